@@ -1,0 +1,33 @@
+"""What time it is: the one module that asks the operating system.
+
+Everything that needs the time takes a ``Clock`` in its constructor. Waiting is not the clock's
+business: ``asyncio.sleep`` and ``asyncio.timeout`` follow the event loop, whose time is virtual
+under simulation.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Two times that must not be confused: one for durations, one for timestamps."""
+
+    def monotonic(self) -> float:
+        """Seconds since some fixed point; never goes back. For durations and deadlines."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC; may jump. For timestamps that leave the process."""
+        ...
+
+
+class SystemClock:
+    """The operating system's clocks."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000

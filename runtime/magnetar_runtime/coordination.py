@@ -1,0 +1,195 @@
+"""What the parts need of ZooKeeper: a small tree of versioned nodes, and a session.
+
+The interface is ZooKeeper's own model with its words: versions for compare-and-set, ephemeral
+nodes that die with the session, sequential names, one-shot watches, transactions. The real one is
+``magnetar_server.zookeeper``; the twin in ``magnetar_simulation`` expires sessions on demand.
+All methods raise the errors below and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar, Protocol
+
+from magnetar_runtime.errors import MagnetarError
+
+ANY_VERSION = -1
+
+
+class CoordinationError(MagnetarError):
+    """ZooKeeper refused or could not be asked."""
+
+    code: ClassVar[str] = "MetadataError"
+
+
+class NodeError(CoordinationError):
+    """An answer about one node; ``path`` names it."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(f"node {path} {what}")
+        self.path = path
+
+
+class NodeMissing(NodeError):
+    """The node (or the parent of the one to create) does not exist."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "does not exist")
+
+
+class NodeExists(NodeError):
+    """The node to create is already there."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "exists already")
+
+
+class NodeNotEmpty(NodeError):
+    """The node to delete has children."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "still has children")
+
+
+class VersionMismatch(NodeError):
+    """Somebody changed the node since the version given was read: read it again, then decide."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "was changed by somebody else")
+
+
+class ConnectionLost(CoordinationError):
+    """No answer came: a write may or may not have been made. Read before trying again."""
+
+    retry = True
+
+
+class SessionExpired(CoordinationError):
+    """The session is over and with it every ephemeral node: ownership must be given up."""
+
+
+class SessionState(Enum):
+    """What the session is worth now."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"  # connection lost, session may still live
+    EXPIRED = "expired"  # ephemeral nodes are gone; a new session begins when CONNECTED comes
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStat:
+    """A node's version facts. ``ephemeral_owner`` is the owning session's id, 0 for none."""
+
+    version: int
+    created_zxid: int
+    modified_zxid: int
+    ephemeral_owner: int
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """In a transaction: create ``path`` with ``value``."""
+
+    path: str
+    value: bytes = b""
+    is_ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """In a transaction: replace the value if the node still has ``version``."""
+
+    path: str
+    value: bytes
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """In a transaction: delete the node if it still has ``version``."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """In a transaction: fail all of it unless the node has ``version``."""
+
+    path: str
+    version: int
+
+
+Operation = Create | Set | Delete | Check
+OnChange = Callable[[], None]
+OnSession = Callable[[SessionState], None]
+
+
+class Coordination(Protocol):
+    """A session with ZooKeeper. Callbacks run on the event loop."""
+
+    @property
+    def session_id(self) -> int:
+        """This session's id, as it stands in ``NodeStat.ephemeral_owner`` of our nodes."""
+        ...
+
+    async def create(
+        self,
+        path: str,
+        value: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        """Create a node, return its path (with the number, where sequential).
+
+        Raises ``NodeExists``; ``NodeMissing`` where the parent is missing and not to be made.
+        """
+        ...
+
+    async def get(self, path: str, *, on_change: OnChange | None = None) -> tuple[bytes, NodeStat]:
+        """Value and stat; ``on_change`` is called once, at the next change or deletion.
+
+        Raises ``NodeMissing`` (then no watch is left).
+        """
+        ...
+
+    async def exists(self, path: str, *, on_change: OnChange | None = None) -> NodeStat | None:
+        """Stat, or None; ``on_change`` is called once, at creation, change or deletion."""
+        ...
+
+    async def children(self, path: str, *, on_change: OnChange | None = None) -> list[str]:
+        """Names of the children, sorted; ``on_change`` once when the list changes.
+
+        Raises ``NodeMissing``.
+        """
+        ...
+
+    async def set(self, path: str, value: bytes, *, version: int = ANY_VERSION) -> NodeStat:
+        """Replace the value. Raises ``NodeMissing``, ``VersionMismatch``."""
+        ...
+
+    async def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
+        """Delete a node. Raises ``NodeMissing``, ``VersionMismatch``, ``NodeNotEmpty``."""
+        ...
+
+    async def transaction(self, operations: Sequence[Operation]) -> None:
+        """All or nothing. Raises the error of the first operation that could not be done."""
+        ...
+
+    def on_session(self, callback: OnSession) -> None:
+        """Call ``callback`` at every change of the session's state, in order."""
+        ...
+
+
+async def delete_tree(coordination: Coordination, path: str) -> None:
+    """Delete ``path`` and all below it; nothing to do where it is missing."""
+    try:
+        for name in await coordination.children(path):
+            await delete_tree(coordination, f"{path}/{name}")
+        await coordination.delete(path)
+    except NodeMissing:
+        return

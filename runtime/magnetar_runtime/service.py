@@ -1,0 +1,66 @@
+"""Things that live long: opened and closed in order, owners of the tasks they start.
+
+A ``Service`` is used with ``async with``. It owns what it opened (``_open`` registers on the exit
+stack) and the tasks it spawned; leaving the block ends the tasks, then closes what was opened,
+last first. There is no ``stop`` to forget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+
+log = logging.getLogger(__name__)
+
+
+class Service:
+    """Base of long-lived objects. Subclasses override ``_open`` and register what must close."""
+
+    def __init__(self) -> None:
+        self._exit_stack = AsyncExitStack()
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._open(self._exit_stack)
+        except BaseException:
+            await self._close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._close()
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        """Open what this service needs; what is pushed on ``stack`` closes in reverse order."""
+
+    def spawn(self, work: Coroutine[Any, Any, object], *, name: str) -> asyncio.Task[object]:
+        """Run ``work`` as a task of this service: logged when it fails, cancelled on close."""
+        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+        return task
+
+    def _task_done(self, task: asyncio.Task[object]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            log.error("task failed", exc_info=error, extra={"task": task.get_name()})
+
+    async def _close(self) -> None:
+        tasks = sorted(self._tasks, key=lambda task: task.get_name())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._exit_stack.aclose()
