@@ -1,0 +1,89 @@
+"""What the REST side asks of the rest of the broker, as small Protocols.
+
+The broker that serves topics implements ``BrokerFacade``; ``Services`` puts it beside the metadata
+and the ownership, and is all that ``app.create_app`` takes. Nothing here imports a web framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from magnetar_broker.admin.snapshot import BrokerSnapshot
+from magnetar_broker.admin.stats import TopicStats
+from magnetar_broker.metadata.clusters import Clusters
+from magnetar_broker.metadata.namespaces import Namespaces
+from magnetar_broker.metadata.partitioned_topics import PartitionedTopics
+from magnetar_broker.metadata.persistent_topics import PersistentTopics
+from magnetar_broker.metadata.tenants import Tenants
+from magnetar_broker.ownership.brokers import Brokers
+from magnetar_broker.ownership.ownership import Ownership
+from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
+from magnetar_server.authorization import Authorize
+
+
+@dataclass(frozen=True, slots=True)
+class StatsQuery:
+    """Which costly or long parts of topic stats are wanted (the query flags of ``…/stats``)."""
+
+    precise_backlog: bool = False
+    subscription_backlog_size: bool = True
+    earliest_time_in_backlog: bool = False
+    exclude_publishers: bool = False
+    exclude_consumers: bool = False
+
+
+class BrokerFacade(Protocol):
+    """The topics this broker serves. Every topic handed in belongs to a bundle it owns."""
+
+    async def create_topic(self, topic: TopicName, properties: Mapping[str, str]) -> None:
+        """Create one topic or one partition. Raises ``TopicExists``."""
+        ...
+
+    async def delete_topic(self, topic: TopicName, *, force: bool) -> None:
+        """Delete a topic with its ledgers; ``force`` closes producers and consumers first.
+
+        Raises ``TopicNotFound``, ``TopicBusy``.
+        """
+        ...
+
+    async def topic_stats(self, topic: TopicName, query: StatsQuery) -> TopicStats:
+        """Stats of a topic, which is loaded if it exists. Raises ``TopicNotFound``."""
+        ...
+
+    async def copy_subscriptions(self, source: TopicName, target: TopicName) -> None:
+        """Give a new partition the durable subscriptions of an older one, from its first message.
+
+        Raises ``TopicNotFound`` when either is missing.
+        """
+        ...
+
+    def non_persistent_topics(self, namespace: NamespaceName) -> list[TopicName]:
+        """The non-persistent topics of a namespace that are loaded here, partitions included."""
+        ...
+
+    def metrics_snapshot(self) -> BrokerSnapshot:
+        """What ``/metrics`` shows; taken in one go, so that its sums agree."""
+        ...
+
+    async def check_health(self) -> None:
+        """Publish one message and read it back. Raises what went wrong."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything the REST side works on. ``version`` is what ``brokers/version`` answers."""
+
+    cluster: str
+    version: str
+    broker: BrokerFacade
+    clusters: Clusters
+    tenants: Tenants
+    namespaces: Namespaces
+    partitioned_topics: PartitionedTopics
+    persistent_topics: PersistentTopics
+    ownership: Ownership
+    brokers: Brokers
+    authorize: Authorize

@@ -1,0 +1,154 @@
+"""What a broker counts, as plain values: the input of ``metrics``, filled by the topics.
+
+One ``BrokerSnapshot`` is taken per scrape. Counters only grow while a topic stays loaded, rates are
+averages over the stats period, and buckets count since the previous refresh (upstream's
+sum-then-reset, ``reference`` METRICS 1), so whoever fills a snapshot need not know Prometheus.
+Nothing here imports a web framework or prometheus_client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+# Upper bounds of the bucket families; the last bucket of each counts what is above them all.
+WRITE_LATENCY_BOUNDS_MS = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
+ENTRY_SIZE_BOUNDS_BYTES = (128, 512, 1024, 2048, 4096, 16 * 1024, 100 * 1024, 1024 * 1024)
+
+
+@dataclass(slots=True)
+class Buckets:
+    """Counts per bucket (one more than there are bounds), their number and the sum of values.
+
+    Not cumulative: a value is counted in the first bucket whose bound it does not exceed.
+    """
+
+    counts: list[int]
+    count: int = 0
+    sum: float = 0.0
+
+
+def write_latency_buckets() -> Buckets:
+    """Empty buckets for milliseconds."""
+    return Buckets([0] * (len(WRITE_LATENCY_BOUNDS_MS) + 1))
+
+
+def entry_size_buckets() -> Buckets:
+    """Empty buckets for bytes."""
+    return Buckets([0] * (len(ENTRY_SIZE_BOUNDS_BYTES) + 1))
+
+
+@dataclass(slots=True, kw_only=True)
+class SubscriptionSnapshot:
+    """One subscription. Sizes in bytes, timestamps in ms since 1970, rates per second."""
+
+    name: str
+    backlog: int = 0
+    backlog_no_delayed: int = 0
+    delayed: int = 0
+    in_replay: int = 0
+    rate_out: float = 0.0
+    throughput_out: float = 0.0
+    rate_redeliver: float = 0.0
+    ack_rate: float = 0.0
+    rate_expired: float = 0.0
+    expired_total: int = 0
+    drop_rate: float = 0.0
+    unacked: int = 0
+    is_blocked_on_unacked: bool = False
+    consumers: int = 0
+    last_expire_ms: int = 0
+    last_acked_ms: int = 0
+    last_consumed_flow_ms: int = 0
+    last_consumed_ms: int = 0
+    last_mark_delete_advanced_ms: int = 0
+    delayed_index_bytes: int = 0
+    bytes_out_total: int = 0
+    messages_out_total: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicSnapshot:
+    """One loaded topic. ``namespace`` is ``tenant/ns``, ``name`` the full name."""
+
+    namespace: str
+    name: str
+    producers: int = 0
+    consumers: int = 0
+    rate_in: float = 0.0
+    rate_out: float = 0.0
+    throughput_in: float = 0.0
+    throughput_out: float = 0.0
+    messages_in_total: int = 0
+    bytes_in_total: int = 0
+    average_message_bytes: float = 0.0
+    backlog: int = 0
+    storage_bytes: int = 0
+    storage_logical_bytes: int = 0
+    backlog_bytes: int = 0
+    storage_write_rate: float = 0.0
+    storage_read_rate: float = 0.0
+    storage_read_cache_misses_rate: float = 0.0
+    backlog_quota_bytes: int = 0
+    backlog_quota_s: int = -1
+    backlog_age_s: int = -1
+    backlog_evictions_by_size: int = 0
+    backlog_evictions_by_time: int = 0
+    publish_rate_limited_total: int = 0
+    ack_rate: float = 0.0
+    delayed_index_bytes: int = 0
+    write_latency_ms: Buckets = field(default_factory=write_latency_buckets)
+    ledger_write_latency_ms: Buckets = field(default_factory=write_latency_buckets)
+    entry_size_bytes: Buckets = field(default_factory=entry_size_buckets)
+    subscriptions: list[SubscriptionSnapshot] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class CacheSnapshot:
+    """The entry cache and the managed ledgers behind it."""
+
+    managed_ledgers: int = 0
+    used_bytes: int = 0
+    entries: int = 0
+    hits_rate: float = 0.0
+    misses_rate: float = 0.0
+    hits_throughput: float = 0.0
+    misses_throughput: float = 0.0
+    evictions: int = 0
+    inserted_entries_total: int = 0
+    evicted_entries_total: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class ConnectionsSnapshot:
+    """Client connections of the binary protocol."""
+
+    active: int = 0
+    created_total: int = 0
+    created_successfully: int = 0
+    failed: int = 0
+    closed_total: int = 0
+    throttled: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class LookupsSnapshot:
+    """Answers to lookups, and topic loads."""
+
+    answers_total: int = 0
+    redirects_total: int = 0
+    failures_total: int = 0
+    pending: int = 0
+    topic_loads_pending: int = 0
+    topic_loads_failed: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerSnapshot:
+    """The whole broker at one moment. ``is_healthy`` is None until a health check ran."""
+
+    topics: list[TopicSnapshot] = field(default_factory=list)
+    cache: CacheSnapshot = field(default_factory=CacheSnapshot)
+    connections: ConnectionsSnapshot = field(default_factory=ConnectionsSnapshot)
+    lookups: LookupsSnapshot = field(default_factory=LookupsSnapshot)
+    pending_bytes_to_dispatch: int = 0
+    is_healthy: bool | None = None
