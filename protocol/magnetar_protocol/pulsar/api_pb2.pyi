@@ -169,6 +169,7 @@ class _ProtocolVersionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Proto
     v18: _ProtocolVersion.ValueType  # 18
     v19: _ProtocolVersion.ValueType  # 19
     v20: _ProtocolVersion.ValueType  # 20
+    v21: _ProtocolVersion.ValueType  # 21
 
 class ProtocolVersion(_ProtocolVersion, metaclass=_ProtocolVersionEnumTypeWrapper): ...
 
@@ -193,6 +194,7 @@ v17: ProtocolVersion.ValueType  # 17
 v18: ProtocolVersion.ValueType  # 18
 v19: ProtocolVersion.ValueType  # 19
 v20: ProtocolVersion.ValueType  # 20
+v21: ProtocolVersion.ValueType  # 21
 Global___ProtocolVersion: _TypeAlias = ProtocolVersion  # noqa: Y015
 
 class _KeySharedMode:
@@ -209,6 +211,36 @@ class KeySharedMode(_KeySharedMode, metaclass=_KeySharedModeEnumTypeWrapper): ..
 AUTO_SPLIT: KeySharedMode.ValueType  # 0
 STICKY: KeySharedMode.ValueType  # 1
 Global___KeySharedMode: _TypeAlias = KeySharedMode  # noqa: Y015
+
+class _SegmentState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SegmentStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SegmentState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACTIVE: _SegmentState.ValueType  # 0
+    SEALED: _SegmentState.ValueType  # 1
+
+class SegmentState(_SegmentState, metaclass=_SegmentStateEnumTypeWrapper): ...
+
+ACTIVE: SegmentState.ValueType  # 0
+SEALED: SegmentState.ValueType  # 1
+Global___SegmentState: _TypeAlias = SegmentState  # noqa: Y015
+
+class _ScalableConsumerType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ScalableConsumerTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ScalableConsumerType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STREAM: _ScalableConsumerType.ValueType  # 0
+    CHECKPOINT: _ScalableConsumerType.ValueType  # 1
+
+class ScalableConsumerType(_ScalableConsumerType, metaclass=_ScalableConsumerTypeEnumTypeWrapper): ...
+
+STREAM: ScalableConsumerType.ValueType  # 0
+CHECKPOINT: ScalableConsumerType.ValueType  # 1
+Global___ScalableConsumerType: _TypeAlias = ScalableConsumerType  # noqa: Y015
 
 class _TxnAction:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -255,6 +287,8 @@ class Schema(_message.Message):
         LocalTime: Schema._Type.ValueType  # 18
         LocalDateTime: Schema._Type.ValueType  # 19
         ProtobufNative: Schema._Type.ValueType  # 20
+        AutoConsume: Schema._Type.ValueType  # 21
+        External: Schema._Type.ValueType  # 22
 
     class Type(_Type, metaclass=_TypeEnumTypeWrapper): ...
     String: Schema.Type.ValueType  # 1
@@ -277,6 +311,8 @@ class Schema(_message.Message):
     LocalTime: Schema.Type.ValueType  # 18
     LocalDateTime: Schema.Type.ValueType  # 19
     ProtobufNative: Schema.Type.ValueType  # 20
+    AutoConsume: Schema.Type.ValueType  # 21
+    External: Schema.Type.ValueType  # 22
 
     NAME_FIELD_NUMBER: _builtins.int
     SCHEMA_DATA_FIELD_NUMBER: _builtins.int
@@ -466,6 +502,10 @@ class MessageMetadata(_message.Message):
     TOTAL_CHUNK_MSG_SIZE_FIELD_NUMBER: _builtins.int
     CHUNK_ID_FIELD_NUMBER: _builtins.int
     NULL_PARTITION_KEY_FIELD_NUMBER: _builtins.int
+    COMPACTED_BATCH_INDEXES_FIELD_NUMBER: _builtins.int
+    SCHEMA_ID_FIELD_NUMBER: _builtins.int
+    ENTRY_HASH_MIN_FIELD_NUMBER: _builtins.int
+    ENTRY_HASH_MAX_FIELD_NUMBER: _builtins.int
     producer_name: _builtins.str
     sequence_id: _builtins.int
     publish_time: _builtins.int
@@ -491,12 +531,17 @@ class MessageMetadata(_message.Message):
     total_chunk_msg_size: _builtins.int
     chunk_id: _builtins.int
     null_partition_key: _builtins.bool
+    schema_id: _builtins.bytes
+    entry_hash_min: _builtins.int
+    entry_hash_max: _builtins.int
     @_builtins.property
     def properties(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeyValue]: ...
     @_builtins.property
     def replicate_to(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def encryption_keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___EncryptionKeys]: ...
+    @_builtins.property
+    def compacted_batch_indexes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -528,10 +573,14 @@ class MessageMetadata(_message.Message):
         total_chunk_msg_size: _builtins.int | None = ...,
         chunk_id: _builtins.int | None = ...,
         null_partition_key: _builtins.bool | None = ...,
+        compacted_batch_indexes: _abc.Iterable[_builtins.int] | None = ...,
+        schema_id: _builtins.bytes | None = ...,
+        entry_hash_min: _builtins.int | None = ...,
+        entry_hash_max: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk_id", b"chunk_id", "compression", b"compression", "deliver_at_time", b"deliver_at_time", "encryption_algo", b"encryption_algo", "encryption_param", b"encryption_param", "event_time", b"event_time", "highest_sequence_id", b"highest_sequence_id", "marker_type", b"marker_type", "null_partition_key", b"null_partition_key", "null_value", b"null_value", "num_chunks_from_msg", b"num_chunks_from_msg", "num_messages_in_batch", b"num_messages_in_batch", "ordering_key", b"ordering_key", "partition_key", b"partition_key", "partition_key_b64_encoded", b"partition_key_b64_encoded", "producer_name", b"producer_name", "publish_time", b"publish_time", "replicated_from", b"replicated_from", "schema_version", b"schema_version", "sequence_id", b"sequence_id", "total_chunk_msg_size", b"total_chunk_msg_size", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits", "uncompressed_size", b"uncompressed_size", "uuid", b"uuid"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk_id", b"chunk_id", "compression", b"compression", "deliver_at_time", b"deliver_at_time", "encryption_algo", b"encryption_algo", "encryption_param", b"encryption_param", "entry_hash_max", b"entry_hash_max", "entry_hash_min", b"entry_hash_min", "event_time", b"event_time", "highest_sequence_id", b"highest_sequence_id", "marker_type", b"marker_type", "null_partition_key", b"null_partition_key", "null_value", b"null_value", "num_chunks_from_msg", b"num_chunks_from_msg", "num_messages_in_batch", b"num_messages_in_batch", "ordering_key", b"ordering_key", "partition_key", b"partition_key", "partition_key_b64_encoded", b"partition_key_b64_encoded", "producer_name", b"producer_name", "publish_time", b"publish_time", "replicated_from", b"replicated_from", "schema_id", b"schema_id", "schema_version", b"schema_version", "sequence_id", b"sequence_id", "total_chunk_msg_size", b"total_chunk_msg_size", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits", "uncompressed_size", b"uncompressed_size", "uuid", b"uuid"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_id", b"chunk_id", "compression", b"compression", "deliver_at_time", b"deliver_at_time", "encryption_algo", b"encryption_algo", "encryption_keys", b"encryption_keys", "encryption_param", b"encryption_param", "event_time", b"event_time", "highest_sequence_id", b"highest_sequence_id", "marker_type", b"marker_type", "null_partition_key", b"null_partition_key", "null_value", b"null_value", "num_chunks_from_msg", b"num_chunks_from_msg", "num_messages_in_batch", b"num_messages_in_batch", "ordering_key", b"ordering_key", "partition_key", b"partition_key", "partition_key_b64_encoded", b"partition_key_b64_encoded", "producer_name", b"producer_name", "properties", b"properties", "publish_time", b"publish_time", "replicate_to", b"replicate_to", "replicated_from", b"replicated_from", "schema_version", b"schema_version", "sequence_id", b"sequence_id", "total_chunk_msg_size", b"total_chunk_msg_size", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits", "uncompressed_size", b"uncompressed_size", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_id", b"chunk_id", "compacted_batch_indexes", b"compacted_batch_indexes", "compression", b"compression", "deliver_at_time", b"deliver_at_time", "encryption_algo", b"encryption_algo", "encryption_keys", b"encryption_keys", "encryption_param", b"encryption_param", "entry_hash_max", b"entry_hash_max", "entry_hash_min", b"entry_hash_min", "event_time", b"event_time", "highest_sequence_id", b"highest_sequence_id", "marker_type", b"marker_type", "null_partition_key", b"null_partition_key", "null_value", b"null_value", "num_chunks_from_msg", b"num_chunks_from_msg", "num_messages_in_batch", b"num_messages_in_batch", "ordering_key", b"ordering_key", "partition_key", b"partition_key", "partition_key_b64_encoded", b"partition_key_b64_encoded", "producer_name", b"producer_name", "properties", b"properties", "publish_time", b"publish_time", "replicate_to", b"replicate_to", "replicated_from", b"replicated_from", "schema_id", b"schema_id", "schema_version", b"schema_version", "sequence_id", b"sequence_id", "total_chunk_msg_size", b"total_chunk_msg_size", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits", "uncompressed_size", b"uncompressed_size", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -620,6 +669,7 @@ class CommandConnect(_message.Message):
     ORIGINAL_AUTH_DATA_FIELD_NUMBER: _builtins.int
     ORIGINAL_AUTH_METHOD_FIELD_NUMBER: _builtins.int
     FEATURE_FLAGS_FIELD_NUMBER: _builtins.int
+    PROXY_VERSION_FIELD_NUMBER: _builtins.int
     client_version: _builtins.str
     auth_method: Global___AuthMethod.ValueType
     auth_method_name: _builtins.str
@@ -629,6 +679,7 @@ class CommandConnect(_message.Message):
     original_principal: _builtins.str
     original_auth_data: _builtins.str
     original_auth_method: _builtins.str
+    proxy_version: _builtins.str
     @_builtins.property
     def feature_flags(self) -> Global___FeatureFlags: ...
     def __init__(
@@ -644,10 +695,11 @@ class CommandConnect(_message.Message):
         original_auth_data: _builtins.str | None = ...,
         original_auth_method: _builtins.str | None = ...,
         feature_flags: Global___FeatureFlags | None = ...,
+        proxy_version: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["auth_data", b"auth_data", "auth_method", b"auth_method", "auth_method_name", b"auth_method_name", "client_version", b"client_version", "feature_flags", b"feature_flags", "original_auth_data", b"original_auth_data", "original_auth_method", b"original_auth_method", "original_principal", b"original_principal", "protocol_version", b"protocol_version", "proxy_to_broker_url", b"proxy_to_broker_url"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["auth_data", b"auth_data", "auth_method", b"auth_method", "auth_method_name", b"auth_method_name", "client_version", b"client_version", "feature_flags", b"feature_flags", "original_auth_data", b"original_auth_data", "original_auth_method", b"original_auth_method", "original_principal", b"original_principal", "protocol_version", b"protocol_version", "proxy_to_broker_url", b"proxy_to_broker_url", "proxy_version", b"proxy_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["auth_data", b"auth_data", "auth_method", b"auth_method", "auth_method_name", b"auth_method_name", "client_version", b"client_version", "feature_flags", b"feature_flags", "original_auth_data", b"original_auth_data", "original_auth_method", b"original_auth_method", "original_principal", b"original_principal", "protocol_version", b"protocol_version", "proxy_to_broker_url", b"proxy_to_broker_url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auth_data", b"auth_data", "auth_method", b"auth_method", "auth_method_name", b"auth_method_name", "client_version", b"client_version", "feature_flags", b"feature_flags", "original_auth_data", b"original_auth_data", "original_auth_method", b"original_auth_method", "original_principal", b"original_principal", "protocol_version", b"protocol_version", "proxy_to_broker_url", b"proxy_to_broker_url", "proxy_version", b"proxy_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -661,10 +713,20 @@ class FeatureFlags(_message.Message):
     SUPPORTS_BROKER_ENTRY_METADATA_FIELD_NUMBER: _builtins.int
     SUPPORTS_PARTIAL_PRODUCER_FIELD_NUMBER: _builtins.int
     SUPPORTS_TOPIC_WATCHERS_FIELD_NUMBER: _builtins.int
+    SUPPORTS_GET_PARTITIONED_METADATA_WITHOUT_AUTO_CREATION_FIELD_NUMBER: _builtins.int
+    SUPPORTS_REPL_DEDUP_BY_LID_AND_EID_FIELD_NUMBER: _builtins.int
+    SUPPORTS_TOPIC_WATCHER_RECONCILE_FIELD_NUMBER: _builtins.int
+    SUPPORTS_SCALABLE_TOPICS_FIELD_NUMBER: _builtins.int
+    SUPPORTS_TC_METADATA_DISCOVERY_FIELD_NUMBER: _builtins.int
     supports_auth_refresh: _builtins.bool
     supports_broker_entry_metadata: _builtins.bool
     supports_partial_producer: _builtins.bool
     supports_topic_watchers: _builtins.bool
+    supports_get_partitioned_metadata_without_auto_creation: _builtins.bool
+    supports_repl_dedup_by_lid_and_eid: _builtins.bool
+    supports_topic_watcher_reconcile: _builtins.bool
+    supports_scalable_topics: _builtins.bool
+    supports_tc_metadata_discovery: _builtins.bool
     def __init__(
         self,
         *,
@@ -672,10 +734,15 @@ class FeatureFlags(_message.Message):
         supports_broker_entry_metadata: _builtins.bool | None = ...,
         supports_partial_producer: _builtins.bool | None = ...,
         supports_topic_watchers: _builtins.bool | None = ...,
+        supports_get_partitioned_metadata_without_auto_creation: _builtins.bool | None = ...,
+        supports_repl_dedup_by_lid_and_eid: _builtins.bool | None = ...,
+        supports_topic_watcher_reconcile: _builtins.bool | None = ...,
+        supports_scalable_topics: _builtins.bool | None = ...,
+        supports_tc_metadata_discovery: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["supports_auth_refresh", b"supports_auth_refresh", "supports_broker_entry_metadata", b"supports_broker_entry_metadata", "supports_partial_producer", b"supports_partial_producer", "supports_topic_watchers", b"supports_topic_watchers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["supports_auth_refresh", b"supports_auth_refresh", "supports_broker_entry_metadata", b"supports_broker_entry_metadata", "supports_get_partitioned_metadata_without_auto_creation", b"supports_get_partitioned_metadata_without_auto_creation", "supports_partial_producer", b"supports_partial_producer", "supports_repl_dedup_by_lid_and_eid", b"supports_repl_dedup_by_lid_and_eid", "supports_scalable_topics", b"supports_scalable_topics", "supports_tc_metadata_discovery", b"supports_tc_metadata_discovery", "supports_topic_watcher_reconcile", b"supports_topic_watcher_reconcile", "supports_topic_watchers", b"supports_topic_watchers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["supports_auth_refresh", b"supports_auth_refresh", "supports_broker_entry_metadata", b"supports_broker_entry_metadata", "supports_partial_producer", b"supports_partial_producer", "supports_topic_watchers", b"supports_topic_watchers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["supports_auth_refresh", b"supports_auth_refresh", "supports_broker_entry_metadata", b"supports_broker_entry_metadata", "supports_get_partitioned_metadata_without_auto_creation", b"supports_get_partitioned_metadata_without_auto_creation", "supports_partial_producer", b"supports_partial_producer", "supports_repl_dedup_by_lid_and_eid", b"supports_repl_dedup_by_lid_and_eid", "supports_scalable_topics", b"supports_scalable_topics", "supports_tc_metadata_discovery", b"supports_tc_metadata_discovery", "supports_topic_watcher_reconcile", b"supports_topic_watcher_reconcile", "supports_topic_watchers", b"supports_topic_watchers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -927,11 +994,13 @@ class CommandPartitionedTopicMetadata(_message.Message):
     ORIGINAL_PRINCIPAL_FIELD_NUMBER: _builtins.int
     ORIGINAL_AUTH_DATA_FIELD_NUMBER: _builtins.int
     ORIGINAL_AUTH_METHOD_FIELD_NUMBER: _builtins.int
+    METADATA_AUTO_CREATION_ENABLED_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     request_id: _builtins.int
     original_principal: _builtins.str
     original_auth_data: _builtins.str
     original_auth_method: _builtins.str
+    metadata_auto_creation_enabled: _builtins.bool
     def __init__(
         self,
         *,
@@ -940,10 +1009,11 @@ class CommandPartitionedTopicMetadata(_message.Message):
         original_principal: _builtins.str | None = ...,
         original_auth_data: _builtins.str | None = ...,
         original_auth_method: _builtins.str | None = ...,
+        metadata_auto_creation_enabled: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["original_auth_data", b"original_auth_data", "original_auth_method", b"original_auth_method", "original_principal", b"original_principal", "request_id", b"request_id", "topic", b"topic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["metadata_auto_creation_enabled", b"metadata_auto_creation_enabled", "original_auth_data", b"original_auth_data", "original_auth_method", b"original_auth_method", "original_principal", b"original_principal", "request_id", b"request_id", "topic", b"topic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["original_auth_data", b"original_auth_data", "original_auth_method", b"original_auth_method", "original_principal", b"original_principal", "request_id", b"request_id", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["metadata_auto_creation_enabled", b"metadata_auto_creation_enabled", "original_auth_data", b"original_auth_data", "original_auth_method", b"original_auth_method", "original_principal", b"original_principal", "request_id", b"request_id", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1899,11 +1969,14 @@ class CommandGetTopicsOfNamespace(_message.Message):
     MODE_FIELD_NUMBER: _builtins.int
     TOPICS_PATTERN_FIELD_NUMBER: _builtins.int
     TOPICS_HASH_FIELD_NUMBER: _builtins.int
+    PROPERTIES_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     namespace: _builtins.str
     mode: Global___CommandGetTopicsOfNamespace.Mode.ValueType
     topics_pattern: _builtins.str
     topics_hash: _builtins.str
+    @_builtins.property
+    def properties(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeyValue]: ...
     def __init__(
         self,
         *,
@@ -1912,10 +1985,11 @@ class CommandGetTopicsOfNamespace(_message.Message):
         mode: Global___CommandGetTopicsOfNamespace.Mode.ValueType | None = ...,
         topics_pattern: _builtins.str | None = ...,
         topics_hash: _builtins.str | None = ...,
+        properties: _abc.Iterable[Global___KeyValue] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "namespace", b"namespace", "request_id", b"request_id", "topics_hash", b"topics_hash", "topics_pattern", b"topics_pattern"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "namespace", b"namespace", "request_id", b"request_id", "topics_hash", b"topics_hash", "topics_pattern", b"topics_pattern"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "namespace", b"namespace", "properties", b"properties", "request_id", b"request_id", "topics_hash", b"topics_hash", "topics_pattern", b"topics_pattern"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2066,6 +2140,578 @@ class CommandWatchTopicListClose(_message.Message):
 Global___CommandWatchTopicListClose: _TypeAlias = CommandWatchTopicListClose  # noqa: Y015
 
 @_typing.final
+class SegmentInfoProto(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_ID_FIELD_NUMBER: _builtins.int
+    HASH_START_FIELD_NUMBER: _builtins.int
+    HASH_END_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    PARENT_IDS_FIELD_NUMBER: _builtins.int
+    CHILD_IDS_FIELD_NUMBER: _builtins.int
+    CREATED_AT_EPOCH_FIELD_NUMBER: _builtins.int
+    SEALED_AT_EPOCH_FIELD_NUMBER: _builtins.int
+    CREATED_AT_MS_FIELD_NUMBER: _builtins.int
+    SEALED_AT_MS_FIELD_NUMBER: _builtins.int
+    LEGACY_TOPIC_NAME_FIELD_NUMBER: _builtins.int
+    ENTRY_BUCKET_SPLITS_FIELD_NUMBER: _builtins.int
+    segment_id: _builtins.int
+    hash_start: _builtins.int
+    hash_end: _builtins.int
+    state: Global___SegmentState.ValueType
+    created_at_epoch: _builtins.int
+    sealed_at_epoch: _builtins.int
+    created_at_ms: _builtins.int
+    sealed_at_ms: _builtins.int
+    legacy_topic_name: _builtins.str
+    @_builtins.property
+    def parent_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def child_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def entry_bucket_splits(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        segment_id: _builtins.int | None = ...,
+        hash_start: _builtins.int | None = ...,
+        hash_end: _builtins.int | None = ...,
+        state: Global___SegmentState.ValueType | None = ...,
+        parent_ids: _abc.Iterable[_builtins.int] | None = ...,
+        child_ids: _abc.Iterable[_builtins.int] | None = ...,
+        created_at_epoch: _builtins.int | None = ...,
+        sealed_at_epoch: _builtins.int | None = ...,
+        created_at_ms: _builtins.int | None = ...,
+        sealed_at_ms: _builtins.int | None = ...,
+        legacy_topic_name: _builtins.str | None = ...,
+        entry_bucket_splits: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at_epoch", b"created_at_epoch", "created_at_ms", b"created_at_ms", "hash_end", b"hash_end", "hash_start", b"hash_start", "legacy_topic_name", b"legacy_topic_name", "sealed_at_epoch", b"sealed_at_epoch", "sealed_at_ms", b"sealed_at_ms", "segment_id", b"segment_id", "state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["child_ids", b"child_ids", "created_at_epoch", b"created_at_epoch", "created_at_ms", b"created_at_ms", "entry_bucket_splits", b"entry_bucket_splits", "hash_end", b"hash_end", "hash_start", b"hash_start", "legacy_topic_name", b"legacy_topic_name", "parent_ids", b"parent_ids", "sealed_at_epoch", b"sealed_at_epoch", "sealed_at_ms", b"sealed_at_ms", "segment_id", b"segment_id", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SegmentInfoProto: _TypeAlias = SegmentInfoProto  # noqa: Y015
+
+@_typing.final
+class SegmentBrokerAddress(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_ID_FIELD_NUMBER: _builtins.int
+    BROKER_URL_FIELD_NUMBER: _builtins.int
+    BROKER_URL_TLS_FIELD_NUMBER: _builtins.int
+    segment_id: _builtins.int
+    broker_url: _builtins.str
+    broker_url_tls: _builtins.str
+    def __init__(
+        self,
+        *,
+        segment_id: _builtins.int | None = ...,
+        broker_url: _builtins.str | None = ...,
+        broker_url_tls: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_url", b"broker_url", "broker_url_tls", b"broker_url_tls", "segment_id", b"segment_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_url", b"broker_url", "broker_url_tls", b"broker_url_tls", "segment_id", b"segment_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SegmentBrokerAddress: _TypeAlias = SegmentBrokerAddress  # noqa: Y015
+
+@_typing.final
+class ScalableTopicDAG(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    SEGMENT_BROKERS_FIELD_NUMBER: _builtins.int
+    CONTROLLER_BROKER_URL_FIELD_NUMBER: _builtins.int
+    CONTROLLER_BROKER_URL_TLS_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    controller_broker_url: _builtins.str
+    controller_broker_url_tls: _builtins.str
+    @_builtins.property
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentInfoProto]: ...
+    @_builtins.property
+    def segment_brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentBrokerAddress]: ...
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int | None = ...,
+        segments: _abc.Iterable[Global___SegmentInfoProto] | None = ...,
+        segment_brokers: _abc.Iterable[Global___SegmentBrokerAddress] | None = ...,
+        controller_broker_url: _builtins.str | None = ...,
+        controller_broker_url_tls: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["controller_broker_url", b"controller_broker_url", "controller_broker_url_tls", b"controller_broker_url_tls", "epoch", b"epoch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_broker_url", b"controller_broker_url", "controller_broker_url_tls", b"controller_broker_url_tls", "epoch", b"epoch", "segment_brokers", b"segment_brokers", "segments", b"segments"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScalableTopicDAG: _TypeAlias = ScalableTopicDAG  # noqa: Y015
+
+@_typing.final
+class CommandScalableTopicLookup(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    CREATE_IF_MISSING_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.int
+    topic: _builtins.str
+    create_if_missing: _builtins.bool
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.int | None = ...,
+        topic: _builtins.str | None = ...,
+        create_if_missing: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_if_missing", b"create_if_missing", "session_id", b"session_id", "topic", b"topic"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_if_missing", b"create_if_missing", "session_id", b"session_id", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandScalableTopicLookup: _TypeAlias = CommandScalableTopicLookup  # noqa: Y015
+
+@_typing.final
+class CommandScalableTopicUpdate(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    DAG_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    RESOLVED_TOPIC_NAME_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.int
+    error: Global___ServerError.ValueType
+    message: _builtins.str
+    resolved_topic_name: _builtins.str
+    @_builtins.property
+    def dag(self) -> Global___ScalableTopicDAG: ...
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.int | None = ...,
+        dag: Global___ScalableTopicDAG | None = ...,
+        error: Global___ServerError.ValueType | None = ...,
+        message: _builtins.str | None = ...,
+        resolved_topic_name: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dag", b"dag", "error", b"error", "message", b"message", "resolved_topic_name", b"resolved_topic_name", "session_id", b"session_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dag", b"dag", "error", b"error", "message", b"message", "resolved_topic_name", b"resolved_topic_name", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandScalableTopicUpdate: _TypeAlias = CommandScalableTopicUpdate  # noqa: Y015
+
+@_typing.final
+class CommandScalableTopicClose(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandScalableTopicClose: _TypeAlias = CommandScalableTopicClose  # noqa: Y015
+
+@_typing.final
+class ScalableAssignedSegment(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEGMENT_ID_FIELD_NUMBER: _builtins.int
+    HASH_START_FIELD_NUMBER: _builtins.int
+    HASH_END_FIELD_NUMBER: _builtins.int
+    SEGMENT_TOPIC_FIELD_NUMBER: _builtins.int
+    BUCKET_RANGES_FIELD_NUMBER: _builtins.int
+    segment_id: _builtins.int
+    hash_start: _builtins.int
+    hash_end: _builtins.int
+    segment_topic: _builtins.str
+    @_builtins.property
+    def bucket_ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___IntRange]: ...
+    def __init__(
+        self,
+        *,
+        segment_id: _builtins.int | None = ...,
+        hash_start: _builtins.int | None = ...,
+        hash_end: _builtins.int | None = ...,
+        segment_topic: _builtins.str | None = ...,
+        bucket_ranges: _abc.Iterable[Global___IntRange] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hash_end", b"hash_end", "hash_start", b"hash_start", "segment_id", b"segment_id", "segment_topic", b"segment_topic"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket_ranges", b"bucket_ranges", "hash_end", b"hash_end", "hash_start", b"hash_start", "segment_id", b"segment_id", "segment_topic", b"segment_topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScalableAssignedSegment: _TypeAlias = ScalableAssignedSegment  # noqa: Y015
+
+@_typing.final
+class ScalableConsumerAssignment(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAYOUT_EPOCH_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    layout_epoch: _builtins.int
+    @_builtins.property
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScalableAssignedSegment]: ...
+    def __init__(
+        self,
+        *,
+        layout_epoch: _builtins.int | None = ...,
+        segments: _abc.Iterable[Global___ScalableAssignedSegment] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["layout_epoch", b"layout_epoch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["layout_epoch", b"layout_epoch", "segments", b"segments"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScalableConsumerAssignment: _TypeAlias = ScalableConsumerAssignment  # noqa: Y015
+
+@_typing.final
+class CommandScalableTopicSubscribe(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    CONSUMER_NAME_FIELD_NUMBER: _builtins.int
+    CONSUMER_ID_FIELD_NUMBER: _builtins.int
+    CONSUMER_TYPE_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.int
+    topic: _builtins.str
+    subscription: _builtins.str
+    consumer_name: _builtins.str
+    consumer_id: _builtins.int
+    consumer_type: Global___ScalableConsumerType.ValueType
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.int | None = ...,
+        topic: _builtins.str | None = ...,
+        subscription: _builtins.str | None = ...,
+        consumer_name: _builtins.str | None = ...,
+        consumer_id: _builtins.int | None = ...,
+        consumer_type: Global___ScalableConsumerType.ValueType | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["consumer_id", b"consumer_id", "consumer_name", b"consumer_name", "consumer_type", b"consumer_type", "request_id", b"request_id", "subscription", b"subscription", "topic", b"topic"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_id", b"consumer_id", "consumer_name", b"consumer_name", "consumer_type", b"consumer_type", "request_id", b"request_id", "subscription", b"subscription", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandScalableTopicSubscribe: _TypeAlias = CommandScalableTopicSubscribe  # noqa: Y015
+
+@_typing.final
+class CommandScalableTopicSubscribeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.int
+    error: Global___ServerError.ValueType
+    message: _builtins.str
+    @_builtins.property
+    def assignment(self) -> Global___ScalableConsumerAssignment: ...
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.int | None = ...,
+        error: Global___ServerError.ValueType | None = ...,
+        message: _builtins.str | None = ...,
+        assignment: Global___ScalableConsumerAssignment | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "error", b"error", "message", b"message", "request_id", b"request_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "error", b"error", "message", b"message", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandScalableTopicSubscribeResponse: _TypeAlias = CommandScalableTopicSubscribeResponse  # noqa: Y015
+
+@_typing.final
+class CommandScalableTopicAssignmentUpdate(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSUMER_ID_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    consumer_id: _builtins.int
+    @_builtins.property
+    def assignment(self) -> Global___ScalableConsumerAssignment: ...
+    def __init__(
+        self,
+        *,
+        consumer_id: _builtins.int | None = ...,
+        assignment: Global___ScalableConsumerAssignment | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "consumer_id", b"consumer_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "consumer_id", b"consumer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandScalableTopicAssignmentUpdate: _TypeAlias = CommandScalableTopicAssignmentUpdate  # noqa: Y015
+
+@_typing.final
+class CommandWatchScalableTopics(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WATCH_ID_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    PROPERTY_FILTERS_FIELD_NUMBER: _builtins.int
+    CURRENT_HASH_FIELD_NUMBER: _builtins.int
+    watch_id: _builtins.int
+    namespace: _builtins.str
+    current_hash: _builtins.str
+    @_builtins.property
+    def property_filters(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeyValue]: ...
+    def __init__(
+        self,
+        *,
+        watch_id: _builtins.int | None = ...,
+        namespace: _builtins.str | None = ...,
+        property_filters: _abc.Iterable[Global___KeyValue] | None = ...,
+        current_hash: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["current_hash", b"current_hash", "namespace", b"namespace", "watch_id", b"watch_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_hash", b"current_hash", "namespace", b"namespace", "property_filters", b"property_filters", "watch_id", b"watch_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandWatchScalableTopics: _TypeAlias = CommandWatchScalableTopics  # noqa: Y015
+
+@_typing.final
+class ScalableTopicsSnapshot(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScalableTopicsSnapshot: _TypeAlias = ScalableTopicsSnapshot  # noqa: Y015
+
+@_typing.final
+class ScalableTopicsDiff(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDED_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def added(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def removed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        added: _abc.Iterable[_builtins.str] | None = ...,
+        removed: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "removed", b"removed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScalableTopicsDiff: _TypeAlias = ScalableTopicsDiff  # noqa: Y015
+
+@_typing.final
+class CommandWatchScalableTopicsUpdate(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WATCH_ID_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    DIFF_FIELD_NUMBER: _builtins.int
+    watch_id: _builtins.int
+    error: Global___ServerError.ValueType
+    message: _builtins.str
+    @_builtins.property
+    def snapshot(self) -> Global___ScalableTopicsSnapshot: ...
+    @_builtins.property
+    def diff(self) -> Global___ScalableTopicsDiff: ...
+    def __init__(
+        self,
+        *,
+        watch_id: _builtins.int | None = ...,
+        error: Global___ServerError.ValueType | None = ...,
+        message: _builtins.str | None = ...,
+        snapshot: Global___ScalableTopicsSnapshot | None = ...,
+        diff: Global___ScalableTopicsDiff | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["diff", b"diff", "error", b"error", "event", b"event", "message", b"message", "snapshot", b"snapshot", "watch_id", b"watch_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diff", b"diff", "error", b"error", "event", b"event", "message", b"message", "snapshot", b"snapshot", "watch_id", b"watch_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["snapshot", "diff"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___CommandWatchScalableTopicsUpdate: _TypeAlias = CommandWatchScalableTopicsUpdate  # noqa: Y015
+
+@_typing.final
+class CommandWatchScalableTopicsClose(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WATCH_ID_FIELD_NUMBER: _builtins.int
+    watch_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        watch_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["watch_id", b"watch_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["watch_id", b"watch_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandWatchScalableTopicsClose: _TypeAlias = CommandWatchScalableTopicsClose  # noqa: Y015
+
+@_typing.final
+class CommandWatchTcAssignments(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WATCH_ID_FIELD_NUMBER: _builtins.int
+    watch_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        watch_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["watch_id", b"watch_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["watch_id", b"watch_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandWatchTcAssignments: _TypeAlias = CommandWatchTcAssignments  # noqa: Y015
+
+@_typing.final
+class TcAssignment(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TC_ID_FIELD_NUMBER: _builtins.int
+    BROKER_SERVICE_URL_FIELD_NUMBER: _builtins.int
+    BROKER_SERVICE_URL_TLS_FIELD_NUMBER: _builtins.int
+    tc_id: _builtins.int
+    broker_service_url: _builtins.str
+    broker_service_url_tls: _builtins.str
+    def __init__(
+        self,
+        *,
+        tc_id: _builtins.int | None = ...,
+        broker_service_url: _builtins.str | None = ...,
+        broker_service_url_tls: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broker_service_url", b"broker_service_url", "broker_service_url_tls", b"broker_service_url_tls", "tc_id", b"tc_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_service_url", b"broker_service_url", "broker_service_url_tls", b"broker_service_url_tls", "tc_id", b"tc_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TcAssignment: _TypeAlias = TcAssignment  # noqa: Y015
+
+@_typing.final
+class TcAssignmentsSnapshot(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARALLELISM_FIELD_NUMBER: _builtins.int
+    ASSIGNMENTS_FIELD_NUMBER: _builtins.int
+    parallelism: _builtins.int
+    @_builtins.property
+    def assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___TcAssignment]: ...
+    def __init__(
+        self,
+        *,
+        parallelism: _builtins.int | None = ...,
+        assignments: _abc.Iterable[Global___TcAssignment] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["parallelism", b"parallelism"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignments", b"assignments", "parallelism", b"parallelism"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TcAssignmentsSnapshot: _TypeAlias = TcAssignmentsSnapshot  # noqa: Y015
+
+@_typing.final
+class CommandWatchTcAssignmentsUpdate(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WATCH_ID_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    watch_id: _builtins.int
+    error: Global___ServerError.ValueType
+    message: _builtins.str
+    @_builtins.property
+    def snapshot(self) -> Global___TcAssignmentsSnapshot: ...
+    def __init__(
+        self,
+        *,
+        watch_id: _builtins.int | None = ...,
+        snapshot: Global___TcAssignmentsSnapshot | None = ...,
+        error: Global___ServerError.ValueType | None = ...,
+        message: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "message", b"message", "snapshot", b"snapshot", "watch_id", b"watch_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "message", b"message", "snapshot", b"snapshot", "watch_id", b"watch_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandWatchTcAssignmentsUpdate: _TypeAlias = CommandWatchTcAssignmentsUpdate  # noqa: Y015
+
+@_typing.final
+class CommandWatchTcAssignmentsClose(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WATCH_ID_FIELD_NUMBER: _builtins.int
+    watch_id: _builtins.int
+    def __init__(
+        self,
+        *,
+        watch_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["watch_id", b"watch_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["watch_id", b"watch_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandWatchTcAssignmentsClose: _TypeAlias = CommandWatchTcAssignmentsClose  # noqa: Y015
+
+@_typing.final
 class CommandGetSchema(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2129,8 +2775,10 @@ class CommandGetOrCreateSchema(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     TOPIC_FIELD_NUMBER: _builtins.int
     SCHEMA_FIELD_NUMBER: _builtins.int
+    PRODUCERNAME_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     topic: _builtins.str
+    producerName: _builtins.str
     @_builtins.property
     def schema(self) -> Global___Schema: ...
     def __init__(
@@ -2139,10 +2787,11 @@ class CommandGetOrCreateSchema(_message.Message):
         request_id: _builtins.int | None = ...,
         topic: _builtins.str | None = ...,
         schema: Global___Schema | None = ...,
+        producerName: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "schema", b"schema", "topic", b"topic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["producerName", b"producerName", "request_id", b"request_id", "schema", b"schema", "topic", b"topic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "schema", b"schema", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["producerName", b"producerName", "request_id", b"request_id", "schema", b"schema", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2182,17 +2831,20 @@ class CommandTcClientConnectRequest(_message.Message):
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     TC_ID_FIELD_NUMBER: _builtins.int
+    SCALABLE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     tc_id: _builtins.int
+    scalable: _builtins.bool
     def __init__(
         self,
         *,
         request_id: _builtins.int | None = ...,
         tc_id: _builtins.int | None = ...,
+        scalable: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "tc_id", b"tc_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "scalable", b"scalable", "tc_id", b"tc_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "tc_id", b"tc_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "scalable", b"scalable", "tc_id", b"tc_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2228,21 +2880,24 @@ class CommandNewTxn(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
-    TXN_TTL_SECONDS_FIELD_NUMBER: _builtins.int
+    TXN_TTL_MILLIS_FIELD_NUMBER: _builtins.int
     TC_ID_FIELD_NUMBER: _builtins.int
+    SCALABLE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
-    txn_ttl_seconds: _builtins.int
+    txn_ttl_millis: _builtins.int
     tc_id: _builtins.int
+    scalable: _builtins.bool
     def __init__(
         self,
         *,
         request_id: _builtins.int | None = ...,
-        txn_ttl_seconds: _builtins.int | None = ...,
+        txn_ttl_millis: _builtins.int | None = ...,
         tc_id: _builtins.int | None = ...,
+        scalable: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "tc_id", b"tc_id", "txn_ttl_seconds", b"txn_ttl_seconds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "scalable", b"scalable", "tc_id", b"tc_id", "txn_ttl_millis", b"txn_ttl_millis"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "tc_id", b"tc_id", "txn_ttl_seconds", b"txn_ttl_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "scalable", b"scalable", "tc_id", b"tc_id", "txn_ttl_millis", b"txn_ttl_millis"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2287,9 +2942,11 @@ class CommandAddPartitionToTxn(_message.Message):
     TXNID_LEAST_BITS_FIELD_NUMBER: _builtins.int
     TXNID_MOST_BITS_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    SCALABLE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     txnid_least_bits: _builtins.int
     txnid_most_bits: _builtins.int
+    scalable: _builtins.bool
     @_builtins.property
     def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -2299,10 +2956,11 @@ class CommandAddPartitionToTxn(_message.Message):
         txnid_least_bits: _builtins.int | None = ...,
         txnid_most_bits: _builtins.int | None = ...,
         partitions: _abc.Iterable[_builtins.str] | None = ...,
+        scalable: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "scalable", b"scalable", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "request_id", b"request_id", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "request_id", b"request_id", "scalable", b"scalable", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2369,9 +3027,11 @@ class CommandAddSubscriptionToTxn(_message.Message):
     TXNID_LEAST_BITS_FIELD_NUMBER: _builtins.int
     TXNID_MOST_BITS_FIELD_NUMBER: _builtins.int
     SUBSCRIPTION_FIELD_NUMBER: _builtins.int
+    SCALABLE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     txnid_least_bits: _builtins.int
     txnid_most_bits: _builtins.int
+    scalable: _builtins.bool
     @_builtins.property
     def subscription(self) -> _containers.RepeatedCompositeFieldContainer[Global___Subscription]: ...
     def __init__(
@@ -2381,10 +3041,11 @@ class CommandAddSubscriptionToTxn(_message.Message):
         txnid_least_bits: _builtins.int | None = ...,
         txnid_most_bits: _builtins.int | None = ...,
         subscription: _abc.Iterable[Global___Subscription] | None = ...,
+        scalable: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "scalable", b"scalable", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "subscription", b"subscription", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "scalable", b"scalable", "subscription", b"subscription", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2429,10 +3090,12 @@ class CommandEndTxn(_message.Message):
     TXNID_LEAST_BITS_FIELD_NUMBER: _builtins.int
     TXNID_MOST_BITS_FIELD_NUMBER: _builtins.int
     TXN_ACTION_FIELD_NUMBER: _builtins.int
+    SCALABLE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     txnid_least_bits: _builtins.int
     txnid_most_bits: _builtins.int
     txn_action: Global___TxnAction.ValueType
+    scalable: _builtins.bool
     def __init__(
         self,
         *,
@@ -2440,10 +3103,11 @@ class CommandEndTxn(_message.Message):
         txnid_least_bits: _builtins.int | None = ...,
         txnid_most_bits: _builtins.int | None = ...,
         txn_action: Global___TxnAction.ValueType | None = ...,
+        scalable: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "txn_action", b"txn_action", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "scalable", b"scalable", "txn_action", b"txn_action", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "txn_action", b"txn_action", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "scalable", b"scalable", "txn_action", b"txn_action", "txnid_least_bits", b"txnid_least_bits", "txnid_most_bits", b"txnid_most_bits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2679,6 +3343,18 @@ class BaseCommand(_message.Message):
         WATCH_TOPIC_UPDATE: BaseCommand._Type.ValueType  # 66
         WATCH_TOPIC_LIST_CLOSE: BaseCommand._Type.ValueType  # 67
         TOPIC_MIGRATED: BaseCommand._Type.ValueType  # 68
+        SCALABLE_TOPIC_LOOKUP: BaseCommand._Type.ValueType  # 70
+        SCALABLE_TOPIC_UPDATE: BaseCommand._Type.ValueType  # 71
+        SCALABLE_TOPIC_CLOSE: BaseCommand._Type.ValueType  # 72
+        SCALABLE_TOPIC_SUBSCRIBE: BaseCommand._Type.ValueType  # 73
+        SCALABLE_TOPIC_SUBSCRIBE_RESPONSE: BaseCommand._Type.ValueType  # 74
+        SCALABLE_TOPIC_ASSIGNMENT_UPDATE: BaseCommand._Type.ValueType  # 75
+        WATCH_SCALABLE_TOPICS: BaseCommand._Type.ValueType  # 76
+        WATCH_SCALABLE_TOPICS_UPDATE: BaseCommand._Type.ValueType  # 77
+        WATCH_SCALABLE_TOPICS_CLOSE: BaseCommand._Type.ValueType  # 78
+        WATCH_TC_ASSIGNMENTS: BaseCommand._Type.ValueType  # 79
+        WATCH_TC_ASSIGNMENTS_UPDATE: BaseCommand._Type.ValueType  # 80
+        WATCH_TC_ASSIGNMENTS_CLOSE: BaseCommand._Type.ValueType  # 81
 
     class Type(_Type, metaclass=_TypeEnumTypeWrapper): ...
     CONNECT: BaseCommand.Type.ValueType  # 2
@@ -2739,6 +3415,18 @@ class BaseCommand(_message.Message):
     WATCH_TOPIC_UPDATE: BaseCommand.Type.ValueType  # 66
     WATCH_TOPIC_LIST_CLOSE: BaseCommand.Type.ValueType  # 67
     TOPIC_MIGRATED: BaseCommand.Type.ValueType  # 68
+    SCALABLE_TOPIC_LOOKUP: BaseCommand.Type.ValueType  # 70
+    SCALABLE_TOPIC_UPDATE: BaseCommand.Type.ValueType  # 71
+    SCALABLE_TOPIC_CLOSE: BaseCommand.Type.ValueType  # 72
+    SCALABLE_TOPIC_SUBSCRIBE: BaseCommand.Type.ValueType  # 73
+    SCALABLE_TOPIC_SUBSCRIBE_RESPONSE: BaseCommand.Type.ValueType  # 74
+    SCALABLE_TOPIC_ASSIGNMENT_UPDATE: BaseCommand.Type.ValueType  # 75
+    WATCH_SCALABLE_TOPICS: BaseCommand.Type.ValueType  # 76
+    WATCH_SCALABLE_TOPICS_UPDATE: BaseCommand.Type.ValueType  # 77
+    WATCH_SCALABLE_TOPICS_CLOSE: BaseCommand.Type.ValueType  # 78
+    WATCH_TC_ASSIGNMENTS: BaseCommand.Type.ValueType  # 79
+    WATCH_TC_ASSIGNMENTS_UPDATE: BaseCommand.Type.ValueType  # 80
+    WATCH_TC_ASSIGNMENTS_CLOSE: BaseCommand.Type.ValueType  # 81
 
     TYPE_FIELD_NUMBER: _builtins.int
     CONNECT_FIELD_NUMBER: _builtins.int
@@ -2799,6 +3487,18 @@ class BaseCommand(_message.Message):
     WATCHTOPICUPDATE_FIELD_NUMBER: _builtins.int
     WATCHTOPICLISTCLOSE_FIELD_NUMBER: _builtins.int
     TOPICMIGRATED_FIELD_NUMBER: _builtins.int
+    SCALABLETOPICLOOKUP_FIELD_NUMBER: _builtins.int
+    SCALABLETOPICUPDATE_FIELD_NUMBER: _builtins.int
+    SCALABLETOPICCLOSE_FIELD_NUMBER: _builtins.int
+    SCALABLETOPICSUBSCRIBE_FIELD_NUMBER: _builtins.int
+    SCALABLETOPICSUBSCRIBERESPONSE_FIELD_NUMBER: _builtins.int
+    SCALABLETOPICASSIGNMENTUPDATE_FIELD_NUMBER: _builtins.int
+    WATCHSCALABLETOPICS_FIELD_NUMBER: _builtins.int
+    WATCHSCALABLETOPICSUPDATE_FIELD_NUMBER: _builtins.int
+    WATCHSCALABLETOPICSCLOSE_FIELD_NUMBER: _builtins.int
+    WATCHTCASSIGNMENTS_FIELD_NUMBER: _builtins.int
+    WATCHTCASSIGNMENTSUPDATE_FIELD_NUMBER: _builtins.int
+    WATCHTCASSIGNMENTSCLOSE_FIELD_NUMBER: _builtins.int
     type: Global___BaseCommand.Type.ValueType
     @_builtins.property
     def connect(self) -> Global___CommandConnect: ...
@@ -2916,6 +3616,30 @@ class BaseCommand(_message.Message):
     def watchTopicListClose(self) -> Global___CommandWatchTopicListClose: ...
     @_builtins.property
     def topicMigrated(self) -> Global___CommandTopicMigrated: ...
+    @_builtins.property
+    def scalableTopicLookup(self) -> Global___CommandScalableTopicLookup: ...
+    @_builtins.property
+    def scalableTopicUpdate(self) -> Global___CommandScalableTopicUpdate: ...
+    @_builtins.property
+    def scalableTopicClose(self) -> Global___CommandScalableTopicClose: ...
+    @_builtins.property
+    def scalableTopicSubscribe(self) -> Global___CommandScalableTopicSubscribe: ...
+    @_builtins.property
+    def scalableTopicSubscribeResponse(self) -> Global___CommandScalableTopicSubscribeResponse: ...
+    @_builtins.property
+    def scalableTopicAssignmentUpdate(self) -> Global___CommandScalableTopicAssignmentUpdate: ...
+    @_builtins.property
+    def watchScalableTopics(self) -> Global___CommandWatchScalableTopics: ...
+    @_builtins.property
+    def watchScalableTopicsUpdate(self) -> Global___CommandWatchScalableTopicsUpdate: ...
+    @_builtins.property
+    def watchScalableTopicsClose(self) -> Global___CommandWatchScalableTopicsClose: ...
+    @_builtins.property
+    def watchTcAssignments(self) -> Global___CommandWatchTcAssignments: ...
+    @_builtins.property
+    def watchTcAssignmentsUpdate(self) -> Global___CommandWatchTcAssignmentsUpdate: ...
+    @_builtins.property
+    def watchTcAssignmentsClose(self) -> Global___CommandWatchTcAssignmentsClose: ...
     def __init__(
         self,
         *,
@@ -2978,10 +3702,22 @@ class BaseCommand(_message.Message):
         watchTopicUpdate: Global___CommandWatchTopicUpdate | None = ...,
         watchTopicListClose: Global___CommandWatchTopicListClose | None = ...,
         topicMigrated: Global___CommandTopicMigrated | None = ...,
+        scalableTopicLookup: Global___CommandScalableTopicLookup | None = ...,
+        scalableTopicUpdate: Global___CommandScalableTopicUpdate | None = ...,
+        scalableTopicClose: Global___CommandScalableTopicClose | None = ...,
+        scalableTopicSubscribe: Global___CommandScalableTopicSubscribe | None = ...,
+        scalableTopicSubscribeResponse: Global___CommandScalableTopicSubscribeResponse | None = ...,
+        scalableTopicAssignmentUpdate: Global___CommandScalableTopicAssignmentUpdate | None = ...,
+        watchScalableTopics: Global___CommandWatchScalableTopics | None = ...,
+        watchScalableTopicsUpdate: Global___CommandWatchScalableTopicsUpdate | None = ...,
+        watchScalableTopicsClose: Global___CommandWatchScalableTopicsClose | None = ...,
+        watchTcAssignments: Global___CommandWatchTcAssignments | None = ...,
+        watchTcAssignmentsUpdate: Global___CommandWatchTcAssignmentsUpdate | None = ...,
+        watchTcAssignmentsClose: Global___CommandWatchTcAssignmentsClose | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnOnPartition", b"endTxnOnPartition", "endTxnOnPartitionResponse", b"endTxnOnPartitionResponse", "endTxnOnSubscription", b"endTxnOnSubscription", "endTxnOnSubscriptionResponse", b"endTxnOnSubscriptionResponse", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe", "watchTopicList", b"watchTopicList", "watchTopicListClose", b"watchTopicListClose", "watchTopicListSuccess", b"watchTopicListSuccess", "watchTopicUpdate", b"watchTopicUpdate"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnOnPartition", b"endTxnOnPartition", "endTxnOnPartitionResponse", b"endTxnOnPartitionResponse", "endTxnOnSubscription", b"endTxnOnSubscription", "endTxnOnSubscriptionResponse", b"endTxnOnSubscriptionResponse", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "scalableTopicAssignmentUpdate", b"scalableTopicAssignmentUpdate", "scalableTopicClose", b"scalableTopicClose", "scalableTopicLookup", b"scalableTopicLookup", "scalableTopicSubscribe", b"scalableTopicSubscribe", "scalableTopicSubscribeResponse", b"scalableTopicSubscribeResponse", "scalableTopicUpdate", b"scalableTopicUpdate", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe", "watchScalableTopics", b"watchScalableTopics", "watchScalableTopicsClose", b"watchScalableTopicsClose", "watchScalableTopicsUpdate", b"watchScalableTopicsUpdate", "watchTcAssignments", b"watchTcAssignments", "watchTcAssignmentsClose", b"watchTcAssignmentsClose", "watchTcAssignmentsUpdate", b"watchTcAssignmentsUpdate", "watchTopicList", b"watchTopicList", "watchTopicListClose", b"watchTopicListClose", "watchTopicListSuccess", b"watchTopicListSuccess", "watchTopicUpdate", b"watchTopicUpdate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnOnPartition", b"endTxnOnPartition", "endTxnOnPartitionResponse", b"endTxnOnPartitionResponse", "endTxnOnSubscription", b"endTxnOnSubscription", "endTxnOnSubscriptionResponse", b"endTxnOnSubscriptionResponse", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe", "watchTopicList", b"watchTopicList", "watchTopicListClose", b"watchTopicListClose", "watchTopicListSuccess", b"watchTopicListSuccess", "watchTopicUpdate", b"watchTopicUpdate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "ackResponse", b"ackResponse", "active_consumer_change", b"active_consumer_change", "addPartitionToTxn", b"addPartitionToTxn", "addPartitionToTxnResponse", b"addPartitionToTxnResponse", "addSubscriptionToTxn", b"addSubscriptionToTxn", "addSubscriptionToTxnResponse", b"addSubscriptionToTxnResponse", "authChallenge", b"authChallenge", "authResponse", b"authResponse", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumerStats", b"consumerStats", "consumerStatsResponse", b"consumerStatsResponse", "endTxn", b"endTxn", "endTxnOnPartition", b"endTxnOnPartition", "endTxnOnPartitionResponse", b"endTxnOnPartitionResponse", "endTxnOnSubscription", b"endTxnOnSubscription", "endTxnOnSubscriptionResponse", b"endTxnOnSubscriptionResponse", "endTxnResponse", b"endTxnResponse", "error", b"error", "flow", b"flow", "getLastMessageId", b"getLastMessageId", "getLastMessageIdResponse", b"getLastMessageIdResponse", "getOrCreateSchema", b"getOrCreateSchema", "getOrCreateSchemaResponse", b"getOrCreateSchemaResponse", "getSchema", b"getSchema", "getSchemaResponse", b"getSchemaResponse", "getTopicsOfNamespace", b"getTopicsOfNamespace", "getTopicsOfNamespaceResponse", b"getTopicsOfNamespaceResponse", "lookupTopic", b"lookupTopic", "lookupTopicResponse", b"lookupTopicResponse", "message", b"message", "newTxn", b"newTxn", "newTxnResponse", b"newTxnResponse", "partitionMetadata", b"partitionMetadata", "partitionMetadataResponse", b"partitionMetadataResponse", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "reachedEndOfTopic", b"reachedEndOfTopic", "redeliverUnacknowledgedMessages", b"redeliverUnacknowledgedMessages", "scalableTopicAssignmentUpdate", b"scalableTopicAssignmentUpdate", "scalableTopicClose", b"scalableTopicClose", "scalableTopicLookup", b"scalableTopicLookup", "scalableTopicSubscribe", b"scalableTopicSubscribe", "scalableTopicSubscribeResponse", b"scalableTopicSubscribeResponse", "scalableTopicUpdate", b"scalableTopicUpdate", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "tcClientConnectRequest", b"tcClientConnectRequest", "tcClientConnectResponse", b"tcClientConnectResponse", "topicMigrated", b"topicMigrated", "type", b"type", "unsubscribe", b"unsubscribe", "watchScalableTopics", b"watchScalableTopics", "watchScalableTopicsClose", b"watchScalableTopicsClose", "watchScalableTopicsUpdate", b"watchScalableTopicsUpdate", "watchTcAssignments", b"watchTcAssignments", "watchTcAssignmentsClose", b"watchTcAssignmentsClose", "watchTcAssignmentsUpdate", b"watchTcAssignmentsUpdate", "watchTopicList", b"watchTopicList", "watchTopicListClose", b"watchTopicListClose", "watchTopicListSuccess", b"watchTopicListSuccess", "watchTopicUpdate", b"watchTopicUpdate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
