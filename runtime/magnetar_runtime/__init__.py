@@ -1,0 +1,1 @@
+"""What everything stands on: services, clock, network, disk, coordination. No dependency."""

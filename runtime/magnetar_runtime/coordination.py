@@ -193,3 +193,33 @@ async def delete_tree(coordination: Coordination, path: str) -> None:
         await coordination.delete(path)
     except NodeMissing:
         return
+
+
+# How often a take-over begins again because somebody changed the node between two requests.
+TAKE_OVER_ATTEMPTS_MAX = 8
+
+
+async def take_over_ephemeral(coordination: Coordination, path: str, value: bytes) -> None:
+    """Make ``path`` an ephemeral node of this session that holds ``value``, at once.
+
+    A node left by our own earlier life (killed, its session not expired yet) is deleted and
+    created anew in one transaction, so that at no moment somebody sees it missing. Only for nodes
+    that carry an identity of which we are sure to be the one living bearer (the lock of its data
+    directory is held); otherwise it would steal. Missing parents are made. Raises
+    ``VersionMismatch`` if somebody else keeps taking the node too.
+    """
+    for _ in range(TAKE_OVER_ATTEMPTS_MAX):
+        stat = await coordination.exists(path)
+        try:
+            if stat is None:
+                await coordination.create(path, value, ephemeral=True, make_parents=True)
+            elif stat.ephemeral_owner == coordination.session_id:
+                await coordination.set(path, value, version=stat.version)
+            else:
+                await coordination.transaction(
+                    [Delete(path, stat.version), Create(path, value, is_ephemeral=True)]
+                )
+        except (NodeExists, NodeMissing, VersionMismatch):
+            continue  # it changed since we looked
+        return
+    raise VersionMismatch(path)

@@ -1,0 +1,1 @@
+"""What server parts share: the door to ZooKeeper, settings, logs, metrics, HTTP, control."""

@@ -1,0 +1,58 @@
+"""What can go wrong in the machinery that server parts share.
+
+::
+
+    MagnetarError
+    ├── SettingsError             a setting nobody can work with; says where it stands
+    ├── ControlError              supervisor and part misunderstood each other
+    ├── NotAuthorized             this principal may not do that
+    ├── ServerStartError          this process cannot run here: no uvloop, a port that is taken
+    └── CoordinationError         (magnetar_runtime.coordination)
+        └── NodeTooLarge          more than ZooKeeper takes in one request
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from magnetar_runtime.coordination import NodeError
+from magnetar_runtime.errors import MagnetarError
+
+
+class SettingsError(MagnetarError):
+    """A setting nobody can work with. The message names every bad one, and where it was read."""
+
+    code: ClassVar[str] = "InvalidSettings"
+
+
+class ControlError(MagnetarError):
+    """The supervisor and a part misunderstood each other; the session between them ends."""
+
+    code: ClassVar[str] = "ControlError"
+
+
+class ServerStartError(MagnetarError):
+    """This process cannot run here; the message says what would make it run."""
+
+    code: ClassVar[str] = "ServerStartError"
+
+
+class NotAuthorized(MagnetarError):
+    """This principal may not do that to this resource."""
+
+    code: ClassVar[str] = "AuthorizationError"
+
+    def __init__(self, role: str, action: str, resource: str) -> None:
+        super().__init__(f"{role or 'an anonymous client'} may not {action} on {resource}")
+        self.role = role
+        self.action = action
+        self.resource = resource
+
+
+class NodeTooLarge(NodeError):
+    """The value does not fit into one ZooKeeper request, which would cost us the connection."""
+
+    def __init__(self, path: str, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(path, f"would hold {size_bytes} bytes; ZooKeeper takes {limit_bytes}")
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
