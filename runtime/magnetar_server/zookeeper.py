@@ -71,8 +71,7 @@ CONNECT_TIMEOUT_S = 10.0
 GIVE_UP_FRACTION = 0.9
 # How long a closing part waits for the server to confirm that its session is over.
 CLOSE_TIMEOUT_S = 2.0
-# kazoo's thread is woken through a socket pair by one byte a request, and on Linux a full one
-# blocks the writer, our event loop, at 278 bytes. 128 keep a local ZooKeeper's pipeline full.
+# More than this on the way only makes the server's queue longer (its own limit is 1000 for all).
 REQUESTS_IN_FLIGHT_MAX = 128
 # Requests held back while there is no connection or too many are on the way. A broker that loads
 # 10,000 topics at once asks about this many questions; more waiting than that is a mistake.
