@@ -25,10 +25,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from magnetar_runtime.errors import MagnetarError
-
 from magnetar_protocol.bookkeeper.codes import ReturnCode
 from magnetar_protocol.errors import WireError
+from magnetar_runtime.errors import MagnetarError
 
 
 class BookieRefusal(MagnetarError):

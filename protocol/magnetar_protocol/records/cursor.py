@@ -96,7 +96,7 @@ class CursorRecord:
             ),
             acknowledged=_ranges_of(message.individualDeletedMessages),
             properties=_properties_of(message.properties, _CURSOR),
-            last_active_ms=message.lastActive if message.HasField("lastActive") else None,
+            last_active_ms=_last_active_of(message),
             partial_batches=_batches_of(message.batchedEntryDeletionIndexInfo),
             cursor_properties={
                 text_of(pair.name, _CURSOR): text_of(pair.value, _CURSOR)
@@ -153,6 +153,13 @@ class PositionRecord:
 def cursor_path(managed_ledger_name: str, encoded_cursor_name: str) -> str:
     """The node of a cursor. Its name is URL-encoded, as the topic's is."""
     return f"{MANAGED_LEDGERS_PATH}/{managed_ledger_name}/{encoded_cursor_name}"
+
+
+def _last_active_of(message: ManagedCursorInfo) -> int | None:
+    """Deprecated upstream, and still written with every change."""
+    if message.HasField("lastActive"):
+        return message.lastActive  # pyright: ignore[reportDeprecated] - records have it
+    return None
 
 
 def _message_of_position(position: Position) -> NestedPositionInfo:
