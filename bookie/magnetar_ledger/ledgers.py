@@ -1,0 +1,219 @@
+"""All ledgers, as a broker uses them: create, open (recovering if need be), delete.
+
+Owns the connections to the bookies and the watch on which there are. Knows nothing of topics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from random import Random
+
+from magnetar_ledger.errors import LedgerError, NotEnoughBookies, UnsupportedLedger
+from magnetar_ledger.last_entry import LastEntryPoll
+from magnetar_ledger.links import BookieLink, BookieLinks, Purpose
+from magnetar_ledger.options import LedgerOptions
+from magnetar_ledger.patience import Patience
+from magnetar_ledger.pipeline import LedgerListener
+from magnetar_ledger.placement import choose_ensemble
+from magnetar_ledger.quorum import Quorum
+from magnetar_ledger.reader import LedgerReader
+from magnetar_ledger.recovery import LedgerRecovery
+from magnetar_ledger.registry import BookieRegistry
+from magnetar_ledger.store import LedgerStore, StoredMetadata
+from magnetar_ledger.writer import LedgerWriter
+from magnetar_protocol.records.ledger_metadata import (
+    DigestType,
+    Fragment,
+    LedgerMetadata,
+    LedgerState,
+)
+from magnetar_runtime.clock import Clock
+from magnetar_runtime.coordination import Coordination
+from magnetar_runtime.network import Network
+from magnetar_runtime.service import Service
+
+
+class Ledgers(Service):
+    """The door to BookKeeper. All methods also raise ``CoordinationError``."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        network: Network,
+        clock: Clock,
+        random: Random,
+        options: LedgerOptions | None = None,
+    ) -> None:
+        super().__init__()
+        self._options = options = options or LedgerOptions()
+        self._clock = clock
+        self._random = random
+        self._patience = Patience(clock=clock, random=random, options=options)
+        self._store = LedgerStore(coordination, clock=clock, random=random, options=options)
+        self._registry = BookieRegistry(coordination, random=random, options=options)
+        self._links = BookieLinks(
+            self._registry, network=network, clock=clock, random=random, options=options
+        )
+        # By ledger: who may recover it, and how many want to.
+        self._recovering: dict[int, tuple[asyncio.Lock, int]] = {}
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._registry)
+        await stack.enter_async_context(self._links)
+
+    async def create(
+        self,
+        *,
+        listener: LedgerListener,
+        ensemble_size: int | None = None,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
+        custom: Mapping[str, bytes] | None = None,
+    ) -> LedgerWriter:
+        """A new ledger and its writer; ``custom`` goes into its metadata.
+
+        Sizes not given are those of the options. Waits for enough bookies, up to the deadline for
+        creations; then raises ``NotEnoughBookies``. Raises ``ValueError`` for sizes that make no
+        sense, ``LedgerIdsExhausted``.
+        """
+        options = self._options
+        quorum = Quorum(
+            ensemble_size or options.ensemble_size,
+            write_quorum or options.write_quorum,
+            ack_quorum or options.ack_quorum,
+        )
+        ensemble = await self._new_ensemble(quorum.ensemble_size)
+        stored = await self._store.create(
+            LedgerMetadata(
+                ensemble_size=quorum.ensemble_size,
+                write_quorum=quorum.write_quorum,
+                ack_quorum=quorum.ack_quorum,
+                fragments=(Fragment(0, ensemble),),
+                digest_type=DigestType.CRC32C,
+                password=options.password,
+                custom=custom or {},
+            )
+        )
+        return LedgerWriter(
+            stored,
+            [self._links.link(bookie_id) for bookie_id in ensemble],
+            store=self._store,
+            listener=listener,
+            clock=self._clock,
+            options=options,
+        )
+
+    async def open(self, ledger_id: int, *, recover: bool) -> LedgerReader:
+        """A reader of the ledger.
+
+        ``recover`` takes an open ledger over: its writer is fenced, all it was told is confirmed
+        stays, and the ledger is closed. Without it, an open ledger is read as far as its bookies
+        say it is confirmed, and its writer goes on.
+
+        Raises ``NoSuchLedger``, ``UnsupportedLedger``, ``WrongPassword``, and
+        ``RecoveryUndecided`` (and other errors that can be retried) when too few bookies answered
+        until the deadline for recoveries.
+        """
+        stored = _supported(await self._store.read(ledger_id))
+        if recover and stored.metadata.state is not LedgerState.CLOSED:
+            stored = await self._recover(ledger_id)
+        if stored.metadata.state is LedgerState.CLOSED:
+            return self._reader(stored, stored.metadata.last_entry, stored.metadata.length)
+        return await self._patience.persist(
+            lambda: self._open_unclosed(stored),
+            despite=LedgerError,
+            deadline_s=self._options.recovery_deadline_s,
+        )
+
+    async def metadata(self, ledger_id: int) -> LedgerMetadata:
+        """What ZooKeeper holds of the ledger. Raises ``NoSuchLedger``, ``UnsupportedLedger``."""
+        return (await self._store.read(ledger_id)).metadata
+
+    async def delete(self, ledger_id: int) -> None:
+        """Delete the ledger; no error where there is none. Bookies drop its entries in time."""
+        await self._store.delete(ledger_id)
+
+    async def _new_ensemble(self, size: int) -> tuple[str, ...]:
+        try:
+            async with asyncio.timeout(self._options.create_deadline_s):
+                while True:
+                    try:
+                        return self._choose_ensemble(size)
+                    except NotEnoughBookies:
+                        await self._registry.changed()
+        except TimeoutError:
+            return self._choose_ensemble(size)
+
+    def _choose_ensemble(self, size: int) -> tuple[str, ...]:
+        candidates = [
+            replace(each, is_down=self._links.is_down(each.bookie_id))
+            for each in self._registry.candidates
+        ]
+        self._random.shuffle(candidates)
+        return choose_ensemble(candidates, size)
+
+    async def _recover(self, ledger_id: int) -> StoredMetadata:
+        async with self._turn(ledger_id):
+            return await LedgerRecovery(
+                ledger_id,
+                store=self._store,
+                link=self._recovery_link,
+                clock=self._clock,
+                patience=self._patience,
+                options=self._options,
+            ).run()
+
+    @asynccontextmanager
+    async def _turn(self, ledger_id: int) -> AsyncIterator[None]:
+        """One recovery of a ledger at a time: two would take each other's answers for their own."""
+        lock, users = self._recovering.get(ledger_id, (asyncio.Lock(), 0))
+        self._recovering[ledger_id] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._recovering.pop(ledger_id)
+            if users > 1:
+                self._recovering[ledger_id] = lock, users - 1
+
+    async def _open_unclosed(self, stored: StoredMetadata) -> LedgerReader:
+        metadata = stored.metadata
+        fragment = metadata.fragments[-1]
+        votes = await LastEntryPoll(
+            stored.ledger_id,
+            Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum),
+            [self._links.link(bookie_id) for bookie_id in fragment.ensemble],
+            answer_timeout_s=self._options.answer_timeout_s,
+        ).run()
+        last_confirmed = max(votes.last_confirmed, fragment.first_entry - 1)
+        return self._reader(stored, last_confirmed, votes.length_bytes)
+
+    def _reader(
+        self, stored: StoredMetadata, last_confirmed: int, length_bytes: int
+    ) -> LedgerReader:
+        return LedgerReader(
+            stored,
+            last_confirmed=last_confirmed,
+            length_bytes=length_bytes,
+            link=self._links.link,
+            patience=self._patience,
+            options=self._options,
+        )
+
+    def _recovery_link(self, bookie_id: str) -> BookieLink:
+        return self._links.link(bookie_id, Purpose.RECOVERY)
+
+
+def _supported(stored: StoredMetadata) -> StoredMetadata:
+    """The same; raises ``UnsupportedLedger`` for ledgers that cannot be read here."""
+    metadata = stored.metadata
+    if metadata.digest_type is not DigestType.CRC32C:
+        raise UnsupportedLedger(stored.ledger_id, f"has digest type {metadata.digest_type!r}")
+    if not metadata.fragments or any(
+        len(each.ensemble) != metadata.ensemble_size for each in metadata.fragments
+    ):
+        raise UnsupportedLedger(stored.ledger_id, "has fragments that do not fit its ensemble size")
+    return stored

@@ -1,0 +1,300 @@
+"""The way to each bookie: one shared connection per bookie and purpose, made when it is needed and
+made again when it breaks.
+
+A link outlives its connections. Writers attach to it and stay; when a new connection stands, each
+is told to send what the bookie has not stored (adds are idempotent on a bookie). Every attempt
+looks up anew where the bookie listens, so that one that came back on another port is found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from enum import Enum
+from random import Random
+from typing import Any, Protocol
+
+from magnetar_ledger.connection import AddListener, BookieConnection, ReadListener
+from magnetar_ledger.errors import BookieUnavailable
+from magnetar_ledger.options import LedgerOptions
+from magnetar_ledger.outbox import Outbox
+from magnetar_protocol.bookkeeper.v2 import encode_read
+from magnetar_runtime.backoff import Backoff
+from magnetar_runtime.clock import Clock
+from magnetar_runtime.coordination import CoordinationError
+from magnetar_runtime.network import Network
+from magnetar_runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+
+class Resolver(Protocol):
+    """Where bookies listen; ``registry`` knows."""
+
+    async def resolve(self, bookie_id: str) -> tuple[str, int]:
+        """Host and port. Raises ``BookieUnavailable``, ``CoordinationError``."""
+        ...
+
+
+class Purpose(Enum):
+    """What a connection is for. V2 answers do not say which of two equal requests they answer, so
+    fencing reads and recovery adds must not meet a live writer's or reader's requests."""
+
+    ORDINARY = "ordinary"
+    RECOVERY = "recovery"
+
+
+Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[object]]
+
+
+class BookieLink:
+    """One bookie, for one purpose. Used through ``BookieLinks.link``."""
+
+    def __init__(
+        self,
+        bookie_id: str,
+        *,
+        resolver: Resolver,
+        network: Network,
+        clock: Clock,
+        random: Random,
+        options: LedgerOptions,
+        spawn: Spawn,
+    ) -> None:
+        self.bookie_id = bookie_id
+        self.outbox = Outbox(
+            unsent_bytes_max=options.unsent_bytes_max, on_overflow=self._drop_laggard
+        )
+        self._resolver = resolver
+        self._network = network
+        self._clock = clock
+        self._options = options
+        self._spawn = spawn
+        self._backoff = Backoff(options.retry_first_s, options.retry_limit_s, random)
+        self._adders: dict[int, tuple[AddListener, int]] = {}
+        self._connection: BookieConnection | None = None
+        self._connected_at_s = 0.0
+        self._failed_at_s = -math.inf
+        self._connecting: asyncio.Task[object] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._is_closed = False
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether requests can be sent now."""
+        return self._connection is not None
+
+    @property
+    def is_down(self) -> bool:
+        """Whether the bookie could not be reached a moment ago: better ask another, if there is."""
+        return (
+            self._connection is None
+            and self._clock.monotonic() - self._failed_at_s < self._options.down_memory_s
+        )
+
+    def attach(self, ledger_id: int, listener: AddListener, bookie: int) -> None:
+        """Answers to adds of the ledger go to ``listener``, until it detaches.
+
+        A ledger has one writer: a listener that was attached for it before hears no more.
+        """
+        self._adders[ledger_id] = listener, bookie
+        if self._connection is None:
+            self._connect_soon()
+
+    def detach(self, ledger_id: int, listener: AddListener) -> None:
+        """``listener`` is done with the ledger; no error if it is not attached."""
+        attached = self._adders.get(ledger_id)
+        if attached is not None and attached[0] is listener:
+            del self._adders[ledger_id]
+
+    async def connected(self) -> None:
+        """Return when there is a connection, after one attempt where there is none.
+
+        Raises ``BookieUnavailable`` when the attempt fails.
+        """
+        if self._connection is not None:
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self._connect_soon()
+        try:
+            await waiter
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def read(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        listener: ReadListener,
+        bookie: int,
+        *,
+        flags: int = 0,
+        master_key: bytes | None = None,
+    ) -> None:
+        """Ask for an entry; ``listener`` hears of it exactly once, though never before we return.
+
+        Raises ``BookieUnavailable`` where there is no connection now.
+        """
+        if self._connection is None:
+            raise BookieUnavailable(self.bookie_id, "not connected")
+        self._connection.expect_read(ledger_id, entry_id, listener, bookie)
+        outbox = self.outbox
+        if not outbox.chunks:
+            outbox.wake()
+        outbox.chunks.append(encode_read(ledger_id, entry_id, flags, master_key))
+
+    def suspect(self, silent_s: float) -> None:
+        """The bookie has owed somebody an answer for ``silent_s``: try a new connection.
+
+        A connection younger than that is not to blame and stays.
+        """
+        if self._connection is None:
+            return
+        if self._clock.monotonic() - self._connected_at_s >= silent_s:
+            log.warning(
+                "bookie does not answer, reconnecting",
+                extra={"bookie": self.bookie_id, "silent_s": silent_s},
+            )
+            self._lose(self._connection)
+
+    def close(self) -> None:
+        """Give the connection up, for good."""
+        self._is_closed = True
+        adders, self._adders = self._adders, {}
+        for listener, _ in adders.values():
+            listener.link_closed()
+        self._fail_waiters(BookieUnavailable(self.bookie_id, "this process is closing"))
+        if self._connection is not None:
+            self._lose(self._connection)
+
+    def _drop_laggard(self) -> None:
+        log.warning(
+            "bookie takes its bytes too slowly, reconnecting",
+            extra={"bookie": self.bookie_id, "unsent_bytes": self.outbox.held_bytes},
+        )
+        if self._connection is not None:
+            self._lose(self._connection)
+
+    def _lose(self, connection: BookieConnection) -> None:
+        if connection is not self._connection:
+            return
+        self._connection = None
+        self.outbox.detach()
+        log.info("bookie connection lost", extra={"bookie": self.bookie_id})
+        if self._adders:
+            self._connect_soon()
+        connection.retire()
+
+    def _connect_soon(self) -> None:
+        if self._connecting is None and not self._is_closed:
+            self._connecting = self._spawn(self._keep_trying(), f"connect to {self.bookie_id}")
+
+    async def _keep_trying(self) -> None:
+        """Connect, again and again while somebody needs it."""
+        try:
+            while self._connection is None and (self._adders or self._waiters):
+                try:
+                    await self._connect()
+                except BookieUnavailable as error:
+                    self._failed_at_s = self._clock.monotonic()
+                    self._fail_waiters(error)
+                    await asyncio.sleep(self._backoff.next_s())
+        finally:
+            self._connecting = None
+
+    async def _connect(self) -> None:
+        bookie_id = self.bookie_id
+        try:
+            async with asyncio.timeout(self._options.connect_timeout_s):
+                host, port = await self._resolver.resolve(bookie_id)
+                transport, connection = await self._network.connect(
+                    self._new_connection, host, port
+                )
+        except TimeoutError as error:
+            raise BookieUnavailable(bookie_id, "no answer to connecting") from error
+        except (OSError, CoordinationError) as error:
+            raise BookieUnavailable(bookie_id, str(error)) from error
+        self._use(transport, connection)
+        log.info("bookie connected", extra={"bookie": bookie_id, "host": host, "port": port})
+
+    def _new_connection(self) -> BookieConnection:
+        return BookieConnection(
+            self._adders, self.outbox, self._lose, self._options.frame_bytes_max
+        )
+
+    def _use(self, transport: asyncio.Transport, connection: BookieConnection) -> None:
+        if self._is_closed or transport.is_closing():
+            connection.retire()
+            raise BookieUnavailable(self.bookie_id, "the connection broke at once")
+        transport.set_write_buffer_limits(high=self._options.write_buffer_bytes_high)
+        self._connection = connection
+        self._connected_at_s = self._clock.monotonic()
+        self._backoff.reset()
+        self.outbox.attach(transport)
+        for listener, bookie in list(self._adders.values()):
+            listener.bookie_connected(bookie)
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _fail_waiters(self, error: BookieUnavailable) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+
+
+class BookieLinks(Service):
+    """All links of this process; closing it closes every connection."""
+
+    def __init__(
+        self,
+        resolver: Resolver,
+        *,
+        network: Network,
+        clock: Clock,
+        random: Random,
+        options: LedgerOptions,
+    ) -> None:
+        super().__init__()
+        self._resolver = resolver
+        self._network = network
+        self._clock = clock
+        self._random = random
+        self._options = options
+        # Grows with the bookies that ever were in an ensemble we touched: tens, not thousands.
+        self._links: dict[tuple[str, Purpose], BookieLink] = {}
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        stack.callback(self._close_links)
+
+    def link(self, bookie_id: str, purpose: Purpose = Purpose.ORDINARY) -> BookieLink:
+        """The link to a bookie; connects when somebody attaches or waits for a connection."""
+        key = bookie_id, purpose
+        link = self._links.get(key)
+        if link is None:
+            link = self._links[key] = BookieLink(
+                bookie_id,
+                resolver=self._resolver,
+                network=self._network,
+                clock=self._clock,
+                random=self._random,
+                options=self._options,
+                spawn=lambda work, name: self.spawn(work, name=name),
+            )
+        return link
+
+    def is_down(self, bookie_id: str) -> bool:
+        """Whether an ordinary connection to the bookie failed a moment ago."""
+        link = self._links.get((bookie_id, Purpose.ORDINARY))
+        return link is not None and link.is_down
+
+    def _close_links(self) -> None:
+        for link in self._links.values():
+            link.close()

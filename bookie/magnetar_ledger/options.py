@@ -1,0 +1,56 @@
+"""How ledgers are written and read: sizes, deadlines, limits, with their defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from magnetar_protocol.bookkeeper.v2 import FRAME_BYTES_MAX_DEFAULT
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerOptions:
+    """What ``Ledgers`` is told once. Times in seconds."""
+
+    # A ledger's E, Qw, Qa where ``create`` is not told; Pulsar's own default is 2, 2, 2.
+    ensemble_size: int = 1
+    write_quorum: int = 1
+    ack_quorum: int = 1
+    password: bytes = b""
+
+    # An entry unconfirmed for so long fails its writer: a bookie that was killed has restarted and
+    # replayed its journal by then.
+    append_deadline_s: float = 60.0
+    # A bookie that lets an entry or a read wait for so long is taken for hung: its connection is
+    # given up and what it owes is sent again on a new one. Twice the 5 s of BookKeeper's client,
+    # for disks that are shared.
+    answer_timeout_s: float = 10.0
+    # So long does a read, a creation and a recovery try again while bookies are away.
+    read_deadline_s: float = 30.0
+    create_deadline_s: float = 30.0
+    recovery_deadline_s: float = 60.0
+    # So long is a lost ZooKeeper connection waited for inside one metadata change.
+    metadata_deadline_s: float = 30.0
+
+    # A bookie that could not be reached is asked last for so long.
+    down_memory_s: float = 5.0
+
+    connect_timeout_s: float = 3.0
+    # Between attempts to reach a bookie (or ZooKeeper, inside one operation).
+    retry_first_s: float = 0.02
+    retry_limit_s: float = 0.5
+
+    # More unconfirmed bytes than this are refused; owners of writers slow down long before.
+    pending_bytes_max: int = 256 * MIB
+    # Above this the kernel's and the transport's buffers are full and frames wait in our own list;
+    # 64 KiB (asyncio's default) is less than what one loop turn writes at full speed.
+    write_buffer_bytes_high: int = 1 * MIB
+    # A bookie so far behind is given up and asked again when it is back: it must not fill memory
+    # while the others confirm.
+    unsent_bytes_max: int = 64 * MIB
+    # Requests that one read of a range has on their way.
+    reads_in_flight_max: int = 256
+    # Entries that recovery reads at once (recoveryReadBatchSize is 1 upstream).
+    recovery_batch_entries: int = 64
+    frame_bytes_max: int = FRAME_BYTES_MAX_DEFAULT

@@ -1,0 +1,284 @@
+"""Entries on their way to the bookies of one ensemble: numbered, sent, counted, confirmed in order.
+
+The engine under ``LedgerWriter`` and under recovery. Appending is synchronous: the bytes go into
+the outboxes of the write set and leave at the end of the loop turn. Every entry is kept until it is
+confirmed, so that a bookie whose connection broke can be sent all it has not answered. When one
+cannot be confirmed (fenced, refused, deadline) the pipeline fails as a whole and says so once; what
+it confirmed stays confirmed.
+
+HOT: no future, task or timer for an entry. One timer per pipeline that has something on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from magnetar_ledger.errors import (
+    AppendRefused,
+    AppendTimedOut,
+    BookiesReadOnly,
+    EntryTooLarge,
+    LedgerClosed,
+    LedgerError,
+    LedgerFenced,
+    TooMuchPending,
+    WrongPassword,
+)
+from magnetar_ledger.links import BookieLink
+from magnetar_ledger.options import LedgerOptions
+from magnetar_ledger.quorum import Acknowledgements, Quorum
+from magnetar_protocol.bookkeeper.codes import ReturnCode
+from magnetar_protocol.bookkeeper.errors import refusal_of
+from magnetar_protocol.bookkeeper.v2 import encode_add
+from magnetar_runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+# How often stalled entries are looked for, as a part of the time that a bookie may take to answer.
+_CHECKS_PER_TIMEOUT = 4
+# What a frame holds besides the payload, its size not counted: the request's header and key, the
+# entry's header.
+FRAME_OVERHEAD_BYTES = len(encode_add(0, 0, 0, 0, b"", bytes(20))) - 4
+
+
+class LedgerListener(Protocol):
+    """Whom a writer tells what became of its entries. Called on the event loop, from inside the
+    reading of the bookie's answers: must not block."""
+
+    def entries_confirmed(self, last_confirmed: int) -> None:
+        """Every entry up to ``last_confirmed`` is on Qa bookies. Once for each batch of answers."""
+        ...
+
+    def writer_failed(self, error: LedgerError) -> None:
+        """Entries beyond ``last_confirmed`` will never be confirmed by this writer. Once."""
+        ...
+
+
+class AddPipeline:
+    """Appends entries ``last_confirmed + 1``, … to one ensemble.
+
+    ``length_bytes`` is the sum of all payloads of the ledger so far, ``flags`` go with every add.
+    """
+
+    def __init__(
+        self,
+        ledger_id: int,
+        quorum: Quorum,
+        links: Sequence[BookieLink],
+        *,
+        master_key: bytes,
+        listener: LedgerListener,
+        clock: Clock,
+        options: LedgerOptions,
+        flags: int = 0,
+        last_confirmed: int = -1,
+        length_bytes: int = 0,
+    ) -> None:
+        assert len(links) == quorum.ensemble_size
+        self.ledger_id = ledger_id
+        self.last_pushed = last_confirmed
+        self.last_confirmed = last_confirmed
+        self.length_bytes = length_bytes
+        self.pending_bytes = 0
+        self.failure: LedgerError | None = None
+        self._links = tuple(links)
+        self._listener = listener
+        self._clock = clock
+        self._options = options
+        self._pending_bytes_max = options.pending_bytes_max
+        self._payload_bytes_max = options.frame_bytes_max - FRAME_OVERHEAD_BYTES
+        self._master_key = master_key
+        self._flags = flags
+        # Why ``append`` raises; None while it takes entries.
+        self._refusal: LedgerError | None = None
+        self._acks = Acknowledgements(quorum, last_confirmed)
+        # (everything before the payload, payload) of the entries from last_confirmed + 1 on.
+        self._pending: deque[tuple[bytes, bytes]] = deque()
+        self._ensemble_size = quorum.ensemble_size
+        self._outboxes = [
+            tuple(links[bookie].outbox for bookie in write_set) for write_set in quorum.write_sets
+        ]
+        self._timer: asyncio.TimerHandle | None = None
+        self._overloaded: set[int] = set()
+        self._stalled_entry = -1
+        self._stalled_since_s = 0.0
+        self._drained: asyncio.Future[None] | None = None
+        for bookie, link in enumerate(links):
+            link.attach(ledger_id, self, bookie)
+
+    def append(self, payload: bytes) -> int:
+        """Send one entry on its way; returns its id.
+
+        Raises ``EntryTooLarge``, ``TooMuchPending``, or why the pipeline takes no more:
+        ``LedgerClosed``, ``LedgerFenced``, ….
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        payload_bytes = len(payload)
+        if payload_bytes > self._payload_bytes_max:
+            raise EntryTooLarge(payload_bytes, self._payload_bytes_max)
+        pending_bytes = self.pending_bytes + payload_bytes
+        if pending_bytes > self._pending_bytes_max and self._pending:
+            raise TooMuchPending(self.ledger_id, self.pending_bytes, self._pending_bytes_max)
+        entry_id = self.last_pushed + 1
+        length_bytes = self.length_bytes + payload_bytes
+        head = encode_add(
+            self.ledger_id,
+            entry_id,
+            self.last_confirmed,
+            length_bytes,
+            payload,
+            self._master_key,
+            self._flags,
+        )
+        self.pending_bytes = pending_bytes
+        self.last_pushed = entry_id
+        self.length_bytes = length_bytes
+        entry = (head, payload)
+        self._pending.append(entry)
+        for outbox in self._outboxes[entry_id % self._ensemble_size]:
+            chunks = outbox.chunks
+            if not chunks:
+                outbox.wake()
+            chunks += entry
+        if self._timer is None:
+            self._watch()
+        return entry_id
+
+    async def drained(self) -> None:
+        """Return when nothing is on its way any more: all confirmed, or the pipeline failed."""
+        if self._pending:
+            if self._drained is None:
+                self._drained = asyncio.get_running_loop().create_future()
+            # Shielded: another waiter of the same future must not be cancelled with us.
+            await asyncio.shield(self._drained)
+
+    def detach(self) -> None:
+        """Hear no more from the bookies and send them nothing."""
+        for link in self._links:
+            link.detach(self.ledger_id, self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def fail(self, error: LedgerError) -> None:
+        """Give up: nothing more is taken or confirmed. Tells the listener, the first time."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        self._refusal = error
+        self.detach()
+        # What is not confirmed does not count as part of the ledger.
+        self.length_bytes -= self.pending_bytes
+        self.pending_bytes = 0
+        self._pending.clear()
+        log.warning("ledger writer failed", extra={"ledger": self.ledger_id, "error": str(error)})
+        self._wake_drained()
+        self._listener.writer_failed(error)
+
+    # Called by the connections
+
+    def adds_stored(self, bookie: int, entry_ids: list[int]) -> None:
+        """A bookie has stored entries (``AddListener``); HOT."""
+        confirmed = self._acks.record(bookie, entry_ids, self.last_pushed)
+        count = confirmed - self.last_confirmed
+        if not count:
+            return
+        self.last_confirmed = confirmed
+        pending = self._pending
+        if count == len(pending):
+            pending.clear()
+            self.pending_bytes = 0
+        else:
+            take = pending.popleft
+            for _ in range(count):
+                self.pending_bytes -= len(take()[1])
+        self._listener.entries_confirmed(confirmed)
+        if not pending and self._drained is not None:
+            self._wake_drained()
+
+    def add_refused(self, bookie: int, entry_id: int, return_code: int) -> None:
+        """A bookie will not store an entry (``AddListener``)."""
+        ledger_id = self.ledger_id
+        if return_code == ReturnCode.EFENCED:
+            self.fail(LedgerFenced(ledger_id))
+            return
+        if return_code == ReturnCode.EUA:
+            self.fail(WrongPassword(ledger_id))
+            return
+        if return_code == ReturnCode.ETOOMANYREQUESTS:
+            # It did not begin with it; the next check sends it again.
+            self._overloaded.add(bookie)
+            return
+        bookie_id = self._links[bookie].bookie_id
+        refusal = refusal_of(return_code, ledger_id, entry_id)
+        log.warning("bookie refused an entry", extra={"bookie": bookie_id, "error": str(refusal)})
+        if self._acks.refuse(bookie, entry_id):
+            is_read_only = return_code == ReturnCode.EREADONLY
+            error_type = BookiesReadOnly if is_read_only else AppendRefused
+            error = error_type(ledger_id, entry_id, bookie_id)
+            error.__cause__ = refusal
+            self.fail(error)
+
+    def bookie_connected(self, bookie: int) -> None:
+        """A bookie can be reached (again): send what it has not stored (``AddListener``)."""
+        acks = self._acks
+        acks.forgive(bookie)
+        outbox = self._links[bookie].outbox
+        unstored = set(acks.unstored(bookie, self.last_pushed))
+        if not unstored:
+            return
+        if not outbox.chunks:
+            outbox.wake()
+        for entry_id, entry in enumerate(self._pending, self.last_confirmed + 1):
+            if entry_id in unstored:
+                outbox.chunks += entry
+        log.info(
+            "entries sent again",
+            extra={
+                "ledger": self.ledger_id,
+                "bookie": self._links[bookie].bookie_id,
+                "entries": len(unstored),
+            },
+        )
+
+    def link_closed(self) -> None:
+        """The owner of all connections is closing (``AddListener``)."""
+        self.fail(LedgerClosed(self.ledger_id))
+
+    # Entries that wait too long
+
+    def _watch(self) -> None:
+        delay_s = self._options.answer_timeout_s / _CHECKS_PER_TIMEOUT
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._check_progress)
+
+    def _check_progress(self) -> None:
+        """Find out whether the first unconfirmed entry is still the one it was last time."""
+        self._timer = None
+        if not self._pending:
+            return
+        self._watch()
+        overloaded, self._overloaded = sorted(self._overloaded), set()
+        for bookie in overloaded:
+            self.bookie_connected(bookie)
+        oldest = self.last_confirmed + 1
+        now_s = self._clock.monotonic()
+        if oldest != self._stalled_entry:
+            self._stalled_entry = oldest
+            self._stalled_since_s = now_s
+            return
+        stalled_s = now_s - self._stalled_since_s
+        if stalled_s >= self._options.append_deadline_s:
+            self.fail(AppendTimedOut(self.ledger_id, oldest, stalled_s))
+        elif stalled_s >= self._options.answer_timeout_s:
+            for bookie in self._acks.lagging(oldest):
+                self._links[bookie].suspect(self._options.answer_timeout_s)
+
+    def _wake_drained(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None and not drained.done():
+            drained.set_result(None)

@@ -1,0 +1,178 @@
+"""Which bookies hold an entry, and when enough of them do: BookKeeper's arithmetic, nothing else.
+
+An ensemble of E bookies is numbered 0 … E-1. Entry ``e`` goes to the Qw bookies ``e % E``,
+``(e + 1) % E``, …; it is confirmed when Qa of them have stored it and every earlier entry is
+confirmed. Facts: ``RoundRobinDistributionSchedule`` and ``LedgerHandle`` of Apache BookKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """E, Qw and Qa of a ledger, with 1 <= Qa <= Qw <= E; anything else raises ``ValueError``."""
+
+    ensemble_size: int = 1
+    write_quorum: int = 1
+    ack_quorum: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.ack_quorum <= self.write_quorum <= self.ensemble_size:
+            raise ValueError(
+                f"ack quorum {self.ack_quorum}, write quorum {self.write_quorum}, ensemble size "
+                f"{self.ensemble_size}: each must be at most the next, and the first at least 1"
+            )
+
+    def write_set(self, entry_id: int) -> tuple[int, ...]:
+        """The bookies of an entry, in the order in which a reader asks them."""
+        return tuple((entry_id + step) % self.ensemble_size for step in range(self.write_quorum))
+
+    @property
+    def write_sets(self) -> tuple[tuple[int, ...], ...]:
+        """All write sets there are; that of an entry is number ``entry_id % ensemble_size``."""
+        return tuple(map(self.write_set, range(self.ensemble_size)))
+
+    @property
+    def absences_proving(self) -> int:
+        """So many bookies of a write set without an entry prove that it was never confirmed."""
+        return self.write_quorum - self.ack_quorum + 1
+
+    def is_covered(self, known: Collection[int]) -> bool:
+        """Whether no entry can have been confirmed only by bookies outside ``known``.
+
+        That holds when every write set has fewer than Qa bookies that are unknown: then a fence on
+        the known ones stops the writer, and their answers together speak for all it confirmed.
+        """
+        return all(
+            sum(bookie not in known for bookie in write_set) < self.ack_quorum
+            for write_set in self.write_sets
+        )
+
+
+class Acknowledgements:
+    """Counts who has stored what, and moves ``last_confirmed`` along in order.
+
+    Bounded by the entries that are on their way: nothing is kept of an entry once it is confirmed.
+    """
+
+    __slots__ = (
+        "_ack_quorum",
+        "_ensemble_size",
+        "_refused",
+        "_stored",
+        "_write_masks",
+        "last_confirmed",
+        "quorum",
+    )
+
+    def __init__(self, quorum: Quorum, last_confirmed: int = -1) -> None:
+        self.quorum = quorum
+        self.last_confirmed = last_confirmed
+        self._ensemble_size = quorum.ensemble_size
+        self._ack_quorum = quorum.ack_quorum
+        self._write_masks = [sum(1 << each for each in bookies) for bookies in quorum.write_sets]
+        # Bit sets of bookies by entry id, of entries that at least one bookie answered for.
+        self._stored: dict[int, int] = {}
+        self._refused: dict[int, int] = {}
+
+    def record(self, bookie: int, entry_ids: list[int], last_pushed: int) -> int:
+        """``bookie`` has stored these entries (in any order, repeats allowed); HOT.
+
+        Returns the new ``last_confirmed``. Entries beyond ``last_pushed`` or outside the bookie's
+        write sets were never sent to it: answers for them count for nothing.
+        """
+        confirmed = self.last_confirmed
+        stored = self._stored
+        if self._ack_quorum == 1 and not stored and self._ensemble_size == 1:
+            # The one bookie nearly always answers in order. Comparing with a range costs 20 ns an
+            # entry, counting each one 220 ns.
+            last = confirmed + len(entry_ids)
+            if last <= last_pushed and entry_ids == list(range(confirmed + 1, last + 1)):
+                self.last_confirmed = last
+                return last
+        ensemble_size = self._ensemble_size
+        write_masks = self._write_masks
+        mask = 1 << bookie
+        for entry_id in entry_ids:
+            if confirmed < entry_id <= last_pushed and write_masks[entry_id % ensemble_size] & mask:
+                stored[entry_id] = stored.get(entry_id, 0) | mask
+        return self._advance()
+
+    def _advance(self) -> int:
+        stored = self._stored
+        entry_id = self.last_confirmed + 1
+        while stored.get(entry_id, 0).bit_count() >= self._ack_quorum:
+            del stored[entry_id]
+            if self._refused:
+                self._refused.pop(entry_id, None)
+            entry_id += 1
+        self.last_confirmed = entry_id - 1
+        return entry_id - 1
+
+    def refuse(self, bookie: int, entry_id: int) -> bool:
+        """``bookie`` will not store the entry; tells whether it can now never be confirmed."""
+        if entry_id <= self.last_confirmed:
+            return False
+        self._refused[entry_id] = self._refused.get(entry_id, 0) | 1 << bookie
+        refused = self._refused[entry_id] & ~self._stored.get(entry_id, 0)
+        return refused.bit_count() >= self.quorum.absences_proving
+
+    def forgive(self, bookie: int) -> None:
+        """``bookie`` is asked anew for all it has not stored: its refusals no longer count."""
+        for entry_id, refused in list(self._refused.items()):
+            self._refused[entry_id] = refused & ~(1 << bookie)
+
+    def unstored(self, bookie: int, last_pushed: int) -> Iterator[int]:
+        """Unconfirmed entries that belong on ``bookie`` and that it has not stored, in order."""
+        mask = 1 << bookie
+        for entry_id in range(self.last_confirmed + 1, last_pushed + 1):
+            if (
+                self._write_masks[entry_id % self._ensemble_size] & mask
+                and not self._stored.get(entry_id, 0) & mask
+            ):
+                yield entry_id
+
+    def lagging(self, entry_id: int) -> list[int]:
+        """The bookies that should store the entry and have not said so."""
+        stored = self._stored.get(entry_id, 0)
+        return [each for each in self.quorum.write_set(entry_id) if not stored & 1 << each]
+
+
+class Verdict(Enum):
+    """What is known of one entry."""
+
+    ABSENT = "absent"  # so many bookies do not have it that it was never confirmed, or is lost
+    UNDECIDED = "undecided"  # no copy found, but those that did not answer may have one
+
+
+class EntrySearch:
+    """Looks for one entry on its write set, from the first bookie to the last.
+
+    ``absences_proving`` bookies without it end the search: ``Quorum.absences_proving`` where only
+    confirmed entries matter, the write quorum where every copy does.
+    """
+
+    __slots__ = ("_absences_left", "_untried")
+
+    def __init__(self, quorum: Quorum, entry_id: int, absences_proving: int) -> None:
+        self._untried = list(reversed(quorum.write_set(entry_id)))
+        self._absences_left = absences_proving
+
+    def next_bookie(self) -> int | None:
+        """Whom to ask next; None when all were asked."""
+        return self._untried.pop() if self._untried else None
+
+    def absent(self) -> Verdict | None:
+        """The bookie asked last does not have it; a verdict, or None to ask the next."""
+        self._absences_left -= 1
+        if self._absences_left == 0:
+            return Verdict.ABSENT
+        return self.unknown()
+
+    def unknown(self) -> Verdict | None:
+        """The bookie asked last gave no answer that counts; a verdict, or None to ask the next."""
+        return None if self._untried else Verdict.UNDECIDED

@@ -1,0 +1,120 @@
+"""Which bookies there are and where they listen: what stands under /ledgers/available.
+
+The list of writable bookies is watched; an address is looked up when a connection is made, because
+that is rare and a bookie may come back elsewhere. Facts: ``ZKRegistrationClient`` and
+``DefaultBookieAddressResolver`` of Apache BookKeeper.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from random import Random
+
+from magnetar_ledger.errors import BookieUnavailable
+from magnetar_ledger.options import LedgerOptions
+from magnetar_ledger.placement import Candidate
+from magnetar_protocol.records.bookie_info import (
+    AVAILABLE_PATH,
+    READ_ONLY_NODE,
+    READ_ONLY_PATH,
+    BookieInfo,
+)
+from magnetar_protocol.records.errors import MalformedRecord
+from magnetar_runtime.backoff import Backoff
+from magnetar_runtime.coordination import (
+    Coordination,
+    CoordinationError,
+    NodeMissing,
+    SessionState,
+)
+from magnetar_runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+
+class BookieRegistry(Service):
+    """The bookies of the cluster, as ZooKeeper tells them."""
+
+    def __init__(
+        self, coordination: Coordination, *, random: Random, options: LedgerOptions
+    ) -> None:
+        super().__init__()
+        self._coordination = coordination
+        self._backoff = Backoff(options.retry_first_s, options.retry_limit_s, random)
+        self._writable: tuple[str, ...] = ()
+        self._is_stale = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        """The bookies that take new entries, sorted by id."""
+        return [Candidate(bookie_id) for bookie_id in self._writable]
+
+    async def changed(self) -> None:
+        """Return at the next change of ``candidates``."""
+        await self._changed.wait()
+
+    async def resolve(self, bookie_id: str) -> tuple[str, int]:
+        """Host and port of a bookie, writable or read-only, as it registered them last.
+
+        Raises ``BookieUnavailable``, ``CoordinationError``.
+        """
+        try:
+            info = BookieInfo.decode(await self._registration(bookie_id), bookie_id)
+        except MalformedRecord as error:
+            raise BookieUnavailable(
+                bookie_id, f"not registered as it should be: {error}"
+            ) from error
+        if info.address is None:
+            raise BookieUnavailable(bookie_id, "registered without an address for clients")
+        return info.address
+
+    async def _registration(self, bookie_id: str) -> bytes:
+        """The bookie's record; empty where it has none: then an id that is an address counts."""
+        for directory in (AVAILABLE_PATH, READ_ONLY_PATH):
+            try:
+                value, _ = await self._coordination.get(f"{directory}/{bookie_id}")
+            except NodeMissing:
+                continue
+            return value
+        return b""
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        del stack  # the watching task is the service's own, nothing else is opened
+        self._coordination.on_session(self._session_changed)
+        await self._refresh()
+        self.spawn(self._keep_fresh(), name="watch bookies")
+
+    def _session_changed(self, state: SessionState) -> None:
+        # Watches may have been lost with the connection; a new session has none.
+        if state is SessionState.CONNECTED:
+            self._is_stale.set()
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            await self._is_stale.wait()
+            try:
+                await self._refresh()
+                self._backoff.reset()
+            except CoordinationError as error:
+                # The list as it was is better than none: a session comes back.
+                self._is_stale.set()
+                log.info("bookie list not refreshed", extra={"error": str(error)})
+                await asyncio.sleep(self._backoff.next_s())
+
+    async def _refresh(self) -> None:
+        self._is_stale.clear()
+        try:
+            names = await self._coordination.children(AVAILABLE_PATH, on_change=self._is_stale.set)
+        except NodeMissing:
+            if await self._coordination.exists(AVAILABLE_PATH, on_change=self._is_stale.set):
+                self._is_stale.set()
+            names = []
+        writable = tuple(sorted(name for name in names if name != READ_ONLY_NODE))
+        if writable != self._writable:
+            self._writable = writable
+            log.info("bookies changed", extra={"writable": list(writable)})
+            self._changed.set()
+            self._changed = asyncio.Event()
