@@ -1,0 +1,31 @@
+"""What a REST call is refused with: a status and a reason, which admin tools show to people.
+
+BrokerError
+└── RestError          this very answer, said by a handler
+    └── TooLarge       a body beyond the bound
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from magnetar_broker.errors import BrokerError
+
+
+class RestError(BrokerError):
+    """Answer with ``status`` and ``{"reason": reason}``."""
+
+    code: ClassVar[str] = "InvalidRequest"
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class TooLarge(RestError):
+    """The body is longer than any record may be."""
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(413, f"The body is longer than {bytes_max} bytes")
+        self.bytes_max = bytes_max
