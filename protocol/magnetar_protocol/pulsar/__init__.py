@@ -1,0 +1,1 @@
+"""Pulsar's binary protocol as values: bytes to commands and names, and back."""

@@ -1,0 +1,138 @@
+"""Commands as protobuf has them: from bytes to a ``BaseCommand`` that can be relied on, and back.
+
+SEND, its receipt and MESSAGE come once for every message and are written by hand in ``send.py``
+and ``message.py``; what a broker answers is put together in ``answers.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from struct import Struct
+from typing import cast
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from magnetar_protocol.errors import TruncatedFrame, WireError
+from magnetar_protocol.pulsar.api_pb2 import BaseCommand, CommandPing, CommandPong
+from magnetar_protocol.pulsar.errors import IncompleteCommand, UnknownCommand
+from magnetar_protocol.pulsar.frames import COMMAND_SIZE_BYTES
+from magnetar_protocol.pulsar.integers import UINT64_MAX
+from magnetar_protocol.pulsar.protobuf import missing_fields
+
+# +------------+--------------+-------------+
+# | total size | command size | BaseCommand |      see frames.py
+# |  u32       |  u32         |             |
+# +------------+--------------+-------------+
+FRAME_HEAD = Struct(">II")
+COMMAND_SIZE = Struct(">I")
+
+# What stands for "no request" where a command of the broker's own accord wants a request id.
+NO_REQUEST_ID = UINT64_MAX
+
+# A command's part has the field number of its type.
+PART_NAMES: Mapping[int, str] = {
+    field.number: field.name for field in BaseCommand.DESCRIPTOR.fields if field.number > 1
+}
+assert all(number in PART_NAMES for number in BaseCommand.Type.values())
+
+_parse_base_command = BaseCommand.FromString
+_read_command_bytes = COMMAND_SIZE.unpack_from
+
+
+def parse_command(buffer: bytes, start: int, end: int) -> tuple[BaseCommand, int]:
+    """Parse the command of the frame ``buffer[start:end]``, from the command size on.
+
+    Returns it and where its payload begins (``end`` if there is none). A returned command is
+    complete: the part of its type is there, the required fields are there (but for the ids in an
+    ACK, which then read 0), and what should be text is text.
+
+    Raises ``UnknownCommand``, ``IncompleteCommand`` or another ``WireError``.
+    """
+    command_start = start + COMMAND_SIZE_BYTES
+    if command_start > end:
+        raise TruncatedFrame("the command size", COMMAND_SIZE_BYTES, end - start)
+    (command_bytes,) = _read_command_bytes(buffer, start)
+    command_end: int = command_start + command_bytes
+    if command_end > end:
+        raise TruncatedFrame("the command", command_bytes, end - command_start)
+    encoded = buffer[command_start:command_end]
+    try:
+        command = _parse_base_command(encoded)
+    except DecodeError as error:
+        raise WireError(f"not a command: {error}") from error
+    _check_complete(command)
+    # Protobuf hands out text that is no UTF-8 as bytes. ASCII cannot be wrong, and is seen at once.
+    if not encoded.isascii():
+        _check_text(command, PART_NAMES[command.type])
+    return command, command_end
+
+
+def encode_command(command: BaseCommand) -> bytes:
+    """The whole frame of a command without payload."""
+    encoded = command.SerializeToString()
+    return FRAME_HEAD.pack(COMMAND_SIZE_BYTES + len(encoded), len(encoded)) + encoded
+
+
+PING = encode_command(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
+PONG = encode_command(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
+
+
+def _check_complete(command: BaseCommand) -> None:
+    command_type = command.type
+    part_name = PART_NAMES[command_type]
+    if not command.HasField(part_name):  # type: ignore[arg-type]  # a literal for the stubs
+        if not command.HasField("type"):
+            raise UnknownCommand
+        raise IncompleteCommand(BaseCommand.Type.Name(command_type), (part_name,))
+    if command_type == BaseCommand.ACK:
+        # Looking into each of its ids would take 3x as long as parsing it.
+        if command.ack.HasField("consumer_id") and command.ack.HasField("ack_type"):
+            return
+    elif command.IsInitialized():
+        return
+    if not command.HasField("type"):
+        raise UnknownCommand
+    missing = missing_fields(command)
+    raise IncompleteCommand(BaseCommand.Type.Name(command_type), missing)
+
+
+@dataclass(frozen=True, slots=True)
+class _TextField:
+    """A field that is text, or a message (``inside`` it) that holds text somewhere."""
+
+    name: str
+    is_repeated: bool
+    inside: tuple[_TextField, ...]
+
+
+def _text_fields(descriptor: Descriptor) -> tuple[_TextField, ...]:
+    fields: list[_TextField] = []
+    for field in descriptor.fields:
+        is_text = field.type == FieldDescriptor.TYPE_STRING
+        inside: tuple[_TextField, ...] = ()
+        if field.message_type is not None and field.message_type is not descriptor:
+            inside = _text_fields(field.message_type)
+        if is_text or inside:
+            fields.append(_TextField(field.name, field.is_repeated, inside))
+    return tuple(fields)
+
+
+_TEXT_FIELDS = {field.name: field for field in _text_fields(BaseCommand.DESCRIPTOR)}
+
+
+def _check_text(command: BaseCommand, part_name: str) -> None:
+    field = _TEXT_FIELDS.get(part_name)
+    if field is not None:
+        _check_text_inside(getattr(command, part_name), field.inside)
+
+
+def _check_text_inside(message: Message, fields: tuple[_TextField, ...]) -> None:
+    for field in fields:
+        found = getattr(message, field.name)
+        for value in found if field.is_repeated else (found,):
+            if field.inside:
+                _check_text_inside(cast(Message, value), field.inside)
+            elif isinstance(value, bytes):
+                raise WireError(f"{message.DESCRIPTOR.name}.{field.name} is not UTF-8")

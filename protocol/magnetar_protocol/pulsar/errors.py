@@ -1,0 +1,46 @@
+"""What can be wrong in Pulsar's protocol, beyond frames and checksums.
+
+MagnetarError
+├── WireError
+│   ├── UnknownCommand      a command of a type that this version does not know
+│   └── IncompleteCommand   a command without fields that its type demands
+└── InvalidTopicName        a topic or namespace name that cannot be
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from magnetar_protocol.errors import WireError
+from magnetar_runtime.errors import MagnetarError
+
+
+class UnknownCommand(WireError):
+    """The command's type is missing or newer than we are; the frame itself was whole."""
+
+    code: ClassVar[str] = "UnsupportedVersionError"
+
+    def __init__(self) -> None:
+        super().__init__("the command has no type, or one that this version does not know")
+
+
+class IncompleteCommand(WireError):
+    """A command lacks required fields: ``fields`` names them."""
+
+    code: ClassVar[str] = "NotAllowedError"
+
+    def __init__(self, command_type: str, fields: tuple[str, ...]) -> None:
+        super().__init__(f"the command {command_type} lacks {', '.join(fields)}")
+        self.command_type = command_type
+        self.fields = fields
+
+
+class InvalidTopicName(MagnetarError):
+    """A name from outside that no topic or namespace can have."""
+
+    code: ClassVar[str] = "InvalidTopicName"
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"invalid name {name!r}: {reason}")
+        self.name = name
+        self.reason = reason
