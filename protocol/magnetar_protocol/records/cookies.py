@@ -7,20 +7,21 @@ Apache BookKeeper; the message is ``CookieFormat`` of DataFormats.proto, in prot
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Self
-
-from google.protobuf import text_format
 
 from magnetar_protocol.records.errors import MalformedRecord, UnsupportedRecord
 from magnetar_protocol.records.ledger_metadata import LEDGERS_PATH
 from magnetar_protocol.records.ledgers_pb2 import CookieFormat
+from magnetar_protocol.records.text_records import parse_text, render_text, text_of_bytes
 
 COOKIES_PATH = f"{LEDGERS_PATH}/cookies"
 COOKIE_FILE_NAME = "VERSION"
 LAYOUT_VERSION = 5
 
 _LAYOUT_VERSION_MIN = 4
+_LAYOUT_VERSION = re.compile(r"\d{1,9}", re.ASCII)
 _RECORD = "cookie"
 
 
@@ -49,26 +50,17 @@ class Cookie:
             message.instanceId = self.instance_id
         if self.index_dirs:
             message.indexDirs = _encode_dirs(self.index_dirs)
-        text = text_format.MessageToString(message, as_utf8=False)
-        return f"{LAYOUT_VERSION}\n{text}".encode("ascii")
+        return f"{LAYOUT_VERSION}\n{render_text(message)}".encode()
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
         """Read a node or a file. Raises ``MalformedRecord``, or ``UnsupportedRecord`` if old."""
-        try:
-            version, _, text = value.decode().partition("\n")
-            layout_version = int(version)
-        except ValueError as error:
-            raise MalformedRecord(_RECORD, "no layout version in the first line") from error
-        if layout_version < _LAYOUT_VERSION_MIN:
-            raise UnsupportedRecord(_RECORD, f"layout version {layout_version}")
-        message = CookieFormat()
-        try:
-            text_format.Parse(text, message)
-        except (text_format.ParseError, ValueError, RecursionError) as error:
-            raise MalformedRecord(_RECORD, str(error)) from error
-        if not message.IsInitialized():
-            raise MalformedRecord(_RECORD, "a required field is missing")
+        version, _, text = text_of_bytes(value, _RECORD).partition("\n")
+        if not _LAYOUT_VERSION.fullmatch(version):
+            raise MalformedRecord(_RECORD, "no layout version in the first line")
+        if int(version) < _LAYOUT_VERSION_MIN:
+            raise UnsupportedRecord(_RECORD, f"layout version {version}")
+        message = parse_text(CookieFormat, text, _RECORD)
         return cls(
             bookie_id=message.bookieHost,
             journal_dirs=tuple(message.journalDir.split(",")),
