@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from magnetar_broker.errors import ServiceNotReady
 from magnetar_broker.metadata.errors import NamespaceExists, NamespaceNotFound, TenantNotFound
@@ -142,9 +143,7 @@ class Namespaces:
         """Write the local policies of a namespace that is served for the first time."""
         path = local_policies_path(str(namespace))
         record = LocalPolicies(bundles=policies.bundles or _UNCUT)
-        try:
+        with suppress(NodeExists):  # another broker was first; what it wrote counts
             await self._coordination.create(path, record.encode(), make_parents=True)
-        except NodeExists:
-            pass  # another broker was first; what it wrote counts
         self._local_policies.forget(path)
         return await self._local_policies.get(path) or record

@@ -76,6 +76,7 @@ class Brokers(Service):
         self._written = LocalBrokerData()
         self._written_s = 0.0
         self._election = asyncio.Lock()
+        self._is_closed = False
 
     async def _open(self, stack: AsyncExitStack) -> None:
         self._coordination.on_session(self._session_changed)
@@ -142,6 +143,7 @@ class Brokers(Service):
 
     async def _withdraw(self) -> None:
         """On closing: nobody need wait for the session's end to see us gone."""
+        self._is_closed = True
         paths = [broker_path(self.address.broker_id)]
         if self._is_leader:
             paths.append(LEADER_PATH)
@@ -176,14 +178,15 @@ class Brokers(Service):
         return broker_id == self.address.broker_id or broker_id in self._former_ids
 
     def _leader_changed(self) -> None:
-        self.spawn(self._try(self._elect()), name="elect the leader broker")
+        if not self._is_closed:
+            self.spawn(self._try(self._elect()), name="elect the leader broker")
 
     # The session
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.EXPIRED:
             self._is_leader = False
-        elif state is SessionState.CONNECTED:
+        elif state is SessionState.CONNECTED and not self._is_closed:
             self.spawn(self._try(self._register()), name="register again")
             self.spawn(self._try(self._elect()), name="elect again")
 

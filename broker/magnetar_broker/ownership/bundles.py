@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from magnetar_broker.ownership.errors import InvalidBundles
 from magnetar_protocol.pulsar.topic_names import NamespaceName
@@ -52,11 +53,10 @@ class BundleRing:
     __slots__ = ("_lowers", "bundles")
 
     def __init__(self, namespace: NamespaceName, boundaries: Sequence[int]) -> None:
-        """``boundaries`` ascend from 0x00000000 to 0xffffffff; ``InvalidBundles`` if they do not."""
+        """``boundaries`` ascend from 0 to 0xffffffff; raises ``InvalidBundles``."""
         check_boundaries(boundaries)
         self.bundles = tuple(
-            Bundle(namespace, lower, upper)
-            for lower, upper in zip(boundaries, boundaries[1:], strict=False)
+            Bundle(namespace, lower, upper) for lower, upper in pairwise(boundaries)
         )
         self._lowers = list(boundaries[1:-1])
 
@@ -70,14 +70,14 @@ class BundleRing:
 
 
 def check_boundaries(boundaries: Sequence[int]) -> None:
-    """Raise ``InvalidBundles`` unless the boundaries cut the whole ring, each higher than the last."""
+    """Raise ``InvalidBundles`` unless the boundaries ascend and cut the whole ring."""
     if len(boundaries) < 2 or boundaries[0] != HASH_MIN or boundaries[-1] != HASH_MAX:
         ends = [f"0x{boundary:08x}" for boundary in (*boundaries[:1], *boundaries[-1:])]
         raise InvalidBundles(
             "Input bundles do not cover the whole hash range. "
             f"first:{ends[0] if ends else None}, last:{ends[-1] if ends else None}"
         )
-    if any(a >= b for a, b in zip(boundaries, boundaries[1:], strict=False)):
+    if any(a >= b for a, b in pairwise(boundaries)):
         raise InvalidBundles("Bundle boundaries must ascend")
 
 

@@ -8,6 +8,7 @@ they are replaced at once instead of waited for. A node with anybody else's id i
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from magnetar_broker.errors import ServiceNotReady
@@ -51,10 +52,8 @@ async def claim(
     ``ServiceNotReady`` after ``ROUNDS_MAX`` interrupted rounds, and ``CoordinationError``.
     """
     for _ in range(ROUNDS_MAX):
-        try:
+        with suppress(NodeExists):
             await coordination.create(path, value, ephemeral=True, make_parents=True)
-        except NodeExists:
-            pass
         try:
             found, stat = await coordination.get(path, on_change=on_change)
         except NodeMissing:
@@ -69,8 +68,7 @@ async def claim(
 
 async def _replace(coordination: Coordination, path: str, value: bytes, stat: NodeStat) -> None:
     """Put our node where our past one stands; silently not, if it changed meanwhile."""
-    steps = [Delete(path, stat.version), Create(path, value, is_ephemeral=True)]
-    try:
-        await coordination.transaction(steps)
-    except (NodeMissing, NodeExists, VersionMismatch):
-        return
+    with suppress(NodeMissing, NodeExists, VersionMismatch):
+        await coordination.transaction(
+            [Delete(path, stat.version), Create(path, value, is_ephemeral=True)]
+        )
