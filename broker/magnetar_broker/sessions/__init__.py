@@ -1,0 +1,1 @@
+"""Sessions: one client's connection, from its first frame to its last."""

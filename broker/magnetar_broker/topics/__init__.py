@@ -1,0 +1,1 @@
+"""Topics: producers in, subscriptions out, and the dispatchers that choose who gets what."""

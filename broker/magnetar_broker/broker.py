@@ -1,0 +1,285 @@
+"""The broker put together: what opens in which order, and what the REST side may ask of it.
+
+Everything outside (network, ZooKeeper, clock, chance) comes in through the constructor, so that the
+same broker runs as a process and inside a simulation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from random import Random
+
+from magnetar_server.authorization import Authorizer
+
+from magnetar_broker.admin.facade import Services, StatsQuery
+from magnetar_broker.admin.snapshot import (
+    BrokerSnapshot,
+    CacheSnapshot,
+    ConnectionsSnapshot,
+)
+from magnetar_broker.admin.stats import TopicStats
+from magnetar_broker.discovery import Discovery
+from magnetar_broker.health import HealthCheck
+from magnetar_broker.log.entry_cache import EntryCache
+from magnetar_broker.log.logs import Logs
+from magnetar_broker.metadata.clusters import Clusters
+from magnetar_broker.metadata.initialize import check_initialized
+from magnetar_broker.metadata.namespaces import Namespaces
+from magnetar_broker.metadata.partitioned_topics import PartitionedTopics
+from magnetar_broker.metadata.persistent_topics import PersistentTopics
+from magnetar_broker.metadata.tenants import Tenants
+from magnetar_broker.options import BrokerOptions
+from magnetar_broker.ownership.address import BrokerAddress
+from magnetar_broker.ownership.brokers import Brokers
+from magnetar_broker.ownership.bundles import Bundle
+from magnetar_broker.ownership.ownership import Ownership
+from magnetar_broker.producer_names import ProducerNames
+from magnetar_broker.sessions.connection import Connection
+from magnetar_broker.sessions.context import SessionContext
+from magnetar_broker.topics.directory import TopicDirectory
+from magnetar_broker.topics.non_persistent import NonPersistentTopic
+from magnetar_broker.topics.persistent import PersistentTopic
+from magnetar_broker.topics.stats import topic_snapshot, topic_stats
+from magnetar_ledger import Ledgers
+from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
+from magnetar_protocol.records.brokers import LocalBrokerData
+from magnetar_runtime.clock import Clock
+from magnetar_runtime.coordination import Coordination
+from magnetar_runtime.network import Network
+from magnetar_runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+CACHE_SWEEP_S = 1.0
+
+
+class Broker(Service):
+    """One broker. Entered, it serves; left, it hands its topics back in order."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        *,
+        coordination: Coordination,
+        network: Network,
+        clock: Clock,
+        random: Random,
+        authorizer: Authorizer,
+    ) -> None:
+        super().__init__()
+        self.options = options
+        self._coordination = coordination
+        self._network = network
+        self._clock = clock
+        self._random = random
+        self._authorizer = authorizer
+        self._cache = EntryCache(bytes_max=options.cache_bytes_max)
+        self._connections_made = 0
+        self.ledgers = Ledgers(coordination, network, clock, random)
+        self.namespaces = Namespaces(coordination)
+        self.partitioned_topics = PartitionedTopics(coordination)
+        self.persistent_topics = PersistentTopics(coordination)
+        self.address = BrokerAddress("", "", "")
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await check_initialized(self._coordination, self.options.cluster)
+        await stack.enter_async_context(self.ledgers)
+        # The port must be known before anybody is told of it; who comes early waits for discovery.
+        listener = await self._network.listen(
+            self._connection, self.options.bind_host, self.options.port
+        )
+        stack.push_async_callback(listener.close)
+        self.address = self._address(listener.port)
+        self.ownership = Ownership(
+            self._coordination,
+            self.namespaces,
+            self.address,
+            former_broker_ids=self.options.former_broker_ids,
+        )
+        self.topics = TopicDirectory(self._logs(), self._clock, owns=self.ownership.owns)
+        self._context = self._session_context()
+        self.brokers = Brokers(
+            self._coordination,
+            self._clock,
+            self.address,
+            self._load,
+            version=self.options.version,
+            former_broker_ids=self.options.former_broker_ids,
+        )
+        self._health = HealthCheck(self.topics, self._clock, self.address.broker_id)
+        self.ownership.on_lost(self._bundle_lost)
+        self.ownership.on_release(self._bundle_released)
+        await stack.enter_async_context(self.ownership)
+        await stack.enter_async_context(self.topics)
+        stack.callback(self._close_connections)
+        await stack.enter_async_context(self.brokers)
+        self.discovery.open()
+        self.spawn(self._sweep_cache(), name="sweep cache")
+        self.spawn(self._renew_rates(), name="renew rates")
+
+    def _address(self, port: int) -> BrokerAddress:
+        host, web_port = self.options.advertised_host, self.options.web_port
+        return BrokerAddress(
+            broker_id=f"{host}:{web_port}",
+            broker_url=f"pulsar://{host}:{port}",
+            http_url=f"http://{host}:{web_port}",
+        )
+
+    def _logs(self) -> Logs:
+        return Logs(
+            coordination=self._coordination,
+            ledgers=self.ledgers,
+            cache=self._cache,
+            clock=self._clock,
+            random=self._random,
+            options=self.options.log,
+        )
+
+    def _session_context(self) -> SessionContext:
+        names = ProducerNames(self._coordination, self.options.cluster)
+        self.discovery = Discovery(
+            self.ownership,
+            self.namespaces,
+            self.partitioned_topics,
+            self.persistent_topics,
+            non_persistent_topics=self.non_persistent_topics,
+        )
+        return SessionContext(
+            topics=self.topics,
+            discovery=self.discovery,
+            authorizer=self._authorizer,
+            clock=self._clock,
+            next_producer_name=names.next,
+            next_consumer_name=lambda: f"{self._random.getrandbits(40):010x}",
+            max_message_bytes=self.options.max_message_bytes,
+            keepalive_s=self.options.keepalive_s,
+        )
+
+    def _connection(self) -> Connection:
+        self._connections_made += 1
+        return Connection(self._context)
+
+    # Ownership
+
+    def _bundle_lost(self, bundle: Bundle) -> None:
+        """Somebody else may own it now: stop serving at once."""
+        self.topics.spawn(
+            self.topics.unload_where(lambda topic: not self.ownership.owns(topic)),
+            name=f"unload lost {bundle}",
+        )
+
+    async def _bundle_released(self, bundle: Bundle) -> None:
+        """Close its topics in order before it is handed on."""
+        del bundle
+        await self.topics.unload_where(lambda topic: not self.ownership.owns(topic))
+
+    def _close_connections(self) -> None:
+        for connection in list(self._context.connections):
+            connection.close()
+
+    # Housekeeping
+
+    async def _sweep_cache(self) -> None:
+        while True:
+            await asyncio.sleep(CACHE_SWEEP_S)
+            self._cache.evict_older_than(self._clock.monotonic() - self.options.cache_age_max_s)
+
+    async def _renew_rates(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.stats_period_s)
+            self.topics.tick()
+
+    def _load(self) -> LocalBrokerData:
+        loaded = self.topics.loaded
+        rates = [topic.meter.rates for topic in loaded]
+        bundles = tuple(sorted(str(bundle) for bundle in self.ownership.owned()))
+        return LocalBrokerData(
+            num_topics=len(loaded),
+            num_bundles=len(bundles),
+            bundles=bundles,
+            num_producers=sum(len(topic.producers) for topic in loaded),
+            num_consumers=sum(
+                len(each.consumers) for topic in loaded for each in topic.subscriptions.values()
+            ),
+            msg_rate_in=sum(each[0] for each in rates),
+            msg_throughput_in=sum(each[1] for each in rates),
+            msg_rate_out=sum(each[2] for each in rates),
+            msg_throughput_out=sum(each[3] for each in rates),
+        )
+
+    # What the REST side asks (BrokerFacade)
+
+    def services(self) -> Services:
+        """Everything the REST side works on."""
+        return Services(
+            cluster=self.options.cluster,
+            version=self.options.version,
+            broker=self,
+            clusters=Clusters(self._coordination),
+            tenants=Tenants(self._coordination),
+            namespaces=self.namespaces,
+            partitioned_topics=self.partitioned_topics,
+            persistent_topics=self.persistent_topics,
+            ownership=self.ownership,
+            brokers=self.brokers,
+            authorize=self._authorizer.authorize,
+        )
+
+    async def create_topic(self, topic: TopicName, properties: Mapping[str, str]) -> None:
+        """Create one topic or one partition. Raises ``TopicExists``."""
+        await self.topics.create(topic, properties)
+
+    async def delete_topic(self, topic: TopicName, *, force: bool) -> None:
+        """Delete a topic with its ledgers. Raises ``TopicNotFound``, ``TopicBusy``."""
+        await self.topics.delete(topic, force=force)
+
+    async def topic_stats(self, topic: TopicName, query: StatsQuery) -> TopicStats:
+        """Stats of a topic, which is loaded if it exists. Raises ``TopicNotFound``."""
+        loaded = await self.topics.get(topic, create=False)
+        return topic_stats(loaded, query, self.address.broker_id)
+
+    async def copy_subscriptions(self, source: TopicName, target: TopicName) -> None:
+        """Give ``target`` the durable subscriptions of ``source``, from its first message."""
+        known = await self.topics.get(source, create=False)
+        fresh = await self.topics.get(target, create=False)
+        if isinstance(known, PersistentTopic):
+            for subscription in known.subscriptions.values():
+                if subscription.cursor.is_durable:
+                    await fresh.create_subscription(subscription.name, from_earliest=True)
+
+    def non_persistent_topics(self, namespace: NamespaceName) -> list[TopicName]:
+        """The non-persistent topics of a namespace that are loaded here."""
+        return [
+            topic.name
+            for topic in self.topics.loaded
+            if isinstance(topic, NonPersistentTopic) and topic.name.namespace == namespace
+        ]
+
+    def metrics_snapshot(self) -> BrokerSnapshot:
+        """What ``/metrics`` shows."""
+        cache = self._cache
+        loaded = self.topics.loaded
+        return BrokerSnapshot(
+            topics=[topic_snapshot(topic) for topic in loaded],
+            cache=CacheSnapshot(
+                managed_ledgers=sum(isinstance(topic, PersistentTopic) for topic in loaded),
+                used_bytes=cache.used_bytes,
+                entries=cache.entry_count,
+                inserted_entries_total=cache.inserted,
+                evicted_entries_total=cache.evicted,
+            ),
+            connections=ConnectionsSnapshot(
+                active=len(self._context.connections),
+                created_total=self._connections_made,
+                created_successfully=self._connections_made,
+                closed_total=self._connections_made - len(self._context.connections),
+            ),
+        )
+
+    async def check_health(self) -> None:
+        """Publish one message and read it back. Raises what went wrong."""
+        await self.ownership.owner(self._health.topic)
+        await self._health.run()

@@ -1,0 +1,115 @@
+"""The broker's error tree. ``code`` is the name of Pulsar's ``ServerError`` a client is told.
+
+MagnetarError
+└── BrokerError
+    ├── TopicNotFound, TopicExists, TopicBusy, TopicFenced, TopicTerminated
+    ├── SubscriptionNotFound
+    ├── ConsumerBusy, ProducerBusy, ProducerFenced, ConsumerNotFound
+    ├── NotAllowed, InvalidRequest, ServiceNotReady
+    └── TooManyRequests
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from magnetar_runtime.errors import MagnetarError
+
+
+class BrokerError(MagnetarError):
+    """The broker refuses a request and says why."""
+
+
+class TopicNotFound(BrokerError):
+    """No such topic, and it may not be created on demand."""
+
+    code: ClassVar[str] = "TopicNotFound"
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"Topic {topic} not found")
+        self.topic = topic
+
+
+class TopicExists(BrokerError):
+    """A topic of this name is there already."""
+
+    code: ClassVar[str] = "NotAllowedError"
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"Topic {topic} already exists")
+        self.topic = topic
+
+
+class TopicBusy(BrokerError):
+    """The topic still has producers, consumers or subscriptions."""
+
+    code: ClassVar[str] = "NotAllowedError"
+
+
+class TopicFenced(BrokerError):
+    """The topic is being closed, deleted, or has moved to another broker; look it up again."""
+
+    code: ClassVar[str] = "ServiceNotReady"
+    retry: ClassVar[bool] = True
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"Topic {topic} is temporarily unavailable")
+        self.topic = topic
+
+
+class SubscriptionNotFound(BrokerError):
+    """The topic has no such subscription."""
+
+    code: ClassVar[str] = "SubscriptionNotFound"
+
+
+class ConsumerNotFound(BrokerError):
+    """This connection has no consumer of that id."""
+
+    code: ClassVar[str] = "ConsumerNotFound"
+
+
+class ConsumerBusy(BrokerError):
+    """The subscription takes no further consumer of this kind."""
+
+    code: ClassVar[str] = "ConsumerBusy"
+    retry: ClassVar[bool] = True
+
+
+class ProducerBusy(BrokerError):
+    """A producer of the same name is connected."""
+
+    code: ClassVar[str] = "ProducerBusy"
+    retry: ClassVar[bool] = True
+
+
+class ProducerFenced(BrokerError):
+    """An exclusive producer has the topic."""
+
+    code: ClassVar[str] = "ProducerFenced"
+
+
+class NotAllowed(BrokerError):
+    """The request is understood and not permitted here."""
+
+    code: ClassVar[str] = "NotAllowedError"
+
+
+class InvalidRequest(BrokerError):
+    """A field is missing or contradicts another."""
+
+    code: ClassVar[str] = "MetadataError"
+
+
+class ServiceNotReady(BrokerError):
+    """The broker is starting, stopping, or lost its ZooKeeper session."""
+
+    code: ClassVar[str] = "ServiceNotReady"
+    retry: ClassVar[bool] = True
+
+
+class StorageUnavailable(BrokerError):
+    """The bookies could not store or return an entry in time."""
+
+    code: ClassVar[str] = "PersistenceError"
+    retry: ClassVar[bool] = True

@@ -1,0 +1,112 @@
+"""Opens logs and cursors: what they all share, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+
+from magnetar_broker.errors import TopicNotFound
+from magnetar_broker.log.chain import LedgerChain
+from magnetar_broker.log.cursor import Cursor
+from magnetar_broker.log.cursor_store import CursorState, CursorStore
+from magnetar_broker.log.entry_cache import EntryCache
+from magnetar_broker.log.managed_ledger import LogListener, ManagedLedger
+from magnetar_broker.log.options import LogOptions
+from magnetar_broker.log.positions import Position
+from magnetar_broker.log.store import LogStore
+from magnetar_ledger import Ledgers
+from magnetar_protocol.pulsar.topic_names import decode_local
+from magnetar_protocol.records.managed_ledger import managed_ledger_path
+from magnetar_runtime.clock import Clock
+from magnetar_runtime.coordination import Coordination, NodeMissing
+
+
+class Logs:
+    """The broker's logs; ``cache`` is shared by all of them."""
+
+    def __init__(
+        self,
+        *,
+        coordination: Coordination,
+        ledgers: Ledgers,
+        cache: EntryCache,
+        clock: Clock,
+        random: Random,
+        options: LogOptions,
+    ) -> None:
+        self.cache = cache
+        self._coordination = coordination
+        self._ledgers = ledgers
+        self._clock = clock
+        self._random = random
+        self._options = options
+
+    async def exists(self, name: str) -> bool:
+        """Whether there is such a log."""
+        return await self._coordination.exists(managed_ledger_path(name)) is not None
+
+    def log(
+        self, name: str, listener: LogListener, *, create_with: Mapping[str, str] | None
+    ) -> ManagedLedger:
+        """The log ``name``, to be entered; made with those properties where it is new, unless
+        ``create_with`` is None (entering it then raises ``NodeMissing``)."""
+        return ManagedLedger(
+            name,
+            ledgers=self._ledgers,
+            store=LogStore(self._coordination, name),
+            cache=self.cache,
+            clock=self._clock,
+            random=self._random,
+            options=self._options,
+            listener=listener,
+            create_with=create_with,
+        )
+
+    async def cursor_names(self, log_name: str) -> list[str]:
+        """Names of the durable cursors of a log."""
+        try:
+            encoded = await self._coordination.children(managed_ledger_path(log_name))
+        except NodeMissing:
+            raise TopicNotFound(log_name) from None
+        return [decode_local(each) for each in encoded]
+
+    async def load_cursor(self, log_name: str, name: str, chain: LedgerChain) -> Cursor:
+        """A durable cursor as it was stored, to be entered."""
+        store = self._store(log_name, name)
+        return self._cursor(name, chain, await store.load(), store)
+
+    async def create_cursor(
+        self, log_name: str, name: str, chain: LedgerChain, at: Position, labels: Mapping[str, str]
+    ) -> Cursor:
+        """A new durable cursor whose mark-delete position is ``at``, to be entered."""
+        store = self._store(log_name, name)
+        state = CursorState(mark_delete=at, cursor_properties=dict(labels))
+        await store.create(state)
+        return self._cursor(name, chain, state, store)
+
+    def volatile_cursor(self, name: str, chain: LedgerChain, at: Position) -> Cursor:
+        """A cursor that is never stored, to be entered."""
+        return self._cursor(name, chain, CursorState(mark_delete=at), None)
+
+    def _store(self, log_name: str, name: str) -> CursorStore:
+        return CursorStore(
+            self._coordination,
+            self._ledgers,
+            self._clock,
+            self._options,
+            log_name=log_name,
+            name=name,
+        )
+
+    def _cursor(
+        self, name: str, chain: LedgerChain, state: CursorState, store: CursorStore | None
+    ) -> Cursor:
+        return Cursor(
+            name,
+            chain=chain,
+            state=state,
+            store=store,
+            clock=self._clock,
+            random=self._random,
+            options=self._options,
+        )

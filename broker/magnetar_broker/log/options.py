@@ -1,0 +1,30 @@
+"""The knobs of managed ledgers, with upstream's defaults where upstream has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """How logs are cut into ledgers and how cursors are kept.
+
+    ``cursor_flush_delay_s`` is how long an acknowledgement may wait to share a write with others;
+    one that asks for a receipt does not wait. Upstream writes at most once a second instead
+    (managedLedgerDefaultMarkDeleteRateLimit) and so forgets up to a second of acknowledgements.
+    """
+
+    ensemble_size: int = 1
+    write_quorum: int = 1
+    ack_quorum: int = 1
+    ledger_entries_max: int = 50_000
+    ledger_bytes_max: int = 2048 * 1024 * 1024
+    ledger_age_max_s: float = 240 * 60.0
+    cursor_ledger_entries_max: int = 50_000
+    cursor_flush_delay_s: float = 0.1
+    retry_first_s: float = 0.1
+    retry_limit_s: float = 5.0
+    # Entries waiting for a new ledger: beyond it producers are told to slow down.
+    waiting_bytes_max: int = 64 * 1024 * 1024
+    read_bytes_max: int = 1024 * 1024
+    read_entries_max: int = 1000

@@ -1,0 +1,35 @@
+"""What the broker wants to know of a stored payload: facts of its message metadata.
+
+Read only where an entry comes from a bookie or somebody asks for a time; what was just published
+brings its number of messages along.
+"""
+
+from __future__ import annotations
+
+from magnetar_protocol.errors import WireError
+from magnetar_protocol.pulsar.payload import parse_metadata
+
+
+def message_count(payload: bytes) -> int:
+    """Messages in the entry; 1 for one that nobody can read, so that it can still be skipped."""
+    size = batch_size(payload)
+    return 1 if size is None else size
+
+
+def batch_size(payload: bytes) -> int | None:
+    """Messages in the batch, at least 1; None for an entry that is a single message."""
+    try:
+        metadata = parse_metadata(payload)
+    except WireError:
+        return None
+    if metadata.HasField("num_messages_in_batch"):
+        return max(1, metadata.num_messages_in_batch)
+    return None
+
+
+def publish_time_ms(payload: bytes) -> int:
+    """When the producer sent it, in milliseconds since 1970; 0 for one that nobody can read."""
+    try:
+        return parse_metadata(payload).publish_time
+    except WireError:
+        return 0

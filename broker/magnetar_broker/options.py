@@ -1,0 +1,34 @@
+"""How a broker behaves, independent of how it is told: the core takes this, not settings files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from magnetar_broker.log.entry_cache import CACHE_BYTES_DEFAULT
+from magnetar_broker.log.options import LogOptions
+from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerOptions:
+    """Where the broker is reached, and its limits. A port of 0 means any free one.
+
+    ``advertised_host`` is what clients are told; it must reach this broker from where they are.
+    ``web_port`` is the port the REST side was given already.
+    """
+
+    cluster: str = "standalone"
+    bind_host: str = "127.0.0.1"
+    advertised_host: str = "127.0.0.1"
+    port: int = 6650
+    web_port: int = 8080
+    # An address this broker had before a restart: its nodes in ZooKeeper are taken over.
+    former_broker_ids: tuple[str, ...] = ()
+    version: str = "4.0.6"
+    log: LogOptions = field(default_factory=LogOptions)
+    cache_bytes_max: int = CACHE_BYTES_DEFAULT
+    # Entries older than this leave the cache even where there is room: nobody tails them.
+    cache_age_max_s: float = 60.0
+    max_message_bytes: int = MAX_MESSAGE_BYTES_DEFAULT
+    keepalive_s: float = 30.0
+    stats_period_s: float = 60.0

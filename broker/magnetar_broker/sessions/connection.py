@@ -1,0 +1,332 @@
+"""One client's TCP connection: frames in, frames out, who the client is, and when it is dead.
+
+All frames of one read are handled before anything is written; what they and the topics answer is
+collected and written once before the loop turns. SEND is taken apart by hand and goes straight to
+its producer; every other command goes, by its type, to one of the handler groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+from google.protobuf.message import Message
+from magnetar_server.authorization import Action, Principal, Resource
+
+from magnetar_broker.sessions.consuming import Consuming
+from magnetar_broker.sessions.context import SessionContext
+from magnetar_broker.sessions.handshake import Handshake
+from magnetar_broker.sessions.lookups import Lookups
+from magnetar_broker.sessions.publishing import Publishing
+from magnetar_protocol.errors import WireError
+from magnetar_protocol.framing import FrameReader
+from magnetar_protocol.pulsar import api_pb2 as api
+from magnetar_protocol.pulsar.answers import encode_error, encode_refusal
+from magnetar_protocol.pulsar.commands import PART_NAMES, PING, PONG, parse_command
+from magnetar_protocol.pulsar.errors import UnknownCommand
+from magnetar_protocol.pulsar.send import parse_send
+from magnetar_runtime.errors import MagnetarError
+
+log = logging.getLogger(__name__)
+
+# Outgoing bytes collected in one go before they are handed to the transport.
+UNFLUSHED_BYTES_MAX = 1024 * 1024
+# Above this many bytes in the transport, consumers on this connection get nothing more.
+WRITE_HIGH_WATER_BYTES = 4 * 1024 * 1024
+# Bytes published and not yet durable, over which the socket is not read.
+PUBLISH_HIGH_WATER_BYTES = 16 * 1024 * 1024
+# Commands (lookups, subscribes ...) in progress at once on one connection: a client that sends more
+# without waiting is not read until some are done.
+COMMANDS_IN_PROGRESS_MAX = 5_000
+
+Handler = Callable[[Any], None]
+
+
+class Connection(asyncio.Protocol):
+    """The broker's end of one connection; also the session its producers and consumers live on."""
+
+    def __init__(self, context: SessionContext) -> None:
+        self.context = context
+        self.out: list[bytes] = []
+        self.is_writable = True
+        self.address = ""
+        self.client_version = ""
+        self.protocol_version = 0
+        self.principal: Principal | None = None
+        self.transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self._loop = asyncio.get_running_loop()
+        self._frames = FrameReader(context.frame_bytes_max)
+        self._unflushed_bytes = 0
+        self._is_flush_scheduled = False
+        self._is_reading_paused = False
+        self._is_closed = False
+        self._unconfirmed_bytes = 0
+        self._in_progress = 0
+        self._last_of: dict[object, asyncio.Task[object]] = {}
+        self._heard_since_ping = True
+        self._heard = asyncio.Event()
+        self._keepalive: asyncio.TimerHandle | None = None
+        self.handshake = Handshake(self)
+        self.publishing = Publishing(self)
+        self.consuming = Consuming(self)
+        lookups = Lookups(self)
+        self._handlers: dict[int, Handler] = {
+            api.BaseCommand.PING: self._handle_ping,
+            api.BaseCommand.PONG: lambda _: None,
+            **self.publishing.handlers,
+            **self.consuming.handlers,
+            **lookups.handlers,
+        }
+
+    # Transport events
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client connected."""
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+        peer = transport.get_extra_info("peername")
+        self.address = f"/{peer[0]}:{peer[1]}" if peer else "/unknown"
+        self.context.connections.add(self)
+        self._keepalive = self._loop.call_later(self.context.keepalive_s, self._check_alive)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone, and with it its producers and consumers."""
+        del exc
+        self._is_closed = True
+        self._heard.set()
+        self.is_writable = False
+        self.context.connections.discard(self)
+        if self._keepalive is not None:
+            self._keepalive.cancel()
+        self.publishing.disconnected()
+        self.consuming.disconnected()
+        for task in list(self._last_of.values()):
+            task.cancel()
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than we write: its consumers get nothing for now."""
+        self.is_writable = False
+
+    def resume_writing(self) -> None:
+        """It caught up."""
+        self.is_writable = not self._is_closed
+        self.consuming.resume()
+
+    # Frames in
+
+    def data_received(self, data: bytes) -> None:
+        """Handle every whole frame of one read."""
+        self._heard_since_ping = True
+        if not self._heard.is_set():
+            self._heard.set()
+        try:
+            buffer, bounds = self._frames.feed(data)
+            if self.principal is None:
+                self._handle_first(buffer, bounds)
+                return
+            publish = self.publishing.publish
+            for start, end in bounds:
+                sent = parse_send(buffer, start, end)
+                if sent is not None:
+                    publish(sent, buffer, end)
+                else:
+                    self._handle_frame(buffer, start, end)
+        except WireError as error:
+            self._close_because(str(error))
+        else:
+            self._check_pressure()
+
+    def _handle_first(self, buffer: bytes, bounds: list[tuple[int, int]]) -> None:
+        """Frames before the client is known: the first must be CONNECT; the rest follow it."""
+        for start, end in bounds:
+            if self.principal is None:
+                command, _ = parse_command(buffer, start, end)
+                if command.type != api.BaseCommand.CONNECT:
+                    raise WireError(f"the first command must be CONNECT, not {command.type}")
+                self.principal = self.handshake.accept(command.connect)
+            else:
+                self._handle_frame(buffer, start, end)
+
+    def _handle_frame(self, buffer: bytes, start: int, end: int) -> None:
+        try:
+            command, payload_start = parse_command(buffer, start, end)
+        except UnknownCommand as error:
+            # A newer client: it will find out by waiting; the others on this connection need it.
+            log.warning("unknown command", extra={"client": self.address, "error": str(error)})
+            return
+        kind = command.type
+        if kind == api.BaseCommand.SEND:
+            self.publishing.publish_unusual(command.send, buffer, payload_start, end)
+            return
+        handler = self._handlers.get(kind)
+        if handler is not None:
+            handler(getattr(command, PART_NAMES[kind]))
+            return
+        answer = encode_refusal(
+            command, api.NotAllowedError, f"{PART_NAMES[kind]} is not served by this broker"
+        )
+        if answer is not None:
+            self.send(answer)
+
+    def _handle_ping(self, _: Message) -> None:
+        self.send(PONG)
+
+    # Commands that take time
+
+    def start(
+        self, request_id: int, work: Coroutine[Any, Any, None], *, after: object = None
+    ) -> None:
+        """Run ``work`` as a task; its error is answered to ``request_id``.
+
+        Works given the same ``after`` run one after the other: a consumer's commands in the order
+        in which they came, while another's slow topic delays nobody.
+        """
+        self._in_progress += 1
+        predecessor = self._last_of.get(after) if after is not None else None
+        task = self._loop.create_task(
+            self._run(request_id, work, predecessor), name=f"{self.address} request {request_id}"
+        )
+        key = after if after is not None else task
+        self._last_of[key] = task
+        task.add_done_callback(lambda done: self._finished(key, done))
+
+    def _finished(self, key: object, task: asyncio.Task[object]) -> None:
+        self._in_progress -= 1
+        if self._last_of.get(key) is task:
+            del self._last_of[key]
+        if self._is_reading_paused:
+            self._check_pressure()
+
+    async def _run(
+        self,
+        request_id: int,
+        work: Coroutine[Any, Any, None],
+        predecessor: asyncio.Task[object] | None,
+    ) -> None:
+        try:
+            if predecessor is not None:
+                await asyncio.wait((predecessor,))
+            async with asyncio.timeout(self.context.operation_timeout_s):
+                await work
+        except MagnetarError as error:
+            self.fail(request_id, error)
+        except TimeoutError:
+            self.send(
+                encode_error(request_id, api.ServiceNotReady, "the broker took too long: try again")
+            )
+        except Exception:
+            log.exception("request failed", extra={"client": self.address})
+            self.send(encode_error(request_id, api.UnknownError, "internal error of the broker"))
+        finally:
+            work.close()
+
+    def fail(self, request_id: int, error: MagnetarError) -> None:
+        """Answer ``request_id`` with ``error``."""
+        self.send(encode_error(request_id, self.server_error(error), str(error)))
+
+    @staticmethod
+    def server_error(error: MagnetarError) -> api.ServerError.ValueType:
+        """The ``ServerError`` a client is told; UnknownError where the code names none."""
+        if error.code in api.ServerError.keys():  # noqa: SIM118 (an enum wrapper, not a dict)
+            return api.ServerError.Value(error.code)
+        return api.UnknownError
+
+    def authorize(self, action: Action, resource: Resource) -> None:
+        """Raise ``NotAuthorized`` where this client may not do that."""
+        assert self.principal is not None
+        self.context.authorizer.authorize(self.principal, action, resource)
+
+    # Frames out
+
+    def send(self, frame: bytes) -> None:
+        """Queue ``frame``; it is written before the loop turns."""
+        self.out.append(frame)
+        self.flush_soon()
+
+    def flush_soon(self) -> None:
+        """See that what is in ``out`` is written before the loop turns."""
+        if not self._is_flush_scheduled:
+            self._is_flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def delivered(self, size_bytes: int) -> None:
+        """Messages of ``size_bytes`` were put in ``out``: written at once when they are many."""
+        self._unflushed_bytes += size_bytes
+        if self._unflushed_bytes > UNFLUSHED_BYTES_MAX:
+            self._write_out()
+        else:
+            self.flush_soon()
+
+    def _flush(self) -> None:
+        self._is_flush_scheduled = False
+        self._write_out()
+
+    def _write_out(self) -> None:
+        out = self.out
+        self._unflushed_bytes = 0
+        if out and not self._is_closed:
+            self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+        out.clear()
+
+    # Pressure and life
+
+    def published(self, size_bytes: int) -> None:
+        """``size_bytes`` were taken from this client and are not durable yet."""
+        self._unconfirmed_bytes += size_bytes
+
+    def confirmed(self, size_bytes: int) -> None:
+        """``size_bytes`` of those are durable now."""
+        self._unconfirmed_bytes -= size_bytes
+        if self._is_reading_paused:
+            self._check_pressure()
+
+    def _check_pressure(self) -> None:
+        is_busy = (
+            self._unconfirmed_bytes > PUBLISH_HIGH_WATER_BYTES
+            or self._in_progress > COMMANDS_IN_PROGRESS_MAX
+        )
+        if is_busy and not self._is_reading_paused:
+            self._is_reading_paused = True
+            self.transport.pause_reading()
+        elif self._is_reading_paused and not is_busy and self._has_drained():
+            self._is_reading_paused = False
+            self.transport.resume_reading()
+
+    def _has_drained(self) -> bool:
+        return self._unconfirmed_bytes <= PUBLISH_HIGH_WATER_BYTES // 2 and not self._is_closed
+
+    def _check_alive(self) -> None:
+        """Every keep-alive interval: ask, and give up on who has not been heard since."""
+        if not self._heard_since_ping and not self._is_reading_paused:
+            self._close_because("no sign of life")
+            return
+        self._heard_since_ping = False
+        if self.principal is not None:
+            self.send(PING)
+        self._keepalive = self._loop.call_later(self.context.keepalive_s, self._check_alive)
+
+    async def is_alive(self) -> bool:
+        """Ask the client for a sign of life; False when none came in time (it is closed then)."""
+        if self._is_closed:
+            return False
+        self._heard.clear()
+        self.send(PING)
+        try:
+            async with asyncio.timeout(self.context.liveness_check_s):
+                await self._heard.wait()
+        except TimeoutError:
+            self._close_because("no sign of life")
+        return not self._is_closed
+
+    def _close_because(self, reason: str) -> None:
+        log.info("connection closed", extra={"client": self.address, "reason": reason})
+        self.close()
+
+    def close(self) -> None:
+        """Write what is queued, then close."""
+        self._write_out()
+        self._is_closed = True
+        self.is_writable = False
+        self.transport.close()

@@ -1,0 +1,257 @@
+"""The consumers of one connection: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK, UNSUBSCRIBE, CLOSE.
+
+FLOW, ACK and REDELIVER are synchronous; what needs storage or ZooKeeper runs as a task, one
+consumer's commands in the order in which they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from magnetar_server.authorization import Action, Resource
+
+from magnetar_broker.errors import ConsumerNotFound, InvalidRequest
+from magnetar_broker.log.positions import Position
+from magnetar_broker.topics.consumer import Consumer
+from magnetar_broker.topics.subscription_type import SubscriptionType
+from magnetar_broker.topics.topic import SubscribeRequest, TopicSubscription
+from magnetar_protocol.pulsar import api_pb2 as api
+from magnetar_protocol.pulsar.answers import (
+    encode_ack_response,
+    encode_active_consumer_change,
+    encode_close_consumer,
+    encode_last_message_id,
+    encode_refusal,
+    encode_success,
+    message_id,
+)
+from magnetar_protocol.pulsar.integers import signed
+from magnetar_protocol.pulsar.topic_names import TopicName
+from magnetar_runtime.errors import MagnetarError
+
+if TYPE_CHECKING:
+    from magnetar_broker.sessions.connection import Connection
+
+Connected = tuple[Consumer, TopicSubscription]
+# Since this protocol version clients know ACTIVE_CONSUMER_CHANGE.
+ACTIVE_CHANGE_SINCE = 12
+
+
+def position_of(name: api.MessageIdData) -> Position:
+    """Ledger and entry of a message id."""
+    return Position(signed(name.ledgerId), signed(name.entryId))
+
+
+class Consuming:
+    """Consumers by the id the client gave them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._consumers: dict[int, Connected] = {}
+        self.handlers: dict[int, Callable[[Any], None]] = {
+            api.BaseCommand.SUBSCRIBE: self._handle_subscribe,
+            api.BaseCommand.FLOW: self._handle_flow,
+            api.BaseCommand.ACK: self._handle_ack,
+            api.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: self._handle_redeliver,
+            api.BaseCommand.SEEK: self._handle_seek,
+            api.BaseCommand.UNSUBSCRIBE: self._handle_unsubscribe,
+            api.BaseCommand.CLOSE_CONSUMER: self._handle_close,
+            api.BaseCommand.GET_LAST_MESSAGE_ID: self._handle_last_message_id,
+        }
+
+    # SUBSCRIBE
+
+    def _handle_subscribe(self, command: api.CommandSubscribe) -> None:
+        self._connection.start(
+            command.request_id, self._subscribe(command), after=("consumer", command.consumer_id)
+        )
+
+    async def _subscribe(self, command: api.CommandSubscribe) -> None:
+        connection = self._connection
+        context = connection.context
+        name = TopicName.parse(command.topic)
+        connection.authorize(Action.CONSUME, Resource.topic(str(name)))
+        if command.consumer_id in self._consumers:
+            connection.send(encode_success(command.request_id))
+            return
+        if not command.subscription:
+            raise InvalidRequest("a subscription needs a name")
+        topic = await context.topics.get(name, create=command.force_topic_creation)
+        consumer = Consumer(
+            connection,
+            command.consumer_id,
+            command.consumer_name or context.next_consumer_name(),
+            priority=command.priority_level,
+            partition=name.partition_index,
+            metadata={pair.key: pair.value for pair in command.metadata},
+            connected_at_ms=context.clock.wall_ms(),
+            on_active_changed=self._tell_active,
+            on_closed=self._closed_by_topic,
+        )
+        request = SubscribeRequest(
+            subscription=command.subscription,
+            type=SubscriptionType(command.subType),
+            is_durable=command.durable,
+            starts_at_earliest=command.initialPosition == api.CommandSubscribe.Earliest,
+            start_position=position_of(command.start_message_id)
+            if command.HasField("start_message_id")
+            else None,
+            properties={pair.key: pair.value for pair in command.subscription_properties},
+        )
+        subscription = await topic.subscribe(request)
+        self._consumers[command.consumer_id] = (consumer, subscription)
+        connection.send(encode_success(command.request_id))
+        subscription.connected(consumer)
+
+    def _tell_active(self, consumer: Consumer, is_active: bool) -> None:  # noqa: FBT001 (a callback's value)
+        if self._connection.protocol_version >= ACTIVE_CHANGE_SINCE:
+            self._connection.send(
+                encode_active_consumer_change(consumer.consumer_id, is_active=is_active)
+            )
+
+    def _closed_by_topic(self, consumer: Consumer) -> None:
+        """The topic lets this consumer go (a seek, an unload): the client subscribes again."""
+        present = self._consumers.get(consumer.consumer_id)
+        if present is not None and present[0] is consumer:
+            del self._consumers[consumer.consumer_id]
+        self._connection.send(encode_close_consumer(consumer.consumer_id))
+
+    # FLOW, ACK, REDELIVER
+
+    def _handle_flow(self, command: api.CommandFlow) -> None:
+        connected = self._consumers.get(command.consumer_id)
+        if connected is not None and command.messagePermits > 0:
+            consumer, subscription = connected
+            subscription.flow(consumer, command.messagePermits)
+
+    def _handle_ack(self, command: api.CommandAck) -> None:
+        connected = self._consumers.get(command.consumer_id)
+        if connected is None:
+            # The client groups acknowledgements and may close the consumer meanwhile.
+            if command.HasField("request_id"):
+                self._answer_ack(command, ConsumerNotFound("the consumer is not connected"))
+            return
+        consumer, subscription = connected
+        on_durable = None
+        if command.HasField("request_id"):
+            on_durable = lambda: self._answer_ack(command, None)  # noqa: E731 (one expression)
+        try:
+            if command.ack_type == api.CommandAck.Individual:
+                entries = [
+                    (each.ledgerId, each.entryId, each.ack_set) for each in command.message_id
+                ]
+                subscription.acknowledge(consumer, entries, on_durable)
+            elif len(command.message_id) == 1:
+                upto = command.message_id[0]
+                subscription.acknowledge_upto(consumer, position_of(upto), upto.ack_set, on_durable)
+            else:
+                raise InvalidRequest("a cumulative acknowledgement names exactly one message")
+        except MagnetarError as error:
+            self._answer_ack(command, error)
+
+    def _answer_ack(self, command: api.CommandAck, error: MagnetarError | None) -> None:
+        if not command.HasField("request_id"):
+            return
+        if error is None:
+            self._connection.send(encode_ack_response(command.consumer_id, command.request_id))
+            return
+        refused = encode_refusal(
+            api.BaseCommand(type=api.BaseCommand.ACK, ack=command),
+            self._connection.server_error(error),
+            str(error),
+        )
+        if refused is not None:
+            self._connection.send(refused)
+
+    def _handle_redeliver(self, command: api.CommandRedeliverUnacknowledgedMessages) -> None:
+        connected = self._consumers.get(command.consumer_id)
+        if connected is None:
+            return
+        consumer, subscription = connected
+        consumer.epoch = command.consumer_epoch
+        positions = [position_of(each) for each in command.message_ids]
+        subscription.redeliver(consumer, positions or None)
+
+    # SEEK, UNSUBSCRIBE, CLOSE, GET_LAST_MESSAGE_ID
+
+    def _connected(self, consumer_id: int) -> Connected:
+        connected = self._consumers.get(consumer_id)
+        if connected is None:
+            raise ConsumerNotFound(f"consumer {consumer_id} is not connected")
+        return connected
+
+    def _handle_seek(self, command: api.CommandSeek) -> None:
+        self._connection.start(
+            command.request_id, self._seek(command), after=("consumer", command.consumer_id)
+        )
+
+    async def _seek(self, command: api.CommandSeek) -> None:
+        """The order on the wire is CLOSE_CONSUMER, then SUCCESS: the other way round clients
+        deliver messages from before the seek."""
+        _, subscription = self._connected(command.consumer_id)
+        if command.HasField("message_id"):
+            await subscription.seek(position_of(command.message_id))
+        elif command.HasField("message_publish_time"):
+            await subscription.seek_time(command.message_publish_time)
+        else:
+            raise InvalidRequest("a seek names a message id or a publish time")
+        self._connection.send(encode_success(command.request_id))
+
+    def _handle_unsubscribe(self, command: api.CommandUnsubscribe) -> None:
+        self._connection.start(
+            command.request_id, self._unsubscribe(command), after=("consumer", command.consumer_id)
+        )
+
+    async def _unsubscribe(self, command: api.CommandUnsubscribe) -> None:
+        consumer, subscription = self._connected(command.consumer_id)
+        await subscription.unsubscribe(consumer, force=command.force)
+        self._consumers.pop(command.consumer_id, None)
+        self._connection.send(encode_success(command.request_id))
+
+    def _handle_close(self, command: api.CommandCloseConsumer) -> None:
+        self._connection.start(
+            command.request_id, self._close(command), after=("consumer", command.consumer_id)
+        )
+
+    async def _close(self, command: api.CommandCloseConsumer) -> None:
+        connected = self._consumers.pop(command.consumer_id, None)
+        if connected is not None:
+            consumer, subscription = connected
+            await subscription.disconnect(consumer)
+        self._connection.send(encode_success(command.request_id))
+
+    def _handle_last_message_id(self, command: api.CommandGetLastMessageId) -> None:
+        self._connection.start(
+            command.request_id,
+            self._last_message_id(command),
+            after=("consumer", command.consumer_id),
+        )
+
+    async def _last_message_id(self, command: api.CommandGetLastMessageId) -> None:
+        consumer, subscription = self._connected(command.consumer_id)
+        last, batch_index = await subscription.last_message()
+        mark = subscription.mark_delete
+        partition = consumer.partition
+        self._connection.send(
+            encode_last_message_id(
+                command.request_id,
+                message_id(*last, partition=partition, batch_index=batch_index),
+                message_id(*mark, partition=partition) if mark is not None else None,
+            )
+        )
+
+    # The connection's own events
+
+    def resume(self) -> None:
+        """The socket takes more: consumers here may be sent messages again."""
+        for _, subscription in list(self._consumers.values()):
+            subscription.entries_available()
+
+    def disconnected(self) -> None:
+        """The connection is gone, and with it all its consumers."""
+        gone, self._consumers = self._consumers, {}
+        for consumer, subscription in gone.values():
+            self._connection.context.topics.spawn(
+                subscription.disconnect(consumer), name=f"disconnect {consumer.name}"
+            )

@@ -1,0 +1,68 @@
+"""What every session of a broker shares: the services it calls and the limits it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from magnetar_server.authorization import Authorizer
+
+from magnetar_broker.errors import ServiceNotReady
+from magnetar_broker.ownership.address import Owner
+from magnetar_broker.topics.directory import TopicDirectory
+from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
+from magnetar_runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from magnetar_broker.sessions.connection import Connection
+
+MAX_MESSAGE_BYTES_DEFAULT = 5 * 1024 * 1024
+# Room for command and metadata beside the largest message, as upstream has it.
+FRAME_PADDING_BYTES = 10 * 1024
+
+
+class Discovery(Protocol):
+    """Lookups: who owns a topic, how many partitions it has, what a namespace holds."""
+
+    async def owner(self, topic: TopicName) -> Owner:
+        """The broker that serves ``topic``; an unowned bundle is taken."""
+        ...
+
+    async def partitions(self, topic: TopicName, *, create: bool) -> int:
+        """How many partitions; 0 for a topic that has none. Raises for an unknown namespace.
+
+        ``create`` allows to make a partitioned topic where the namespace's policy says so.
+        """
+        ...
+
+    async def topics_of(self, namespace: NamespaceName) -> list[TopicName]:
+        """All topics of the namespace, partitions one by one; empty for an unknown one."""
+        ...
+
+
+@dataclass(slots=True)
+class SessionContext:
+    """Shared by all sessions; ``connections`` are those open now."""
+
+    topics: TopicDirectory
+    discovery: Discovery
+    authorizer: Authorizer
+    clock: Clock
+    next_producer_name: Callable[[], Awaitable[str]]
+    next_consumer_name: Callable[[], str]
+    max_message_bytes: int = MAX_MESSAGE_BYTES_DEFAULT
+    keepalive_s: float = 30.0
+    liveness_check_s: float = 5.0
+    operation_timeout_s: float = 25.0
+    connections: set[Connection] = field(default_factory=set)
+
+    def check_listener(self, name: str) -> None:
+        """Raise for an advertised listener this broker does not have: it has only its default."""
+        if name:
+            raise ServiceNotReady(f"the broker do not have {name} listener")
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """The largest frame a client may send."""
+        return self.max_message_bytes + FRAME_PADDING_BYTES

@@ -1,0 +1,33 @@
+"""CONNECT and CONNECTED: the first exchange of a connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar_server.authorization import ANONYMOUS, Principal
+
+from magnetar_protocol.pulsar import api_pb2 as api
+from magnetar_protocol.pulsar.answers import encode_connected
+from magnetar_protocol.pulsar.features import agreed_version
+
+if TYPE_CHECKING:
+    from magnetar_broker.sessions.connection import Connection
+
+
+class Handshake:
+    """Answers CONNECT. Until authentication is built every client is the anonymous principal,
+    whatever credentials it brings: a method we do not know is no error (upstream's
+    ``anonymousUserRole``)."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def accept(self, command: api.CommandConnect) -> Principal:
+        """Answer CONNECTED and return who the client is."""
+        connection = self._connection
+        connection.client_version = command.client_version.replace(" ", "_")
+        connection.protocol_version = agreed_version(command.protocol_version)
+        connection.send(
+            encode_connected(connection.protocol_version, connection.context.max_message_bytes)
+        )
+        return ANONYMOUS

@@ -1,0 +1,39 @@
+"""Which consumer of an Exclusive or Failover subscription is the active one. Pure.
+
+The rule is Pulsar's (AbstractDispatcherSingleActiveConsumer): lower priority level first; among
+those, a partition ``i`` goes to consumer ``i mod n`` in the order of their names, and a topic that
+is not partitioned goes to the consumer whose point on a hash ring follows the topic's.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+import mmh3
+
+POINTS_PER_CONSUMER = 100
+
+
+def _hash(key: str) -> int:
+    return int(mmh3.hash(key.encode(), 0, signed=False)) & 0x7FFFFFFF
+
+
+def choose_active(topic: str, partition: int, consumers: Sequence[tuple[int, str]]) -> int:
+    """The index in ``consumers`` (pairs of priority level and name) of the active one.
+
+    ``partition`` is -1 for a topic that is not a partition. At least one consumer is needed; where
+    names are equal, the one that came first wins.
+    """
+    order = sorted(range(len(consumers)), key=lambda index: consumers[index])
+    best = consumers[order[0]][0]
+    candidates = [index for index in order if consumers[index][0] == best]
+    if partition >= 0:
+        return candidates[partition % len(candidates)]
+    ring = {
+        _hash(f"{consumers[index][1]}{point}"): index
+        for index in candidates
+        for point in range(POINTS_PER_CONSUMER)
+    }
+    points = sorted(ring)
+    return ring[points[bisect_left(points, _hash(topic)) % len(points)]]

@@ -1,0 +1,187 @@
+"""One consumer: a client's place in a subscription, its permits, and what it was sent.
+
+Delivering writes ready frames into the session's outgoing buffer: the header is built by hand, the
+stored payload follows as it came. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from magnetar_broker.log.acknowledged import Acknowledged, bits_set
+from magnetar_broker.log.payloads import message_count
+from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.topics.rates import Meter
+from magnetar_protocol.pulsar.message import MessageEncoder
+
+# Messages a Shared consumer may hold unacknowledged before it gets no more
+# (upstream's maxUnackedMessagesPerConsumer).
+UNACKNOWLEDGED_MAX = 50_000
+
+
+# Bytes handed to a session in one go; then it is asked again whether its socket takes more.
+DELIVERY_BYTES_MAX = 1024 * 1024
+
+
+class ClientSession(Protocol):
+    """What producers and consumers need of the connection they live on."""
+
+    out: list[bytes]
+    is_writable: bool
+    address: str
+    client_version: str
+    protocol_version: int
+
+    def send(self, frame: bytes) -> None:
+        """Queue ``frame``; it is written before the loop turns."""
+        ...
+
+    def delivered(self, size_bytes: int) -> None:
+        """Messages of so many bytes were put in ``out``; they are written before the loop turns."""
+        ...
+
+    def confirmed(self, size_bytes: int) -> None:
+        """So many bytes of this client's messages are durable (or given up) now."""
+        ...
+
+    async def is_alive(self) -> bool:
+        """Ask the client for a sign of life; False, and closed, when none comes in time."""
+        ...
+
+
+class Consumer:
+    """A connected consumer. ``permits`` may go below zero: a batch is never split.
+
+    ``on_active_changed`` tells its client whether it is the active one of a Failover subscription,
+    ``on_closed`` that it must subscribe again.
+    """
+
+    def __init__(
+        self,
+        session: ClientSession,
+        consumer_id: int,
+        name: str,
+        *,
+        priority: int,
+        partition: int,
+        metadata: Mapping[str, str],
+        connected_at_ms: int,
+        on_active_changed: Callable[[Consumer, bool], None],
+        on_closed: Callable[[Consumer], None],
+    ) -> None:
+        self.session = session
+        self.consumer_id = consumer_id
+        self.name = name
+        self.priority = priority
+        self.partition = partition
+        self.metadata = metadata
+        self.connected_at_ms = connected_at_ms
+        self.on_active_changed = on_active_changed
+        self.on_closed = on_closed
+        self.permits = 0
+        self.epoch = 0
+        self.unacknowledged = 0
+        self.pending: dict[Position, int] = {}
+        self.is_blocked_on_unacknowledged = False
+        self._encoder = MessageEncoder(consumer_id, partition)
+        self.meter = Meter(connected_at_ms / 1000, 0, 0, 0, 0)
+        self.messages_out = 0
+        self.bytes_out = 0
+        self.messages_redelivered = 0
+        self.messages_acknowledged = 0
+        self.last_flow_ms = 0
+        self.last_sent_ms = 0
+        self.last_acknowledged_ms = 0
+
+    @property
+    def can_take(self) -> bool:
+        """Whether a message may be sent now."""
+        return (
+            self.permits > 0 and self.session.is_writable and not self.is_blocked_on_unacknowledged
+        )
+
+    def deliver_in_order(self, ledger_id: int, run: list[Entry], acknowledged: Acknowledged) -> int:
+        """Send entries of ``run`` while permits last, skipping acknowledged ones; how many it used.
+
+        For subscriptions with one active consumer, which track no single message.
+        """
+        out = self.session.out
+        header = self._encoder.header
+        permits = self.permits
+        has_holes = acknowledged.has_holes
+        has_partial = bool(acknowledged.partial_entries)
+        used = sent = size_bytes = 0
+        for entry_id, payload, count in run:
+            if permits <= 0:
+                break
+            used += 1
+            if has_holes and acknowledged.is_acknowledged(ledger_id, entry_id):
+                continue
+            messages = count or message_count(payload)
+            ack_set = acknowledged.remaining_indexes(ledger_id, entry_id) if has_partial else None
+            if ack_set is not None:
+                messages = bits_set(ack_set)
+            out.append(header(ledger_id, entry_id, len(payload), 0, ack_set or ()))
+            out.append(payload)
+            permits -= messages
+            sent += messages
+            size_bytes += len(payload)
+            if size_bytes > DELIVERY_BYTES_MAX:
+                break
+        self.permits = permits
+        self._count_sent(sent, size_bytes)
+        return used
+
+    def deliver_untracked(self, position: Position, payload: bytes, messages: int) -> None:
+        """Send one entry that nobody will ask about again."""
+        out = self.session.out
+        out.append(self._encoder.header(position[0], position[1], len(payload)))
+        out.append(payload)
+        self.permits -= messages
+        self._count_sent(messages, len(payload))
+
+    def deliver(
+        self,
+        position: Position,
+        payload: bytes,
+        messages: int,
+        redeliveries: int,
+        ack_set: tuple[int, ...] | None,
+    ) -> None:
+        """Send one entry and remember it until it is acknowledged."""
+        out = self.session.out
+        out.append(
+            self._encoder.header(
+                position[0], position[1], len(payload), redeliveries, ack_set or ()
+            )
+        )
+        out.append(payload)
+        self.permits -= messages
+        self.pending[position] = messages
+        self.unacknowledged += messages
+        if self.unacknowledged >= UNACKNOWLEDGED_MAX:
+            self.is_blocked_on_unacknowledged = True
+        if redeliveries:
+            self.messages_redelivered += messages
+        self._count_sent(messages, len(payload))
+
+    def _count_sent(self, messages: int, size_bytes: int) -> None:
+        if messages:
+            self.messages_out += messages
+            self.bytes_out += size_bytes
+            self.session.delivered(size_bytes)
+
+    def forget(self, position: Position) -> bool:
+        """An entry needs no acknowledgement any more; False when it was not sent to this one."""
+        messages = self.pending.pop(position, None)
+        if messages is None:
+            return False
+        self.unacknowledged -= messages
+        return True
+
+    def unblock(self) -> bool:
+        """Let it have messages again once enough was acknowledged; False while it stays blocked."""
+        if self.unacknowledged <= UNACKNOWLEDGED_MAX // 2:
+            self.is_blocked_on_unacknowledged = False
+        return not self.is_blocked_on_unacknowledged

@@ -1,0 +1,144 @@
+"""The topics this broker serves: loaded on demand, once each, closed when their bundle goes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+
+from magnetar_broker.errors import ServiceNotReady, TopicBusy, TopicExists, TopicNotFound
+from magnetar_broker.log.logs import Logs
+from magnetar_broker.topics.non_persistent import NonPersistentTopic
+from magnetar_broker.topics.persistent import PersistentTopic
+from magnetar_protocol.pulsar.topic_names import TopicName
+from magnetar_runtime.clock import Clock
+from magnetar_runtime.coordination import NodeMissing
+from magnetar_runtime.errors import MagnetarError
+from magnetar_runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+AnyTopic = PersistentTopic | NonPersistentTopic
+
+
+class TopicDirectory(Service):
+    """Topics by name. ``owns`` says whether a topic's bundle is this broker's now."""
+
+    def __init__(self, logs: Logs, clock: Clock, *, owns: Callable[[TopicName], bool]) -> None:
+        super().__init__()
+        self._logs = logs
+        self._clock = clock
+        self._owns = owns
+        self._loading: dict[TopicName, asyncio.Future[None]] = {}
+        self._topics: dict[TopicName, AnyTopic] = {}
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        stack.push_async_callback(self._close_all)
+
+    @property
+    def loaded(self) -> list[AnyTopic]:
+        """Topics that are open now."""
+        return list(self._topics.values())
+
+    def find(self, name: TopicName) -> AnyTopic | None:
+        """The topic if it is open."""
+        return self._topics.get(name)
+
+    async def get(
+        self, name: TopicName, *, create: bool, properties: Mapping[str, str] | None = None
+    ) -> AnyTopic:
+        """The topic, loaded if need be; made where it does not exist and ``create`` allows.
+
+        Raises ``TopicNotFound``; ``ServiceNotReady`` where this broker does not own it: look it
+        up again.
+        """
+        while True:
+            topic = self._topics.get(name)
+            if topic is not None:
+                return topic
+            if not self._owns(name):
+                raise ServiceNotReady(f"this broker does not own {name}: look it up again")
+            loading = self._loading.get(name)
+            if loading is None:
+                loading = self._loading[name] = asyncio.get_running_loop().create_future()
+                self.spawn(self._load(name, loading, create, properties), name=f"load {name}")
+            # Shielded: one impatient client must not end the load that others wait for.
+            await asyncio.shield(loading)
+
+    async def _load(
+        self,
+        name: TopicName,
+        loaded: asyncio.Future[None],
+        create: bool,  # noqa: FBT001 (handed on from get)
+        properties: Mapping[str, str] | None,
+    ) -> None:
+        try:
+            self._topics[name] = await self._opened(name, properties or {} if create else None)
+            loaded.set_result(None)
+        except MagnetarError as error:
+            loaded.set_exception(error)
+            loaded.exception()  # whoever waited may have gone
+        finally:
+            del self._loading[name]
+            if not loaded.done():
+                loaded.cancel()
+
+    async def _opened(self, name: TopicName, create_with: Mapping[str, str] | None) -> AnyTopic:
+        if not name.is_persistent:
+            return await NonPersistentTopic(name, self._clock).__aenter__()
+        topic = PersistentTopic(
+            name, self._logs, self._clock, create_with=create_with, on_fenced=self._fenced
+        )
+        try:
+            return await topic.__aenter__()
+        except NodeMissing:
+            raise TopicNotFound(str(name)) from None
+
+    # Creating and deleting on request
+
+    async def create(self, name: TopicName, properties: Mapping[str, str]) -> None:
+        """Make a topic. Raises ``TopicExists``."""
+        if name in self._topics or await self.exists(name):
+            raise TopicExists(str(name))
+        await self.get(name, create=True, properties=properties)
+
+    async def exists(self, name: TopicName) -> bool:
+        """Whether the topic is open or stored."""
+        if not name.is_persistent:
+            return name in self._topics
+        return name in self._topics or await self._logs.exists(name.managed_ledger_name)
+
+    async def delete(self, name: TopicName, *, force: bool) -> None:
+        """Delete a topic and all it stores. Raises ``TopicNotFound``, ``TopicBusy``."""
+        topic = await self.get(name, create=False)
+        if not force and topic.is_connected:
+            raise TopicBusy("Topic has active producers/subscriptions")
+        self._topics.pop(name, None)
+        await topic.delete()
+        await topic.__aexit__(None, None, None)
+
+    # Closing
+
+    async def unload(self, name: TopicName) -> None:
+        """Close a topic here; its clients look it up again."""
+        topic = self._topics.pop(name, None)
+        if topic is not None:
+            await topic.__aexit__(None, None, None)
+
+    def _fenced(self, topic: PersistentTopic) -> None:
+        if self._topics.get(topic.name) is topic:
+            self.spawn(self.unload(topic.name), name=f"unload fenced {topic.name}")
+
+    async def unload_where(self, is_lost: Callable[[TopicName], bool]) -> None:
+        """Close all topics of a bundle that is no longer ours."""
+        await asyncio.gather(*(self.unload(name) for name in list(self._topics) if is_lost(name)))
+
+    async def _close_all(self) -> None:
+        await self.unload_where(lambda _: True)
+
+    def tick(self) -> None:
+        """Once a stats period."""
+        now_s = self._clock.monotonic()
+        for topic in self._topics.values():
+            topic.tick(now_s)

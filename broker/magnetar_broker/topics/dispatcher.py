@@ -1,0 +1,119 @@
+"""What every dispatcher does, whatever its subscription type, and how it reads what is not cached.
+
+Dispatching is synchronous as long as entries are in the cache. One that is not costs one read task
+at a time for each dispatcher; when it is done the entries are handed out like cached ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+
+from magnetar_broker.errors import BrokerError, StorageUnavailable
+from magnetar_broker.log.cursor import Cursor
+from magnetar_broker.log.managed_ledger import ManagedLedger
+from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.topics.consumer import Consumer
+
+log = logging.getLogger(__name__)
+
+# Entries handed out before others get a turn; a cached run is a slice, so this bounds its copy.
+RUN_ENTRIES_MAX = 500
+READ_RETRY_S = 0.5
+
+
+class Dispatcher(ABC):
+    """Hands the entries of ``managed_ledger`` beyond ``cursor`` to the consumers added to it."""
+
+    def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
+        self.consumers: list[Consumer] = []
+        self.managed_ledger = managed_ledger
+        self.cursor = cursor
+        self.read_position = self._after_mark_delete()
+        self._is_reading = False
+        self._fetched: tuple[int, list[Entry]] = (-1, [])
+
+    @property
+    def active(self) -> Consumer | None:
+        """The consumer that gets everything, for types that have one."""
+        return None
+
+    def check_room(self) -> None:
+        """Raise ``ConsumerBusy`` where no further consumer may take part."""
+        return
+
+    @abstractmethod
+    def add(self, consumer: Consumer) -> None:
+        """Let ``consumer`` take part."""
+
+    @abstractmethod
+    def remove(self, consumer: Consumer) -> None:
+        """``consumer`` is gone; what it held unacknowledged goes to others."""
+
+    @abstractmethod
+    def dispatch(self) -> None:
+        """Send what can be sent now: entries came, permits came, a socket drained."""
+
+    @abstractmethod
+    def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> None:
+        """Send again what ``consumer`` holds: ``positions``, or everything for None."""
+
+    def acknowledged(self, position: Position) -> None:
+        """An entry was acknowledged: whoever tracks single entries forgets it."""
+        del position
+
+    def rewind(self) -> None:
+        """Begin again after the mark-delete position (a seek)."""
+        self.read_position = self._after_mark_delete()
+        self._fetched = (-1, [])
+
+    @property
+    def redelivery_backlog(self) -> int:
+        """Entries waiting to be sent again."""
+        return 0
+
+    def _after_mark_delete(self) -> Position:
+        return self.managed_ledger.chain.next_after(self.cursor.mark_delete)
+
+    def _next_run(self) -> tuple[int, list[Entry]] | None:
+        """The entries to read next, of one ledger; None at the end of the log or while reading."""
+        chain = self.managed_ledger.chain
+        position = chain.readable_from(self.read_position)
+        self.read_position = position
+        span = chain.span(position[0])
+        if span is None or position[1] >= span.entries:
+            return None
+        run = self._entries_at(position)
+        return (position[0], run) if run else None
+
+    def _entries_at(self, position: Position) -> list[Entry]:
+        """A run from ``position`` on, cached or fetched; empty when it must be awaited first."""
+        run = self.managed_ledger.cached_run(position, RUN_ENTRIES_MAX)
+        if run:
+            return run
+        ledger_id, fetched = self._fetched
+        if fetched and ledger_id == position[0] and fetched[0][0] <= position[1] <= fetched[-1][0]:
+            return fetched[position[1] - fetched[0][0] :]
+        if not self._is_reading:
+            self._is_reading = True
+            self.managed_ledger.spawn(
+                self._fetch(position), name=f"read {self.managed_ledger.name} {self.cursor.name}"
+            )
+        return []
+
+    async def _fetch(self, position: Position) -> None:
+        limit = self.managed_ledger.options.read_entries_max
+        try:
+            entries = await self.managed_ledger.read(position, limit)
+            self._fetched = (position[0], entries)
+        except StorageUnavailable as error:
+            log.warning("read failed", extra={"position": str(position), "error": str(error)})
+            await asyncio.sleep(READ_RETRY_S)
+        finally:
+            self._is_reading = False
+        try:
+            self.dispatch()
+        except BrokerError:
+            log.exception("dispatch failed", extra={"cursor": self.cursor.name})

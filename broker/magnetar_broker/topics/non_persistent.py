@@ -1,0 +1,246 @@
+"""A non-persistent topic: messages go to the consumers connected now and are kept nowhere.
+
+Whoever has no permits misses the message; it is counted as dropped. Receipts are sent at once, with
+message id 0:0, as upstream does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
+
+from magnetar_broker.errors import ConsumerBusy, NotAllowed, TopicFenced
+from magnetar_broker.log.appender import Pending
+from magnetar_broker.log.cursor import OnDurable
+from magnetar_broker.log.positions import Position
+from magnetar_broker.topics.active_consumer import choose_active
+from magnetar_broker.topics.consumer import Consumer
+from magnetar_broker.topics.producers import Producer, Producers
+from magnetar_broker.topics.rates import Meter, tick_topic
+from magnetar_broker.topics.subscription_type import SubscriptionType
+from magnetar_broker.topics.topic import AckedEntry, SubscribeRequest
+from magnetar_protocol.pulsar.topic_names import TopicName
+from magnetar_runtime.clock import Clock
+from magnetar_runtime.service import Service
+
+NOWHERE = Position(0, 0)
+
+
+class VolatileSubscription:
+    """A subscription that lives while consumers are connected."""
+
+    def __init__(self, topic: NonPersistentTopic, name: str) -> None:
+        self.name = name
+        self.type: SubscriptionType | None = None
+        self.consumers: list[Consumer] = []
+        self.messages_dropped = 0
+        self.messages_out_before = 0
+        self.bytes_out_before = 0
+        self._topic = topic
+        self._turn = 0
+
+    @property
+    def messages_out(self) -> int:
+        """Messages sent since the subscription began."""
+        return self.messages_out_before + sum(each.messages_out for each in self.consumers)
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes sent since the subscription began."""
+        return self.bytes_out_before + sum(each.bytes_out for each in self.consumers)
+
+    @property
+    def mark_delete(self) -> None:
+        """Nothing is kept, so nothing is marked."""
+        return
+
+    @property
+    def active(self) -> Consumer | None:
+        """The consumer that gets everything, unless the type is Shared."""
+        if not self.consumers or self.type is SubscriptionType.SHARED:
+            return None
+        names = [(each.priority, each.name) for each in self.consumers]
+        topic = self._topic.name
+        return self.consumers[choose_active(str(topic), topic.partition_index, names)]
+
+    def check(self, kind: SubscriptionType) -> None:
+        """Raise where a consumer of that type may not connect."""
+        if kind is SubscriptionType.KEY_SHARED:
+            raise NotAllowed("Key_Shared subscriptions are not served yet: use Shared or Failover")
+        if self.consumers and self.type is not kind:
+            raise ConsumerBusy("Subscription is of different type")
+        if self.consumers and kind is SubscriptionType.EXCLUSIVE:
+            raise ConsumerBusy("Exclusive consumer is already connected")
+        self.type = kind
+
+    def connected(self, consumer: Consumer) -> None:
+        """Let ``consumer`` take part."""
+        self.consumers.append(consumer)
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.type is SubscriptionType.FAILOVER:
+            active = self.active
+            for each in self.consumers:
+                each.on_active_changed(each, each is active)
+
+    def deliver(self, payload: bytes, messages: int) -> None:
+        """Send one entry to whoever's turn it is, or drop it."""
+        consumer = self.active or self._next_ready()
+        if consumer is None or not consumer.can_take:
+            self.messages_dropped += messages
+            return
+        consumer.deliver_untracked(NOWHERE, payload, messages)
+
+    def _next_ready(self) -> Consumer | None:
+        ready = [each for each in self.consumers if each.can_take]
+        if not ready:
+            return None
+        self._turn += 1
+        return ready[self._turn % len(ready)]
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        """``consumer`` has room for ``permits`` more messages."""
+        consumer.permits += permits
+
+    def entries_available(self) -> None:
+        """Nothing waits here."""
+
+    def acknowledge(
+        self, consumer: Consumer, entries: Iterable[AckedEntry], on_durable: OnDurable | None
+    ) -> None:
+        """Nothing is kept, so there is nothing to forget."""
+        del consumer, entries
+        if on_durable is not None:
+            on_durable()
+
+    def acknowledge_upto(
+        self,
+        consumer: Consumer,
+        position: Position,
+        ack_set: Sequence[int],
+        on_durable: OnDurable | None,
+    ) -> None:
+        """The same."""
+        del consumer, position, ack_set
+        if on_durable is not None:
+            on_durable()
+
+    def redeliver(self, consumer: Consumer, positions: list[Position] | None) -> None:
+        """What was sent is gone."""
+
+    async def seek(self, position: Position) -> None:
+        """There is nowhere to go."""
+        del position
+        raise NotAllowed("a non-persistent topic keeps no messages to seek to")
+
+    async def seek_time(self, time_ms: int) -> None:
+        """There is nowhere to go."""
+        del time_ms
+        raise NotAllowed("a non-persistent topic keeps no messages to seek to")
+
+    async def last_message(self) -> tuple[Position, int]:
+        """There is none."""
+        raise NotAllowed("a non-persistent topic keeps no last message")
+
+    async def disconnect(self, consumer: Consumer) -> None:
+        """``consumer`` is gone; with the last one, so is the subscription."""
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+            self.messages_out_before += consumer.messages_out
+            self.bytes_out_before += consumer.bytes_out
+            self._tell()
+        if not self.consumers:
+            self._topic.subscriptions.pop(self.name, None)
+
+    async def unsubscribe(self, consumer: Consumer, *, force: bool) -> None:
+        """As ``disconnect``; others stay unless ``force``."""
+        await self.disconnect(consumer)
+        if force:
+            self.close_consumers()
+
+    def close_consumers(self) -> None:
+        """Tell every consumer to subscribe again."""
+        gone, self.consumers = self.consumers, []
+        for consumer in gone:
+            consumer.on_closed(consumer)
+
+
+class NonPersistentTopic(Service):
+    """Topic ``name``; nothing of it survives."""
+
+    def __init__(self, name: TopicName, clock: Clock) -> None:
+        super().__init__()
+        self.name = name
+        self.producers = Producers(str(name))
+        self.subscriptions: dict[str, VolatileSubscription] = {}
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.last_publish_ms = 0
+        self.created_at_ms = clock.wall_ms()
+        self.meter = Meter(clock.monotonic(), 0, 0, 0, 0)
+        self._clock = clock
+        self._is_fenced = False
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        stack.callback(self.disconnect_all)
+
+    async def connect_producer(self, producer: Producer) -> None:
+        """Let ``producer`` in."""
+        if self._is_fenced:
+            raise TopicFenced(str(self.name))
+        self.producers.add(producer)
+        producer.append = self._publish
+        producer.disconnect = lambda: self.producers.remove(producer)
+
+    def _publish(self, item: Pending) -> None:
+        payload, messages, producer, sequence_id, highest = item
+        assert isinstance(producer, Producer)
+        self.messages_in += messages
+        self.bytes_in += len(payload)
+        self.last_publish_ms = self._clock.wall_ms()
+        for subscription in self.subscriptions.values():
+            subscription.deliver(payload, messages)
+        producer.session.send(producer.receipt(sequence_id, highest, *NOWHERE))
+        producer.session.confirmed(len(payload))
+
+    async def subscribe(self, request: SubscribeRequest) -> VolatileSubscription:
+        """The subscription, new or known, ready for one more consumer."""
+        if self._is_fenced:
+            raise TopicFenced(str(self.name))
+        subscription = self.subscriptions.get(request.subscription)
+        if subscription is None:
+            subscription = VolatileSubscription(self, request.subscription)
+        subscription.check(request.type)
+        self.subscriptions[subscription.name] = subscription
+        return subscription
+
+    async def create_subscription(self, name: str, *, from_earliest: bool = False) -> None:
+        """A subscription without consumers would get nothing: there is nothing to make."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is connected."""
+        return not self.is_connected
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether any producer or consumer is connected."""
+        return bool(self.subscriptions) or bool(len(self.producers))
+
+    def disconnect_all(self) -> None:
+        """Let all clients go: they look the topic up again."""
+        self._is_fenced = True
+        for producer in self.producers:
+            self.producers.remove(producer)
+            producer.on_closed(producer)
+        for subscription in list(self.subscriptions.values()):
+            subscription.close_consumers()
+
+    async def delete(self) -> None:
+        """Let all clients go; nothing is stored."""
+        self.disconnect_all()
+
+    def tick(self, now_s: float) -> None:
+        """Once a stats period: the topic's rates and those of all who are connected."""
+        tick_topic(self, now_s)

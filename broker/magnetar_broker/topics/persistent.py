@@ -1,0 +1,228 @@
+"""A persistent topic: a log with producers at one end and subscriptions at the other.
+
+Publishing appends to the log; when a run is durable, receipts go out and every subscription looks
+whether it can dispatch. Everything on that path is synchronous and works on runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+
+from magnetar_broker.errors import SubscriptionNotFound, TopicFenced
+from magnetar_broker.log.appender import Pending
+from magnetar_broker.log.cursor import Cursor
+from magnetar_broker.log.logs import Logs
+from magnetar_broker.log.positions import Entry
+from magnetar_broker.topics.producers import Producer, Producers
+from magnetar_broker.topics.rates import Meter, tick_topic
+from magnetar_broker.topics.subscription import Subscription
+from magnetar_broker.topics.topic import SubscribeRequest
+from magnetar_protocol.pulsar.topic_names import TopicName
+from magnetar_runtime.clock import Clock
+from magnetar_runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+
+class PersistentTopic(Service):
+    """Topic ``name``, open while the service is. ``on_fenced`` is called when another broker has
+    taken its log."""
+
+    def __init__(
+        self,
+        name: TopicName,
+        logs: Logs,
+        clock: Clock,
+        *,
+        create_with: Mapping[str, str] | None,
+        on_fenced: Callable[[PersistentTopic], None],
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.producers = Producers(str(name))
+        self.subscriptions: dict[str, Subscription] = {}
+        self.managed_ledger = logs.log(name.managed_ledger_name, self, create_with=create_with)
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.last_publish_ms = 0
+        self.created_at_ms = clock.wall_ms()
+        self.meter = Meter(clock.monotonic(), 0, 0, 0, 0)
+        self._logs = logs
+        self._clock = clock
+        self._on_fenced = on_fenced
+        self._is_fenced = False
+        # Guards which subscriptions exist while one is being created or deleted.
+        self._subscribing = asyncio.Lock()
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self.managed_ledger)
+        log_name = self.managed_ledger.name
+        chain = self.managed_ledger.chain
+        names = await self._logs.cursor_names(log_name)
+        cursors = await asyncio.gather(
+            *(self._logs.load_cursor(log_name, name, chain) for name in names)
+        )
+        for cursor in cursors:
+            await self._add(cursor)
+
+    async def _add(self, cursor: Cursor) -> Subscription:
+        await cursor.__aenter__()
+        subscription = Subscription(
+            self,
+            str(self.name),
+            self.name.partition_index,
+            self.managed_ledger,
+            cursor,
+            self._clock,
+        )
+        self.subscriptions[cursor.name] = subscription
+        return subscription
+
+    # Producing
+
+    async def connect_producer(self, producer: Producer) -> None:
+        """Let ``producer`` in; one of its name whose client is gone without a word makes room."""
+        self._check_open()
+        present = self.producers.get(producer.name)
+        if present is not None and not producer.replaces(present):
+            await present.session.is_alive()
+        self.producers.add(producer)
+        producer.append = self.managed_ledger.append
+        producer.disconnect = lambda: self.producers.remove(producer)
+
+    def _check_open(self) -> None:
+        if self._is_fenced:
+            raise TopicFenced(str(self.name))
+
+    def run_appended(self, ledger_id: int, entries: list[Entry], batch: list[Pending]) -> None:
+        """A run is durable: receipts, then dispatch."""
+        messages = size_bytes = 0
+        for entry, item in zip(entries, batch, strict=True):
+            payload, count, producer, sequence_id, highest = item
+            assert isinstance(producer, Producer)
+            if producer.is_closed:
+                continue
+            session = producer.session
+            session.send(producer.receipt(sequence_id, highest, ledger_id, entry[0]))
+            session.confirmed(len(payload))
+            producer.bytes_confirmed += len(payload)
+            messages += count
+            size_bytes += len(payload)
+        self.messages_in += messages
+        self.bytes_in += size_bytes
+        self.last_publish_ms = self._clock.wall_ms()
+        for subscription in self.subscriptions.values():
+            subscription.entries_available()
+
+    def log_fenced(self) -> None:
+        """Another broker has the log."""
+        self._is_fenced = True
+        self._on_fenced(self)
+
+    # Subscribing
+
+    async def subscribe(self, request: SubscribeRequest) -> Subscription:
+        """The subscription, new or known, ready for one more consumer."""
+        self._check_open()
+        async with self._subscribing:
+            subscription = self.subscriptions.get(request.subscription)
+            if subscription is None:
+                subscription = await self._create(request)
+        await subscription.admit(request.type)
+        return subscription
+
+    async def _create(self, request: SubscribeRequest) -> Subscription:
+        chain = self.managed_ledger.chain
+        if request.is_durable:
+            await self.managed_ledger.begin()
+            at = chain.before_first if request.starts_at_earliest else chain.last_confirmed
+            cursor = await self._logs.create_cursor(
+                self.managed_ledger.name, request.subscription, chain, at, request.properties
+            )
+        else:
+            at = chain.before_first if request.starts_at_earliest else chain.last_confirmed
+            if request.start_position is not None:
+                at = chain.previous_of(chain.readable_from(request.start_position))
+            cursor = self._logs.volatile_cursor(request.subscription, chain, at)
+        return await self._add(cursor)
+
+    async def create_subscription(self, name: str, *, from_earliest: bool = False) -> None:
+        """Make a durable subscription without a consumer."""
+        self._check_open()
+        async with self._subscribing:
+            if name not in self.subscriptions:
+                await self.managed_ledger.begin()
+                chain = self.managed_ledger.chain
+                at = chain.before_first if from_earliest else chain.last_confirmed
+                cursor = await self._logs.create_cursor(
+                    self.managed_ledger.name, name, chain, at, {}
+                )
+                await self._add(cursor)
+
+    def subscription(self, name: str) -> Subscription:
+        """The subscription of this name. Raises ``SubscriptionNotFound``."""
+        try:
+            return self.subscriptions[name]
+        except KeyError:
+            raise SubscriptionNotFound(f"Subscription {name} not found on {self.name}") from None
+
+    def subscription_left(self, subscription: Subscription) -> None:
+        """The last consumer of a subscription that is not durable has gone."""
+        if self.subscriptions.get(subscription.name) is subscription:
+            del self.subscriptions[subscription.name]
+            self.spawn(
+                subscription.cursor.__aexit__(None, None, None), name=f"forget {subscription.name}"
+            )
+
+    async def delete_subscription(self, subscription: Subscription) -> None:
+        """Forget a subscription and its cursor."""
+        async with self._subscribing:
+            if self.subscriptions.pop(subscription.name, None) is not None:
+                await subscription.cursor.delete()
+                await subscription.cursor.__aexit__(None, None, None)
+
+    # Ending
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is connected and no subscription is kept."""
+        return not self.subscriptions and not len(self.producers)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether any producer or consumer is connected."""
+        return bool(len(self.producers)) or any(
+            subscription.consumers for subscription in self.subscriptions.values()
+        )
+
+    def disconnect_all(self) -> None:
+        """Let all clients go: they look the topic up again."""
+        self._is_fenced = True
+        for producer in self.producers:
+            self.producers.remove(producer)
+            producer.on_closed(producer)
+        for subscription in self.subscriptions.values():
+            subscription.close_consumers()
+
+    async def _close(self) -> None:
+        self.disconnect_all()
+        await asyncio.gather(
+            *(each.cursor.__aexit__(None, None, None) for each in self.subscriptions.values())
+        )
+        await super()._close()
+
+    async def delete(self) -> None:
+        """Let all clients go and delete all that is stored; then close the service."""
+        self.disconnect_all()
+        for subscription in list(self.subscriptions.values()):
+            await subscription.cursor.delete()
+        await self.managed_ledger.delete()
+
+    # Counting
+
+    def tick(self, now_s: float) -> None:
+        """Once a stats period: the topic's rates and those of all who are connected."""
+        tick_topic(self, now_s)

@@ -1,0 +1,149 @@
+"""The producers of one topic: who may join, under which name, and who is fenced off.
+
+Access modes and their answers are Pulsar's (PIP-68). A producer that reconnects with a higher epoch
+replaces its earlier self; one of the same name that is somebody else is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import IntEnum
+
+from magnetar_broker.errors import ProducerBusy, ProducerFenced
+from magnetar_broker.log.appender import Pending
+from magnetar_broker.topics.consumer import ClientSession
+from magnetar_broker.topics.rates import Meter
+from magnetar_protocol.pulsar.send import ReceiptEncoder
+
+
+class AccessMode(IntEnum):
+    """ProducerAccessMode, PulsarApi.proto."""
+
+    SHARED = 0
+    EXCLUSIVE = 1
+    WAIT_FOR_EXCLUSIVE = 2
+    EXCLUSIVE_WITH_FENCING = 3
+
+
+def _not_connected(_: Pending) -> None:
+    raise AssertionError("a topic connects the producer first")
+
+
+def _do_nothing() -> None:
+    """Before a topic connected the producer there is nothing to disconnect."""
+
+
+class Producer:
+    """A connected producer. ``on_closed`` tells its session that the topic let it go; ``append``
+    and ``disconnect`` are the topic's, set when it lets the producer in."""
+
+    def __init__(
+        self,
+        session: ClientSession,
+        producer_id: int,
+        name: str,
+        *,
+        epoch: int,
+        is_name_given: bool,
+        access_mode: AccessMode,
+        metadata: Mapping[str, str],
+        connected_at_ms: int,
+        on_closed: Callable[[Producer], None],
+    ) -> None:
+        self.session = session
+        self.producer_id = producer_id
+        self.name = name
+        self.epoch = epoch
+        self.is_name_given = is_name_given
+        self.access_mode = access_mode
+        self.metadata = metadata
+        self.connected_at_ms = connected_at_ms
+        self.on_closed = on_closed
+        self.topic_epoch: int | None = None
+        self.receipt = ReceiptEncoder(producer_id).receipt
+        self.append: Callable[[Pending], None] = _not_connected
+        self.disconnect: Callable[[], None] = _do_nothing
+        self.meter = Meter(connected_at_ms / 1000, 0, 0)
+        self.is_closed = False
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.bytes_confirmed = 0
+
+    def replaces(self, other: Producer) -> bool:
+        """Whether this is ``other`` after a reconnect, not somebody else of the same name."""
+        if self.session is other.session:
+            return self.producer_id == other.producer_id or self.epoch > other.epoch
+        return self.epoch > other.epoch and self.is_name_given == other.is_name_given
+
+
+class Producers:
+    """The registry of a topic's producers, by name."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._by_name: dict[str, Producer] = {}
+        self._exclusive: Producer | None = None
+
+    def __iter__(self) -> Iterator[Producer]:
+        return iter(list(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def get(self, name: str) -> Producer | None:
+        """The connected producer of this name."""
+        return self._by_name.get(name)
+
+    def add(self, producer: Producer) -> None:
+        """Let ``producer`` in. Raises ``ProducerBusy`` or ``ProducerFenced``."""
+        self._check_access(producer)
+        present = self._by_name.get(producer.name)
+        if present is not None:
+            if not producer.replaces(present):
+                raise ProducerBusy(
+                    f"Producer with name '{producer.name}' is already connected to topic"
+                )
+            self.remove(present)
+            if present.session is not producer.session:
+                present.on_closed(present)
+        self._by_name[producer.name] = producer
+        if producer.access_mode is not AccessMode.SHARED:
+            self._exclusive = producer
+
+    def _check_access(self, producer: Producer) -> None:
+        holder = self._exclusive
+        is_own = holder is not None and holder.name == producer.name and producer.replaces(holder)
+        match producer.access_mode:
+            case AccessMode.SHARED:
+                if holder is not None and not is_own:
+                    raise ProducerBusy(
+                        f"Topic {self._topic} has an existing exclusive producer: {holder.name}"
+                    )
+            case AccessMode.EXCLUSIVE:
+                if holder is not None and not is_own:
+                    raise ProducerFenced(
+                        f"Topic {self._topic} has an existing exclusive producer: {holder.name}"
+                    )
+                if self._by_name and not is_own:
+                    raise ProducerFenced(f"Topic {self._topic} has existing shared producers")
+            case AccessMode.EXCLUSIVE_WITH_FENCING:
+                self._fence_all(but=producer.name)
+            case AccessMode.WAIT_FOR_EXCLUSIVE:
+                if self._by_name and not is_own:
+                    raise ProducerBusy(f"Topic {self._topic} has existing producers")
+
+    def _fence_all(self, but: str) -> None:
+        for other in self:
+            if other.name != but:
+                self.remove(other)
+                other.on_closed(other)
+
+    def remove(self, producer: Producer) -> None:
+        """Forget ``producer``; what it has on its way is stored and gets no receipt any more."""
+        if not producer.is_closed:
+            producer.is_closed = True
+            producer.session.confirmed(producer.bytes_in - producer.bytes_confirmed)
+        if self._by_name.get(producer.name) is producer:
+            del self._by_name[producer.name]
+        if self._exclusive is producer:
+            self._exclusive = None

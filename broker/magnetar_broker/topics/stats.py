@@ -1,0 +1,201 @@
+"""What a topic tells about itself, in the shapes of the REST side."""
+
+from __future__ import annotations
+
+from magnetar_broker.admin.facade import StatsQuery
+from magnetar_broker.admin.snapshot import SubscriptionSnapshot, TopicSnapshot
+from magnetar_broker.admin.stats import (
+    ConsumerStats,
+    PublisherStats,
+    SubscriptionStats,
+    TopicStats,
+    iso_time,
+    new_consumer_stats,
+    new_publisher_stats,
+    new_subscription_stats,
+    new_topic_stats,
+)
+from magnetar_broker.topics.consumer import Consumer
+from magnetar_broker.topics.directory import AnyTopic
+from magnetar_broker.topics.non_persistent import NonPersistentTopic, VolatileSubscription
+from magnetar_broker.topics.persistent import PersistentTopic
+from magnetar_broker.topics.producers import AccessMode, Producer
+from magnetar_broker.topics.subscription import Subscription
+
+ACCESS_MODES = {
+    AccessMode.SHARED: "Shared",
+    AccessMode.EXCLUSIVE: "Exclusive",
+    AccessMode.WAIT_FOR_EXCLUSIVE: "WaitForExclusive",
+    AccessMode.EXCLUSIVE_WITH_FENCING: "ExclusiveWithFencing",
+}
+AnySubscription = Subscription | VolatileSubscription
+
+
+def topic_stats(topic: AnyTopic, query: StatsQuery, owner_broker: str) -> TopicStats:
+    """The stats of ``topic``, with what ``query`` asks for."""
+    stats = new_topic_stats()
+    rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
+    stats["msgRateIn"] = rate_in
+    stats["msgThroughputIn"] = throughput_in
+    stats["msgRateOut"] = rate_out
+    stats["msgThroughputOut"] = throughput_out
+    stats["msgInCounter"] = topic.messages_in
+    stats["bytesInCounter"] = topic.bytes_in
+    stats["averageMsgSize"] = topic.bytes_in / topic.messages_in if topic.messages_in else 0.0
+    stats["topicCreationTimeStamp"] = topic.created_at_ms
+    stats["lastPublishTimeStamp"] = topic.last_publish_ms
+    stats["ownerBroker"] = owner_broker
+    if not query.exclude_publishers:
+        stats["publishers"] = [_publisher(each) for each in topic.producers]
+    subscriptions = {name: _subscription(each, query) for name, each in topic.subscriptions.items()}
+    stats["subscriptions"] = subscriptions
+    stats["msgOutCounter"] = sum(each["msgOutCounter"] for each in subscriptions.values())
+    stats["bytesOutCounter"] = sum(each["bytesOutCounter"] for each in subscriptions.values())
+    if isinstance(topic, PersistentTopic):
+        stats["storageSize"] = topic.managed_ledger.chain.total_bytes
+        stats["backlogSize"] = max(
+            (each["backlogSize"] for each in subscriptions.values()), default=0
+        )
+        stats["nonContiguousDeletedMessagesRanges"] = sum(
+            each["nonContiguousDeletedMessagesRanges"] for each in subscriptions.values()
+        )
+    if isinstance(topic, NonPersistentTopic):
+        stats["msgDropRate"] = 0.0
+    return stats
+
+
+def _publisher(producer: Producer) -> PublisherStats:
+    stats = new_publisher_stats()
+    stats["accessMode"] = ACCESS_MODES[producer.access_mode]
+    stats["producerId"] = producer.producer_id
+    stats["producerName"] = producer.name
+    stats["address"] = producer.session.address
+    stats["connectedSince"] = iso_time(producer.connected_at_ms)
+    stats["clientVersion"] = producer.session.client_version
+    stats["metadata"] = dict(producer.metadata)
+    if producer.messages_in:
+        stats["averageMsgSize"] = producer.bytes_in / producer.messages_in
+    stats["msgRateIn"], stats["msgThroughputIn"] = producer.meter.rates
+    return stats
+
+
+def _subscription(subscription: AnySubscription, query: StatsQuery) -> SubscriptionStats:
+    stats = new_subscription_stats()
+    consumers = subscription.consumers
+    stats["type"] = subscription.type.label if subscription.type is not None else None
+    stats["msgOutCounter"] = subscription.messages_out
+    stats["bytesOutCounter"] = subscription.bytes_out
+    stats["unackedMessages"] = sum(each.unacknowledged for each in consumers)
+    stats["lastConsumedTimestamp"] = max((each.last_sent_ms for each in consumers), default=0)
+    if not query.exclude_consumers:
+        stats["consumers"] = [_consumer(each) for each in consumers]
+    rates = [each.meter.rates for each in consumers]
+    stats["msgRateOut"] = sum(each[0] for each in rates)
+    stats["msgThroughputOut"] = sum(each[1] for each in rates)
+    stats["msgRateRedeliver"] = sum(each[2] for each in rates)
+    stats["messageAckRate"] = sum(each[3] for each in rates)
+    if isinstance(subscription, Subscription):
+        _add_kept(stats, subscription, query)
+    else:
+        active = subscription.active
+        stats["activeConsumerName"] = active.name if active else None
+        stats["isDurable"] = stats["durable"] = False
+        stats["msgDropRate"] = 0.0
+    return stats
+
+
+def _add_kept(stats: SubscriptionStats, subscription: Subscription, query: StatsQuery) -> None:
+    """What only a subscription with a cursor has."""
+    cursor = subscription.cursor
+    dispatcher = subscription.dispatcher
+    if dispatcher is not None and dispatcher.active is not None:
+        stats["activeConsumerName"] = dispatcher.active.name
+    if dispatcher is not None:
+        stats["msgInReplay"] = dispatcher.redelivery_backlog
+    stats["msgBacklog"] = stats["msgBacklogNoDelayed"] = cursor.backlog_entries
+    if query.subscription_backlog_size:
+        stats["backlogSize"] = cursor.backlog_bytes
+    stats["isDurable"] = stats["durable"] = cursor.is_durable
+    stats["subscriptionProperties"] = dict(cursor.properties)
+    stats["lastAckedTimestamp"] = subscription.last_acknowledged_ms
+    stats["lastConsumedFlowTimestamp"] = subscription.last_flow_ms
+    stats["lastMarkDeleteAdvancedTimestamp"] = cursor.last_mark_delete_ms
+    stats["nonContiguousDeletedMessagesRanges"] = sum(1 for _ in cursor.acknowledged.ranges())
+
+
+def _consumer(consumer: Consumer) -> ConsumerStats:
+    stats = new_consumer_stats()
+    stats["consumerName"] = consumer.name
+    stats["availablePermits"] = consumer.permits
+    stats["unackedMessages"] = consumer.unacknowledged
+    stats["blockedConsumerOnUnackedMsgs"] = consumer.is_blocked_on_unacknowledged
+    stats["msgOutCounter"] = consumer.messages_out
+    stats["bytesOutCounter"] = consumer.bytes_out
+    stats["address"] = consumer.session.address
+    stats["clientVersion"] = consumer.session.client_version
+    stats["connectedSince"] = iso_time(consumer.connected_at_ms)
+    stats["metadata"] = dict(consumer.metadata)
+    stats["lastConsumedFlowTimestamp"] = consumer.last_flow_ms
+    stats["lastAckedTimestamp"] = consumer.last_acknowledged_ms
+    stats["lastAckedTime"] = iso_time(consumer.last_acknowledged_ms)
+    stats["lastConsumedTimestamp"] = consumer.last_sent_ms
+    stats["lastConsumedTime"] = iso_time(consumer.last_sent_ms)
+    (
+        stats["msgRateOut"],
+        stats["msgThroughputOut"],
+        stats["msgRateRedeliver"],
+        stats["messageAckRate"],
+    ) = consumer.meter.rates
+    return stats
+
+
+def topic_snapshot(topic: AnyTopic) -> TopicSnapshot:
+    """What the metrics show of ``topic``."""
+    rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
+    subscriptions = [_subscription_snapshot(each) for each in topic.subscriptions.values()]
+    stored_bytes = 0
+    if isinstance(topic, PersistentTopic):
+        stored_bytes = topic.managed_ledger.chain.total_bytes
+    return TopicSnapshot(
+        namespace=str(topic.name.namespace),
+        name=str(topic.name),
+        producers=len(topic.producers),
+        consumers=sum(each.consumers for each in subscriptions),
+        rate_in=rate_in,
+        rate_out=rate_out,
+        throughput_in=throughput_in,
+        throughput_out=throughput_out,
+        messages_in_total=topic.messages_in,
+        bytes_in_total=topic.bytes_in,
+        average_message_bytes=topic.bytes_in / topic.messages_in if topic.messages_in else 0.0,
+        backlog=max((each.backlog for each in subscriptions), default=0),
+        storage_bytes=stored_bytes,
+        storage_logical_bytes=stored_bytes,
+        subscriptions=subscriptions,
+    )
+
+
+def _subscription_snapshot(subscription: AnySubscription) -> SubscriptionSnapshot:
+    consumers = subscription.consumers
+    rates = [each.meter.rates for each in consumers]
+    snapshot = SubscriptionSnapshot(
+        name=subscription.name,
+        consumers=len(consumers),
+        unacked=sum(each.unacknowledged for each in consumers),
+        is_blocked_on_unacked=any(each.is_blocked_on_unacknowledged for each in consumers),
+        rate_out=sum(each[0] for each in rates),
+        throughput_out=sum(each[1] for each in rates),
+        rate_redeliver=sum(each[2] for each in rates),
+        ack_rate=sum(each[3] for each in rates),
+        last_consumed_ms=max((each.last_sent_ms for each in consumers), default=0),
+        bytes_out_total=subscription.bytes_out,
+        messages_out_total=subscription.messages_out,
+    )
+    if isinstance(subscription, Subscription):
+        dispatcher = subscription.dispatcher
+        snapshot.backlog = snapshot.backlog_no_delayed = subscription.cursor.backlog_entries
+        snapshot.in_replay = dispatcher.redelivery_backlog if dispatcher else 0
+        snapshot.last_acked_ms = subscription.last_acknowledged_ms
+        snapshot.last_consumed_flow_ms = subscription.last_flow_ms
+        snapshot.last_mark_delete_advanced_ms = subscription.cursor.last_mark_delete_ms
+    return snapshot

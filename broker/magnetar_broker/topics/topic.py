@@ -1,0 +1,118 @@
+"""What sessions know of a topic, whether it keeps its messages or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from magnetar_broker.log.cursor import OnDurable
+from magnetar_broker.log.positions import Position
+from magnetar_broker.topics.consumer import Consumer
+from magnetar_broker.topics.producers import Producer
+from magnetar_broker.topics.subscription_type import SubscriptionType
+from magnetar_protocol.pulsar.topic_names import TopicName
+
+AckedEntry = tuple[int, int, Sequence[int]]
+"""``(ledger_id, entry_id, ack_set)``; an empty ack set means the whole entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeRequest:
+    """What a consumer asks for; ``start_position`` is for subscriptions that are not durable."""
+
+    subscription: str
+    type: SubscriptionType
+    is_durable: bool = True
+    starts_at_earliest: bool = False
+    start_position: Position | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+class TopicSubscription(Protocol):
+    """A subscription with at least one consumer connected."""
+
+    @property
+    def mark_delete(self) -> Position | None:
+        """Everything up to here is acknowledged; None where nothing is kept."""
+        ...
+
+    def connected(self, consumer: Consumer) -> None:
+        """The client knows that it is subscribed: it may be told more now."""
+        ...
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        """``consumer`` has room for ``permits`` more messages."""
+        ...
+
+    def entries_available(self) -> None:
+        """Look whether something can be sent: entries came, or a socket drained."""
+        ...
+
+    def acknowledge(
+        self, consumer: Consumer, entries: Iterable[AckedEntry], on_durable: OnDurable | None
+    ) -> None:
+        """Acknowledge single entries."""
+        ...
+
+    def acknowledge_upto(
+        self,
+        consumer: Consumer,
+        position: Position,
+        ack_set: Sequence[int],
+        on_durable: OnDurable | None,
+    ) -> None:
+        """Acknowledge everything up to ``position``; raises ``NotAllowed`` on Shared."""
+        ...
+
+    def redeliver(self, consumer: Consumer, positions: list[Position] | None) -> None:
+        """Send again what ``consumer`` holds: ``positions``, or everything for None."""
+        ...
+
+    async def seek(self, position: Position) -> None:
+        """Make ``position`` the next entry to deliver; consumers are told to come back first."""
+        ...
+
+    async def seek_time(self, publish_time_ms: int) -> None:
+        """Make the first message published at or after that time the next to deliver."""
+        ...
+
+    async def last_message(self) -> tuple[Position, int]:
+        """The newest entry and the index of the last message in its batch (-1: no batch)."""
+        ...
+
+    async def disconnect(self, consumer: Consumer) -> None:
+        """``consumer`` is gone."""
+        ...
+
+    async def unsubscribe(self, consumer: Consumer, *, force: bool) -> None:
+        """Delete the subscription; only its sole consumer may, unless ``force``."""
+        ...
+
+
+class Topic(Protocol):
+    """A topic that is being served here."""
+
+    name: TopicName
+
+    async def connect_producer(self, producer: Producer) -> None:
+        """Let ``producer`` in; raises ``ProducerBusy``, ``ProducerFenced``, ``TopicFenced``."""
+        ...
+
+    async def subscribe(self, request: SubscribeRequest) -> TopicSubscription:
+        """The subscription, made where it is new, ready for one more consumer: ``connected`` then
+        lets it take part. Raises ``ConsumerBusy``."""
+        ...
+
+    async def create_subscription(self, name: str, *, from_earliest: bool = False) -> None:
+        """Make a durable subscription without a consumer; nothing to do where it exists."""
+        ...
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is connected and no subscription is kept."""
+        ...
+
+    async def delete(self) -> None:
+        """Let all clients go and delete everything the topic has stored."""
+        ...
