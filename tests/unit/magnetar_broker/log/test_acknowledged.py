@@ -1,0 +1,134 @@
+"""Proves that acknowledgements with holes agree with a plain set, in any order, over ledgers."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magnetar_broker.log.acknowledged import Acknowledged, bits_set
+from magnetar_broker.log.chain import LedgerChain, LedgerSpan
+from magnetar_broker.log.positions import Position
+
+LEDGERS = {2: 5, 3: 0, 5: 4, 9: 6}
+ENTRIES = [Position(ledger, entry) for ledger, count in LEDGERS.items() for entry in range(count)]
+
+
+def chain() -> LedgerChain:
+    return LedgerChain(LedgerSpan(ledger, count) for ledger, count in LEDGERS.items())
+
+
+def begun() -> Acknowledged:
+    return Acknowledged(chain(), Position(2, -1))
+
+
+def expected_mark(done: set[Position]) -> Position:
+    mark = Position(2, -1)
+    for entry in ENTRIES:
+        if entry not in done:
+            break
+        mark = entry
+    return mark
+
+
+steps = st.lists(st.tuples(st.sampled_from(["one", "upto"]), st.sampled_from(ENTRIES)), max_size=25)
+
+
+@given(steps)
+def test_any_order_of_acknowledgements_leaves_what_a_set_would(
+    taken: list[tuple[str, Position]],
+) -> None:
+    acknowledged = begun()
+    done: set[Position] = set()
+    for kind, entry in taken:
+        if kind == "one":
+            assert acknowledged.acknowledge(*entry) == (entry not in done)
+            done.add(entry)
+        else:
+            acknowledged.acknowledge_upto(entry)
+            done.update(each for each in ENTRIES if each <= entry)
+        assert acknowledged.mark_delete == expected_mark(done)
+        beyond = [each for each in done if each > acknowledged.mark_delete]
+        assert acknowledged.ahead_count == len(beyond)
+    for entry in ENTRIES:
+        assert acknowledged.is_acknowledged(*entry) == (entry in done)
+
+
+@given(st.sets(st.sampled_from(ENTRIES)))
+def test_ranges_restore_exactly_what_they_were_taken_from(done: set[Position]) -> None:
+    acknowledged = begun()
+    for entry in sorted(done, reverse=True):
+        acknowledged.acknowledge(*entry)
+    again = Acknowledged(chain(), acknowledged.mark_delete)
+    again.restore(acknowledged.ranges())
+    assert again.mark_delete == acknowledged.mark_delete
+    assert again.ahead_count == acknowledged.ahead_count
+    assert list(again.ranges()) == list(acknowledged.ranges())
+
+
+def test_ranges_are_those_that_upstream_wrote() -> None:
+    """The recorded cursor ``billing``: entries 0, 1, 2, 5, 6, 9, 15 of twenty."""
+    acknowledged = Acknowledged(LedgerChain([LedgerSpan(5, 20)]), Position(5, -1))
+    for entry in (0, 1, 2, 5, 6, 9, 15):
+        acknowledged.acknowledge(5, entry)
+    assert acknowledged.mark_delete == Position(5, 2)
+    assert list(acknowledged.ranges()) == [
+        (Position(5, 4), Position(5, 6)),
+        (Position(5, 8), Position(5, 9)),
+        (Position(5, 14), Position(5, 15)),
+    ]
+
+
+def test_entries_that_are_not_in_the_log_change_nothing() -> None:
+    acknowledged = begun()
+    for ledger, entry in ((2, 5), (2, -1), (4, 0), (99, 0), (-1, -1), (9, 6), (1 << 62, 3)):
+        assert not acknowledged.acknowledge(ledger, entry)
+    assert acknowledged.mark_delete == Position(2, -1)
+    assert not acknowledged.acknowledge_upto(Position(1, 7))
+
+
+def test_an_acknowledgement_beyond_the_end_stops_at_the_end() -> None:
+    acknowledged = begun()
+    assert acknowledged.acknowledge_upto(Position(9, 1_000_000))
+    assert acknowledged.mark_delete == Position(9, 5)
+
+
+def test_a_batch_is_acknowledged_when_no_index_is_left() -> None:
+    acknowledged = begun()
+    assert not acknowledged.acknowledge_batch_indexes(2, 0, (0b110,))
+    assert acknowledged.remaining_indexes(2, 0) == (0b110,)
+    assert not acknowledged.acknowledge_batch_indexes(2, 0, (0b011,))
+    assert acknowledged.remaining_indexes(2, 0) == (0b010,)
+    assert acknowledged.acknowledge_batch_indexes(2, 0, (0b101,))
+    assert acknowledged.mark_delete == Position(2, 0)
+    assert acknowledged.remaining_indexes(2, 0) is None
+
+
+def test_passing_a_partly_acknowledged_batch_forgets_its_indexes() -> None:
+    acknowledged = begun()
+    acknowledged.acknowledge_batch_indexes(2, 1, (1,))
+    acknowledged.acknowledge_upto(Position(2, 3))
+    assert acknowledged.partial_entries == {}
+
+
+def test_a_reset_forgets_everything_beyond() -> None:
+    acknowledged = begun()
+    acknowledged.acknowledge(9, 3)
+    acknowledged.reset(Position(2, 1))
+    assert acknowledged.mark_delete == Position(2, 1)
+    assert not acknowledged.has_holes
+
+
+def test_words_are_counted_as_the_signed_numbers_of_the_wire() -> None:
+    assert bits_set((-1, 0b101)) == 66
+
+
+def test_a_million_holes_fit_in_memory_and_are_found_quickly() -> None:
+    spans = [LedgerSpan(ledger, 50_000) for ledger in range(40)]
+    acknowledged = Acknowledged(LedgerChain(spans), Position(0, -1))
+    for ledger in range(40):
+        for entry in range(1, 50_000, 2):
+            acknowledged.acknowledge(ledger, entry)
+    assert acknowledged.ahead_count == 1_000_000
+    assert sum(1 for _ in acknowledged.ranges()) == 1_000_000
+    acknowledged.acknowledge(0, 0)
+    assert acknowledged.mark_delete == Position(0, 1)
