@@ -16,7 +16,7 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Callable
 from struct import Struct
-from typing import Protocol
+from typing import Protocol, cast
 
 from magnetar_ledger.outbox import Outbox
 from magnetar_protocol.bookkeeper.codes import Operation, ReturnCode
@@ -99,8 +99,8 @@ class BookieConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The stream is open (``asyncio.Protocol``)."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not isinstance: uvloop's transports descend from nothing of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
 
     def pause_writing(self) -> None:
         """The transport's buffer is full (``asyncio.Protocol``)."""
