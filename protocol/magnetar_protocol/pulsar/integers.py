@@ -40,14 +40,21 @@ def decode_varint(buffer: bytes, position: int) -> tuple[int, int]:
 
     Raises ``WireError`` for one that does not end within the buffer or has more than 64 bits.
     """
-    number = 0
-    for index, byte in enumerate(buffer[position : position + VARINT_BYTES_MAX]):
-        number |= (byte & 127) << (7 * index)
-        if byte < 128:
-            if number > UINT64_MAX:
-                break
-            return number, position + index + 1
-    raise WireError(f"the varint at byte {position} has no end or too many bits")
+    number = shift = 0
+    try:
+        while shift < 7 * VARINT_BYTES_MAX:
+            byte = buffer[position]
+            position += 1
+            if byte < 128:
+                number |= byte << shift
+                if number > UINT64_MAX:
+                    break
+                return number, position
+            number |= (byte & 127) << shift
+            shift += 7
+    except IndexError:
+        pass
+    raise WireError(f"the varint before byte {position} has no end or too many bits")
 
 
 def unsigned(number: int) -> int:

@@ -100,10 +100,9 @@ class MessageEncoder:
 
 
 def _more_fields(redelivery_count: int, ack_set: Sequence[int], consumer_epoch: int) -> bytes:
-    fields: list[bytes] = []
-    if redelivery_count:
-        fields.append(b"\x18" + encode_varint(redelivery_count))
-    fields.extend(b"\x20" + encode_varint(word) for word in ack_set)
+    fields = b"\x18" + encode_varint(redelivery_count) if redelivery_count else b""
+    if ack_set:
+        fields += b"".join([b"\x20" + encode_varint(word) for word in ack_set])
     if consumer_epoch >= 0:
-        fields.append(b"\x28" + encode_varint(consumer_epoch))
-    return b"".join(fields)
+        fields += b"\x28" + encode_varint(consumer_epoch)
+    return fields

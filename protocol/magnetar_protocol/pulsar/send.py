@@ -96,7 +96,10 @@ def _parse_more(
         if tag <= previous_tag:
             return None
         previous_tag = tag
-        number, position = decode_varint(buffer, position + 1)
+        number = buffer[position + 1]
+        position += 2
+        if number > 127:
+            number, position = decode_varint(buffer, position - 1)
         if tag == NUM_MESSAGES_TAG and number <= INT32_MAX:
             num_messages = number
         elif tag == HIGHEST_SEQUENCE_ID_TAG:
