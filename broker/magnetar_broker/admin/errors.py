@@ -1,8 +1,9 @@
 """What a REST call is refused with: a status and a reason, which admin tools show to people.
 
 BrokerError
-└── RestError          this very answer, said by a handler
-    └── TooLarge       a body beyond the bound
+├── RestError          this very answer, said by a handler
+│   └── BodyTooLarge
+└── ServedElsewhere    another broker answers this; the client is sent there
 """
 
 from __future__ import annotations
@@ -23,9 +24,20 @@ class RestError(BrokerError):
         self.reason = reason
 
 
-class TooLarge(RestError):
+class BodyTooLarge(RestError):
     """The body is longer than any record may be."""
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(413, f"The body is longer than {bytes_max} bytes")
         self.bytes_max = bytes_max
+
+
+class ServedElsewhere(BrokerError):
+    """Another broker owns the topic; ``location`` is the same request's URL there."""
+
+    code: ClassVar[str] = "ServiceNotReady"
+    retry: ClassVar[bool] = True
+
+    def __init__(self, location: str) -> None:
+        super().__init__(f"another broker serves this: ask {location}")
+        self.location = location

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from magnetar_server.authorization import Authorize
-
 from magnetar_broker.admin.snapshot import BrokerSnapshot
 from magnetar_broker.admin.stats import TopicStats
 from magnetar_broker.metadata.clusters import Clusters
@@ -22,6 +20,7 @@ from magnetar_broker.metadata.tenants import Tenants
 from magnetar_broker.ownership.brokers import Brokers
 from magnetar_broker.ownership.ownership import Ownership
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
+from magnetar_server.authorization import Authorize
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from fastapi import Depends, Request
 
-from magnetar_broker.admin.errors import RestError, TooLarge
+from magnetar_broker.admin.errors import BodyTooLarge, RestError
 from magnetar_broker.admin.facade import Services
 from magnetar_protocol.pulsar.errors import InvalidTopicName
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
@@ -36,26 +36,35 @@ def flag(request: Request, name: str, *, default: bool = False) -> bool:
     return default if value is None else value.lower() == "true"
 
 
+def namespace_in(request: Request) -> NamespaceName:
+    """The namespace in the path. Raises ``RestError`` 412."""
+    try:
+        return NamespaceName.of(path_value(request, "tenant"), path_value(request, "namespace"))
+    except InvalidTopicName:
+        raise RestError(412, "Namespace name is not valid") from None
+
+
+def topic_in(request: Request) -> TopicName:
+    """The topic in the path. Raises ``RestError`` 412."""
+    namespace = namespace_in(request)
+    domain, local = path_value(request, "domain"), path_value(request, "topic")
+    try:
+        return TopicName.of(domain, namespace.tenant, namespace.local, local)
+    except InvalidTopicName:
+        raise RestError(412, "Topic name is not valid") from None
+
+
 async def _services(request: Request) -> Services:
     services: Services = request.app.state.services
     return services
 
 
 async def _namespace(request: Request) -> NamespaceName:
-    try:
-        return NamespaceName(path_value(request, "tenant"), path_value(request, "namespace"))
-    except InvalidTopicName:
-        raise RestError(412, "Namespace name is not valid") from None
+    return namespace_in(request)
 
 
 async def _topic(request: Request) -> TopicName:
-    # The domain is the router's: /admin/v2/persistent/… and /admin/v2/non-persistent/….
-    domain = request.path_params.get("domain") or request.scope["path"].split("/")[3]
-    namespace = await _namespace(request)
-    try:
-        return TopicName(domain, namespace.tenant, namespace.local, path_value(request, "topic"))
-    except InvalidTopicName:
-        raise RestError(412, "Topic name is not valid") from None
+    return topic_in(request)
 
 
 ServicesArg = Annotated[Services, Depends(_services)]
@@ -64,12 +73,12 @@ TopicArg = Annotated[TopicName, Depends(_topic)]
 
 
 async def json_body(request: Request) -> object:
-    """The body as JSON, None if it is empty. Raises ``RestError`` 400, ``TooLarge``."""
+    """The body as JSON, None if it is empty. Raises ``RestError`` 400, ``BodyTooLarge``."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > BODY_BYTES_MAX:
-            raise TooLarge(BODY_BYTES_MAX)
+            raise BodyTooLarge(BODY_BYTES_MAX)
     if not body.strip():
         return None
     try:
@@ -84,7 +93,7 @@ async def object_body(request: Request) -> dict[str, object] | None:
     value = await json_body(request)
     if value is None or isinstance(value, dict):
         return value
-    raise RestError(400, f"The body should be a JSON object, not {_kind(value)}")
+    raise RestError(400, "The body should be a JSON object")
 
 
 async def text_map_body(request: Request) -> dict[str, str]:
@@ -94,8 +103,3 @@ async def text_map_body(request: Request) -> dict[str, str]:
     if len(texts) != len(value):
         raise RestError(400, "The body should be a JSON object whose values are strings")
     return texts
-
-
-def _kind(value: object) -> str:
-    names = {list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
-    return names[type(value)]

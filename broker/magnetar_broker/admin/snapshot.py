@@ -2,17 +2,19 @@
 
 One ``BrokerSnapshot`` is taken per scrape. Counters only grow while a topic stays loaded, rates are
 averages over the stats period, and buckets count since the previous refresh (upstream's
-sum-then-reset, ``reference`` METRICS 1), so whoever fills a snapshot need not know Prometheus.
+sum-then-reset), so whoever fills a snapshot need not know Prometheus.
 Nothing here imports a web framework or prometheus_client.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import nan
 
 # Upper bounds of the bucket families; the last bucket of each counts what is above them all.
 WRITE_LATENCY_BOUNDS_MS = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
 ENTRY_SIZE_BOUNDS_BYTES = (128, 512, 1024, 2048, 4096, 16 * 1024, 100 * 1024, 1024 * 1024)
+SUMMARY_QUANTILES = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
 
 
 @dataclass(slots=True)
@@ -62,6 +64,10 @@ class SubscriptionSnapshot:
     last_consumed_ms: int = 0
     last_mark_delete_advanced_ms: int = 0
     delayed_index_bytes: int = 0
+    filter_processed: int = 0
+    filter_accepted: int = 0
+    filter_rejected: int = 0
+    filter_rescheduled: int = 0
     bytes_out_total: int = 0
     messages_out_total: int = 0
 
@@ -96,6 +102,12 @@ class TopicSnapshot:
     publish_rate_limited_total: int = 0
     ack_rate: float = 0.0
     delayed_index_bytes: int = 0
+    add_entries_succeeded: int = 0
+    add_entry_errors: int = 0
+    read_entries_succeeded: int = 0
+    read_entries_errors: int = 0
+    read_bytes_rate: float = 0.0
+    mark_delete_rate: float = 0.0
     write_latency_ms: Buckets = field(default_factory=write_latency_buckets)
     ledger_write_latency_ms: Buckets = field(default_factory=write_latency_buckets)
     entry_size_bytes: Buckets = field(default_factory=entry_size_buckets)
@@ -143,6 +155,18 @@ class LookupsSnapshot:
 
 
 @dataclass(slots=True, kw_only=True)
+class SummarySnapshot:
+    """Quantiles since the last refresh, NaN where nothing happened; count and sum since the start.
+
+    ``values`` stand for ``SUMMARY_QUANTILES``, in that order.
+    """
+
+    values: tuple[float, ...] = (nan,) * len(SUMMARY_QUANTILES)
+    count: int = 0
+    sum: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
 class BrokerSnapshot:
     """The whole broker at one moment. ``is_healthy`` is None until a health check ran."""
 
@@ -150,5 +174,8 @@ class BrokerSnapshot:
     cache: CacheSnapshot = field(default_factory=CacheSnapshot)
     connections: ConnectionsSnapshot = field(default_factory=ConnectionsSnapshot)
     lookups: LookupsSnapshot = field(default_factory=LookupsSnapshot)
+    publish_latency_ms: SummarySnapshot = field(default_factory=SummarySnapshot)
+    lookup_ms: SummarySnapshot = field(default_factory=SummarySnapshot)
+    topic_load_ms: SummarySnapshot = field(default_factory=SummarySnapshot)
     pending_bytes_to_dispatch: int = 0
     is_healthy: bool | None = None

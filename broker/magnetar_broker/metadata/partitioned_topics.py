@@ -116,8 +116,8 @@ class PartitionedTopics:
                 return
         raise ServiceNotReady(f"the partitions of {topic} keep changing while they are changed")
 
-    async def mark_deleted(self, topic: TopicName) -> int:
-        """Say that the partitions are being deleted, return how many there are.
+    async def set_deleted(self, topic: TopicName, *, deleted: bool) -> int:
+        """Say that the partitions are being deleted, or no longer; return how many there are.
 
         Raises ``PartitionedTopicNotFound``.
         """
@@ -128,9 +128,8 @@ class PartitionedTopics:
             except NodeMissing:
                 raise PartitionedTopicNotFound(str(topic)) from None
             record = PartitionedTopicMetadata.decode(value)
-            if record.deleted or await self._replace(
-                topic, replace(record, deleted=True), stat.version
-            ):
+            marked = replace(record, deleted=deleted)
+            if record == marked or await self._replace(topic, marked, stat.version):
                 return record.partitions
         raise ServiceNotReady(f"the partitions of {topic} keep changing while they are deleted")
 

@@ -1,0 +1,155 @@
+"""``/admin/v2/namespaces``: create, delete, list; a namespace's policies as a whole.
+
+The calls that read and change one policy each belong into ``namespace_policies`` beside this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from magnetar_broker.admin.access import on_namespace, on_tenant
+from magnetar_broker.admin.answers import Json, json_record, no_content
+from magnetar_broker.admin.errors import RestError
+from magnetar_broker.admin.facade import Services
+from magnetar_broker.admin.parameters import (
+    NamespaceArg,
+    ServicesArg,
+    flag,
+    object_body,
+    path_value,
+)
+from magnetar_broker.admin.routes.topics import names_answer, require_namespace, topics_of
+from magnetar_broker.metadata.errors import NamespaceNotFound, TenantNotFound
+from magnetar_broker.metadata.initialize import BUNDLES_DEFAULT
+from magnetar_broker.metadata.system_topics import is_system_topic
+from magnetar_broker.ownership.bundles import check_boundaries, parse_boundary
+from magnetar_protocol.pulsar.topic_names import NamespaceName
+from magnetar_protocol.records.json_records import of_document
+from magnetar_protocol.records.namespaces import BundlesData, Policies
+from magnetar_server.authorization import Action
+
+router = APIRouter(prefix="/admin/v2/namespaces")
+
+# A record of more bundles is beyond what ZooKeeper takes; upstream, without a limit, hangs.
+BUNDLES_MAX = 4096
+
+_MODES = {
+    "PERSISTENT": ("persistent",),
+    "NON_PERSISTENT": ("non-persistent",),
+    "ALL": ("persistent", "non-persistent"),
+}
+
+
+@router.get("/{tenant}", dependencies=[on_tenant(Action.READ)])
+async def list_namespaces(request: Request, services: ServicesArg) -> Response:
+    """A tenant's namespaces."""
+    try:
+        names = await services.namespaces.names(path_value(request, "tenant"))
+    except TenantNotFound:
+        raise RestError(404, "Tenant not found") from None
+    return Json([str(name) for name in names])
+
+
+@router.get("/{tenant}/{namespace}", dependencies=[on_namespace(Action.READ)])
+async def get_policies(namespace: NamespaceArg, services: ServicesArg) -> Response:
+    """A namespace's policies, with the bundles it is cut into now."""
+    await require_namespace(services, namespace)
+    policies = await services.namespaces.policies(namespace)
+    bundles = services.namespaces.known_bundles(namespace)
+    return json_record(replace(policies, bundles=bundles or policies.bundles))
+
+
+@router.put("/{tenant}/{namespace}", dependencies=[on_namespace(Action.ADMINISTER)])
+async def create_namespace(
+    request: Request, namespace: NamespaceArg, services: ServicesArg
+) -> Response:
+    """Create a namespace; the body may hold any part of its policies, or nothing."""
+    body = await object_body(request) or {}
+    tenant = await services.tenants.get(namespace.tenant)
+    bundles = _bundles(body.pop("bundles", None))
+    policies = replace(of_document(Policies, body), bundles=bundles, other={})
+    clusters = policies.replication_clusters or (services.cluster,)
+    for cluster in clusters:
+        if cluster not in tenant.allowed_clusters:
+            raise RestError(
+                403,
+                f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant "
+                f"[{namespace.tenant}]",
+            )
+    await services.namespaces.create(namespace, replace(policies, replication_clusters=clusters))
+    return no_content()
+
+
+@router.delete("/{tenant}/{namespace}", dependencies=[on_namespace(Action.ADMINISTER)])
+async def delete_namespace(
+    request: Request, namespace: NamespaceArg, services: ServicesArg
+) -> Response:
+    """Delete a namespace without topics."""
+    if flag(request, "force"):
+        raise RestError(405, "Broker doesn't allow forced deletion of namespaces")
+    try:
+        await _check_empty(services, namespace)
+        await services.ownership.unload_namespace(namespace)
+        await services.namespaces.delete(namespace)
+    except NamespaceNotFound:
+        raise RestError(404, f"Namespace {namespace} does not exist.") from None
+    return no_content()
+
+
+@router.get("/{tenant}/{namespace}/topics", dependencies=[on_namespace(Action.READ)])
+async def list_topics(request: Request, namespace: NamespaceArg, services: ServicesArg) -> Response:
+    """The namespace's topics of the kinds that ``mode`` names, partitions one by one."""
+    await require_namespace(services, namespace)
+    domains = _MODES.get(request.query_params.get("mode", "PERSISTENT"))
+    if domains is None:
+        raise RestError(404, f"mode should be one of {', '.join(_MODES)}")
+    lists = [await topics_of(services, namespace, domain) for domain in domains]
+    return names_answer(request, [topic for topics in lists for topic in topics])
+
+
+@router.get("/{tenant}/{namespace}/bundles", dependencies=[on_namespace(Action.READ)])
+async def get_bundles(namespace: NamespaceArg, services: ServicesArg) -> Response:
+    """How the namespace's hash ring is cut."""
+    await require_namespace(services, namespace)
+    return json_record(await services.namespaces.bundles(namespace))
+
+
+async def _check_empty(services: Services, namespace: NamespaceName) -> None:
+    """Raise ``NamespaceNotFound``; ``RestError`` 409 if users' topics are left."""
+    if not await services.namespaces.exists(namespace):
+        raise NamespaceNotFound(str(namespace))
+    partitioned = services.partitioned_topics
+    lists = await asyncio.gather(
+        *(topics_of(services, namespace, domain) for domain in _MODES["ALL"]),
+        *(partitioned.names(namespace, domain) for domain in _MODES["ALL"]),
+    )
+    if any(not is_system_topic(topic) for topics in lists for topic in topics):
+        raise RestError(409, "Cannot delete non empty namespace")
+
+
+def _bundles(body: object) -> BundlesData:
+    """The bundles a new namespace asks for: given, or counted, or the default number.
+
+    Raises ``RestError`` 400, ``InvalidBundles``.
+    """
+    asked = body if isinstance(body, dict) else {}
+    count, boundaries = asked.get("numBundles"), asked.get("boundaries")
+    if not isinstance(count, int) or count <= 0:
+        return BundlesData.equal(BUNDLES_DEFAULT)
+    given = boundaries if isinstance(boundaries, list) else []
+    if max(count, len(given)) > BUNDLES_MAX:
+        raise RestError(
+            400,
+            "Invalid number of bundles. Number of bundles has to be in the range of "
+            f"(0, {BUNDLES_MAX}].",
+        )
+    if not given:
+        return BundlesData.equal(count)
+    ascending = sorted({parse_boundary(str(text)) for text in given})
+    check_boundaries(ascending)
+    texts = tuple(f"0x{boundary:08x}" for boundary in ascending)
+    return BundlesData(boundaries=texts, num_bundles=len(texts) - 1)

@@ -1,0 +1,83 @@
+"""``/admin/v2/tenants``: who shares the cluster."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from magnetar_broker.admin.access import on_cluster, on_tenant
+from magnetar_broker.admin.answers import Json, json_record, no_content
+from magnetar_broker.admin.errors import RestError
+from magnetar_broker.admin.facade import Services
+from magnetar_broker.admin.names import is_valid_name
+from magnetar_broker.admin.parameters import ServicesArg, flag, object_body, path_value
+from magnetar_broker.metadata.errors import TenantNotFound
+from magnetar_protocol.records.json_records import of_document
+from magnetar_protocol.records.tenants import TenantInfo
+from magnetar_server.authorization import Action
+
+router = APIRouter(prefix="/admin/v2/tenants")
+
+
+@router.get("", dependencies=[on_cluster(Action.READ)])
+async def list_tenants(services: ServicesArg) -> Response:
+    """The names of all tenants."""
+    return Json(await services.tenants.names())
+
+
+@router.get("/{tenant}", dependencies=[on_tenant(Action.READ)])
+async def get_tenant(request: Request, services: ServicesArg) -> Response:
+    """A tenant's administrators and clusters."""
+    return json_record(await services.tenants.get(path_value(request, "tenant")))
+
+
+@router.put("/{tenant}", dependencies=[on_tenant(Action.ADMINISTER)])
+async def create_tenant(request: Request, services: ServicesArg) -> Response:
+    """Create a tenant."""
+    body = await object_body(request)
+    name = path_value(request, "tenant")
+    if not is_valid_name(name):
+        raise RestError(412, "Tenant name is not valid")
+    await services.tenants.create(name, await _tenant(services, body))
+    return no_content()
+
+
+@router.post("/{tenant}", dependencies=[on_tenant(Action.ADMINISTER)])
+async def update_tenant(request: Request, services: ServicesArg) -> Response:
+    """Change a tenant's administrators and clusters."""
+    record = await _tenant(services, await object_body(request))
+    name = path_value(request, "tenant")
+    try:
+        await services.tenants.update(name, record)
+    except TenantNotFound:
+        raise RestError(404, f"Tenant {name} not found") from None
+    return no_content()
+
+
+@router.delete("/{tenant}", dependencies=[on_tenant(Action.ADMINISTER)])
+async def delete_tenant(request: Request, services: ServicesArg) -> Response:
+    """Delete a tenant without namespaces."""
+    if flag(request, "force"):
+        raise RestError(405, "Broker doesn't allow forced deletion of tenants")
+    try:
+        await services.tenants.delete(path_value(request, "tenant"))
+    except TenantNotFound:
+        raise RestError(404, "Tenant doesn't exist") from None
+    return no_content()
+
+
+async def _tenant(services: Services, body: dict[str, object] | None) -> TenantInfo:
+    """The record of a body, if it is one that may stand. Raises ``RestError`` 412."""
+    if body is None:
+        raise RestError(412, "TenantInfo is null")
+    if body.get("allowedClusters") is None:
+        raise RestError(412, "Clusters cannot be null")
+    record = of_document(TenantInfo, body)
+    if not any(cluster.strip() for cluster in record.allowed_clusters):
+        raise RestError(412, "Clusters cannot be empty or blank")
+    known = await services.clusters.names()
+    if not set(record.allowed_clusters) <= set(known):
+        raise RestError(412, "Clusters do not exist")
+    if any(role != role.strip() for role in record.admin_roles):
+        raise RestError(412, "AdminRoles contains whitespace in the beginning or end.")
+    return record
