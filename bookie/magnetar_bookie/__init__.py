@@ -1,0 +1,16 @@
+"""The storage server: keeps ledger entries, and knows nothing of topics.
+
+What happens to an entry, and in which room:
+
+``session``       takes frames from a connection, answers them; one journal hand-over per read
+``journal``       makes groups of adds durable with one sync each, then lets them be answered
+``write_cache``   keeps what is not yet in an entry log, ledger by ledger
+``checkpoint``    carries the write cache to the ``entry_log`` and the ``index``, trims the journal
+``storage``       the interface over all of these: admit, fence, find, fetch
+``replay``        brings back after a crash what only the journal has; ``rebuild`` a lost index
+``identity``      who this bookie is: its stable id and its cookie; ``registration``: where it is
+``bookie``        puts the rooms together; ``part`` makes a process of it
+
+Rooms that are planned and not built: ``garbage`` (ledgers whose metadata is gone), ``compaction``
+(entry logs that are mostly garbage). ``storage`` says what they will need.
+"""

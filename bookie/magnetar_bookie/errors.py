@@ -1,0 +1,104 @@
+"""What can be wrong with a bookie itself: its files, its identity, its cluster.
+
+MagnetarError
+└── BookieError
+    ├── CorruptFile           bytes on disk are not what was written
+    ├── UnknownFormat         a file of a version (or kind) that this program does not read
+    ├── JournalFileMissing    the journal file to replay from is gone
+    ├── CookieMismatch        this directory belongs to another bookie or cluster
+    ├── CookieMissing         a directory is empty where the cluster knows this bookie
+    └── ClusterNotInitialized ZooKeeper holds no ``/ledgers`` tree
+
+What a bookie refuses to a client stands in ``magnetar_protocol.bookkeeper.errors``.
+"""
+
+from __future__ import annotations
+
+from magnetar_runtime.errors import MagnetarError
+
+
+class BookieError(MagnetarError):
+    """The bookie cannot start or go on as it is."""
+
+    code = "BookieError"
+
+
+class CorruptFile(BookieError):
+    """Bytes at ``offset`` of ``path`` are not what was written, and no crash explains it."""
+
+    def __init__(self, path: str, offset: int, what: str) -> None:
+        super().__init__(
+            f"{path} is damaged at byte {offset}: {what}. Entries that were acknowledged may be in "
+            "it, so the bookie does not start. Restore the file from a copy; or, where every "
+            "ledger has other replicas, move this bookie's whole data directory away, delete its "
+            "cookie, and start it empty: auto-recovery fills it again."
+        )
+        self.path = path
+        self.offset = offset
+
+
+class UnknownFormat(BookieError):
+    """A file says that it was written in a layout that this program does not know."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(
+            f"{path} cannot be read: {what}. Use the version of Magnetar that wrote it, "
+            "or take a file that is not the bookie's out of its directory."
+        )
+        self.path = path
+
+
+class JournalFileMissing(BookieError):
+    """The index says that the journal must be replayed from a file that is not there."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"the journal file {path} is missing, and entries that were acknowledged may be in it. "
+            "Put it back, or check that the journal directory is the one this bookie always had."
+        )
+        self.path = path
+
+
+class CookieMismatch(BookieError):
+    """Two cookies that must be the same are not."""
+
+    def __init__(self, where: str, found: str, expected_where: str, expected: str) -> None:
+        super().__init__(
+            f"the cookie of {where} is not that of {expected_where}.\n"
+            f"{where}:\n{_indented(found)}\n{expected_where}:\n{_indented(expected)}\n"
+            "Start the bookie with the directories and the ZooKeeper that belong together; or, to "
+            "make this an empty bookie of this cluster, move its data directory away."
+        )
+        self.found = found
+        self.expected = expected
+
+
+class CookieMissing(BookieError):
+    """The cluster knows this bookie, and a directory of it holds nothing that says so."""
+
+    def __init__(self, where: str, expected_where: str, expected: str) -> None:
+        super().__init__(
+            f"{where} has no cookie, but {expected_where} has one for this bookie:\n"
+            f"{_indented(expected)}\n"
+            "Entries that were acknowledged may be on another disk: check that it is mounted and "
+            f"that the directory is right. If the data is gone for good, delete {expected_where} "
+            "and start again, or give the bookie another id."
+        )
+        self.expected = expected
+
+
+class ClusterNotInitialized(BookieError):
+    """ZooKeeper holds no ledgers tree: no cluster was made there yet."""
+
+    retry = True
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path} does not exist in ZooKeeper: no cluster was initialised there. "
+            "Run `magnetar initialize-cluster-metadata` once, then start the bookie again."
+        )
+        self.path = path
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())

@@ -1,0 +1,271 @@
+"""The entry log's layout, version 1: blocks of one ledger's entries, each block checksummed.
+
+A checkpoint writes what a ledger got since the last one as blocks of neighbouring entries. A block
+is found with one index record, read with one disk read, and checked as a whole; a reader that goes
+on finds the next entries in the block it has. Blocks say everything the index says, so that a lost
+index is rebuilt from them. Files and positions are ``entry_log``'s business.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import accumulate
+from struct import Struct
+
+from crc32c import crc32c
+
+from magnetar_bookie.errors import UnknownFormat
+from magnetar_protocol.bookkeeper.digest import MASTER_KEY_BYTES
+
+SUFFIX = ".entries"
+VERSION = 1
+
+# A file:
+# +----------+---------+----------+-------------+------------+--------+-------+------
+# | magic    | version | (unused) | file number | created ms | crc32c | block | block ...
+# |  8 bytes |  u16    |  u16     |  u64        |  u64       |  u32   |       |
+# +----------+---------+----------+-------------+------------+--------+-------+------
+#  crc32c covers the 28 bytes before it and is the seed of the blocks' header checksums.
+_FILE_HEADER = Struct(">8sHHQQI")
+FILE_HEADER_BYTES = 32
+FILE_MAGIC = b"MGTRENTR"
+assert _FILE_HEADER.size == FILE_HEADER_BYTES
+
+# A block:
+# +-------+------+----------+-------+-----------+-------------+----------------+
+# | magic | kind | (unused) | count | ledger_id | first entry | content bytes  |
+# |  u32  |  u8  |  3 bytes |  u32  |  i64      |  i64        |  u32           |
+# +-------+------+----------+-------+-----------+-------------+----------------+
+# +------------+----------------+---------------+-------+---------+
+# | master key | content crc32c | header crc32c | table | entries |
+# |  20 bytes  |  u32           |  u32          |      content    |
+# +------------+----------------+---------------+-------+---------+
+#  ENTRIES: the table holds, for each entry by rising id, its id less the first one (u32); then for
+#           each the end of the entry (u32), counted from the table's end. The entries follow.
+#  LEDGERS: the content is `count` ledger records; ledger_id, first entry and master key are zero.
+_BLOCK_HEADER = Struct(">IB3xIqqI20sII")
+BLOCK_HEADER_BYTES = 60
+BLOCK_MAGIC = 0x4D475442
+_BLOCK_MAGIC_BYTES = BLOCK_MAGIC.to_bytes(4, "big")
+_HEADER_CRC_BYTES = 4
+assert _BLOCK_HEADER.size == BLOCK_HEADER_BYTES
+
+# A ledger record:
+# +-----------+------------+-------+------------+
+# | ledger_id | master key | flags | last entry |      flags: 1 fenced
+# |  i64      |  20 bytes  |  u8   |  i64       |      last entry is -1 where there is none
+# +-----------+------------+-------+------------+
+_LEDGER_RECORD = Struct(">q20sBq")
+LEDGER_RECORD_BYTES = 37
+_FENCED = 1
+assert _LEDGER_RECORD.size == LEDGER_RECORD_BYTES
+
+_TABLE_ROW_BYTES = 8
+
+# A lookup that finds no entry looks at blocks that begin up to this many ids before it.
+BLOCK_SPAN_MAX = 4096
+
+
+class BlockKind(IntEnum):
+    """What a block holds."""
+
+    ENTRIES = 1
+    LEDGERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class BlockHeader:
+    """What a block says before its ``content_bytes``."""
+
+    kind: BlockKind
+    count: int
+    ledger_id: int
+    first_entry: int
+    content_bytes: int
+    master_key: bytes
+    content_crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRecord:
+    """What must be known of a ledger besides its entries."""
+
+    ledger_id: int
+    master_key: bytes
+    is_fenced: bool
+    last_entry: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block made ready to be written: ``content`` has the ids ``first_entry`` to ``last_entry``,
+    holes included where the ledger's entries are striped over other bookies.
+    """
+
+    ledger_id: int
+    first_entry: int
+    last_entry: int
+    count: int
+    content: bytes
+
+
+def file_name(number: int) -> str:
+    """The name of entry log ``number``; names sort like numbers."""
+    return f"{number:012d}{SUFFIX}"
+
+
+def file_number(name: str) -> int | None:
+    """The number in an entry log's name; None for any other file."""
+    digits = name.removesuffix(SUFFIX)
+    return int(digits) if digits != name and digits.isdecimal() else None
+
+
+def encode_file_header(number: int, created_ms: int) -> bytes:
+    """The bytes a new file begins with."""
+    checked: bytes = _FILE_HEADER.pack(FILE_MAGIC, VERSION, 0, number, created_ms, 0)[:-4]
+    return checked + int(crc32c(checked)).to_bytes(4, "big")
+
+
+def decode_file_header(path: str, content: bytes) -> int | None:
+    """The seed of the file's block headers; None where the header is torn or damaged.
+
+    Raises ``UnknownFormat`` for a whole header of another kind or version.
+    """
+    if len(content) < FILE_HEADER_BYTES:
+        return None
+    magic, version, _, _, _, seed = _FILE_HEADER.unpack_from(content)
+    if crc32c(content[: FILE_HEADER_BYTES - 4]) != seed:
+        return None
+    if magic != FILE_MAGIC or version != VERSION:
+        raise UnknownFormat(path, f"it is no entry log of version {VERSION}")
+    return int(seed)
+
+
+def cut_blocks(ledger_id: int, entries: Mapping[int, bytes], block_bytes: int) -> Iterator[Block]:
+    """Lay out a ledger's entries as blocks with about ``block_bytes`` of entries, ids rising.
+
+    A block holds at least one entry, and spans at most ``BLOCK_SPAN_MAX`` ids.
+    """
+    ids = sorted(entries)
+    parts = [entries[entry_id] for entry_id in ids]
+    ends = list(accumulate(map(len, parts)))
+    low = 0
+    base = 0
+    while low < len(ids):
+        high = bisect_left(ends, base + block_bytes, low) + 1
+        high = min(high, bisect_left(ids, ids[low] + BLOCK_SPAN_MAX, low))
+        first = ids[low]
+        table = [entry_id - first for entry_id in ids[low:high]]
+        table += [end - base for end in ends[low:high]]
+        content = struct.pack(f">{len(table)}I", *table) + b"".join(parts[low:high])
+        yield Block(ledger_id, first, ids[high - 1], high - low, content)
+        base = ends[high - 1]
+        low = high
+
+
+def encode_block_header(seed: int, block: Block, master_key: bytes) -> bytes:
+    """The 60 bytes before a block of entries."""
+    return _encode_header(
+        seed,
+        BlockKind.ENTRIES,
+        block.count,
+        block.ledger_id,
+        block.first_entry,
+        master_key,
+        block.content,
+    )
+
+
+def encode_ledgers(seed: int, records: Sequence[LedgerRecord]) -> bytes:
+    """A whole block of ledger records."""
+    content = b"".join(map(encode_ledger_record, records))
+    header = _encode_header(
+        seed, BlockKind.LEDGERS, len(records), 0, 0, bytes(MASTER_KEY_BYTES), content
+    )
+    return header + content
+
+
+def _encode_header(
+    seed: int,
+    kind: int,
+    count: int,
+    ledger_id: int,
+    first_entry: int,
+    master_key: bytes,
+    content: bytes,
+) -> bytes:
+    checked: bytes = _BLOCK_HEADER.pack(
+        BLOCK_MAGIC, kind, count, ledger_id, first_entry, len(content), master_key,
+        crc32c(content), 0,
+    )[:-_HEADER_CRC_BYTES]  # fmt: skip
+    return checked + int(crc32c(checked, seed)).to_bytes(_HEADER_CRC_BYTES, "big")
+
+
+def decode_block_header(seed: int, buffer: bytes, offset: int) -> BlockHeader | None:
+    """The block header at ``offset``; None where there is no whole and right one."""
+    if len(buffer) - offset < BLOCK_HEADER_BYTES:
+        return None
+    magic, kind, count, ledger_id, first, content_bytes, key, content_crc, header_crc = (
+        _BLOCK_HEADER.unpack_from(buffer, offset)
+    )
+    checked_end = offset + BLOCK_HEADER_BYTES - _HEADER_CRC_BYTES
+    if magic != BLOCK_MAGIC or crc32c(buffer[offset:checked_end], seed) != header_crc:
+        return None
+    return BlockHeader(BlockKind(kind), count, ledger_id, first, content_bytes, key, content_crc)
+
+
+def find_block_header(seed: int, buffer: bytes) -> int:
+    """The offset of the first block header anywhere in ``buffer``; -1 where there is none."""
+    offset = buffer.find(_BLOCK_MAGIC_BYTES)
+    while offset >= 0 and decode_block_header(seed, buffer, offset) is None:
+        offset = buffer.find(_BLOCK_MAGIC_BYTES, offset + 1)
+    return offset
+
+
+def decode_entries(header: BlockHeader, content: bytes) -> dict[int, bytes] | None:
+    """The entries of a block by id; None where the content is not what was written."""
+    if len(content) != header.content_bytes or crc32c(content) != header.content_crc:
+        return None
+    count = header.count
+    table = struct.unpack_from(f">{2 * count}I", content)
+    first = header.first_entry
+    start = base = count * _TABLE_ROW_BYTES
+    entries: dict[int, bytes] = {}
+    for position in range(count):
+        end = base + table[count + position]
+        entries[first + table[position]] = content[start:end]
+        start = end
+    return entries
+
+
+def decode_last_entry(header: BlockHeader, table: bytes) -> int:
+    """The last entry id of a block, from the beginning of its content (``count`` u32)."""
+    (delta,) = struct.unpack_from(">I", table, 4 * (header.count - 1))
+    return header.first_entry + int(delta)
+
+
+def encode_ledger_record(record: LedgerRecord) -> bytes:
+    """The 37 bytes of a ledger record; the index keeps the same."""
+    return _LEDGER_RECORD.pack(
+        record.ledger_id, record.master_key, _FENCED if record.is_fenced else 0, record.last_entry
+    )
+
+
+def decode_ledger_record(buffer: bytes, offset: int = 0) -> LedgerRecord:
+    """The ledger record at ``offset`` of bytes that were checked."""
+    ledger_id, master_key, flags, last_entry = _LEDGER_RECORD.unpack_from(buffer, offset)
+    return LedgerRecord(ledger_id, master_key, bool(flags & _FENCED), last_entry)
+
+
+def decode_ledgers(header: BlockHeader, content: bytes) -> list[LedgerRecord] | None:
+    """The records of a block of ledgers; None where the content is not what was written."""
+    if len(content) != header.content_bytes or crc32c(content) != header.content_crc:
+        return None
+    return [
+        decode_ledger_record(content, offset)
+        for offset in range(0, header.count * LEDGER_RECORD_BYTES, LEDGER_RECORD_BYTES)
+    ]

@@ -1,0 +1,53 @@
+"""Entries read from entry logs a moment ago: a reader that goes on finds its next entries here.
+
+Filled block by block, emptied block by block, oldest first: it is a read-ahead, not a cache of hot
+entries (brokers have those).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+
+class ReadCache:
+    """Entries by ledger id and entry id; holds about ``bytes_max`` bytes of them."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._entries: dict[tuple[int, int], bytes] = {}
+        self._blocks: deque[tuple[int, dict[int, bytes], int]] = deque()
+        self.used_bytes = 0
+        self.hits = 0
+        self.misses = 0
+
+    def find(self, ledger_id: int, entry_id: int) -> bytes | None:
+        """An entry, if its block was read a moment ago."""
+        entry = self._entries.get((ledger_id, entry_id))
+        if entry is None:
+            self.misses += 1
+        else:
+            self.hits += 1
+        return entry
+
+    def put(self, ledger_id: int, block: dict[int, bytes]) -> None:
+        """Keep a block's entries, and drop the oldest blocks that are too much."""
+        size = sum(map(len, block.values()))
+        self._blocks.append((ledger_id, block, size))
+        self._entries.update({(ledger_id, entry_id): entry for entry_id, entry in block.items()})
+        self.used_bytes += size
+        while self.used_bytes > self._bytes_max and len(self._blocks) > 1:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        ledger_id, block, size = self._blocks.popleft()
+        self.used_bytes -= size
+        for entry_id, entry in block.items():
+            key = (ledger_id, entry_id)
+            # A block that was read again holds the entry too: leave it to that one.
+            if self._entries.get(key) is entry:
+                del self._entries[key]
+
+    @property
+    def entry_count(self) -> int:
+        """Entries held."""
+        return len(self._entries)

@@ -1,0 +1,54 @@
+"""What a bookie is told before it starts: where it listens, who it is, and every limit it keeps.
+
+Directories and ``is_synced`` are not here: they belong to the disks, which are given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from magnetar_protocol.bookkeeper.v2 import FRAME_BYTES_MAX_DEFAULT
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BookieSettings:
+    """Settings of one bookie; bytes and seconds, as the names say."""
+
+    host: str = "127.0.0.1"
+    # 0 takes any free port; the bookie's identity does not depend on it.
+    port: int = 3181
+    # What clients are told to connect to; ``host`` where it is empty.
+    advertised_host: str = ""
+    # Empty: the id in the ledger directory's cookie, made up at the first start.
+    bookie_id: str = ""
+    # What the cookie says about where the data is, for people who read it.
+    journal_directory: str = "journal"
+    ledger_directory: str = "ledgers"
+
+    # The largest request; Pulsar's brokers send up to 5 MiB and a little.
+    frame_bytes_max: int = FRAME_BYTES_MAX_DEFAULT
+    # Adds that wait for their sync; beyond it no socket is read. Two groups of a fast disk.
+    journal_queue_bytes_max: int = 32 * MIB
+    # A journal file is closed at this size, and removed once checkpoints have passed it.
+    journal_file_bytes_max: int = 64 * MIB
+    # Entries in memory that are not in an entry log yet, the part being written included.
+    # A checkpoint begins at half of it, so that the other half can fill meanwhile.
+    write_cache_bytes_max: int = 64 * MIB
+    # With little traffic: how much journal a restart has to replay at the most.
+    checkpoint_interval_s: float = 60.0
+    # How long to wait after a checkpoint failed: disks that are full get emptied by people.
+    checkpoint_retry_s: float = 5.0
+    # An entry log is closed at this size. Small ones are given back sooner as ledgers go.
+    entry_log_bytes_max: int = 256 * MIB
+    # Entries that are read with one disk read, and checked together.
+    block_bytes: int = 64 * 1024
+    # Entries read ahead, for readers that go on.
+    read_cache_bytes_max: int = 32 * MIB
+    # Ledgers whose state is kept in memory: about 300 bytes each.
+    ledgers_cached_max: int = 50_000
+    # Reads of one connection that wait for the disk; beyond it its socket is not read.
+    reads_queued_max: int = 10_000
+    # How long a clean stop may take to write what is pending.
+    close_timeout_s: float = 4.0
