@@ -16,6 +16,7 @@ from magnetar_broker.admin.raw_path import RawPath
 from magnetar_broker.admin.routes import (
     brokers,
     clusters,
+    functions,
     lookup,
     metrics,
     namespaces,
@@ -35,6 +36,7 @@ ROUTERS = (
     partitions.router,
     topic_stats.router,
     lookup.router,
+    functions.router,
     metrics.router,
 )
 

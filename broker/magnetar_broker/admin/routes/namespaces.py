@@ -28,7 +28,7 @@ from magnetar_broker.metadata.initialize import BUNDLES_DEFAULT
 from magnetar_broker.metadata.system_topics import is_system_topic
 from magnetar_broker.ownership.bundles import check_boundaries, parse_boundary
 from magnetar_protocol.pulsar.topic_names import NamespaceName
-from magnetar_protocol.records.json_records import of_document
+from magnetar_protocol.records.json_records import of_document, to_document
 from magnetar_protocol.records.namespaces import BundlesData, Policies
 from magnetar_server.authorization import Action
 
@@ -36,6 +36,9 @@ router = APIRouter(prefix="/admin/v2/namespaces")
 
 # A record of more bundles is beyond what ZooKeeper takes; upstream, without a limit, hangs.
 BUNDLES_MAX = 4096
+
+# The broker's setting isAllowAutoUpdateSchemaEnabled, shown where the namespace has no word on it.
+SCHEMA_UPDATE_DEFAULT = True
 
 _MODES = {
     "PERSISTENT": ("persistent",),
@@ -59,8 +62,14 @@ async def get_policies(namespace: NamespaceArg, services: ServicesArg) -> Respon
     """A namespace's policies, with the bundles it is cut into now."""
     await require_namespace(services, namespace)
     policies = await services.namespaces.policies(namespace)
-    bundles = services.namespaces.known_bundles(namespace)
-    return json_record(replace(policies, bundles=bundles or policies.bundles))
+    may_update = policies.is_allow_auto_update_schema
+    return json_record(
+        replace(
+            policies,
+            bundles=services.namespaces.known_bundles(namespace) or policies.bundles,
+            is_allow_auto_update_schema=SCHEMA_UPDATE_DEFAULT if may_update is None else may_update,
+        )
+    )
 
 
 @router.put("/{tenant}/{namespace}", dependencies=[on_namespace(Action.ADMINISTER)])
@@ -71,7 +80,8 @@ async def create_namespace(
     body = await object_body(request) or {}
     tenant = await services.tenants.get(namespace.tenant)
     bundles = _bundles(body.pop("bundles", None))
-    policies = replace(of_document(Policies, body), bundles=bundles, other={})
+    given = of_document(Policies, to_document(Policies()) | body)
+    policies = replace(given, bundles=bundles, other={})
     clusters = policies.replication_clusters or (services.cluster,)
     for cluster in clusters:
         if cluster not in tenant.allowed_clusters:

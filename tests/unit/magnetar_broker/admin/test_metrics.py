@@ -1,0 +1,131 @@
+"""The metrics text has Pulsar's names and labels, and parses as Prometheus text."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from magnetar_broker.admin.metrics import SAMPLES_PER_PIECE, render
+from magnetar_broker.admin.snapshot import (
+    ENTRY_SIZE_BOUNDS_BYTES,
+    WRITE_LATENCY_BOUNDS_MS,
+    BrokerSnapshot,
+    SubscriptionSnapshot,
+    TopicSnapshot,
+)
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "admin" / "metric-families.json"
+REFERENCE: dict[str, list[str]] = json.loads(GOLDEN.read_text())
+
+# Of the topic and broker families, what only later work can count.
+NOT_YET = re.compile(
+    "pulsar_(txn|schema|compaction|resource_group|web_executor|metadata_store|replication)|"
+    "pulsar_subscription_dispatch_throttled|pulsar_ml_(cursor|cache_p|reads)|"
+    "pulsar_ml_.*(Buckets|WithReplicas)|pulsar_topic_load_(time|rate)|pulsar_delayed_message_index_"
+    "(bucket|loaded)|pulsar_storage_backlog_quota_check|_created$|pulsar_broker_load"
+)
+
+
+def topic(name: str = "persistent://public/default/t", **values: float) -> TopicSnapshot:
+    snapshot = TopicSnapshot(namespace="public/default", name=name)
+    for field, value in values.items():
+        setattr(snapshot, field, value)
+    snapshot.subscriptions = [SubscriptionSnapshot(name="s", bytes_out_total=7)]
+    return snapshot
+
+
+def text(*topics: TopicSnapshot) -> str:
+    snapshot = BrokerSnapshot(topics=list(topics))
+    return "".join(render(snapshot, cluster="c", version="1.2.3", host="127.0.0.1"))
+
+
+def families(*topics: TopicSnapshot) -> dict[str, Metric]:
+    return {family.name: family for family in text_string_to_metric_families(text(*topics))}
+
+
+def samples(name: str, *topics: TopicSnapshot) -> list[tuple[dict[str, str], float]]:
+    return [
+        (sample.labels, sample.value)
+        for family in families(*topics).values()
+        for sample in family.samples
+        if sample.name == name
+    ]
+
+
+def test_every_family_a_real_broker_shows_for_topics_is_here() -> None:
+    ours = {sample.name for family in families(topic()).values() for sample in family.samples}
+    missing = {name for name in REFERENCE if not NOT_YET.search(name)} - ours
+    assert missing == set()
+
+
+def test_labels_are_upstreams_in_upstreams_order() -> None:
+    for line in text(topic()).splitlines():
+        found = re.match(r"(\w+)\{(.*)\} ", line)
+        if found and found[1] in REFERENCE:
+            labels = ",".join(re.findall(r'(\w+)="', found[2]))
+            assert labels in REFERENCE[found[1]], line
+
+
+def test_each_family_stands_together() -> None:
+    names = re.findall(r"^# TYPE (\w+) ", text(topic("a://1"), topic("a://2")), re.MULTILINE)
+    assert len(names) == len(set(names))
+
+
+def test_a_topics_figures_are_its_own() -> None:
+    one, two = topic("persistent://a/b/1", rate_in=1.5), topic("persistent://a/b/2", rate_in=2.5)
+    assert [value for _, value in samples("pulsar_rate_in", one, two)] == [1.5, 2.5]
+    assert samples("pulsar_broker_rate_in", one, two) == [({"cluster": "c"}, 4.0)]
+
+
+def test_topics_are_counted_by_namespace() -> None:
+    other = topic()
+    other.namespace = "acme/shop"
+    counts = samples("pulsar_topics_count", topic(), topic(), other)
+    assert counts == [
+        ({"cluster": "c", "namespace": "public/default"}, 2.0),
+        ({"cluster": "c", "namespace": "acme/shop"}, 1.0),
+    ]
+
+
+def test_non_persistent_topics_have_no_managed_ledger() -> None:
+    assert samples("pulsar_ml_AddEntryBytesRate", topic("non-persistent://a/b/c")) == []
+
+
+def test_buckets_are_not_cumulative() -> None:
+    snapshot = topic()
+    snapshot.write_latency_ms.counts = list(range(len(WRITE_LATENCY_BOUNDS_MS) + 1))
+    snapshot.entry_size_bytes.counts = list(range(len(ENTRY_SIZE_BOUNDS_BYTES) + 1))
+    assert samples("pulsar_storage_write_latency_le_0_5", snapshot)[0][1] == 0
+    assert samples("pulsar_storage_write_latency_overflow", snapshot)[0][1] == 9
+    assert samples("pulsar_entry_size_le_1_mb", snapshot)[0][1] == 7
+    assert samples("pulsar_entry_size_le_overflow", snapshot)[0][1] == 8
+    assert samples("pulsar_entry_size_overflow", snapshot)[0][1] == 8
+
+
+def test_a_claim_is_shown_as_a_number() -> None:
+    snapshot = topic()
+    snapshot.subscriptions[0].is_blocked_on_unacked = True
+    assert samples("pulsar_subscription_blocked_on_unacked_messages", snapshot)[0][1] == 1
+
+
+@pytest.mark.parametrize("name", ['persistent://a/b/"quoted"', "persistent://a/b/back\\slash\n"])
+def test_any_topic_name_is_escaped(name: str) -> None:
+    ((labels, _),) = samples("pulsar_rate_in", topic(name))
+    assert labels["topic"] == name
+
+
+def test_a_broker_without_topics_shows_itself() -> None:
+    assert samples("pulsar_broker_topics_count") == [({"cluster": "c"}, 0)]
+    assert samples("pulsar_health")[0][1] == -1
+
+
+def test_pieces_are_short_enough_to_let_others_run() -> None:
+    topics = [topic(f"persistent://a/b/{number}") for number in range(3 * SAMPLES_PER_PIECE)]
+    snapshot = BrokerSnapshot(topics=topics)
+    pieces = render(snapshot, cluster="c", version="1", host="h")
+    assert max(piece.count("\n") for piece in pieces) <= SAMPLES_PER_PIECE
