@@ -33,11 +33,14 @@ class FrameReader:
     throw the reader away and close the connection.
     """
 
-    __slots__ = ("_chunks", "_frame_bytes_max", "_held_bytes", "_loose_chunks", "_wanted_bytes")
+    __slots__ = ("_chunks", "_held_bytes", "_loose_chunks", "_wanted_bytes", "frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int) -> None:
-        """Refuse frames of more than ``frame_bytes_max`` bytes (their size field not counted)."""
-        self._frame_bytes_max = frame_bytes_max
+        """Refuse frames of more than ``frame_bytes_max`` bytes (their size field not counted).
+
+        The limit may be changed at any time, for what comes then.
+        """
+        self.frame_bytes_max = frame_bytes_max
         self._chunks: list[bytes] = []
         self._held_bytes = 0
         self._loose_chunks = 0
@@ -68,7 +71,7 @@ class FrameReader:
         return chunk, self._split(chunk)
 
     def _split(self, buffer: bytes) -> Bounds:
-        frame_bytes_max = self._frame_bytes_max
+        frame_bytes_max = self.frame_bytes_max
         read_size = FRAME_SIZE.unpack_from
         bounds: Bounds = []
         buffer_bytes = len(buffer)

@@ -7,19 +7,16 @@ and ``message.py``; what a broker answers is put together in ``answers.py``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from struct import Struct
-from typing import cast
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
 from magnetar_protocol.errors import TruncatedFrame, WireError
 from magnetar_protocol.pulsar.api_pb2 import BaseCommand, CommandPing, CommandPong
 from magnetar_protocol.pulsar.errors import IncompleteCommand, UnknownCommand
 from magnetar_protocol.pulsar.frames import COMMAND_SIZE_BYTES
 from magnetar_protocol.pulsar.integers import UINT64_MAX
-from magnetar_protocol.pulsar.protobuf import missing_fields
+from magnetar_protocol.pulsar.protobuf import check_text, missing_fields
 
 # +------------+--------------+-------------+
 # | total size | command size | BaseCommand |      see frames.py
@@ -65,9 +62,8 @@ def parse_command(buffer: bytes, start: int, end: int) -> tuple[BaseCommand, int
     except DecodeError as error:
         raise WireError(f"not a command: {error}") from error
     _check_complete(command)
-    # Protobuf hands out text that is no UTF-8 as bytes. ASCII cannot be wrong, and is seen at once.
     if not encoded.isascii():
-        _check_text(command, PART_NAMES[command.type])
+        check_text(getattr(command, PART_NAMES[command.type]))
     return command, command_end
 
 
@@ -98,43 +94,3 @@ def _check_complete(command: BaseCommand) -> None:
         raise UnknownCommand
     missing = missing_fields(command)
     raise IncompleteCommand(BaseCommand.Type.Name(command_type), missing)
-
-
-@dataclass(frozen=True, slots=True)
-class _TextField:
-    """A field that is text, or a message (``inside`` it) that holds text somewhere."""
-
-    name: str
-    is_repeated: bool
-    inside: tuple[_TextField, ...]
-
-
-def _text_fields(descriptor: Descriptor) -> tuple[_TextField, ...]:
-    fields: list[_TextField] = []
-    for field in descriptor.fields:
-        is_text = field.type == FieldDescriptor.TYPE_STRING
-        inside: tuple[_TextField, ...] = ()
-        if field.message_type is not None and field.message_type is not descriptor:
-            inside = _text_fields(field.message_type)
-        if is_text or inside:
-            fields.append(_TextField(field.name, field.is_repeated, inside))
-    return tuple(fields)
-
-
-_TEXT_FIELDS = {field.name: field for field in _text_fields(BaseCommand.DESCRIPTOR)}
-
-
-def _check_text(command: BaseCommand, part_name: str) -> None:
-    field = _TEXT_FIELDS.get(part_name)
-    if field is not None:
-        _check_text_inside(getattr(command, part_name), field.inside)
-
-
-def _check_text_inside(message: Message, fields: tuple[_TextField, ...]) -> None:
-    for field in fields:
-        found = getattr(message, field.name)
-        for value in found if field.is_repeated else (found,):
-            if field.inside:
-                _check_text_inside(cast(Message, value), field.inside)
-            elif isinstance(value, bytes):
-                raise WireError(f"{message.DESCRIPTOR.name}.{field.name} is not UTF-8")

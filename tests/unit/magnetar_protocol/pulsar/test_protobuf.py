@@ -23,3 +23,16 @@ def test_garbage_and_missing_fields_are_wire_errors(encoded: bytes) -> None:
 def test_missing_fields_are_named_with_their_place() -> None:
     schema = Schema(name="n", type=Schema.Json, properties=[KeyValue(key="k")])
     assert missing_fields(schema) == ("schema_data", "properties[0].value")
+
+
+def test_text_that_is_not_utf8_is_a_wire_error_however_deep() -> None:
+    schema = Schema(
+        name="n",
+        schema_data=b"\xff",
+        type=Schema.Json,
+        properties=[KeyValue(key="k", value="TEXT")],
+    )
+    encoded = schema.SerializeToString()
+    assert parse_message(Schema, encoded) == schema
+    with pytest.raises(WireError, match="KeyValue.value is not UTF-8"):
+        parse_message(Schema, encoded.replace(b"TEXT", b"\xff\xff\xff\xff"))
