@@ -116,7 +116,7 @@ async def _blocks_of(
             await _require_torn_tail(file, path, offset, seed)
             return
         content = head[layout.BLOCK_HEADER_BYTES :]
-        needed = header.content_bytes if header.kind == BlockKind.LEDGERS else 4 * header.count
+        needed = layout.table_bytes(header)
         if len(content) < needed:
             content = await file.read(offset + layout.BLOCK_HEADER_BYTES, needed)
         yield offset, header, content[: header.content_bytes]

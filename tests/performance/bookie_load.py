@@ -40,7 +40,6 @@ from magnetar_runtime.network import AsyncioNetwork
 
 RESPONSE_BYTES = 28
 IDS = Struct(">qqqqI")
-LEDGERS = 10
 BURST = 64
 
 
@@ -253,10 +252,9 @@ def ask_facts(process: subprocess.Popen[str]) -> dict[str, float]:
     return answer
 
 
-def measure(process: subprocess.Popen[str], port: int, load: Load, round_: int) -> None:
-    """Run one load and print what it cost."""
+def measure_adds(process: subprocess.Popen[str], port: int, load: Load, first_ledger: int) -> None:
+    """Run one load of adds and print what it cost."""
     before = ask_facts(process)
-    first_ledger = 1 + round_ * LEDGERS
     seconds, latencies_s = uvloop.run(run_adds(port, load, first_ledger))
     after = ask_facts(process)
     groups = after["groups"] - before["groups"]
@@ -264,17 +262,26 @@ def measure(process: subprocess.Popen[str], port: int, load: Load, round_: int) 
         (after[key] - before[key]) / load.entries * 1e6 for key in ("cpu_s", "system_s")
     )
     p50, p99 = (latencies_s[int(len(latencies_s) * share)] * 1e3 for share in (0.5, 0.99))
-    read_s = uvloop.run(run_reads(port, load, first_ledger))
-    read = ask_facts(process)
-    reads = load.entries // load.connections
-    read_us = (read["cpu_s"] - after["cpu_s"]) / reads * 1e6
     print(
         f"{load.entry_bytes:7d} B x {load.entries:7d}, window {load.window:5d} on "
         f"{load.connections:2d}: {cpu_us:6.2f} us CPU/add ({system_us:5.2f} system), "
         f"{load.entries / seconds:8.0f} adds/s, {load.entries / groups:6.1f} adds/sync, "
         f"sync {(after['sync_s'] - before['sync_s']) / groups * 1e3:5.2f} ms, "
-        f"p50 {p50:5.2f} ms, p99 {p99:6.2f} ms, {after['holds'] - before['holds']:.0f} holds; "
-        f"read back {read_us:5.2f} us CPU/read, {reads * load.entry_bytes / read_s / 1e6:4.0f} MB/s",
+        f"p50 {p50:5.2f} ms, p99 {p99:6.2f} ms, {after['holds'] - before['holds']:.0f} holds",
+        flush=True,
+    )
+
+
+def measure_reads(process: subprocess.Popen[str], port: int, load: Load, first_ledger: int) -> None:
+    """Read back one ledger of a load, which is in the entry logs, and print what it cost."""
+    before = ask_facts(process)
+    seconds = uvloop.run(run_reads(port, load, first_ledger))
+    after = ask_facts(process)
+    reads = load.entries // load.connections
+    cpu_us = (after["cpu_s"] - before["cpu_s"]) / reads * 1e6
+    print(
+        f"{load.entry_bytes:7d} B x {reads:7d} read back: {cpu_us:6.2f} us CPU/read, "
+        f"{reads * load.entry_bytes / seconds / 1e6:4.0f} MB/s",
         flush=True,
     )
 
@@ -290,6 +297,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--directory", type=Path, default=None)
     parser.add_argument("--no-sync", action="store_true")
+    parser.add_argument("--reads", action="store_true", help="read one ledger back after each load")
     parser.add_argument("--profile", type=Path, help="write a cProfile of the bookie here")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -305,13 +313,15 @@ def main() -> None:
     try:
         assert process.stdout is not None
         port = int(process.stdout.readline())
-        round_ = 0
+        first_ledger = 1
         for entry_bytes in options.entry_bytes:
             for window in options.window:
                 load = Load(options.entries, entry_bytes, options.connections, window)
                 for _ in range(options.rounds):
-                    measure(process, port, load, round_)
-                    round_ += 1
+                    measure_adds(process, port, load, first_ledger)
+                    if options.reads:
+                        measure_reads(process, port, load, first_ledger)
+                    first_ledger += load.connections
         assert process.stdin is not None
         process.stdin.close()
         process.wait(10)

@@ -44,8 +44,9 @@ assert _FILE_HEADER.size == FILE_HEADER_BYTES
 # | master key | content crc32c | header crc32c | table | entries |
 # |  20 bytes  |  u32           |  u32          |      content    |
 # +------------+----------------+---------------+-------+---------+
-#  ENTRIES: the table holds, for each entry by rising id, its id less the first one (u32); then for
-#           each the end of the entry (u32), counted from the table's end. The entries follow.
+#  ENTRIES: the table holds each id, rising, less the first one (u32 each), then each entry's size
+#           (u32 each). The entries follow.
+#  DENSE_ENTRIES: each id is the one before plus one, and the table holds the sizes only.
 #  LEDGERS: the content is `count` ledger records; ledger_id, first entry and master key are zero.
 _BLOCK_HEADER = Struct(">IB3xIqqI20sII")
 BLOCK_HEADER_BYTES = 60
@@ -64,17 +65,18 @@ LEDGER_RECORD_BYTES = 37
 _FENCED = 1
 assert _LEDGER_RECORD.size == LEDGER_RECORD_BYTES
 
-_TABLE_ROW_BYTES = 8
+_TABLE_ROW_BYTES = 4
 
 # A lookup that finds no entry looks at blocks that begin up to this many ids before it.
 BLOCK_SPAN_MAX = 4096
 
 
 class BlockKind(IntEnum):
-    """What a block holds."""
+    """What a block holds, and how its table looks."""
 
     ENTRIES = 1
-    LEDGERS = 2
+    DENSE_ENTRIES = 2
+    LEDGERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class Block:
     last_entry: int
     count: int
     content: bytes
+    is_dense: bool
 
 
 def file_name(number: int) -> str:
@@ -151,18 +154,21 @@ def cut_blocks(ledger_id: int, entries: Mapping[int, bytes], block_bytes: int) -
     A block holds at least one entry, and spans at most ``BLOCK_SPAN_MAX`` ids.
     """
     ids = sorted(entries)
-    parts = [entries[entry_id] for entry_id in ids]
+    parts = list(map(entries.__getitem__, ids))
     ends = list(accumulate(map(len, parts)))
     low = 0
     base = 0
     while low < len(ids):
-        high = bisect_left(ends, base + block_bytes, low) + 1
-        high = min(high, bisect_left(ids, ids[low] + BLOCK_SPAN_MAX, low))
         first = ids[low]
-        table = [entry_id - first for entry_id in ids[low:high]]
-        table += [end - base for end in ends[low:high]]
+        high = bisect_left(ends, base + block_bytes, low) + 1
+        high = min(high, bisect_left(ids, first + BLOCK_SPAN_MAX, low))
+        last = ids[high - 1]
+        count = high - low
+        is_dense = last - first == count - 1
+        table = [] if is_dense else [entry_id - first for entry_id in ids[low:high]]
+        table += map(len, parts[low:high])
         content = struct.pack(f">{len(table)}I", *table) + b"".join(parts[low:high])
-        yield Block(ledger_id, first, ids[high - 1], high - low, content)
+        yield Block(ledger_id, first, last, count, content, is_dense)
         base = ends[high - 1]
         low = high
 
@@ -171,7 +177,7 @@ def encode_block_header(seed: int, block: Block, master_key: bytes) -> bytes:
     """The 60 bytes before a block of entries."""
     return _encode_header(
         seed,
-        BlockKind.ENTRIES,
+        BlockKind.DENSE_ENTRIES if block.is_dense else BlockKind.ENTRIES,
         block.count,
         block.ledger_id,
         block.first_entry,
@@ -231,21 +237,35 @@ def decode_entries(header: BlockHeader, content: bytes) -> dict[int, bytes] | No
     if len(content) != header.content_bytes or crc32c(content) != header.content_crc:
         return None
     count = header.count
-    table = struct.unpack_from(f">{2 * count}I", content)
+    table = struct.unpack_from(f">{_table_rows(header)}I", content)
+    start = len(table) * _TABLE_ROW_BYTES
     first = header.first_entry
-    start = base = count * _TABLE_ROW_BYTES
+    deltas = range(count) if header.kind == BlockKind.DENSE_ENTRIES else table[:count]
     entries: dict[int, bytes] = {}
-    for position in range(count):
-        end = base + table[count + position]
-        entries[first + table[position]] = content[start:end]
+    for delta, size in zip(deltas, table[-count:], strict=True):
+        end = start + size
+        entries[first + delta] = content[start:end]
         start = end
     return entries
 
 
+def table_bytes(header: BlockHeader) -> int:
+    """How much of a block's content is its table, or its records."""
+    if header.kind == BlockKind.LEDGERS:
+        return header.content_bytes
+    return _table_rows(header) * _TABLE_ROW_BYTES
+
+
 def decode_last_entry(header: BlockHeader, table: bytes) -> int:
-    """The last entry id of a block, from the beginning of its content (``count`` u32)."""
-    (delta,) = struct.unpack_from(">I", table, 4 * (header.count - 1))
+    """The last entry id of a block, from the beginning of its content (its table)."""
+    if header.kind == BlockKind.DENSE_ENTRIES:
+        return header.first_entry + header.count - 1
+    (delta,) = struct.unpack_from(">I", table, _TABLE_ROW_BYTES * (header.count - 1))
     return header.first_entry + int(delta)
+
+
+def _table_rows(header: BlockHeader) -> int:
+    return header.count * (1 if header.kind == BlockKind.DENSE_ENTRIES else 2)
 
 
 def encode_ledger_record(record: LedgerRecord) -> bytes:
