@@ -27,7 +27,9 @@ class SystemClock:
     """The operating system's clocks."""
 
     def monotonic(self) -> float:
+        """Seconds since the machine started, or some such point."""
         return time.monotonic()
 
     def wall_ms(self) -> int:
+        """Milliseconds since 1970-01-01 UTC."""
         return time.time_ns() // 1_000_000

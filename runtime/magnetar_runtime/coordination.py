@@ -153,7 +153,8 @@ class Coordination(Protocol):
     async def get(self, path: str, *, on_change: OnChange | None = None) -> tuple[bytes, NodeStat]:
         """Value and stat; ``on_change`` is called once, at the next change or deletion.
 
-        Raises ``NodeMissing`` (then no watch is left).
+        Also when the connection breaks, since a change may then go unseen: a call means "read
+        again". Raises ``NodeMissing`` (then no watch is left).
         """
         ...
 
@@ -189,7 +190,7 @@ async def delete_tree(coordination: Coordination, path: str) -> None:
     """Delete ``path`` and all below it; nothing to do where it is missing."""
     try:
         for name in await coordination.children(path):
-            await delete_tree(coordination, f"{path}/{name}")
+            await delete_tree(coordination, f"{path.rstrip('/')}/{name}")
         await coordination.delete(path)
     except NodeMissing:
         return

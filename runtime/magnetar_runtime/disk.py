@@ -10,22 +10,35 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 ResultT = TypeVar("ResultT")
 Chunk = bytes | bytearray | memoryview
 
-# Reads at most this long are done on the event loop: the page cache answers them in microseconds.
+# Reads at most this long are tried on the event loop first: what the page cache has, it copies in
+# microseconds, and a thread costs more.
 INLINE_READ_BYTES_MAX = 256 * 1024
 # Linux refuses more buffers in one writev (IOV_MAX).
 BUFFERS_PER_WRITE_MAX = 1024
+# What a file is called until it replaces the old one; a crash may leave such a file behind.
+UNFINISHED_SUFFIX = ".unfinished"
+# "Only what the page cache has": Linux's flag for preadv, 0 elsewhere.
+_NO_WAIT = getattr(os, "RWF_NOWAIT", 0)
 
 
 class DiskFile(Protocol):
-    """One open file that is only ever appended to, cut off, or read."""
+    """One open file that is only ever appended to, cut off, or read.
+
+    Appends made at the same time are done one after the other. After a failed sync, or a failed
+    append that could not be undone, the file takes no more: every later append and sync raises the
+    same error, because the kernel forgets what it could not write and would report success the
+    next time. Open it again to see what is there.
+    """
 
     @property
     def size(self) -> int:
@@ -35,12 +48,15 @@ class DiskFile(Protocol):
     async def append(self, chunks: Sequence[Chunk]) -> int:
         """Write ``chunks`` one after the other at the end; returns the offset of the first byte.
 
-        Raises ``OSError`` (ENOSPC, EIO) with the file's size as it was before.
+        Raises ``OSError`` (ENOSPC, EIO) with the file as it was before.
         """
         ...
 
     async def append_and_sync(self, chunks: Sequence[Chunk]) -> int:
-        """``append`` then ``sync`` in one hand-over; returns the offset of the first byte."""
+        """``append`` then ``sync`` in one hand-over; returns the offset of the first byte.
+
+        When the sync fails, the bytes are in the file and nobody knows for how long.
+        """
         ...
 
     async def sync(self) -> None:
@@ -56,7 +72,7 @@ class DiskFile(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give the file back. Does not sync."""
+        """Give the file back, once what was begun is done. Does not sync."""
         ...
 
 
@@ -76,7 +92,10 @@ class Disk(Protocol):
         ...
 
     async def list(self, directory: str) -> list[str]:
-        """Names in ``directory``, sorted; empty where it does not exist."""
+        """Names in ``directory``, sorted; empty where it does not exist.
+
+        Without what a crash left of a ``write_file`` that was not finished.
+        """
         ...
 
     async def remove(self, path: str) -> None:
@@ -103,9 +122,12 @@ class FileDisk:
         self._root = root
         self._is_synced = is_synced
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="magnetar-disk")
-        root.mkdir(parents=True, exist_ok=True)
+        # Two replacements of the same file use the same unfinished one.
+        self._replacing = threading.Lock()
+        self._make_directories(root)
 
     async def open(self, path: str) -> DiskFile:
+        """Open for appending and reading; created empty (its name durable) where missing."""
         target = self._root / path
 
         def open_it() -> tuple[int, int]:
@@ -119,59 +141,74 @@ class FileDisk:
         return _OpenFile(descriptor, size, self._executor, is_synced=self._is_synced)
 
     async def read_file(self, path: str) -> bytes | None:
+        """The whole file, or None where there is none."""
+        target = self._root / path
         try:
-            return (self._root / path).read_bytes()
+            if target.stat().st_size <= INLINE_READ_BYTES_MAX:
+                return target.read_bytes()
+            return await self._run(target.read_bytes)
         except FileNotFoundError:
             return None
 
     async def write_file(self, path: str, content: bytes) -> None:
+        """Replace the file as a whole: after a crash it holds the old content or the new."""
         target = self._root / path
         await self._run(lambda: self._replace(target, content))
 
     def _replace(self, target: Path, content: bytes) -> None:
-        temporary = target.with_name(target.name + ".new")
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            if self._is_synced:
-                os.fsync(file.fileno())
-        temporary.replace(target)
+        unfinished = target.with_name(target.name + UNFINISHED_SUFFIX)
+        with self._replacing:
+            with unfinished.open("wb") as file:
+                file.write(content)
+                file.flush()
+                if self._is_synced:
+                    os.fsync(file.fileno())
+            unfinished.replace(target)
         self._sync_directory(target.parent)
 
     async def list(self, directory: str) -> list[str]:
+        """Names in ``directory``, sorted; empty where it does not exist."""
         try:
-            return sorted(os.listdir(self._root / directory))
+            names = [entry.name for entry in (self._root / directory).iterdir()]
         except FileNotFoundError:
             return []
+        return sorted(name for name in names if not name.endswith(UNFINISHED_SUFFIX))
 
     async def remove(self, path: str) -> None:
+        """Delete the file, durably; no error where it is missing."""
         target = self._root / path
 
         def remove_it() -> None:
-            target.unlink(missing_ok=True)
+            try:
+                target.unlink()
+            except FileNotFoundError:
+                return
             self._sync_directory(target.parent)
 
         await self._run(remove_it)
 
     async def make_directory(self, path: str) -> None:
-        target = self._root / path
-
-        def make_it() -> None:
-            target.mkdir(parents=True, exist_ok=True)
-            self._sync_directory(target.parent)
-
-        await self._run(make_it)
+        """Make the directory and its parents, durably."""
+        await self._run(lambda: self._make_directories(self._root / path))
 
     def free_bytes(self) -> int:
+        """Bytes that can still be written, by one who is not root."""
         status = os.statvfs(self._root)
         return status.f_bavail * status.f_frsize
 
     def close(self) -> None:
-        """End the threads; files still open stay usable for reads on the loop only."""
+        """End the threads, after what they were given; files still open can be read a little."""
         self._executor.shutdown(wait=True)
 
     async def _run(self, work: Callable[[], ResultT]) -> ResultT:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+    def _make_directories(self, directory: Path) -> None:
+        if directory.is_dir():
+            return
+        self._make_directories(directory.parent)
+        directory.mkdir(exist_ok=True)
+        self._sync_directory(directory.parent)  # a directory's name stands in its parent
 
     def _sync_directory(self, directory: Path) -> None:
         if not self._is_synced:
@@ -183,16 +220,66 @@ class FileDisk:
             os.close(descriptor)
 
 
+class _Descriptor:
+    """A file descriptor that is given back when the last one using it is done.
+
+    A call in a thread goes on when the task that waits for it is cancelled. If the descriptor were
+    closed meanwhile, its number might soon belong to another file, and the call would write there.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._users = 0
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def peek(self) -> int:
+        """The number for a call that ends before the loop goes on: only the loop closes files."""
+        if self._is_closed:
+            raise ValueError("the file is closed")
+        return self._number
+
+    @contextmanager
+    def use(self) -> Iterator[int]:
+        """The number, good until the block ends; raises ``ValueError`` for a closed file."""
+        with self._lock:
+            if self._is_closed:
+                raise ValueError("the file is closed")
+            self._users += 1
+        try:
+            yield self._number
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            is_last = self._is_closed and self._users == 0
+        if is_last:
+            os.close(self._number)
+
+    def close(self) -> None:
+        """No more users; closing again does nothing."""
+        with self._lock:
+            is_idle = not self._is_closed and self._users == 0
+            self._is_closed = True
+        if is_idle:
+            os.close(self._number)
+
+
 class _OpenFile:
     """A descriptor opened with O_APPEND, and the size we know it to have."""
 
     def __init__(
         self, descriptor: int, size: int, executor: ThreadPoolExecutor, *, is_synced: bool
     ) -> None:
-        self._descriptor = descriptor
+        self._descriptor = _Descriptor(descriptor)
         self._size = size
         self._executor = executor
         self._is_synced = is_synced
+        self._appending = threading.Lock()
+        self._failure: OSError | None = None
+        self._can_read_cached = _NO_WAIT != 0
 
     @property
     def size(self) -> int:
@@ -214,46 +301,96 @@ class _OpenFile:
 
     async def read(self, offset: int, length: int) -> bytes:
         if length <= INLINE_READ_BYTES_MAX:
-            return os.pread(self._descriptor, length, offset)
-        return await self._run(lambda: os.pread(self._descriptor, length, offset))
+            cached = self._read_cached(offset, length)
+            if cached is not None:
+                return cached
+        return await self._run(lambda: self._read(offset, length))
 
     async def truncate(self, size: int) -> None:
         def cut_and_sync() -> None:
-            os.ftruncate(self._descriptor, size)
+            with self._appending, self._descriptor.use() as descriptor:
+                os.ftruncate(descriptor, size)
+                self._size = size
             self._sync()
 
         await self._run(cut_and_sync)
-        self._size = size
 
     async def close(self) -> None:
-        os.close(self._descriptor)
+        self._descriptor.close()
 
     def _append(self, chunks: Sequence[Chunk]) -> int:
-        offset = self._size
-        try:
-            for first in range(0, len(chunks), BUFFERS_PER_WRITE_MAX):
-                self._write_all(chunks[first : first + BUFFERS_PER_WRITE_MAX])
-        except OSError:
-            # A part may have reached the file: what the caller was not told of must not stay.
-            os.ftruncate(self._descriptor, offset)
-            self._size = offset
-            raise
-        return offset
+        with self._appending, self._descriptor.use() as descriptor:
+            self._refuse_after_failure()
+            offset = self._size
+            try:
+                for first in range(0, len(chunks), BUFFERS_PER_WRITE_MAX):
+                    _write_all(descriptor, chunks[first : first + BUFFERS_PER_WRITE_MAX])
+            except OSError as error:
+                self._undo(descriptor, offset, error)
+                raise
+            self._size = offset + sum(map(len, chunks))
+            return offset
 
-    def _write_all(self, chunks: Sequence[Chunk]) -> None:
-        size = sum(map(len, chunks))
-        written = os.writev(self._descriptor, chunks)
-        self._size += written
-        if written < size:  # a short write: a signal or a nearly full disk; the rest in one piece
-            rest = memoryview(b"".join(chunks))[written:]
-            while rest:
-                written = os.write(self._descriptor, rest)
-                self._size += written
-                rest = rest[written:]
+    def _undo(self, descriptor: int, offset: int, error: OSError) -> None:
+        # A part may have reached the file: what the caller was not told of must not stay.
+        try:
+            os.ftruncate(descriptor, offset)
+        except OSError:
+            self._failure = error
 
     def _sync(self) -> None:
-        if self._is_synced:
-            os.fdatasync(self._descriptor)
+        with self._descriptor.use() as descriptor:
+            self._refuse_after_failure()
+            if not self._is_synced:
+                return
+            try:
+                os.fdatasync(descriptor)
+            except OSError as error:
+                self._failure = error
+                raise
+
+    def _refuse_after_failure(self) -> None:
+        if self._failure is not None:
+            raise OSError(*self._failure.args)
+
+    def _read(self, offset: int, length: int) -> bytes:
+        """All of it: one pread may give less, at most 2 GiB or up to where an error begins."""
+        pieces: list[bytes] = []
+        with self._descriptor.use() as descriptor:
+            while length > 0:
+                piece = os.pread(descriptor, length, offset)
+                if not piece:
+                    break
+                pieces.append(piece)
+                offset += len(piece)
+                length -= len(piece)
+        return b"".join(pieces)
+
+    def _read_cached(self, offset: int, length: int) -> bytes | None:
+        """The bytes if the page cache has them all, else None: then a thread waits for the disk."""
+        if not self._can_read_cached:
+            return None
+        length = max(0, min(length, self._size - offset))
+        buffer = bytearray(length)
+        descriptor = self._descriptor.peek()
+        try:
+            count = os.preadv(descriptor, [buffer], offset, _NO_WAIT) if length else 0
+        except BlockingIOError:
+            return None
+        except OSError:  # this file system cannot say; a real error shows again in the thread
+            self._can_read_cached = False
+            return None
+        return bytes(buffer) if count == length else None
 
     async def _run(self, work: Callable[[], ResultT]) -> ResultT:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+def _write_all(descriptor: int, chunks: Sequence[Chunk]) -> None:
+    size = sum(map(len, chunks))
+    written = os.writev(descriptor, chunks)
+    if written < size:  # a short write: a signal or a nearly full disk; the rest in one piece
+        rest = memoryview(b"".join(chunks))[written:]
+        while rest:
+            written = os.write(descriptor, rest)
+            rest = rest[written:]

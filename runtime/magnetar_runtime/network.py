@@ -13,6 +13,9 @@ from typing import Protocol, TypeVar
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 
+# Connections that wait to be accepted: a restarted broker sees all its clients within a second.
+BACKLOG = 1024
+
 
 class Listener(Protocol):
     """A port that accepts connections until it is closed."""
@@ -52,19 +55,27 @@ class AsyncioListener:
 
     @property
     def port(self) -> int:
+        """The TCP port, known even when port 0 was asked for."""
         return self._port
 
+    @property
+    def is_one_port(self) -> bool:
+        """Whether all addresses of the host (IPv4 and IPv6) got the same port."""
+        return all(sock.getsockname()[1] == self._port for sock in self._server.sockets)
+
     async def close(self) -> None:
+        """Accept no more connections; those already open stay open."""
         # Not ``wait_closed``: since Python 3.12 it waits for the connections too.
         self._server.close()
 
 
 class AsyncioNetwork:
-    """TCP through the running event loop, with Nagle's algorithm off: we coalesce writes ourselves."""
+    """TCP through the running event loop; Nagle's algorithm is off, for we coalesce ourselves."""
 
     async def connect(
         self, factory: Callable[[], ProtocolT], host: str, port: int
     ) -> tuple[asyncio.Transport, ProtocolT]:
+        """Open a stream to ``host:port``; raises ``OSError`` where nobody answers."""
         loop = asyncio.get_running_loop()
         transport, protocol = await loop.create_connection(factory, host, port)
         _disable_nagle(transport)
@@ -73,8 +84,15 @@ class AsyncioNetwork:
     async def listen(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> Listener:
+        """Accept streams on ``host:port`` (0: any free port); raises ``OSError`` if it is taken."""
         loop = asyncio.get_running_loop()
-        return AsyncioListener(await loop.create_server(factory, host, port, backlog=1024))
+        listener = AsyncioListener(await loop.create_server(factory, host, port, backlog=BACKLOG))
+        if listener.is_one_port:
+            return listener
+        # "localhost" is two addresses, and port 0 gave each its own: take the first for both.
+        await listener.close()
+        server = await loop.create_server(factory, host, listener.port, backlog=BACKLOG)
+        return AsyncioListener(server)
 
 
 def _disable_nagle(transport: asyncio.Transport) -> None:

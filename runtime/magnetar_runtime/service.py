@@ -22,9 +22,12 @@ class Service:
 
     def __init__(self) -> None:
         self._exit_stack = AsyncExitStack()
-        self._tasks: set[asyncio.Task[object]] = set()
+        # In the order of spawning: a set's order would differ from run to run of a simulation.
+        self._tasks: dict[asyncio.Task[object], None] = {}
+        self._is_closing = False
 
     async def __aenter__(self) -> Self:
+        self._is_closing = False
         try:
             await self._open(self._exit_stack)
         except BaseException:
@@ -44,14 +47,19 @@ class Service:
         """Open what this service needs; what is pushed on ``stack`` closes in reverse order."""
 
     def spawn(self, work: Coroutine[Any, Any, object], *, name: str) -> asyncio.Task[object]:
-        """Run ``work`` as a task of this service: logged when it fails, cancelled on close."""
+        """Run ``work`` as a task of this service: logged when it fails, cancelled on close.
+
+        A service that is closing runs nothing new: the task comes back already cancelled.
+        """
         task: asyncio.Task[object] = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._task_done)
+        if self._is_closing:
+            task.cancel()
         return task
 
     def _task_done(self, task: asyncio.Task[object]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if task.cancelled():
             return
         error = task.exception()
@@ -59,8 +67,18 @@ class Service:
             log.error("task failed", exc_info=error, extra={"task": task.get_name()})
 
     async def _close(self) -> None:
-        tasks = sorted(self._tasks, key=lambda task: task.get_name())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._exit_stack.aclose()
+        self._is_closing = True
+        try:
+            await self._end_tasks()
+        finally:
+            await self._exit_stack.aclose()
+
+    async def _end_tasks(self) -> None:
+        """Cancel the tasks, the youngest first, and those they still spawn; wait for all."""
+        current = asyncio.current_task()  # a task that closes its own service waits not for itself
+        while tasks := [
+            task for task in reversed(self._tasks) if task is not current and not task.done()
+        ]:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
