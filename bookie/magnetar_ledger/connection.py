@@ -178,6 +178,8 @@ class BookieConnection(asyncio.Protocol):
             adder = adders.get(ledger_id)
             if adder is not None:
                 adder[0].add_refused(adder[1], entry_id, code)
+        if stored or refused:
+            self._outbox.answered()
 
     def _tell_reader(
         self, ledger_id: int, entry_id: int, code: int, buffer: bytes, start: int, end: int

@@ -1,4 +1,11 @@
-"""What goes to one bookie at the end of this turn of the event loop: many frames, one write.
+"""What goes to one bookie: many frames, one write.
+
+Reads leave at the end of this turn of the event loop. Entries do too while the bookie owes no
+answer; otherwise they gather until its next answer comes, for a millisecond at most: the bookie is
+busy with a sync, and what it is sent meanwhile waits there for the next one anyway. This is Nagle's
+idea, and what it saves is wake-ups: with the official client at full speed and 1 KiB messages,
+broker and bookie need 3-4 us less CPU a message (`make bench`), while one send at a time never
+waits.
 
 Whoever sends appends its bytes to ``chunks``, having called ``wake`` if the list was empty. While
 there is no connection the bytes are thrown away, because their senders send anew when there is one
@@ -15,6 +22,10 @@ from collections.abc import Callable
 # Up to so many chunks are handed over as they are, more are joined first. With uvloop, an entry of
 # 100 kB costs 24 us joined and 20 us as it is; one of 100 bytes, among a hundred, 134 and 204 ns.
 LOOSE_CHUNKS_MAX = 32
+# Gathered entries leave at the latest after so long, so that a slow sync does not hold them all.
+GATHER_S = 0.001
+# ... or when there are so many chunks (two an entry).
+GATHER_CHUNKS_MAX = 512
 
 
 class Outbox:
@@ -26,9 +37,11 @@ class Outbox:
     __slots__ = (
         "_held",
         "_held_bytes",
+        "_is_answer_due",
         "_is_paused",
         "_loop",
         "_on_overflow",
+        "_timer",
         "_transport",
         "_unsent_bytes_max",
         "chunks",
@@ -39,6 +52,8 @@ class Outbox:
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._is_paused = False
+        self._is_answer_due = False
+        self._timer: asyncio.TimerHandle | None = None
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._unsent_bytes_max = unsent_bytes_max
@@ -52,6 +67,25 @@ class Outbox:
     def wake(self) -> None:
         """Have ``chunks`` sent at the end of this loop turn."""
         self._loop.call_soon(self._flush)
+
+    def wake_for_entries(self) -> None:
+        """Have ``chunks`` sent soon: with the next answer where one is due, else like ``wake``."""
+        if not self._is_answer_due:
+            self._is_answer_due = True
+            self._loop.call_soon(self._flush)
+        elif self._timer is None:
+            self._timer = self._loop.call_later(GATHER_S, self._flush)
+
+    def answered(self) -> None:
+        """Answers to entries came: send what has gathered."""
+        if self.chunks:
+            self._flush()
+        else:
+            self._is_answer_due = False
+
+    def flush(self) -> None:
+        """Send at once: enough has gathered."""
+        self._flush()
 
     def attach(self, transport: asyncio.Transport) -> None:
         """Send through ``transport`` from now on; nothing from before goes there."""
@@ -79,8 +113,17 @@ class Outbox:
         self._held.clear()
         self._held_bytes = 0
         self._is_paused = False
+        self._is_answer_due = False
+        self._stop_timer()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _flush(self) -> None:
+        if self._timer is not None:
+            self._stop_timer()
         chunks = self.chunks
         transport = self._transport
         if transport is None or not chunks:

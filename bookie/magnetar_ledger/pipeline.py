@@ -30,6 +30,7 @@ from magnetar_ledger.errors import (
 )
 from magnetar_ledger.links import BookieLink
 from magnetar_ledger.options import LedgerOptions
+from magnetar_ledger.outbox import GATHER_CHUNKS_MAX
 from magnetar_ledger.quorum import Acknowledgements, Quorum
 from magnetar_protocol.bookkeeper.codes import ReturnCode
 from magnetar_protocol.bookkeeper.errors import refusal_of
@@ -111,43 +112,54 @@ class AddPipeline:
             link.attach(ledger_id, self, bookie)
 
     def append(self, payload: bytes) -> int:
-        """Send one entry on its way; returns its id.
+        """Send one entry on its way; returns its id. Raises as ``append_all`` does."""
+        self.append_all((payload,))
+        return self.last_pushed
+
+    def append_all(self, payloads: Sequence[bytes]) -> None:
+        """Send entries on their way, from id ``last_pushed + 1`` on: all of them or, raising, none.
 
         Raises ``EntryTooLarge``, ``TooMuchPending``, or why the pipeline takes no more:
         ``LedgerClosed``, ``LedgerFenced``, ….
         """
-        if self._refusal is not None:
-            raise self._refusal
-        payload_bytes = len(payload)
-        if payload_bytes > self._payload_bytes_max:
-            raise EntryTooLarge(payload_bytes, self._payload_bytes_max)
-        pending_bytes = self.pending_bytes + payload_bytes
-        if pending_bytes > self._pending_bytes_max and self._pending:
-            raise TooMuchPending(self.ledger_id, self.pending_bytes, self._pending_bytes_max)
-        entry_id = self.last_pushed + 1
-        length_bytes = self.length_bytes + payload_bytes
-        head = encode_add(
-            self.ledger_id,
-            entry_id,
-            self.last_confirmed,
-            length_bytes,
-            payload,
-            self._master_key,
-            self._flags,
-        )
-        self.pending_bytes = pending_bytes
+        self._check_room(payloads)
+        ledger_id, confirmed = self.ledger_id, self.last_confirmed
+        master_key, flags = self._master_key, self._flags
+        outboxes, ensemble_size = self._outboxes, self._ensemble_size
+        entry_id, length_bytes = self.last_pushed, self.length_bytes
+        pending = self._pending
+        for payload in payloads:
+            entry_id += 1
+            length_bytes += len(payload)
+            entry = (
+                encode_add(
+                    ledger_id, entry_id, confirmed, length_bytes, payload, master_key, flags
+                ),
+                payload,
+            )
+            pending.append(entry)
+            for outbox in outboxes[entry_id % ensemble_size]:
+                chunks = outbox.chunks
+                if not chunks:
+                    outbox.wake_for_entries()
+                chunks += entry
+                if len(chunks) > GATHER_CHUNKS_MAX:
+                    outbox.flush()
+        self.pending_bytes += length_bytes - self.length_bytes
         self.last_pushed = entry_id
         self.length_bytes = length_bytes
-        entry = (head, payload)
-        self._pending.append(entry)
-        for outbox in self._outboxes[entry_id % self._ensemble_size]:
-            chunks = outbox.chunks
-            if not chunks:
-                outbox.wake()
-            chunks += entry
         if self._timer is None:
             self._watch()
-        return entry_id
+
+    def _check_room(self, payloads: Sequence[bytes]) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+        largest = max(map(len, payloads))
+        if largest > self._payload_bytes_max:
+            raise EntryTooLarge(largest, self._payload_bytes_max)
+        total = sum(map(len, payloads))
+        if self.pending_bytes + total > self._pending_bytes_max and self._pending:
+            raise TooMuchPending(self.ledger_id, self.pending_bytes, self._pending_bytes_max)
 
     async def drained(self) -> None:
         """Return when nothing is on its way any more: all confirmed, or the pipeline failed."""

@@ -102,7 +102,7 @@ class HealthCheck:
             metadata = api.MessageMetadata(
                 producer_name=producer.name, sequence_id=0, publish_time=self._clock.wall_ms()
             )
-            producer.append((encode_payload(metadata, text), 1, producer, 0, 0))
+            producer.append_all([(encode_payload(metadata, text), 1, producer, 0, 0)])
             while not any(text in frame for frame in reading.out):
                 reading.heard.clear()
                 await reading.heard.wait()

@@ -8,6 +8,7 @@ bookie answers, and are handed on as one run.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol
 
 from magnetar_broker.log.positions import Entry
@@ -57,11 +58,11 @@ class Appender:
         """Entries appended and not yet confirmed."""
         return len(self._pending)
 
-    def append(self, item: Pending) -> None:
-        """Send one entry on its way."""
+    def append_all(self, items: Sequence[Pending]) -> None:
+        """Send entries on their way. Raises ``LedgerError``, then none of them is."""
         assert self._writer is not None
-        self._writer.append(item[0])
-        self._pending.append(item)
+        self._writer.append_all([item[0] for item in items])
+        self._pending.extend(items)
 
     def entries_confirmed(self, last_confirmed: int) -> None:
         """Called by the ledger writer: everything up to ``last_confirmed`` is durable."""

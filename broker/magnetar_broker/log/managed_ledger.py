@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from random import Random
 from typing import Protocol
@@ -139,17 +139,32 @@ class ManagedLedger(Service):
 
     # Appending
 
-    def append(self, item: Pending) -> None:
-        """Take one entry; ``LogListener.run_appended`` says when it is durable, in this order."""
+    def append_all(self, items: Sequence[Pending]) -> None:
+        """Take entries; ``LogListener.run_appended`` says when they are durable, in this order.
+
+        Raises ``TopicFenced`` once another broker has the log.
+        """
         appender = self._appender
         if appender is not None:
-            appender.append(item)
-            return
+            try:
+                appender.append_all(items)
+            except LedgerError as error:
+                log.warning("ledger takes no more", extra={"log": self.name, "error": str(error)})
+                self._replace(appender)
+            else:
+                return
         if self.is_fenced:
             raise TopicFenced(self.name)
-        self._waiting.append(item)
-        self.waiting_bytes += len(item[0])
-        self._switch_soon()
+        self._waiting.extend(items)
+        self.waiting_bytes += sum(len(item[0]) for item in items)
+        if self._appender is None:
+            self._switch_soon()
+
+    def _replace(self, appender: Appender) -> None:
+        """Write to another ledger as soon as what ``appender`` has on its way is confirmed."""
+        if appender is self._appender:
+            self._appender = None
+            self._switch_soon(appender)
 
     @property
     def is_congested(self) -> bool:
@@ -174,9 +189,8 @@ class ManagedLedger(Service):
         now_s = self._clock.monotonic()
         self._cache.insert(self._caches[ledger_id], entries, size_bytes, now_s)
         self._listener.run_appended(ledger_id, entries, batch)
-        if appender is self._appender and self._is_full(span, now_s):
-            self._appender = None
-            self._switch_soon(appender)
+        if self._is_full(span, now_s):
+            self._replace(appender)
 
     def _is_full(self, span: LedgerSpan, now_s: float) -> bool:
         limits = self.options
@@ -195,9 +209,7 @@ class ManagedLedger(Service):
         rest = appender.take_pending()
         self._waiting.extendleft(reversed(rest))
         self.waiting_bytes += sum(len(item[0]) for item in rest)
-        if appender is self._appender:
-            self._appender = None
-            self._switch_soon(appender)
+        self._replace(appender)
 
     def _fence(self) -> None:
         if self.is_fenced:
@@ -273,8 +285,8 @@ class ManagedLedger(Service):
         self._appender = appender
         waiting, self._waiting = self._waiting, deque()
         self.waiting_bytes = 0
-        for item in waiting:
-            appender.append(item)
+        if waiting:
+            self.append_all(waiting)
 
     async def begin(self) -> None:
         """Make sure that the log has a ledger: a stored cursor needs something to point at."""

@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from google.protobuf.message import Message
-from magnetar_server.authorization import Action, Principal, Resource
 
 from magnetar_broker.sessions.consuming import Consuming
 from magnetar_broker.sessions.context import SessionContext
@@ -21,13 +20,13 @@ from magnetar_broker.sessions.handshake import Handshake
 from magnetar_broker.sessions.lookups import Lookups
 from magnetar_broker.sessions.publishing import Publishing
 from magnetar_protocol.errors import WireError
-from magnetar_protocol.framing import FrameReader
+from magnetar_protocol.framing import Bounds, FrameReader
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.answers import encode_error, encode_refusal
 from magnetar_protocol.pulsar.commands import PART_NAMES, PING, PONG, parse_command
 from magnetar_protocol.pulsar.errors import UnknownCommand
-from magnetar_protocol.pulsar.send import parse_send
 from magnetar_runtime.errors import MagnetarError
+from magnetar_server.authorization import Action, Principal, Resource
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +36,8 @@ UNFLUSHED_BYTES_MAX = 1024 * 1024
 WRITE_HIGH_WATER_BYTES = 4 * 1024 * 1024
 # Bytes published and not yet durable, over which the socket is not read.
 PUBLISH_HIGH_WATER_BYTES = 16 * 1024 * 1024
+# The same over all connections of the broker.
+UNCONFIRMED_BYTES_MAX = 128 * 1024 * 1024
 # Commands (lookups, subscribes ...) in progress at once on one connection: a client that sends more
 # without waiting is not read until some are done.
 COMMANDS_IN_PROGRESS_MAX = 5_000
@@ -98,6 +99,7 @@ class Connection(asyncio.Protocol):
         self._heard.set()
         self.is_writable = False
         self.context.connections.discard(self)
+        self.context.held_back.discard(self)
         if self._keepalive is not None:
             self._keepalive.cancel()
         self.publishing.disconnected()
@@ -126,19 +128,19 @@ class Connection(asyncio.Protocol):
             if self.principal is None:
                 self._handle_first(buffer, bounds)
                 return
-            publish = self.publishing.publish
-            for start, end in bounds:
-                sent = parse_send(buffer, start, end)
-                if sent is not None:
-                    publish(sent, buffer, end)
-                else:
-                    self._handle_frame(buffer, start, end)
+            take_sends = self.publishing.take_sends
+            index = 0
+            while index < len(bounds):
+                index = take_sends(buffer, bounds, index)
+                if index < len(bounds):
+                    self._handle_frame(buffer, *bounds[index])
+                    index += 1
         except WireError as error:
             self._close_because(str(error))
         else:
-            self._check_pressure()
+            self.review_pressure()
 
-    def _handle_first(self, buffer: bytes, bounds: list[tuple[int, int]]) -> None:
+    def _handle_first(self, buffer: bytes, bounds: Bounds) -> None:
         """Frames before the client is known: the first must be CONNECT; the rest follow it."""
         for start, end in bounds:
             if self.principal is None:
@@ -197,7 +199,7 @@ class Connection(asyncio.Protocol):
         if self._last_of.get(key) is task:
             del self._last_of[key]
         if self._is_reading_paused:
-            self._check_pressure()
+            self.review_pressure()
 
     async def _run(
         self,
@@ -275,27 +277,38 @@ class Connection(asyncio.Protocol):
     def published(self, size_bytes: int) -> None:
         """``size_bytes`` were taken from this client and are not durable yet."""
         self._unconfirmed_bytes += size_bytes
+        self.context.unconfirmed_bytes += size_bytes
 
     def confirmed(self, size_bytes: int) -> None:
-        """``size_bytes`` of those are durable now."""
+        """``size_bytes`` of those are durable now (or given up)."""
         self._unconfirmed_bytes -= size_bytes
-        if self._is_reading_paused:
-            self._check_pressure()
+        context = self.context
+        context.unconfirmed_bytes -= size_bytes
+        if context.held_back and context.unconfirmed_bytes <= UNCONFIRMED_BYTES_MAX // 2:
+            for connection in list(context.held_back):
+                connection.review_pressure()
 
-    def _check_pressure(self) -> None:
-        is_busy = (
-            self._unconfirmed_bytes > PUBLISH_HIGH_WATER_BYTES
-            or self._in_progress > COMMANDS_IN_PROGRESS_MAX
-        )
-        if is_busy and not self._is_reading_paused:
-            self._is_reading_paused = True
-            self.transport.pause_reading()
-        elif self._is_reading_paused and not is_busy and self._has_drained():
+    def review_pressure(self) -> None:
+        """Stop reading the socket while too much is under way, go on when half of it is done."""
+        context = self.context
+        if not self._is_reading_paused:
+            if (
+                self._unconfirmed_bytes > PUBLISH_HIGH_WATER_BYTES
+                or context.unconfirmed_bytes > UNCONFIRMED_BYTES_MAX
+                or self._in_progress > COMMANDS_IN_PROGRESS_MAX
+            ):
+                self._is_reading_paused = True
+                context.held_back.add(self)
+                self.transport.pause_reading()
+        elif (
+            self._unconfirmed_bytes <= PUBLISH_HIGH_WATER_BYTES // 2
+            and context.unconfirmed_bytes <= UNCONFIRMED_BYTES_MAX // 2
+            and self._in_progress <= COMMANDS_IN_PROGRESS_MAX
+        ):
             self._is_reading_paused = False
-            self.transport.resume_reading()
-
-    def _has_drained(self) -> bool:
-        return self._unconfirmed_bytes <= PUBLISH_HIGH_WATER_BYTES // 2 and not self._is_closed
+            context.held_back.discard(self)
+            if not self._is_closed:
+                self.transport.resume_reading()
 
     def _check_alive(self) -> None:
         """Every keep-alive interval: ask, and give up on who has not been heard since."""

@@ -6,13 +6,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from magnetar_server.authorization import Authorizer
-
 from magnetar_broker.errors import ServiceNotReady
 from magnetar_broker.ownership.address import Owner
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_runtime.clock import Clock
+from magnetar_server.authorization import Authorizer
 
 if TYPE_CHECKING:
     from magnetar_broker.sessions.connection import Connection
@@ -43,7 +42,8 @@ class Discovery(Protocol):
 
 @dataclass(slots=True)
 class SessionContext:
-    """Shared by all sessions; ``connections`` are those open now."""
+    """Shared by all sessions; ``connections`` are those open now, ``unconfirmed_bytes`` what all of
+    their producers have sent that is not durable yet, ``held_back`` those not read for it."""
 
     topics: TopicDirectory
     discovery: Discovery
@@ -55,7 +55,9 @@ class SessionContext:
     keepalive_s: float = 30.0
     liveness_check_s: float = 5.0
     operation_timeout_s: float = 25.0
+    unconfirmed_bytes: int = 0
     connections: set[Connection] = field(default_factory=set)
+    held_back: set[Connection] = field(default_factory=set)
 
     def check_listener(self, name: str) -> None:
         """Raise for an advertised listener this broker does not have: it has only its default."""

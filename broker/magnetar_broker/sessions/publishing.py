@@ -1,17 +1,20 @@
 """The producers of one connection: PRODUCER, SEND, CLOSE_PRODUCER.
 
-SEND is the hot path: one call a message, no task, no future. Everything else may take its time.
+SEND is the hot path: one loop over all messages of a read, no task, no future. All else may take
+its time.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from magnetar_server.authorization import Action, Resource
-
+from magnetar_broker.errors import BrokerError
+from magnetar_broker.log.appender import Pending
 from magnetar_broker.topics.producers import AccessMode, Producer
 from magnetar_protocol.errors import WireError
+from magnetar_protocol.framing import Bounds
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.answers import (
     encode_close_producer,
@@ -20,11 +23,14 @@ from magnetar_protocol.pulsar.answers import (
     encode_success,
 )
 from magnetar_protocol.pulsar.payload import verify_checksum
-from magnetar_protocol.pulsar.send import SendCommand
+from magnetar_protocol.pulsar.send import parse_send
 from magnetar_protocol.pulsar.topic_names import TopicName
+from magnetar_server.authorization import Action, Resource
 
 if TYPE_CHECKING:
     from magnetar_broker.sessions.connection import Connection
+
+log = logging.getLogger(__name__)
 
 
 class Publishing:
@@ -41,22 +47,56 @@ class Publishing:
 
     # The hot path
 
-    def publish(self, sent: SendCommand, buffer: bytes, end: int) -> None:
-        """Take one message or batch: check its checksum and hand it to the topic's log."""
-        producer_id, sequence_id, messages, highest_sequence_id, _, payload_start = sent
+    def take_sends(self, buffer: bytes, bounds: Bounds, index: int) -> int:
+        """Take the SENDs among the frames from ``bounds[index]`` on, up to the first other command.
+
+        Returns where that one stands. Consecutive messages of a producer go to its topic together.
+        """
+        run: list[Pending] = []
+        run_of = -1
+        producer: Producer | None = None
+        while index < len(bounds):
+            start, end = bounds[index]
+            sent = parse_send(buffer, start, end)
+            if sent is None:
+                break
+            index += 1
+            producer_id, sequence_id, messages, highest_sequence_id, _, payload_start = sent
+            if producer_id != run_of:
+                self._append(producer, run)
+                run, run_of, producer = [], producer_id, self._find(producer_id)
+            if producer is None:
+                continue
+            if verify_checksum(buffer, payload_start, end):
+                payload = buffer[payload_start:end]
+                run.append((payload, messages, producer, sequence_id, highest_sequence_id))
+            else:
+                self._refuse(producer_id, sequence_id, api.ChecksumError, "checksum failed")
+        self._append(producer, run)
+        return index
+
+    def _append(self, producer: Producer | None, run: list[Pending]) -> None:
+        if producer is None or not run or producer.is_closed:
+            return
+        size_bytes = sum(len(item[0]) for item in run)
+        producer.messages_in += sum(item[1] for item in run)
+        producer.bytes_in += size_bytes
+        self._connection.published(size_bytes)
+        try:
+            producer.append_all(run)
+        except BrokerError as error:
+            # The topic is going: the client is told so by CLOSE_PRODUCER and sends again elsewhere.
+            log.info("publish refused", extra={"producer": producer.name, "error": str(error)})
+
+    def _find(self, producer_id: int) -> Producer | None:
+        """The producer; None for one that was closed, whose messages will come again.
+
+        Raises ``WireError`` for one that never was.
+        """
         producer = self._producers.get(producer_id)
-        if producer is None:
-            self._refuse_unknown(producer_id)
-            return
-        if not verify_checksum(buffer, payload_start, end):
-            self._refuse(producer_id, sequence_id, api.ChecksumError, "checksum failed on the way")
-            return
-        payload = buffer[payload_start:end]
-        size = len(payload)
-        producer.messages_in += messages
-        producer.bytes_in += size
-        self._connection.published(size)
-        producer.append((payload, messages, producer, sequence_id, highest_sequence_id))
+        if producer is None and producer_id not in self._closed:
+            raise WireError(f"SEND for producer {producer_id}, which this connection does not have")
+        return producer
 
     def publish_unusual(
         self, command: api.CommandSend, buffer: bytes, payload_start: int, end: int
@@ -70,32 +110,23 @@ class Publishing:
                 "transactions are not served yet: send without one",
             )
             return
-        self.publish(
-            (
-                command.producer_id,
-                command.sequence_id,
-                command.num_messages,
-                command.highest_sequence_id,
-                command.is_chunk,
-                payload_start,
-            ),
-            buffer,
-            end,
-        )
+        if not verify_checksum(buffer, payload_start, end):
+            self._refuse(
+                command.producer_id, command.sequence_id, api.ChecksumError, "checksum failed"
+            )
+            return
+        producer = self._find(command.producer_id)
+        if producer is not None:
+            payload = buffer[payload_start:end]
+            sequence_id, highest = command.sequence_id, command.highest_sequence_id
+            self._append(
+                producer, [(payload, command.num_messages, producer, sequence_id, highest)]
+            )
 
     def _refuse(
         self, producer_id: int, sequence_id: int, error: api.ServerError.ValueType, reason: str
     ) -> None:
         self._connection.send(encode_send_error(producer_id, sequence_id, error, reason))
-
-    def _refuse_unknown(self, producer_id: int) -> None:
-        """Messages of a producer that was closed meanwhile are dropped: it will send them again.
-
-        One that never was is a broken client.
-        """
-        if producer_id in self._closed:
-            return
-        raise WireError(f"SEND for producer {producer_id}, which this connection does not have")
 
     # Opening
 

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from magnetar_broker.errors import ConsumerBusy, NotAllowed, TopicFenced
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.cursor import OnDurable
-from magnetar_broker.log.positions import Position
+from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.topics.active_consumer import choose_active
 from magnetar_broker.topics.consumer import Consumer
 from magnetar_broker.topics.producers import Producer, Producers
@@ -190,19 +190,20 @@ class NonPersistentTopic(Service):
         if self._is_fenced:
             raise TopicFenced(str(self.name))
         self.producers.add(producer)
-        producer.append = self._publish
+        producer.append_all = self._publish
         producer.disconnect = lambda: self.producers.remove(producer)
 
-    def _publish(self, item: Pending) -> None:
-        payload, messages, producer, sequence_id, highest = item
-        assert isinstance(producer, Producer)
-        self.messages_in += messages
-        self.bytes_in += len(payload)
+    def _publish(self, items: Sequence[Pending]) -> None:
+        for item in items:
+            payload, messages, producer, _, _ = item
+            assert isinstance(producer, Producer)
+            for subscription in self.subscriptions.values():
+                subscription.deliver(payload, messages)
+            entry: Entry = (NOWHERE.entry_id, payload, messages)
+            producer.confirm(NOWHERE.ledger_id, [(entry, item)])
+            self.messages_in += messages
+            self.bytes_in += len(payload)
         self.last_publish_ms = self._clock.wall_ms()
-        for subscription in self.subscriptions.values():
-            subscription.deliver(payload, messages)
-        producer.session.send(producer.receipt(sequence_id, highest, *NOWHERE))
-        producer.session.confirmed(len(payload))
 
     async def subscribe(self, request: SubscribeRequest) -> VolatileSubscription:
         """The subscription, new or known, ready for one more consumer."""

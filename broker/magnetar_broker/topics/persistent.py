@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from itertools import groupby
+from typing import cast
 
 from magnetar_broker.errors import SubscriptionNotFound, TopicFenced
 from magnetar_broker.log.appender import Pending
@@ -25,6 +27,10 @@ from magnetar_runtime.clock import Clock
 from magnetar_runtime.service import Service
 
 log = logging.getLogger(__name__)
+
+
+def _publisher(stored: tuple[Entry, Pending]) -> Producer:
+    return cast(Producer, stored[1][2])
 
 
 class PersistentTopic(Service):
@@ -90,7 +96,7 @@ class PersistentTopic(Service):
         if present is not None and not producer.replaces(present):
             await present.session.is_alive()
         self.producers.add(producer)
-        producer.append = self.managed_ledger.append
+        producer.append_all = self.managed_ledger.append_all
         producer.disconnect = lambda: self.producers.remove(producer)
 
     def _check_open(self) -> None:
@@ -100,17 +106,10 @@ class PersistentTopic(Service):
     def run_appended(self, ledger_id: int, entries: list[Entry], batch: list[Pending]) -> None:
         """A run is durable: receipts, then dispatch."""
         messages = size_bytes = 0
-        for entry, item in zip(entries, batch, strict=True):
-            payload, count, producer, sequence_id, highest = item
-            assert isinstance(producer, Producer)
-            if producer.is_closed:
-                continue
-            session = producer.session
-            session.send(producer.receipt(sequence_id, highest, ledger_id, entry[0]))
-            session.confirmed(len(payload))
-            producer.bytes_confirmed += len(payload)
-            messages += count
-            size_bytes += len(payload)
+        for publisher, run in groupby(zip(entries, batch, strict=True), key=_publisher):
+            run_messages, run_bytes = publisher.confirm(ledger_id, run)
+            messages += run_messages
+            size_bytes += run_bytes
         self.messages_in += messages
         self.bytes_in += size_bytes
         self.last_publish_ms = self._clock.wall_ms()

@@ -6,11 +6,12 @@ replaces its earlier self; one of the same name that is somebody else is refused
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 
 from magnetar_broker.errors import ProducerBusy, ProducerFenced
 from magnetar_broker.log.appender import Pending
+from magnetar_broker.log.positions import Entry
 from magnetar_broker.topics.consumer import ClientSession
 from magnetar_broker.topics.rates import Meter
 from magnetar_protocol.pulsar.send import ReceiptEncoder
@@ -25,7 +26,7 @@ class AccessMode(IntEnum):
     EXCLUSIVE_WITH_FENCING = 3
 
 
-def _not_connected(_: Pending) -> None:
+def _not_connected(_: Sequence[Pending]) -> None:
     raise AssertionError("a topic connects the producer first")
 
 
@@ -34,8 +35,8 @@ def _do_nothing() -> None:
 
 
 class Producer:
-    """A connected producer. ``on_closed`` tells its session that the topic let it go; ``append``
-    and ``disconnect`` are the topic's, set when it lets the producer in."""
+    """A connected producer. ``on_closed`` tells its session that the topic let it go; the topic
+    sets ``append_all`` and ``disconnect`` when it lets the producer in."""
 
     def __init__(
         self,
@@ -60,8 +61,8 @@ class Producer:
         self.connected_at_ms = connected_at_ms
         self.on_closed = on_closed
         self.topic_epoch: int | None = None
-        self.receipt = ReceiptEncoder(producer_id).receipt
-        self.append: Callable[[Pending], None] = _not_connected
+        self._receipt = ReceiptEncoder(producer_id).receipt
+        self.append_all: Callable[[Sequence[Pending]], None] = _not_connected
         self.disconnect: Callable[[], None] = _do_nothing
         self.meter = Meter(connected_at_ms / 1000, 0, 0)
         self.is_closed = False
@@ -74,6 +75,23 @@ class Producer:
         if self.session is other.session:
             return self.producer_id == other.producer_id or self.epoch > other.epoch
         return self.epoch > other.epoch and self.is_name_given == other.is_name_given
+
+    def confirm(self, ledger_id: int, stored: Iterable[tuple[Entry, Pending]]) -> tuple[int, int]:
+        """Send the receipts of a run of its entries; returns its messages and bytes."""
+        receipt = self._receipt
+        receipts: list[bytes] = []
+        messages = size_bytes = 0
+        for entry, (payload, count, _, sequence_id, highest) in stored:
+            receipts.append(receipt(sequence_id, highest, ledger_id, entry[0]))
+            messages += count
+            size_bytes += len(payload)
+        if not self.is_closed:
+            self.bytes_confirmed += size_bytes
+            session = self.session
+            session.out += receipts
+            session.delivered(0)
+            session.confirmed(size_bytes)
+        return messages, size_bytes
 
 
 class Producers:
