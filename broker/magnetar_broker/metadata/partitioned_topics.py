@@ -77,6 +77,8 @@ class PartitionedTopics:
         Partitions that are there already, of a deletion that was cut short, are taken as they are.
         """
         assert partitions > 0
+        if await self.metadata(topic) is not None:  # or its new partitions would stay behind
+            raise TopicExists(str(topic))
         record = PartitionedTopicMetadata(partitions=partitions, properties=properties)
         path = _path(topic)
         try:

@@ -179,6 +179,7 @@ class MemorySession:
             if parent not in zookeeper.nodes:
                 zookeeper.commit([Create(parent)], self.session_id)
         zookeeper.commit([Create(path, value, ephemeral)], self.session_id)
+        await asyncio.sleep(0)  # watches come before the answer, as ZooKeeper promises
         return path
 
     async def get(self, path: str, *, on_change: OnChange | None = None) -> tuple[bytes, NodeStat]:
@@ -203,15 +204,19 @@ class MemorySession:
     async def set(self, path: str, value: bytes, *, version: int = ANY_VERSION) -> NodeStat:
         zookeeper = await self.ask(f"set {path}")
         zookeeper.commit([Set(path, value, version)], self.session_id)
-        return zookeeper.nodes[path].stat()
+        stat = zookeeper.nodes[path].stat()
+        await asyncio.sleep(0)
+        return stat
 
     async def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
         zookeeper = await self.ask(f"delete {path}")
         zookeeper.commit([Delete(path, version)], self.session_id)
+        await asyncio.sleep(0)
 
     async def transaction(self, operations: Sequence[Operation]) -> None:
         zookeeper = await self.ask(f"transaction {len(operations)}")
         zookeeper.commit(operations, self.session_id)
+        await asyncio.sleep(0)
 
     def on_session(self, callback: OnSession) -> None:
         self.callbacks.append(callback)
@@ -247,6 +252,12 @@ def tree(zookeeper: MemoryZooKeeper) -> Callable[[], dict[str, bytes]]:
     return lambda: {
         path: node.value for path, node in sorted(zookeeper.nodes.items()) if path != "/"
     }
+
+
+@pytest.fixture
+def meddle(zookeeper: MemoryZooKeeper) -> Callable[[str, bytes], None]:
+    """Change a node at once, as somebody else does between two of our requests."""
+    return lambda path, value: zookeeper.commit([Set(path, value)], owner=0)
 
 
 @pytest.fixture

@@ -1,0 +1,63 @@
+"""A persistent topic exists when its managed ledger's node does."""
+
+from __future__ import annotations
+
+import pytest
+
+from magnetar_broker.metadata.persistent_topics import PersistentTopics, managed_ledger_path
+from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
+from magnetar_runtime.coordination import Coordination
+
+SHOP = NamespaceName("acme", "shop")
+
+
+@pytest.fixture
+def topics(coordination: Coordination) -> PersistentTopics:
+    return PersistentTopics(coordination)
+
+
+async def create(coordination: Coordination, local: str) -> TopicName:
+    topic = TopicName.of("persistent", "acme", "shop", local)
+    await coordination.create(managed_ledger_path(topic), make_parents=True)
+    return topic
+
+
+async def test_an_unknown_namespace_has_no_topics(topics: PersistentTopics) -> None:
+    assert await topics.names(SHOP) == []
+
+
+async def test_a_topic_stands_where_pulsar_looks_for_it() -> None:
+    topic = TopicName.parse("persistent://acme/shop/a/b %?")
+    assert managed_ledger_path(topic) == "/managed-ledgers/acme/shop/persistent/a%2Fb+%25%3F"
+
+
+@pytest.mark.parametrize(
+    "local", ["orders", "orders-partition-3", "a/b %?", "中", " lead", "a%2Fb"]
+)
+async def test_any_name_is_found_again(
+    local: str, topics: PersistentTopics, coordination: Coordination
+) -> None:
+    topic = await create(coordination, local)
+    assert await topics.names(SHOP) == [topic]
+    assert await topics.exists(topic)
+
+
+async def test_names_are_sorted(topics: PersistentTopics, coordination: Coordination) -> None:
+    for local in ("b", "a", "c"):
+        await create(coordination, local)
+    assert [topic.local for topic in await topics.names(SHOP)] == ["a", "b", "c"]
+
+
+async def test_a_node_that_names_no_topic_is_passed_over(
+    topics: PersistentTopics, coordination: Coordination
+) -> None:
+    await coordination.create("/managed-ledgers/acme/shop/persistent/%FF", make_parents=True)
+    assert await topics.names(SHOP) == []
+
+
+async def test_a_cursors_node_is_no_topic(
+    topics: PersistentTopics, coordination: Coordination
+) -> None:
+    topic = await create(coordination, "orders")
+    await coordination.create(f"{managed_ledger_path(topic)}/billing")
+    assert await topics.names(SHOP) == [topic]
