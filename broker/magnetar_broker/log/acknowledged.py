@@ -7,7 +7,7 @@ speed. A ledger holds at most some ten thousand entries, so a million holes are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from magnetar_broker.log.chain import LedgerChain
 from magnetar_broker.log.positions import Position
@@ -17,6 +17,10 @@ Words = tuple[int, ...]
 
 PositionRange = tuple[Position, Position]
 """``(lower, upper]``: lower excluded, upper included, both in the same ledger, as upstream's."""
+
+# Marks are bytes 0 and 1; Python reads and writes numbers in base 2 as digits.
+_AS_DIGITS = bytes.maketrans(b"\0\1", b"01")
+_AS_MARKS = bytes.maketrans(b"01", b"\0\1")
 
 
 def bits_set(words: Words) -> int:
@@ -165,6 +169,25 @@ class Acknowledged:
                 end = len(marks) if stop < 0 else stop
                 yield Position(ledger_id, start - 1), Position(ledger_id, end - 1)
                 start = marks.find(1, end)
+
+    def bits(self) -> dict[int, int]:
+        """The same as a bit set of entry ids for each ledger: smaller where there are many."""
+        return {
+            ledger_id: int(bytes(reversed(marks)).translate(_AS_DIGITS), 2)
+            for ledger_id, marks in sorted(self._ahead.items())
+        }
+
+    def restore_bits(self, bits: Mapping[int, int]) -> None:
+        """Take over what ``bits`` gave, after ``reset``; entries the log does not have are left."""
+        for ledger_id, members in bits.items():
+            span = self._chain.span(ledger_id)
+            if span is not None:
+                digits = f"{members:b}".encode().translate(_AS_MARKS)
+                marks = bytearray(reversed(digits))[: span.entries]
+                self._ahead[ledger_id] = marks
+                self.ahead_count += marks.count(1)
+        self._forget_passed()
+        self._advance()
 
     def restore(
         self, ranges: Iterable[PositionRange], partial: Iterable[tuple[Position, Words]] = ()

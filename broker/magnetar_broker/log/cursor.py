@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from itertools import islice
 from random import Random
 
 from magnetar_broker.log.acknowledged import Acknowledged
@@ -25,6 +26,10 @@ from magnetar_runtime.coordination import CoordinationError
 from magnetar_runtime.service import Service
 
 log = logging.getLogger(__name__)
+
+# More acknowledged ranges than this are written as bits: at 1.5 us each they would hold the loop, and
+# a record in ZooKeeper may not pass 1 MiB.
+RANGES_MAX = 1000
 
 OnDurable = Callable[[], None]
 
@@ -49,6 +54,7 @@ class Cursor(Service):
         self.properties = state.cursor_properties
         self.acknowledged = Acknowledged(chain, state.mark_delete)
         self.acknowledged.restore(state.ranges, state.partial)
+        self.acknowledged.restore_bits(state.bits)
         self.last_mark_delete_ms = 0
         self._position_properties = state.position_properties
         self._store = store
@@ -110,9 +116,12 @@ class Cursor(Service):
 
     def state(self) -> CursorState:
         """What must be kept."""
+        ranges = tuple(islice(self.acknowledged.ranges(), RANGES_MAX + 1))
+        is_dense = len(ranges) > RANGES_MAX
         return CursorState(
             mark_delete=self.mark_delete,
-            ranges=tuple(self.acknowledged.ranges()),
+            ranges=() if is_dense else ranges,
+            bits=self.acknowledged.bits() if is_dense else {},
             partial=tuple(sorted(self.acknowledged.partial_entries.items())),
             position_properties=self._position_properties,
             cursor_properties=self.properties,

@@ -18,6 +18,7 @@ from magnetar_broker.log.positions import Position
 from magnetar_broker.log.store import LABELS
 from magnetar_ledger import LedgerError, Ledgers, LedgerWriter, NoSuchLedger
 from magnetar_protocol.pulsar.topic_names import encode_local
+from magnetar_protocol.records.bit_sets import bits_of_words, words_of_bits
 from magnetar_protocol.records.cursor import (
     NO_CURSOR_LEDGER,
     CursorRecord,
@@ -34,11 +35,16 @@ Words = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class CursorState:
-    """All that a cursor remembers. ``partial`` gives, for batches acknowledged in part, the bit
-    sets of the messages still to be consumed."""
+    """All that a cursor remembers.
+
+    What is acknowledged beyond ``mark_delete`` is given as ``ranges``, or, where there are many, as
+    ``bits``: a set of entry ids for each ledger. ``partial`` gives, for batches acknowledged in
+    part, the bit sets of the messages still to be consumed.
+    """
 
     mark_delete: Position
     ranges: tuple[PositionRange, ...] = ()
+    bits: Mapping[int, int] = field(default_factory=dict)
     partial: tuple[tuple[Position, Words], ...] = ()
     position_properties: Mapping[str, int] = field(default_factory=dict)
     cursor_properties: Mapping[str, str] = field(default_factory=dict)
@@ -90,6 +96,10 @@ class CursorStore:
         return CursorState(
             mark_delete=Position(ledger_id, entry_id),
             ranges=tuple((Position(*low), Position(*high)) for low, high in snapshot.acknowledged),
+            bits={
+                ledger_id: bits_of_words(words)
+                for ledger_id, words in (written.acknowledged_bits if written else {}).items()
+            },
             partial=tuple((Position(*at), bits) for at, bits in snapshot.partial_batches.items()),
             position_properties=snapshot.properties,
             cursor_properties=record.cursor_properties,
@@ -157,8 +167,18 @@ class CursorStore:
         self._version = stat.version
 
     async def close(self, state: CursorState) -> None:
-        """Write ``state`` as a snapshot that is read without opening a ledger."""
+        """Write ``state`` as a snapshot that is read without opening a ledger.
+
+        A cursor that never moved is in its record already; one with very many holes stays in its
+        ledger.
+        """
         if self._ledger_id == NO_CURSOR_LEDGER:
+            return
+        if state.bits:
+            # Too much for a record in ZooKeeper: the cursor ledger, closed, keeps it.
+            await self.save(state)
+            if self._writer is not None:
+                await self._writer.close()
             return
         previous, self._ledger_id = self._ledger_id, NO_CURSOR_LEDGER
         await self._write_record(state)
@@ -191,6 +211,9 @@ class CursorStore:
             acknowledged=state.ranges,
             properties=state.position_properties,
             partial_batches=dict(state.partial),
+            acknowledged_bits={
+                ledger_id: words_of_bits(bits) for ledger_id, bits in state.bits.items()
+            },
         )
 
     def _record(self, state: CursorState) -> CursorRecord:

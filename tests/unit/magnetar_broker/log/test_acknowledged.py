@@ -65,6 +65,18 @@ def test_ranges_restore_exactly_what_they_were_taken_from(done: set[Position]) -
     assert list(again.ranges()) == list(acknowledged.ranges())
 
 
+@given(st.sets(st.sampled_from(ENTRIES)))
+def test_bits_restore_exactly_what_they_were_taken_from(done: set[Position]) -> None:
+    acknowledged = begun()
+    for entry in sorted(done, reverse=True):
+        acknowledged.acknowledge(*entry)
+    again = Acknowledged(chain(), acknowledged.mark_delete)
+    again.restore_bits(acknowledged.bits())
+    assert again.mark_delete == acknowledged.mark_delete
+    assert list(again.ranges()) == list(acknowledged.ranges())
+    assert again.ahead_count == acknowledged.ahead_count
+
+
 def test_ranges_are_those_that_upstream_wrote() -> None:
     """The recorded cursor ``billing``: entries 0, 1, 2, 5, 6, 9, 15 of twenty."""
     acknowledged = Acknowledged(LedgerChain([LedgerSpan(5, 20)]), Position(5, -1))

@@ -1,0 +1,142 @@
+"""Stand-ins for what topics stand on: sessions that note what they are sent, logs in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from magnetar_broker.log.chain import LedgerChain, LedgerSpan
+from magnetar_broker.log.cursor import Cursor
+from magnetar_broker.log.cursor_store import CursorState
+from magnetar_broker.log.options import LogOptions
+from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.topics.consumer import Consumer
+from magnetar_protocol.pulsar import api_pb2 as api
+from magnetar_protocol.pulsar.commands import parse_command
+from magnetar_protocol.pulsar.payload import encode_payload
+from magnetar_runtime.clock import SystemClock
+
+
+class NotedSession:
+    """A client that only notes what it is sent."""
+
+    def __init__(self, *, answers: bool = True) -> None:
+        self.out: list[bytes] = []
+        self.is_writable = True
+        self.address = "/127.0.0.1:1"
+        self.client_version = "test"
+        self.protocol_version = 21
+        self.unconfirmed = 0
+        self.answers = answers
+
+    def send(self, frame: bytes) -> None:
+        self.out.append(frame)
+
+    def delivered(self, size_bytes: int) -> None:
+        del size_bytes
+
+    def confirmed(self, size_bytes: int) -> None:
+        self.unconfirmed -= size_bytes
+
+    async def is_alive(self) -> bool:
+        return self.answers
+
+    def messages(self) -> list[tuple[Position, int]]:
+        """Position and redelivery count of each MESSAGE sent so far."""
+        stream = b"".join(self.out)
+        found: list[tuple[Position, int]] = []
+        start = 0
+        while start < len(stream):
+            end = start + 4 + int.from_bytes(stream[start : start + 4], "big")
+            command, _ = parse_command(stream, start + 4, end)
+            if command.type == api.BaseCommand.MESSAGE:
+                name = command.message.message_id
+                position = Position(name.ledgerId, name.entryId)
+                found.append((position, command.message.redelivery_count))
+            start = end
+        return found
+
+    def positions(self) -> list[tuple[int, int]]:
+        """Positions of each MESSAGE sent so far."""
+        return [(position.ledger_id, position.entry_id) for position, _ in self.messages()]
+
+
+class MemoryLog:
+    """A managed ledger whose entries are all cached, or, when ``is_cold``, all to be fetched."""
+
+    def __init__(self, *ledgers: tuple[int, int]) -> None:
+        self.name = "t/n/persistent/topic"
+        self.options = LogOptions()
+        self.is_cold = False
+        self.reads = 0
+        self.chain = LedgerChain(LedgerSpan(ledger, entries) for ledger, entries in ledgers)
+        self._tasks: list[asyncio.Task[object]] = []
+
+    def entry(self, entry_id: int) -> Entry:
+        metadata = api.MessageMetadata(producer_name="p", sequence_id=entry_id, publish_time=1)
+        return entry_id, encode_payload(metadata, b"m"), 1
+
+    def cached_run(self, position: Position, count_max: int) -> list[Entry]:
+        return [] if self.is_cold else self._run(position, count_max)
+
+    def _run(self, position: Position, count_max: int) -> list[Entry]:
+        span = self.chain.span(position[0])
+        assert span is not None
+        last = min(span.entries, position[1] + count_max)
+        return [self.entry(entry_id) for entry_id in range(position[1], last)]
+
+    async def read(self, position: Position, count_max: int) -> list[Entry]:
+        self.reads += 1
+        return [(entry_id, payload, 0) for entry_id, payload, _ in self._run(position, count_max)]
+
+    def spawn(self, work: object, *, name: str) -> None:
+        assert asyncio.iscoroutine(work)
+        self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))
+
+    async def settled(self) -> None:
+        """Return when all reads are done."""
+        while self._tasks:
+            await self._tasks.pop()
+
+
+def cursor_over(chain: LedgerChain, *, name: str = "sub") -> Cursor:
+    """A volatile cursor before the first entry."""
+    return Cursor(
+        name,
+        chain=chain,
+        state=CursorState(mark_delete=chain.before_first),
+        store=None,
+        clock=SystemClock(),
+        random=Random(1),
+        options=LogOptions(),
+    )
+
+
+class Told:
+    """What a consumer's client was told outside of messages."""
+
+    def __init__(self) -> None:
+        self.active: list[bool] = []
+        self.closed = 0
+
+
+def consumer_of(
+    session: NotedSession, name: str = "c", *, priority: int = 0, told: Told | None = None
+) -> Consumer:
+    """A consumer with no permits yet."""
+    told = told or Told()
+
+    def note_closed(_: Consumer) -> None:
+        told.closed += 1
+
+    return Consumer(
+        session,
+        1,
+        name,
+        priority=priority,
+        partition=-1,
+        metadata={},
+        connected_at_ms=0,
+        on_active_changed=lambda _, is_active: told.active.append(is_active),
+        on_closed=note_closed,
+    )

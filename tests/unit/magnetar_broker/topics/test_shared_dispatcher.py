@@ -1,0 +1,129 @@
+"""Proves that Shared subscriptions deliver everything, fairly, and again what is given back."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.magnetar_broker.topics.stand_ins import (
+    MemoryLog,
+    NotedSession,
+    consumer_of,
+    cursor_over,
+)
+
+from magnetar_broker.log.positions import Position
+from magnetar_broker.topics.consumer import Consumer
+from magnetar_broker.topics.shared_dispatcher import SharedDispatcher
+
+
+def dispatcher_over(log: MemoryLog) -> SharedDispatcher:
+    return SharedDispatcher(log, cursor_over(log.chain))  # type: ignore[arg-type]  # a stand-in
+
+
+def joined(
+    dispatcher: SharedDispatcher, name: str, *, permits: int, priority: int = 0
+) -> tuple[Consumer, NotedSession]:
+    session = NotedSession()
+    consumer = consumer_of(session, name, priority=priority)
+    consumer.permits = permits
+    dispatcher.add(consumer)
+    return consumer, session
+
+
+def acknowledge(dispatcher: SharedDispatcher, consumer: Consumer, position: Position) -> None:
+    dispatcher.cursor.acknowledged.acknowledge(*position)
+    consumer.forget(position)
+    dispatcher.acknowledged(position)
+
+
+def test_consumers_take_turns() -> None:
+    dispatcher = dispatcher_over(MemoryLog((1, 90)))
+    sessions = [joined(dispatcher, name, permits=100)[1] for name in "abc"]
+    dispatcher.dispatch()
+    assert sorted(position for session in sessions for position in session.positions()) == [
+        (1, entry) for entry in range(90)
+    ]
+    assert all(20 <= len(session.positions()) <= 40 for session in sessions)
+
+
+def test_a_lower_priority_is_served_only_when_the_better_one_has_no_permits() -> None:
+    dispatcher = dispatcher_over(MemoryLog((1, 30)))
+    _, spare = joined(dispatcher, "spare", permits=100, priority=1)
+    _, best = joined(dispatcher, "best", permits=25)
+    dispatcher.dispatch()
+    assert len(best.positions()) == 25
+    assert len(spare.positions()) == 5
+
+
+def test_what_a_leaving_consumer_held_goes_to_the_others_first() -> None:
+    dispatcher = dispatcher_over(MemoryLog((1, 10)))
+    leaving, _ = joined(dispatcher, "leaving", permits=4)
+    dispatcher.dispatch()
+    _, session = joined(dispatcher, "staying", permits=6)
+    dispatcher.remove(leaving)
+    assert session.positions() == [(1, entry) for entry in (0, 1, 2, 3, 4, 5)]
+
+
+def test_given_back_entries_come_again_with_their_count() -> None:
+    dispatcher = dispatcher_over(MemoryLog((1, 3)))
+    consumer, session = joined(dispatcher, "c", permits=10)
+    dispatcher.dispatch()
+    dispatcher.redeliver(consumer, [Position(1, 1)])
+    dispatcher.redeliver(consumer, [Position(1, 1)])
+    assert session.messages()[3:] == [(Position(1, 1), 1), (Position(1, 1), 2)]
+    assert consumer.permits == 5
+
+
+def test_without_consumers_the_next_one_gets_all_that_is_unacknowledged() -> None:
+    dispatcher = dispatcher_over(MemoryLog((1, 4)))
+    first, _ = joined(dispatcher, "first", permits=10)
+    dispatcher.dispatch()
+    acknowledge(dispatcher, first, Position(1, 2))
+    dispatcher.remove(first)
+    _, session = joined(dispatcher, "second", permits=10)
+    dispatcher.dispatch()
+    assert session.positions() == [(1, 0), (1, 1), (1, 3)]
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["join", "leave", "ack", "nack", "flow"]), st.integers(0, 1000)),
+    max_size=60,
+)
+
+
+@given(steps)
+def test_every_entry_is_held_by_at_most_one_consumer_and_none_is_forgotten(
+    taken: list[tuple[str, int]],
+) -> None:
+    log = MemoryLog((1, 15), (2, 10))
+    dispatcher = dispatcher_over(log)
+    consumers: list[Consumer] = []
+    for step, number in taken:
+        chosen = consumers[number % len(consumers)] if consumers else None
+        if step == "join" and len(consumers) < 4:
+            consumers.append(joined(dispatcher, f"c{number}", permits=0)[0])
+        elif chosen is None:
+            continue
+        elif step == "leave":
+            consumers.remove(chosen)
+            dispatcher.remove(chosen)
+        elif step == "flow":
+            chosen.permits += number % 9
+            dispatcher.dispatch()
+        elif chosen.pending:
+            position = sorted(chosen.pending)[number % len(chosen.pending)]
+            if step == "ack":
+                acknowledge(dispatcher, chosen, position)
+            else:
+                dispatcher.redeliver(chosen, [position])
+        held = [position for consumer in consumers for position in consumer.pending]
+        assert len(held) == len(set(held)), "two consumers hold the same entry"
+        assert all(consumer.unacknowledged == len(consumer.pending) for consumer in consumers)
+    last = joined(dispatcher, "last", permits=0)[0]
+    last.permits = 1_000
+    for consumer in consumers:
+        dispatcher.remove(consumer)
+    dispatcher.dispatch()
+    for position in list(last.pending):
+        acknowledge(dispatcher, last, position)
+    assert dispatcher.cursor.mark_delete == Position(2, 9)

@@ -1,0 +1,119 @@
+"""Proves what Exclusive and Failover subscriptions deliver, to whom, and again after a change."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.magnetar_broker.topics.stand_ins import (
+    MemoryLog,
+    NotedSession,
+    Told,
+    consumer_of,
+    cursor_over,
+)
+
+from magnetar_broker.errors import ConsumerBusy
+from magnetar_broker.log.positions import Position
+from magnetar_broker.topics.single_dispatcher import SingleDispatcher
+
+
+def dispatcher_over(log: MemoryLog, *, is_exclusive: bool = True) -> SingleDispatcher:
+    return SingleDispatcher(
+        log,  # type: ignore[arg-type]  # a stand-in with what dispatchers use
+        cursor_over(log.chain),
+        topic="persistent://t/n/topic",
+        partition=0,
+        is_exclusive=is_exclusive,
+    )
+
+
+def test_no_more_is_sent_than_there_are_permits() -> None:
+    dispatcher, session = dispatcher_over(MemoryLog((1, 5), (2, 5))), NotedSession()
+    consumer = consumer_of(session)
+    dispatcher.add(consumer)
+    consumer.permits = 7
+    dispatcher.dispatch()
+    assert session.positions() == [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (2, 0), (2, 1)]
+    assert consumer.permits == 0
+
+
+def test_acknowledged_entries_are_skipped_and_cost_no_permit() -> None:
+    dispatcher, session = dispatcher_over(MemoryLog((1, 6))), NotedSession()
+    for entry in (1, 2, 4):
+        dispatcher.cursor.acknowledged.acknowledge(1, entry)
+    consumer = consumer_of(session)
+    dispatcher.add(consumer)
+    consumer.permits = 10
+    dispatcher.dispatch()
+    assert session.positions() == [(1, 0), (1, 3), (1, 5)]
+    assert consumer.permits == 7
+
+
+def test_an_exclusive_subscription_has_no_room_for_a_second_consumer() -> None:
+    dispatcher = dispatcher_over(MemoryLog((1, 1)))
+    dispatcher.check_room()
+    dispatcher.add(consumer_of(NotedSession()))
+    with pytest.raises(ConsumerBusy, match="Exclusive consumer is already connected"):
+        dispatcher.check_room()
+
+
+def test_a_full_socket_gets_nothing_until_it_drains() -> None:
+    dispatcher, session = dispatcher_over(MemoryLog((1, 3))), NotedSession()
+    consumer = consumer_of(session)
+    dispatcher.add(consumer)
+    consumer.permits = 10
+    session.is_writable = False
+    dispatcher.dispatch()
+    assert session.positions() == []
+    session.is_writable = True
+    dispatcher.dispatch()
+    assert len(session.positions()) == 3
+
+
+def test_the_next_active_consumer_begins_after_the_mark_delete_position() -> None:
+    log = MemoryLog((1, 4))
+    dispatcher = dispatcher_over(log, is_exclusive=False)
+    first, second = NotedSession(), NotedSession()
+    told_first, told_second = Told(), Told()
+    one = consumer_of(first, "a", told=told_first)
+    two = consumer_of(second, "b", told=told_second)
+    dispatcher.add(one)
+    dispatcher.add(two)
+    assert dispatcher.active is one
+    assert (told_first.active, told_second.active) == ([True], [False])
+    one.permits = two.permits = 10
+    dispatcher.dispatch()
+    assert second.positions() == []
+    dispatcher.cursor.acknowledged.acknowledge(1, 0)
+    dispatcher.remove(one)
+    assert dispatcher.active is two
+    assert told_second.active == [False, True]
+    assert second.positions() == [(1, 1), (1, 2), (1, 3)]
+
+
+def test_redelivery_begins_again_in_order() -> None:
+    dispatcher, session = dispatcher_over(MemoryLog((1, 3))), NotedSession()
+    consumer = consumer_of(session)
+    dispatcher.add(consumer)
+    consumer.permits = 10
+    dispatcher.dispatch()
+    dispatcher.cursor.acknowledged.acknowledge(1, 0)
+    dispatcher.redeliver(consumer, [Position(1, 2)])
+    assert session.positions()[3:] == [(1, 1), (1, 2)]
+
+
+async def test_what_is_not_cached_is_read_once_and_then_delivered() -> None:
+    log = MemoryLog((1, 40))
+    log.is_cold = True
+    dispatcher, session = dispatcher_over(log), NotedSession()
+    consumer = consumer_of(session)
+    dispatcher.add(consumer)
+    consumer.permits = 25
+    dispatcher.dispatch()
+    dispatcher.dispatch()
+    await log.settled()
+    assert session.positions() == [(1, entry) for entry in range(25)]
+    consumer.permits = 100
+    dispatcher.dispatch()
+    await log.settled()
+    assert session.positions() == [(1, entry) for entry in range(40)]
+    assert log.reads == 1
