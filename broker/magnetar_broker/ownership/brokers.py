@@ -76,7 +76,6 @@ class Brokers(Service):
         self._written = LocalBrokerData()
         self._written_s = 0.0
         self._election = asyncio.Lock()
-        self._is_closed = False
 
     async def _open(self, stack: AsyncExitStack) -> None:
         self._coordination.on_session(self._session_changed)
@@ -131,7 +130,7 @@ class Brokers(Service):
             try:
                 await self._coordination.set(broker_path(self.address.broker_id), record.encode())
             except NodeMissing:
-                await self._try(self._register())  # somebody deleted it by hand
+                await self._try(self._register)  # somebody deleted it by hand
             except CoordinationError:
                 continue  # no connection: registered again when it is back
             self._written, self._written_s = record, self._clock.monotonic()
@@ -143,7 +142,6 @@ class Brokers(Service):
 
     async def _withdraw(self) -> None:
         """On closing: nobody need wait for the session's end to see us gone."""
-        self._is_closed = True
         paths = [broker_path(self.address.broker_id)]
         if self._is_leader:
             paths.append(LEADER_PATH)
@@ -178,21 +176,21 @@ class Brokers(Service):
         return broker_id == self.address.broker_id or broker_id in self._former_ids
 
     def _leader_changed(self) -> None:
-        if not self._is_closed:
-            self.spawn(self._try(self._elect()), name="elect the leader broker")
+        if not self._is_closing:
+            self.spawn(self._try(self._elect), name="elect the leader broker")
 
     # The session
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.EXPIRED:
             self._is_leader = False
-        elif state is SessionState.CONNECTED and not self._is_closed:
-            self.spawn(self._try(self._register()), name="register again")
-            self.spawn(self._try(self._elect()), name="elect again")
+        elif state is SessionState.CONNECTED and not self._is_closing:
+            self.spawn(self._try(self._register), name="register again")
+            self.spawn(self._try(self._elect), name="elect again")
 
-    async def _try(self, work: Awaitable[None]) -> None:
+    async def _try(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do work that a lost connection may break: it is done again when that is back."""
         try:
-            await work
+            await work()
         except MagnetarError as error:
             log.info("not done while reconnecting", extra={"why": str(error)})

@@ -77,7 +77,6 @@ class Ownership(Service):
         self._has_session = True
         self._losses = 0  # sessions given up so far: tells an answer from before the last loss
         self._given_up: list[Bundle] = []
-        self._is_closed = False
 
     async def _open(self, stack: AsyncExitStack) -> None:
         self._coordination.on_session(self._session_changed)
@@ -181,7 +180,7 @@ class Ownership(Service):
 
     async def _claim(self, bundle: Bundle) -> Owner:
         """Acquire the bundle or learn whose it is; its lock is held."""
-        if self._is_closed or not self._has_session:
+        if self._is_closing or not self._has_session:
             raise ServiceNotReady("this broker owns nothing now: it closes, or lost its session")
         sole_broker = broker_of_namespace(bundle.namespace)
         if sole_broker not in (None, self.address.broker_id):
@@ -256,7 +255,6 @@ class Ownership(Service):
 
     async def _delete_nodes(self) -> None:
         """On closing: successors need not wait for the session's end."""
-        self._is_closed = True
         bundles = list(self._owned)
         self._owned.clear()
         await asyncio.gather(
@@ -270,7 +268,7 @@ class Ownership(Service):
         # before the server could give a bundle to somebody else.
         if state is SessionState.EXPIRED:
             self._give_up_all()
-        elif state is SessionState.CONNECTED and not self._is_closed:
+        elif state is SessionState.CONNECTED and not self._is_closing:
             self._has_session = True
             self._elsewhere.clear()
             given_up, self._given_up = self._given_up, []

@@ -120,7 +120,7 @@ async def test_a_namespace_under_deletion_is_not_served(namespaces: Namespaces) 
     await namespaces.create(SHOP, FOUR)
     await namespaces.bundles(SHOP)
     await namespaces.update(SHOP, lambda policies: replace(policies, deleted=True))
-    assert await namespaces.policies(SHOP)
+    assert (await namespaces.policies(SHOP)).deleted
     assert namespaces.known_bundles(SHOP) is None
     with pytest.raises(NamespaceNotFound):
         await namespaces.bundles(SHOP)

@@ -92,10 +92,10 @@ async def test_children_are_kept_too(
     assert await names.get("/a") is None
     await session("other").create("/a/b", make_parents=True)
     await settle()
-    assert await names.get("/a") == {"b"}
+    assert await names.get("/a") == frozenset({"b"})
     await session("other").create("/a/c")
     await settle()
-    assert await names.get("/a") == {"b", "c"}
+    assert await names.get("/a") == frozenset({"b", "c"})
 
 
 async def test_the_oldest_answers_make_room(

@@ -152,7 +152,7 @@ async def test_what_was_ours_before_a_kill_is_ours_again_at_once(
 
 
 async def test_a_kill_is_recognised_though_the_ports_changed(
-    coordination: Coordination, ownership: Ownership, rival: Ownership, kill: OnName
+    coordination: Coordination, rival: Ownership, kill: OnName
 ) -> None:
     await rival.owner(ORDERS)
     kill("rival")
@@ -311,7 +311,7 @@ async def test_a_namespace_is_unloaded_as_a_whole(ownership: Ownership) -> None:
 
 
 async def test_closing_lets_others_begin_at_once(
-    coordination: Coordination, ownership: Ownership, rival: Ownership
+    coordination: Coordination, rival: Ownership
 ) -> None:
     async with Ownership(coordination, Namespaces(coordination), HERE) as closing:
         await closing.owner(ORDERS)
