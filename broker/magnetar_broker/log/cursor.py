@@ -27,8 +27,8 @@ from magnetar_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
-# More acknowledged ranges than this are written as bits: at 1.5 us each they would hold the loop, and
-# a record in ZooKeeper may not pass 1 MiB.
+# More acknowledged ranges than this are written as bits: at 1.5 us each they would hold the loop,
+# and a record in ZooKeeper may not pass 1 MiB.
 RANGES_MAX = 1000
 
 OnDurable = Callable[[], None]

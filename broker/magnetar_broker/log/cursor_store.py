@@ -75,11 +75,13 @@ class CursorStore:
         self._writer: LedgerWriter | None = None
         self._writes: _Writes | None = None
         self._ledger_id = NO_CURSOR_LEDGER
+        self._stored: CursorState | None = None
 
     async def create(self, state: CursorState) -> None:
         """Write the first record. Raises ``NodeExists``."""
         await self._coordination.create(self._path, self._record(state).encode())
         self._version = 0
+        self._stored = state
 
     async def load(self) -> CursorState:
         """Read the cursor, recovering its ledger where it has one.
@@ -93,7 +95,7 @@ class CursorStore:
         written = await self._last_written()
         snapshot = record if written is None else written
         ledger_id, entry_id = snapshot.mark_delete or (-1, -1)
-        return CursorState(
+        self._stored = state = CursorState(
             mark_delete=Position(ledger_id, entry_id),
             ranges=tuple((Position(*low), Position(*high)) for low, high in snapshot.acknowledged),
             bits={
@@ -104,6 +106,7 @@ class CursorStore:
             position_properties=snapshot.properties,
             cursor_properties=record.cursor_properties,
         )
+        return state
 
     async def _last_written(self) -> PositionRecord | None:
         """The last entry of the cursor ledger; None where the ZooKeeper record is all there is."""
@@ -136,6 +139,7 @@ class CursorStore:
             # The next attempt begins another ledger; the record still names this one until then.
             self._writer = None
             raise
+        self._stored = state
 
     async def _turn_to_new_ledger(self, state: CursorState) -> None:
         """Begin a new cursor ledger with ``state`` in it, then name it, then drop the old one."""
@@ -169,10 +173,9 @@ class CursorStore:
     async def close(self, state: CursorState) -> None:
         """Write ``state`` as a snapshot that is read without opening a ledger.
 
-        A cursor that never moved is in its record already; one with very many holes stays in its
-        ledger.
+        One that has not changed needs nothing; one with very many holes stays in its ledger.
         """
-        if self._ledger_id == NO_CURSOR_LEDGER:
+        if self._ledger_id == NO_CURSOR_LEDGER and state == self._stored:
             return
         if state.bits:
             # Too much for a record in ZooKeeper: the cursor ledger, closed, keeps it.
@@ -182,6 +185,8 @@ class CursorStore:
             return
         previous, self._ledger_id = self._ledger_id, NO_CURSOR_LEDGER
         await self._write_record(state)
+        if previous == NO_CURSOR_LEDGER:
+            return
         writer, self._writer = self._writer, None
         if writer is not None:
             await writer.close()
