@@ -1,0 +1,210 @@
+"""A part runs on uvloop, ends when asked, in bounded time, with the right exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from magnetar_runtime.errors import MagnetarError
+from magnetar_server import run
+from magnetar_server.errors import ServerStartError
+from magnetar_server.run import ExitCode, StopRequest, is_uvloop_running, run_part
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
+
+
+def test_a_part_runs_on_uvloop_and_ends_well() -> None:
+    seen: list[bool] = []
+
+    async def main(_stop: StopRequest) -> None:
+        seen.append(is_uvloop_running())
+
+    assert run_part(main) is ExitCode.OK
+    assert seen == [True]
+
+
+async def test_another_loop_is_told_apart() -> None:
+    assert not is_uvloop_running()
+
+
+def test_without_uvloop_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(_stop: StopRequest) -> None:
+        raise AssertionError("never runs")
+
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    assert run_part(main) is ExitCode.REFUSED
+    assert "magnetar[server]" in caplog.records[0].__dict__["reason"]
+    with pytest.raises(ServerStartError):
+        run.uvloop_factory()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_closes_what_is_open(
+    number: signal.Signals, caplog: pytest.LogCaptureFixture
+) -> None:
+    events: list[str] = []
+
+    async def main(_stop: StopRequest) -> None:
+        try:
+            os.kill(os.getpid(), number)
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await asyncio.sleep(0)
+            events.append("closed")
+
+    with caplog.at_level(logging.INFO):
+        assert run_part(main) is ExitCode.OK
+    assert events == ["closed"]
+    assert caplog.records[0].__dict__["reason"] == f"signal {number.name}"
+
+
+def test_the_first_reason_to_stop_is_the_one_that_counts(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(stop: StopRequest) -> None:
+        stop.ask("the supervisor said so")
+        stop.ask("again")
+        await asyncio.get_running_loop().create_future()
+
+    with caplog.at_level(logging.INFO):
+        assert run_part(main) is ExitCode.OK
+    assert caplog.records[0].__dict__["reason"] == "the supervisor said so"
+
+
+def test_an_error_we_have_a_name_for_is_said_without_a_trace(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main(_stop: StopRequest) -> None:
+        raise MagnetarError("no ZooKeeper answered")
+
+    assert run_part(main) is ExitCode.REFUSED
+    assert caplog.records[0].__dict__["reason"] == "no ZooKeeper answered"
+    assert caplog.records[0].exc_info is None
+
+
+def test_an_error_nobody_expected_is_logged_with_its_trace(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main(_stop: StopRequest) -> None:
+        raise ZeroDivisionError
+
+    assert run_part(main) is ExitCode.FAILED
+    assert caplog.records[0].exc_info is not None
+
+
+def test_an_error_while_closing_is_not_lost(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(stop: StopRequest) -> None:
+        stop.ask("test")
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            raise ZeroDivisionError
+
+    assert run_part(main) is ExitCode.FAILED
+    assert caplog.records[-1].getMessage() == "part failed"
+
+
+def python(source: str, **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(source)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def test_a_close_that_hangs_is_cut_off_and_names_who_hangs() -> None:
+    process = python(
+        """
+        import asyncio, logging, sys
+        from magnetar_server.run import run_part
+        logging.basicConfig(format="%(message)s %(tasks)s", level=logging.ERROR)
+        async def main(stop):
+            stop.ask("test")
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                await asyncio.sleep(1000)
+        sys.exit(run_part(main, close_timeout_s=0.05))
+        """
+    )
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == ExitCode.STUCK
+    assert "part did not close in time" in errors
+    assert "'part'" in errors
+
+
+PARENT = """
+    import subprocess, sys, json
+    from magnetar_server.run import parent_binder
+    child = subprocess.Popen(
+        [sys.executable, "-c", {child!r}], stdout=subprocess.PIPE, text=True, preexec_fn={preexec}
+    )
+    child.stdout.readline()
+    print(json.dumps(child.pid), flush=True)
+    sys.stdin.read()
+"""
+SLEEPS = "import signal\nprint('up', flush=True)\nsignal.pause()"
+BINDS_ITSELF = (
+    "import signal\nfrom magnetar_server.run import die_with_parent\ndie_with_parent()\n" + SLEEPS
+)
+
+
+@pytest.mark.parametrize(
+    ("child", "preexec"), [(BINDS_ITSELF, "None"), (SLEEPS, "parent_binder()")]
+)
+def test_a_part_dies_with_a_parent_that_is_killed(child: str, preexec: str) -> None:
+    parent = python(PARENT.format(child=child, preexec=preexec), stdin=subprocess.PIPE)
+    assert parent.stdout is not None
+    pid: int = json.loads(parent.stdout.readline())
+    descriptor = os.pidfd_open(pid)
+    parent.kill()
+    parent.communicate(timeout=30)
+    assert is_gone(descriptor)
+
+
+def is_gone(pid_descriptor: int) -> bool:
+    """Whether the process ends within ten seconds."""
+    import select
+
+    with os.fdopen(pid_descriptor) as process:
+        poller = select.poll()
+        poller.register(process, select.POLLIN)
+        return bool(poller.poll(10_000))
+
+
+def test_a_part_whose_parent_died_already_is_told_at_once() -> None:
+    process = python(
+        """
+        from magnetar_server.run import die_with_parent
+        die_with_parent(1 << 22)
+        """
+    )
+    process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGTERM
+
+
+def test_elsewhere_than_on_linux_nothing_is_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    run.die_with_parent(1 << 22)
+    run.parent_binder()()
+
+
+def test_a_kernel_that_refuses_is_an_error() -> None:
+    def refuse(*_arguments: int) -> int:
+        return -1
+
+    prctl: Callable[..., int] = refuse
+    with pytest.raises(OSError, match="PDEATHSIG"):
+        run._bind_to_parent(prctl, os.getppid(), signal.SIGTERM)
