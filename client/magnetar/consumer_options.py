@@ -1,0 +1,44 @@
+"""What a subscription and a consumer of it can be told to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class SubscriptionType(Enum):
+    """How consumers of one subscription share its messages; values are the protocol's names."""
+
+    EXCLUSIVE = "Exclusive"
+    SHARED = "Shared"
+    FAILOVER = "Failover"
+    KEY_SHARED = "Key_Shared"
+
+
+class InitialPosition(Enum):
+    """Where a subscription begins that did not exist before; values are the protocol's names."""
+
+    LATEST = "Latest"
+    EARLIEST = "Earliest"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """What a consumer is to be like.
+
+    Up to ``receiver_queue_size`` messages are fetched ahead of ``receive``. A refused message
+    (``nack``) is asked for again after ``nack_delay_s``. Of the consumers of a Shared
+    subscription those with a lower ``priority_level`` are served first.
+    """
+
+    type: SubscriptionType = SubscriptionType.EXCLUSIVE
+    name: str | None = None
+    initial_position: InitialPosition = InitialPosition.LATEST
+    properties: Mapping[str, str] | None = None
+    priority_level: int = 0
+    # As upstream's: enough to keep a consumer busy over a distance.
+    receiver_queue_size: int = 1000
+    nack_delay_s: float = 60.0
+    # For requests of the consumer itself: seek, unsubscribe, closing.
+    operation_timeout_s: float = 30.0
