@@ -1,0 +1,69 @@
+"""What can go wrong on the command line and in watching over parts.
+
+::
+
+    MagnetarError
+    ├── JavaMissing            no Java 17 or newer anywhere
+    ├── SetupFailed            ZooKeeper's jars could not be fetched
+    ├── DataDirectoryInUse     another supervisor works on the same data
+    ├── UnusablePort           a port that is taken or that nobody may use
+    └── StartFailed            the cluster did not come up; says which part, and why
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from magnetar_runtime.errors import MagnetarError
+
+
+class JavaMissing(MagnetarError):
+    """No Java that can run ZooKeeper; the message says where we looked and how to get one."""
+
+    code: ClassVar[str] = "JavaMissing"
+
+
+class SetupFailed(MagnetarError):
+    """ZooKeeper's jars could not be fetched or are not what they should be."""
+
+    code: ClassVar[str] = "SetupFailed"
+    retry: ClassVar[bool] = True
+
+
+class DataDirectoryInUse(MagnetarError):
+    """Another supervisor works on the same data; two would destroy it."""
+
+    code: ClassVar[str] = "DataDirectoryInUse"
+
+    def __init__(self, directory: Path, pid: int | None) -> None:
+        owner = f"process {pid}" if pid else "another process"
+        super().__init__(
+            f"the data in {directory} is in use by {owner}: stop it, or choose another --data-dir"
+        )
+        self.directory = directory
+        self.pid = pid
+
+
+class UnusablePort(MagnetarError):
+    """We cannot listen on this address."""
+
+    code: ClassVar[str] = "UnusablePort"
+
+    def __init__(self, host: str, port: int, option: str, reason: str) -> None:
+        super().__init__(
+            f"cannot listen on {host}:{port} ({reason}): free it, or choose another with {option} "
+            "(0 takes any free port)"
+        )
+        self.host = host
+        self.port = port
+
+
+class StartFailed(MagnetarError):
+    """The cluster did not come up: ``part`` is the one that failed."""
+
+    code: ClassVar[str] = "StartFailed"
+
+    def __init__(self, part: str, reason: str) -> None:
+        super().__init__(f"{part} did not start: {reason}")
+        self.part = part

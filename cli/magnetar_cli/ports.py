@@ -1,0 +1,54 @@
+"""TCP ports that are promised to a program before that program listens on them."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from types import TracebackType
+from typing import Self
+
+REASONS = {
+    errno.EADDRINUSE: "it is in use",
+    errno.EACCES: "not permitted",
+    errno.EADDRNOTAVAIL: "this machine has no such address",
+}
+
+
+class ReservedPort:
+    """Holds ``host:port`` (0: any free port) by binding without listening.
+
+    On Linux a program that sets SO_REUSEADDR, as Java and asyncio do, can listen on a port that
+    is held so, while nobody who asks for *any* free port is given it. ``OSError`` where the port
+    is taken.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind((host, port))
+        except OSError:
+            self._socket.close()
+            raise
+        self.port = int(self._socket.getsockname()[1])
+
+    def close(self) -> None:
+        """Let the port go; to be called once the program listens, or never will."""
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def why_unusable(error: OSError) -> str:
+    """In plain words, why an address could not be listened on."""
+    return REASONS.get(error.errno or 0, error.strerror or str(error))
