@@ -66,8 +66,11 @@ async def test_the_question_names_the_resource(
     method: str, path: str, action: Action, resource: Resource, services: Services
 ) -> None:
     asked: list[tuple[Principal, Action, Resource]] = []
-    app = create_app(replace(services, authorize=lambda *question: asked.append(question)))
-    await send(app, method, path)
+
+    def remember(principal: Principal, action: Action, resource: Resource) -> None:
+        asked.append((principal, action, resource))
+
+    await send(create_app(replace(services, authorize=remember)), method, path)
     assert asked == [(ANONYMOUS, action, resource)]
 
 
