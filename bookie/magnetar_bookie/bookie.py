@@ -73,6 +73,7 @@ class Bookie(Service):
             journal_disk,
             clock,
             file_bytes_max=settings.journal_file_bytes_max,
+            group_interval_max_s=settings.journal_group_interval_max_s,
             close_timeout_s=settings.close_timeout_s,
             on_written=self._memory_freed,
             on_failed=self._journal_failed,

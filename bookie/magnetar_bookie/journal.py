@@ -2,8 +2,8 @@
 
 A group is everything that arrived while the group before it was being written. One task writes one
 group with one hand-over to the disk and one sync, then answers all who wait for it; meanwhile the
-next group forms. With one entry outstanding nobody waits for company. What a group looks like on
-disk is ``formats.journal_v1``'s business, reading it back ``replay``'s.
+next group forms. Whether it waits for more company is decided in ``pacing``. What a group looks
+like on disk is ``formats.journal_v1``'s business, reading it back ``replay``'s.
 
 After a failed write or sync nobody can tell what is on the disk: the journal then takes nothing any
 more, and everybody who waits is told that it failed.
@@ -22,6 +22,7 @@ from crc32c import crc32c
 from magnetar_bookie.formats import journal_v1 as layout
 from magnetar_bookie.index import JournalMark
 from magnetar_bookie.latency import Latency
+from magnetar_bookie.pacing import Pacing
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.disk import Disk, DiskFile
 from magnetar_runtime.service import Service
@@ -63,6 +64,7 @@ class Journal(Service):
         clock: Clock,
         *,
         file_bytes_max: int,
+        group_interval_max_s: float,
         close_timeout_s: float,
         on_written: Callable[[], None],
         on_failed: Callable[[OSError], None],
@@ -72,6 +74,7 @@ class Journal(Service):
         self._clock = clock
         self._file_bytes_max = file_bytes_max
         self._close_timeout_s = close_timeout_s
+        self._pacing = Pacing(group_interval_max_s)
         self._on_written = on_written
         self._on_failed = on_failed
         self._file: DiskFile | None = None
@@ -174,6 +177,7 @@ class Journal(Service):
     async def _write_groups(self) -> None:
         while True:
             await self._has_work.wait()
+            await self._gather_company()
             group = self.forming
             try:
                 await self._write(group)
@@ -187,6 +191,16 @@ class Journal(Service):
                 # A mistake of ours, not of the disk: who waits must not wait for ever.
                 self._fail(group, OSError(f"{type(error).__name__}: {error}"))
                 raise
+
+    async def _gather_company(self) -> None:
+        """Let the group that forms grow, if that was found to be worth it."""
+        group = self.forming
+        now_s = self._clock.monotonic()
+        wait_s = self._pacing.wait_s(now_s, group.entries)
+        if wait_s:
+            await asyncio.sleep(wait_s)
+            now_s = self._clock.monotonic()
+        self._pacing.started(now_s, group.entries)
 
     async def _write(self, group: Group) -> None:
         assert self._file is not None

@@ -31,6 +31,9 @@ class BookieSettings:
     frame_bytes_max: int = FRAME_BYTES_MAX_DEFAULT
     # Adds that wait for their sync; beyond it no socket is read. Two groups of a fast disk.
     journal_queue_bytes_max: int = 32 * MIB
+    # Under load, syncs begin this far apart (see ``pacing``), to be shared by more entries. At
+    # 40,000 adds a second 3 ms mean 120 entries a sync, where 25 come by themselves.
+    journal_group_interval_max_s: float = 0.003
     # A journal file is closed at this size, and removed once checkpoints have passed it.
     journal_file_bytes_max: int = 64 * MIB
     # Entries in memory that are not in an entry log yet, the part being written included.

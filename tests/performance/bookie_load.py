@@ -22,35 +22,41 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from struct import Struct
 
 import uvloop
+
 from magnetar_bookie.bookie import Bookie
 from magnetar_bookie.rocks_store import RocksStore
 from magnetar_bookie.settings import BookieSettings
-
 from magnetar_protocol.bookkeeper.digest import EMPTY_PASSWORD_MASTER_KEY
 from magnetar_protocol.bookkeeper.v2 import encode_add_header, encode_read
 from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from magnetar_runtime.clock import SystemClock
-from magnetar_runtime.coordination import Coordination, NodeMissing, NodeStat, OnSession, Operation
+from magnetar_runtime.coordination import Coordination, NodeMissing, NodeStat, OnSession
 from magnetar_runtime.disk import FileDisk
 from magnetar_runtime.network import AsyncioNetwork
 
 RESPONSE_BYTES = 28
 IDS = Struct(">qqqqI")
 BURST = 64
+TICK_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One load: so many adds, so many outstanding on all connections together."""
+    """One load: so many adds, so many outstanding on all connections together.
+
+    With a ``rate`` (adds a second, 0 for none) new adds are sent every millisecond, window or not.
+    """
 
     entries: int
     entry_bytes: int
     connections: int
     window: int
+    rate: int
 
 
 class LonelyCoordination(Coordination):
@@ -86,6 +92,9 @@ class LonelyCoordination(Coordination):
         del on_change
         return NodeStat(0, 1, 1, self.session_id) if path in self._nodes else None
 
+    async def children(self, path: str, *, on_change: object = None) -> list[str]:
+        raise NotImplementedError(path, on_change)
+
     async def set(self, path: str, value: bytes, *, version: int = -1) -> NodeStat:
         del version
         self._nodes[path] = value
@@ -120,7 +129,7 @@ async def serve(directory: Path, *, is_synced: bool) -> None:
     loop = asyncio.get_running_loop()
     async with bookie:
         print(bookie.port, flush=True)
-        while (line := await loop.run_in_executor(None, sys.stdin.readline)).strip():
+        while (await loop.run_in_executor(None, sys.stdin.readline)).strip():
             await bookie.checkpointer.run()
             print(json.dumps(facts(bookie)), flush=True)
     store.close()
@@ -148,6 +157,7 @@ class Client(asyncio.Protocol):
         self._ledger_id = ledger_id
         self._entries = entries
         self._window = window
+        self._rate = load.rate // load.connections
         self._payload = os.urandom(load.entry_bytes - IDS.size)
         self._header = encode_add_header(EMPTY_PASSWORD_MASTER_KEY, load.entry_bytes)
         self._sent = self._answered = 0
@@ -157,7 +167,17 @@ class Client(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # uvloop's is one
-        self._send(min(self._window, self._entries))
+        if self._rate:
+            self._tick(time.perf_counter())
+        else:
+            self._send(min(self._window, self._entries))
+
+    def _tick(self, started_s: float) -> None:
+        due = min(int((time.perf_counter() - started_s) * self._rate) + 1, self._entries)
+        if due > self._sent:
+            self._send(due - self._sent)
+        if due < self._entries:
+            asyncio.get_running_loop().call_later(TICK_S, self._tick, started_s)
 
     def data_received(self, data: bytes) -> None:
         data = self._held + data
@@ -172,8 +192,9 @@ class Client(asyncio.Protocol):
         if self._answered == self._entries:
             self.done.set_result(None)
             return
-        room = min(self._window - (self._sent - self._answered), self._entries - self._sent)
-        if room >= min(BURST, self._window):
+        left = self._entries - self._sent
+        room = min(self._window - (self._sent - self._answered), left)
+        if not self._rate and room and room >= min(BURST, self._window, left):
             self._send(room)
 
     def _send(self, count: int) -> None:
@@ -212,6 +233,10 @@ class ReadClient(asyncio.Protocol):
             self.done.set_result(None)
 
 
+def _itself(client: Client) -> Client:
+    return client
+
+
 async def run_adds(port: int, load: Load, first_ledger: int) -> tuple[float, list[float]]:
     """Run one load; returns its seconds and the latencies of its bursts."""
     loop = asyncio.get_running_loop()
@@ -219,10 +244,8 @@ async def run_adds(port: int, load: Load, first_ledger: int) -> tuple[float, lis
     started_s = time.perf_counter()
     clients: list[Client] = []
     for number in range(load.connections):
-        ledger_id = first_ledger + number
-        _, client = await loop.create_connection(
-            lambda ledger_id=ledger_id: Client(ledger_id, load, entries, window), "127.0.0.1", port
-        )
+        client = Client(first_ledger + number, load, entries, window)
+        await loop.create_connection(partial(_itself, client), "127.0.0.1", port)
         clients.append(client)
     await asyncio.gather(*(client.done for client in clients))
     latencies_s = sorted(second for client in clients for second in client.latencies_s)
@@ -262,9 +285,10 @@ def measure_adds(process: subprocess.Popen[str], port: int, load: Load, first_le
         (after[key] - before[key]) / load.entries * 1e6 for key in ("cpu_s", "system_s")
     )
     p50, p99 = (latencies_s[int(len(latencies_s) * share)] * 1e3 for share in (0.5, 0.99))
+    shape = f"rate {load.rate:5d}" if load.rate else f"window {load.window:5d}"
     print(
-        f"{load.entry_bytes:7d} B x {load.entries:7d}, window {load.window:5d} on "
-        f"{load.connections:2d}: {cpu_us:6.2f} us CPU/add ({system_us:5.2f} system), "
+        f"{load.entry_bytes:7d} B x {load.entries:7d}, {shape} on {load.connections:2d}: "
+        f"{cpu_us:6.2f} us CPU/add ({system_us:5.2f} system), "
         f"{load.entries / seconds:8.0f} adds/s, {load.entries / groups:6.1f} adds/sync, "
         f"sync {(after['sync_s'] - before['sync_s']) / groups * 1e3:5.2f} ms, "
         f"p50 {p50:5.2f} ms, p99 {p99:6.2f} ms, {after['holds'] - before['holds']:.0f} holds",
@@ -294,6 +318,7 @@ def main() -> None:
     parser.add_argument("--entry-bytes", type=int, nargs="+", default=[1024])
     parser.add_argument("--connections", type=int, default=1)
     parser.add_argument("--window", type=int, nargs="+", default=[5000])
+    parser.add_argument("--rate", type=int, default=0, help="adds a second, instead of a window")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--directory", type=Path, default=None)
     parser.add_argument("--no-sync", action="store_true")
@@ -316,7 +341,7 @@ def main() -> None:
         first_ledger = 1
         for entry_bytes in options.entry_bytes:
             for window in options.window:
-                load = Load(options.entries, entry_bytes, options.connections, window)
+                load = Load(options.entries, entry_bytes, options.connections, window, options.rate)
                 for _ in range(options.rounds):
                     measure_adds(process, port, load, first_ledger)
                     if options.reads:
