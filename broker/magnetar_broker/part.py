@@ -1,0 +1,102 @@
+"""A broker as a process: settings, logs, ZooKeeper, the broker itself, its REST side.
+
+Reads aloud as the order of starting. What it tells the supervisor is true: ``ready`` is sent after
+a message went through the bookies and came back.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+
+from magnetar_broker.broker import Broker
+from magnetar_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
+from magnetar_broker.settings import BrokerSettings
+from magnetar_runtime.clock import SystemClock
+from magnetar_runtime.coordination import Coordination
+from magnetar_runtime.network import AsyncioNetwork
+from magnetar_server.authorization import ALLOW_ALL
+from magnetar_server.errors import ServerStartError
+from magnetar_server.logging import configure_logging
+from magnetar_server.run import StopRequest, run_part
+from magnetar_server.settings import load_settings
+from magnetar_server.zookeeper import ZooKeeper
+
+PART = "broker"
+
+
+def main(file: Path | None, flags: Mapping[str, object]) -> int:
+    """Run a broker until it is told to stop; returns the process's exit code."""
+    settings = load_settings(BrokerSettings, PART, file=file, flags=flags)
+    configure_logging(PART, level=settings.log_level, is_json=settings.log_json)
+    return run_part(lambda stop: serve(settings, stop))
+
+
+async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
+    """Open everything, say so, and wait to be told to stop."""
+    # Imported here, while ZooKeeper is starting too: the web framework takes a third of a second.
+    from magnetar_broker.admin.app import create_app  # noqa: PLC0415
+    from magnetar_server.http import HttpServer  # noqa: PLC0415
+
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        host = settings.bind_address
+        port, web_port = free_port(host, settings.port), free_port(host, settings.web_port)
+        zookeeper = await stack.enter_async_context(
+            ZooKeeper(
+                settings.zookeeper,
+                clock,
+                session_timeout_s=settings.zookeeper_session_timeout_s,
+                connect_timeout_s=settings.zookeeper_connect_timeout_s,
+            )
+        )
+        if settings.initialize:
+            await initialize(zookeeper, settings, port, web_port)
+        broker = await stack.enter_async_context(
+            Broker(
+                settings.options(port=port, web_port=web_port),
+                coordination=zookeeper,
+                network=AsyncioNetwork(),
+                clock=clock,
+                random=Random(),  # noqa: S311 - jitter and names, no secrets
+                authorizer=ALLOW_ALL,
+            )
+        )
+        await stack.enter_async_context(
+            HttpServer(create_app(broker.services()), host, web_port, clock=clock)
+        )
+        await broker.check_health()
+        await stop.wait()
+
+
+async def initialize(
+    coordination: Coordination, settings: BrokerSettings, port: int, web_port: int
+) -> None:
+    """Write the cluster's first records where they are missing, and where it is reached now."""
+    host = settings.advertised_host
+    await initialize_cluster_metadata(
+        coordination,
+        settings.cluster,
+        ClusterUrls(f"http://{host}:{web_port}", f"pulsar://{host}:{port}"),
+        instance_id=str(uuid.uuid4()),
+        replace_urls=True,
+    )
+
+
+def free_port(host: str, port: int) -> int:
+    """``port``, or for 0 one that is free now: its number goes into records before it is used."""
+    if port:
+        return port
+    try:
+        with socket.create_server((host, 0)) as probe:
+            return int(probe.getsockname()[1])
+    except OSError as error:
+        raise ServerStartError(
+            f"cannot listen on {host}: {os.strerror(error.errno or 0)}; "
+            "give an address of this machine"
+        ) from error

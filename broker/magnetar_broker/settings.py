@@ -1,0 +1,64 @@
+"""What a broker process is told: by file, environment or flags (``magnetar_server.settings``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Le
+
+from magnetar_broker.log.entry_cache import CACHE_BYTES_DEFAULT
+from magnetar_broker.log.options import LogOptions
+from magnetar_broker.options import BrokerOptions
+from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT
+
+Port = Annotated[int, Ge(0), Le(65535)]
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """Settings of one broker; bytes and seconds as the names say, port 0 takes any free one."""
+
+    zookeeper: str = "127.0.0.1:2181"
+    zookeeper_session_timeout_s: Annotated[float, Gt(0)] = 6.0
+    # So long does a starting broker wait for ZooKeeper.
+    zookeeper_connect_timeout_s: Annotated[float, Gt(0)] = 30.0
+    cluster: str = "standalone"
+    # Write the cluster's first records if they are missing, and its URLs in any case: a standalone.
+    initialize: bool = False
+    bind_address: str = "127.0.0.1"
+    # What clients are told to connect to; ``bind_address`` where it is empty.
+    advertised_address: str = ""
+    port: Port = 6650
+    web_port: Port = 8080
+    # Ids (``host:web port``) this broker had before, when its ports or its address changed.
+    former_broker_ids: tuple[str, ...] = ()
+    max_message_bytes: Annotated[int, Ge(1024)] = MAX_MESSAGE_BYTES_DEFAULT
+    cache_bytes_max: Annotated[int, Ge(MIB)] = CACHE_BYTES_DEFAULT
+    keepalive_s: Annotated[float, Gt(0)] = 30.0
+    stats_period_s: Annotated[float, Gt(0)] = 60.0
+    log_level: str = "INFO"
+    log_json: bool = False
+    log: LogOptions = field(default_factory=LogOptions)
+
+    @property
+    def advertised_host(self) -> str:
+        """What clients are told to connect to."""
+        return self.advertised_address or self.bind_address
+
+    def options(self, *, port: int, web_port: int) -> BrokerOptions:
+        """What the broker's core is told, with the ports it has got."""
+        return BrokerOptions(
+            cluster=self.cluster,
+            bind_host=self.bind_address,
+            advertised_host=self.advertised_host,
+            port=port,
+            web_port=web_port,
+            former_broker_ids=self.former_broker_ids,
+            log=self.log,
+            cache_bytes_max=self.cache_bytes_max,
+            max_message_bytes=self.max_message_bytes,
+            keepalive_s=self.keepalive_s,
+            stats_period_s=self.stats_period_s,
+        )
