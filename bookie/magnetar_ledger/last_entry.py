@@ -39,7 +39,7 @@ class LastEntryPoll:
         self._answer_timeout_s = answer_timeout_s
         self._master_key = master_key
         self._votes = LastEntryVotes(quorum)
-        self._unheard = set(range(len(links)))
+        self._awaited = set(range(len(links)))
         self._is_password_wrong = False
         self._finished = asyncio.Event()
 
@@ -58,14 +58,18 @@ class LastEntryPoll:
                 for task in asking:
                     task.cancel()
         except TimeoutError:
-            for bookie in sorted(self._unheard):
+            for bookie in sorted(self._awaited):
                 self._links[bookie].suspect(self._answer_timeout_s)
         if self._is_password_wrong:
             raise WrongPassword(self._ledger_id)
         if not self._votes.is_decided:
-            silent = ", ".join(self._links[bookie].bookie_id for bookie in sorted(self._unheard))
+            unheard = (
+                link.bookie_id
+                for bookie, link in enumerate(self._links)
+                if bookie not in self._votes.heard
+            )
             raise RecoveryUndecided(
-                self._ledger_id, f"no answer that counts from {silent or 'enough bookies'}"
+                self._ledger_id, f"no answer that counts from {', '.join(unheard)}"
             )
         return self._votes
 
@@ -84,7 +88,7 @@ class LastEntryPoll:
             )
         except BookieUnavailable as error:
             log.info("bookie not asked", extra={"ledger": self._ledger_id, "error": str(error)})
-            self._heard_from(bookie)
+            self._await_no_more(bookie)
 
     def read_answered(
         self, bookie: int, entry_id: int, return_code: int, buffer: bytes, start: int, end: int
@@ -115,14 +119,14 @@ class LastEntryPoll:
                     "error": str(refusal_of(return_code, self._ledger_id, entry_id)),
                 },
             )
-        self._heard_from(bookie)
+        self._await_no_more(bookie)
 
     def read_lost(self, bookie: int, entry_id: int) -> None:
         """The connection broke before the answer (``ReadListener``)."""
         del entry_id
-        self._heard_from(bookie)
+        self._await_no_more(bookie)
 
-    def _heard_from(self, bookie: int) -> None:
-        self._unheard.discard(bookie)
-        if self._votes.is_decided or not self._unheard:
+    def _await_no_more(self, bookie: int) -> None:
+        self._awaited.discard(bookie)
+        if self._votes.is_decided or not self._awaited:
             self._finished.set()

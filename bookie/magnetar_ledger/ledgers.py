@@ -6,7 +6,7 @@ Owns the connections to the bookies and the watch on which there are. Knows noth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from random import Random
@@ -167,7 +167,7 @@ class Ledgers(Service):
             ).run()
 
     @asynccontextmanager
-    async def _turn(self, ledger_id: int) -> AsyncIterator[None]:
+    async def _turn(self, ledger_id: int) -> AsyncGenerator[None, None]:
         """One recovery of a ledger at a time: two would take each other's answers for their own."""
         lock, users = self._recovering.get(ledger_id, (asyncio.Lock(), 0))
         self._recovering[ledger_id] = lock, users + 1

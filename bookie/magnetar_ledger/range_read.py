@@ -61,8 +61,9 @@ class RangeRead:
         self._results: list[Found | Verdict | None] = [None] * len(entry_ids)
         self._open_count = len(entry_ids)
         self._finished = asyncio.Event()
-        # Entries of which a damaged copy was seen.
+        # Entries of which a damaged copy was seen, and those that some bookie could not tell about.
         self.damaged: set[int] = set()
+        self.unheard: set[int] = set()
 
     async def run(self) -> list[Found | Verdict]:
         """What became of each entry, in order."""
@@ -99,6 +100,7 @@ class RangeRead:
                     master_key=self._master_key,
                 )
             except BookieUnavailable:
+                self.unheard.add(self._first + index)
                 verdict = search.unknown()
                 if verdict is not None:
                     self._finish(index, verdict)
@@ -122,6 +124,8 @@ class RangeRead:
             else:
                 self._finish(index, (length, payload))
                 return
+        elif not is_absence(return_code):
+            self.unheard.add(entry_id)
         if self._asked[index] == bookie:
             search = self._searches[index]
             self._go_on(index, search.absent() if is_absence(return_code) else search.unknown())
@@ -130,6 +134,7 @@ class RangeRead:
         """The connection to a bookie broke (``ReadListener``)."""
         index = entry_id - self._first
         if self._results[index] is None and self._asked[index] == bookie:
+            self.unheard.add(entry_id)
             self._go_on(index, self._searches[index].unknown())
 
     def _damaged_copy(self, index: int, bookie: int, error: EntryDigestMismatch) -> None:

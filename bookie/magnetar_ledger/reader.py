@@ -68,9 +68,14 @@ class LedgerReader:
         last = min(last, self.last_confirmed)
         payloads: list[bytes] = []
         total_bytes = 0
-        while first <= last:
+        while first <= last and (total_bytes < bytes_max or not payloads):
             count = self._entries_to_ask(bytes_max - total_bytes)
-            batch = await self._read_all(first, min(last, first + count - 1))
+            try:
+                batch = await self._read_all(first, min(last, first + count - 1))
+            except LedgerError:
+                if payloads:
+                    return payloads  # the next read will be told
+                raise
             for payload in batch:
                 total_bytes += len(payload)
                 if total_bytes > bytes_max and payloads:
@@ -110,7 +115,8 @@ class LedgerReader:
             elif payloads:
                 break  # what there is before the gap is an answer; the gap is the next read's
             else:
-                raise self._why_unread(entry_id, result, is_damaged=entry_id in read.damaged)
+                is_damaged = entry_id in read.damaged and entry_id not in read.unheard
+                raise self._why_unread(entry_id, result, is_damaged=is_damaged)
         return payloads
 
     def _why_unread(self, entry_id: int, verdict: Verdict, *, is_damaged: bool) -> LedgerError:

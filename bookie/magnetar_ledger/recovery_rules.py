@@ -28,25 +28,26 @@ class LastEntryVotes:
     """Collects what the bookies of one ensemble say their newest entry is, fencing them or not.
 
     ``last_confirmed`` is the most that any of these entries tells, ``length_bytes`` the ledger's
-    length in the entry that told it (-1 and 0 where none told anything).
+    length in the entry that told it (-1 and 0 where none told anything). ``heard`` are the bookies
+    whose answer counts.
     """
 
     def __init__(self, quorum: Quorum) -> None:
         self._quorum = quorum
-        self._heard: set[int] = set()
+        self.heard: set[int] = set()
         self.last_confirmed = NO_ENTRY
         self.length_bytes = 0
 
     def found(self, bookie: int, last_confirmed: int, length_bytes: int) -> None:
         """The newest entry of ``bookie`` was written when ``last_confirmed`` was that."""
-        self._heard.add(bookie)
+        self.heard.add(bookie)
         if last_confirmed > self.last_confirmed:
             self.last_confirmed = last_confirmed
             self.length_bytes = length_bytes
 
     def empty(self, bookie: int) -> None:
         """``bookie`` answered, and has no entry of the ledger, or none that can be believed."""
-        self._heard.add(bookie)
+        self.heard.add(bookie)
 
     @property
     def is_decided(self) -> bool:
@@ -54,7 +55,7 @@ class LastEntryVotes:
 
         Where the answers fenced, no writer gets an entry confirmed any more.
         """
-        return self._quorum.is_covered(self._heard)
+        return self._quorum.is_covered(self.heard)
 
 
 def recovery_start(votes_last_confirmed: int, first_entry_of_last_fragment: int) -> int:

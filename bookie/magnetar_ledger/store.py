@@ -1,8 +1,8 @@
 """Ledger metadata in ZooKeeper: created once, changed by compare-and-set, deleted.
 
-The node's version is the compare. A lost connection leaves open whether a change was made: then the
-node is read, and the change decided anew on what stands there. Facts: ``AbstractZkLedgerManager``
-and ``MetadataUpdateLoop`` of Apache BookKeeper.
+The node's version is the compare. A lost connection leaves open whether a change was made: it is
+tried again, and where the version has moved on, decided anew on what stands there. Facts:
+``AbstractZkLedgerManager`` and ``MetadataUpdateLoop`` of Apache BookKeeper.
 """
 
 from __future__ import annotations
@@ -100,13 +100,9 @@ class LedgerStore:
         there then. Raises what ``change`` raises, and ``NoSuchLedger``.
         """
         current = stored
-        is_current_known = True
 
         async def attempt() -> StoredMetadata:
-            nonlocal current, is_current_known
-            if not is_current_known:
-                current = await self._read_once(current.ledger_id)
-                is_current_known = True
+            nonlocal current
             while True:
                 wanted = change(current.metadata)
                 if wanted is None:
@@ -120,9 +116,6 @@ class LedgerStore:
                     current = await self._read_once(current.ledger_id)
                 except NodeMissing as error:
                     raise NoSuchLedger(current.ledger_id) from error
-                except ConnectionLost:
-                    is_current_known = False
-                    raise
                 else:
                     return StoredMetadata(current.ledger_id, wanted, stat.version)
 

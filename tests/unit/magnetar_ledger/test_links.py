@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
@@ -59,7 +59,9 @@ class Reader:
 
 
 @asynccontextmanager
-async def links_in(world: World, options: LedgerOptions = OPTIONS) -> AsyncIterator[BookieLinks]:
+async def links_in(
+    world: World, options: LedgerOptions = OPTIONS
+) -> AsyncGenerator[BookieLinks, None]:
     registry = BookieRegistry(world.coordination, random=Random(1), options=options)
     links = BookieLinks(
         registry, network=world.network, clock=world.clock, random=Random(1), options=options
@@ -69,7 +71,9 @@ async def links_in(world: World, options: LedgerOptions = OPTIONS) -> AsyncItera
 
 
 @asynccontextmanager
-async def link_in(world: World, options: LedgerOptions = OPTIONS) -> AsyncIterator[BookieLink]:
+async def link_in(
+    world: World, options: LedgerOptions = OPTIONS
+) -> AsyncGenerator[BookieLink, None]:
     async with links_in(world, options) as links:
         yield links.link("b0")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -80,9 +80,9 @@ class World:
         self,
         ledger_id: int,
         quorum: tuple[int, int, int],
-        holders: dict[int, tuple[int, ...]],
+        holders: Mapping[int, tuple[int, ...]],
         *,
-        told: dict[int, int] | None = None,
+        told: Mapping[int, int] | None = None,
     ) -> None:
         """An open ledger on b0, b1, … whose writer is gone.
 

@@ -1,0 +1,170 @@
+"""Ledgers are created on bookies that are there, opened as they are, and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from tests.unit.magnetar_ledger.world import Listener, World, payload_of, until
+
+from magnetar_ledger import (
+    LedgerOptions,
+    NoSuchLedger,
+    NotEnoughBookies,
+    UnsupportedLedger,
+)
+from magnetar_protocol.bookkeeper.digest import master_key
+from magnetar_protocol.records.ledger_metadata import (
+    DigestType,
+    Fragment,
+    LedgerMetadata,
+    LedgerState,
+)
+
+CUSTOM = {"application": b"pulsar", "component": b"managed-ledger"}
+
+
+async def test_a_new_ledgers_metadata_says_all_that_was_asked_for() -> None:
+    world = World(4)
+    async with world.ledgers() as ledgers:
+        writer = await ledgers.create(
+            listener=Listener(), ensemble_size=3, write_quorum=2, ack_quorum=1, custom=CUSTOM
+        )
+    metadata = world.metadata(writer.ledger_id)
+    (fragment,) = metadata.fragments
+    assert replace(metadata, creation_token=0) == LedgerMetadata(
+        ensemble_size=3,
+        write_quorum=2,
+        ack_quorum=1,
+        fragments=(Fragment(0, fragment.ensemble),),
+        state=LedgerState.OPEN,
+        digest_type=DigestType.CRC32C,
+        custom=CUSTOM,
+    )
+    assert len(set(fragment.ensemble)) == 3
+
+
+async def test_ledgers_spread_over_the_bookies() -> None:
+    world = World(5)
+    async with world.ledgers() as ledgers:
+        writers = [await ledgers.create(listener=Listener()) for _ in range(30)]
+    used = {world.metadata(writer.ledger_id).fragments[0].ensemble for writer in writers}
+    assert used == {(f"b{number}",) for number in range(5)}
+
+
+async def test_the_options_give_sizes_and_password_where_nothing_is_said() -> None:
+    world = World(3)
+    options = LedgerOptions(ensemble_size=3, write_quorum=3, ack_quorum=2, password=b"secret")
+    async with world.ledgers(options) as ledgers:
+        writer = await ledgers.create(listener=Listener())
+        writer.append(payload_of(0))
+        await until(lambda: writer.last_confirmed == 0)
+    metadata = world.metadata(0)
+    assert (metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum) == (3, 3, 2)
+    assert metadata.password == b"secret"
+    assert world.bookies[0].master_keys[0] == master_key(b"secret")
+
+
+async def test_sizes_that_make_no_sense_are_refused() -> None:
+    async with World(3).ledgers() as ledgers:
+        with pytest.raises(ValueError, match="at most the next"):
+            await ledgers.create(listener=Listener(), ensemble_size=2, write_quorum=3)
+
+
+async def test_creating_waits_for_bookies() -> None:
+    world = World(1)
+    async with world.ledgers() as ledgers:
+        creating = asyncio.ensure_future(
+            ledgers.create(listener=Listener(), ensemble_size=2, write_quorum=2, ack_quorum=2)
+        )
+        await asyncio.sleep(10)
+        assert not creating.done()
+        world.add_bookies(1)
+        assert (await creating).ledger_id == 0
+
+
+async def test_too_few_bookies_end_creating_at_the_deadline() -> None:
+    world = World(2)
+    async with world.ledgers() as ledgers:
+        with pytest.raises(NotEnoughBookies) as caught:
+            await ledgers.create(listener=Listener(), ensemble_size=3)
+    assert (caught.value.wanted, caught.value.available) == (3, 2)
+
+
+async def test_a_bookie_that_could_not_be_reached_is_chosen_last() -> None:
+    world = World(3)
+    world.bookies[1].kill()
+    async with world.ledgers() as ledgers:
+        links = ledgers._links
+        await asyncio.gather(
+            *(links.link(f"b{number}").connected() for number in range(3)), return_exceptions=True
+        )
+        for _ in range(5):
+            writer = await ledgers.create(listener=Listener(), ensemble_size=2, write_quorum=2)
+            assert "b1" not in world.metadata(writer.ledger_id).fragments[0].ensemble
+
+
+async def test_what_was_written_is_read_back() -> None:
+    world = World(3)
+    async with world.ledgers() as ledgers:
+        writer = await ledgers.create(
+            listener=Listener(), ensemble_size=3, write_quorum=2, ack_quorum=2
+        )
+        payloads = [payload_of(number) for number in range(100)]
+        for payload in payloads:
+            writer.append(payload)
+        await writer.close()
+        reader = await ledgers.open(writer.ledger_id, recover=False)
+        assert await reader.read(0, 99, bytes_max=100_000) == payloads
+        assert (await ledgers.metadata(0)).state is LedgerState.CLOSED
+
+
+async def test_a_ledger_that_is_not_there_cannot_be_opened() -> None:
+    async with World(1).ledgers() as ledgers:
+        for recover in (False, True):
+            with pytest.raises(NoSuchLedger):
+                await ledgers.open(9, recover=recover)
+        with pytest.raises(NoSuchLedger):
+            await ledgers.metadata(9)
+
+
+async def test_a_deleted_ledger_is_gone() -> None:
+    world = World(1)
+    async with world.ledgers() as ledgers:
+        writer = await ledgers.create(listener=Listener())
+        await writer.close()
+        await ledgers.delete(writer.ledger_id)
+        await ledgers.delete(writer.ledger_id)
+        with pytest.raises(NoSuchLedger):
+            await ledgers.open(writer.ledger_id, recover=False)
+
+
+async def test_a_ledger_with_another_digest_is_not_served() -> None:
+    world = World(1)
+    world.left_behind(5, (1, 1, 1), {})
+    metadata = replace(world.metadata(5), digest_type=DigestType.HMAC)
+    world.put_metadata(5, metadata)
+    async with world.ledgers() as ledgers:
+        with pytest.raises(UnsupportedLedger, match="digest"):
+            await ledgers.open(5, recover=False)
+
+
+async def test_a_ledger_whose_fragments_make_no_sense_is_not_served() -> None:
+    world = World(1)
+    world.left_behind(5, (1, 1, 1), {})
+    world.put_metadata(5, replace(world.metadata(5), ensemble_size=2))
+    async with world.ledgers() as ledgers:
+        with pytest.raises(UnsupportedLedger, match="fragments"):
+            await ledgers.open(5, recover=True)
+
+
+async def test_a_reader_of_an_open_ledger_waits_for_its_bookies() -> None:
+    world = World(1)
+    world.left_behind(5, (1, 1, 1), {0: (0,), 1: (0,)})
+    world.bookies[0].kill()
+    async with world.ledgers() as ledgers:
+        opening = asyncio.ensure_future(ledgers.open(5, recover=False))
+        await asyncio.sleep(5)
+        world.bookies[0].start()
+        assert (await opening).last_confirmed == 0
