@@ -23,6 +23,7 @@ from magnetar_runtime.network import AsyncioNetwork
 from magnetar_server.authorization import ALLOW_ALL
 from magnetar_server.errors import ServerStartError
 from magnetar_server.logging import configure_logging
+from magnetar_server.memory import tune_memory
 from magnetar_server.run import StopRequest, run_part
 from magnetar_server.settings import load_settings
 from magnetar_server.zookeeper import ZooKeeper
@@ -43,6 +44,7 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
     from magnetar_broker.admin.app import create_app  # noqa: PLC0415
     from magnetar_server.http import HttpServer  # noqa: PLC0415
 
+    tune_memory()
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         host = settings.bind_address

@@ -1,0 +1,32 @@
+"""Memory habits of a server process, set once at its start.
+
+What passes through a broker or bookie is bytes of some hundred KiB, taken and given back all the
+time, and long queues of small tuples that never form a cycle. Neither glibc's defaults nor Python's
+suit that; both are told so here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+
+# mallopt(3): blocks up to 32 MiB come from the heap, and the heap keeps 64 MiB at its top. By
+# default each larger block is mapped and unmapped, at a page fault for every 4 KiB: batched publish
+# of 1 KiB messages took 6.0 us of CPU a message, and 4.4 us with this (medians of alternating runs).
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+MALLOC_OPTIONS = ((M_MMAP_THRESHOLD, 32 << 20), (M_TRIM_THRESHOLD, 64 << 20), (M_ARENA_MAX, 2))
+
+# The cyclic collector looks at all young containers after so many allocations (700 by default), and
+# at everything after 20 x 50 times that: a full entry cache is a million tuples.
+COLLECTOR_THRESHOLDS = (50_000, 20, 50)
+
+
+def tune_memory() -> None:
+    """Set the habits; call it when everything has been imported."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTOR_THRESHOLDS)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:  # glibc; others have other ways
+        for option, value in MALLOC_OPTIONS:
+            mallopt(option, value)
