@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from random import Random
 
-from magnetar_server.authorization import Authorizer
-
 from magnetar_broker.admin.facade import Services, StatsQuery
 from magnetar_broker.admin.snapshot import (
     BrokerSnapshot,
@@ -50,6 +48,7 @@ from magnetar_runtime.clock import Clock
 from magnetar_runtime.coordination import Coordination
 from magnetar_runtime.network import Network
 from magnetar_runtime.service import Service
+from magnetar_server.authorization import Authorizer
 
 log = logging.getLogger(__name__)
 

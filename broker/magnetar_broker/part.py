@@ -6,6 +6,7 @@ a message went through the bookies and came back.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import uuid
@@ -21,6 +22,7 @@ from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.coordination import Coordination
 from magnetar_runtime.network import AsyncioNetwork
 from magnetar_server.authorization import ALLOW_ALL
+from magnetar_server.control import ControlClient, PartCommands
 from magnetar_server.errors import ServerStartError
 from magnetar_server.logging import configure_logging
 from magnetar_server.memory import tune_memory
@@ -28,7 +30,11 @@ from magnetar_server.run import StopRequest, run_part
 from magnetar_server.settings import load_settings
 from magnetar_server.zookeeper import ZooKeeper
 
+log = logging.getLogger(__name__)
+
 PART = "broker"
+# Where the supervisor listens; not set where a broker runs on its own.
+CONTROL_SOCKET_VARIABLE = "MAGNETAR_CONTROL_SOCKET"
 
 
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
@@ -73,7 +79,24 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
             HttpServer(create_app(broker.services()), host, web_port, clock=clock)
         )
         await broker.check_health()
+        await announce(stack, broker, stop)
         await stop.wait()
+
+
+async def announce(stack: AsyncExitStack, broker: Broker, stop: StopRequest) -> None:
+    """Tell the supervisor, if there is one, that the broker serves; from then on obey it."""
+    addresses = {
+        "pulsar": broker.address.broker_url,
+        "web": broker.address.http_url,
+        "metrics": f"{broker.address.http_url}/metrics/",
+    }
+    log.info("broker serves", extra=addresses)
+    socket_path = os.environ.get(CONTROL_SOCKET_VARIABLE)
+    if socket_path:
+        commands = PartCommands(shutdown=stop.ask, check_health=broker.check_health)
+        control = ControlClient(Path(socket_path), PART, broker.options.version, commands)
+        await stack.enter_async_context(control)
+        control.ready(addresses)
 
 
 async def initialize(

@@ -7,7 +7,7 @@ and the ownership, and is all that ``app.create_app`` takes. Nothing here import
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from magnetar_broker.admin.snapshot import BrokerSnapshot
@@ -21,6 +21,7 @@ from magnetar_broker.ownership.brokers import Brokers
 from magnetar_broker.ownership.ownership import Ownership
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_server.authorization import Authorize
+from magnetar_server.metrics import PartMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,11 @@ class BrokerFacade(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything the REST side works on. ``version`` is what ``brokers/version`` answers."""
+    """Everything the REST side works on. ``version`` is what ``brokers/version`` answers.
+
+    ``part_metrics`` are families that ``metrics_snapshot`` does not hold: the process's, and what
+    the broker's own packages register.
+    """
 
     cluster: str
     version: str
@@ -87,3 +92,4 @@ class Services:
     ownership: Ownership
     brokers: Brokers
     authorize: Authorize
+    part_metrics: PartMetrics = field(default_factory=lambda: PartMetrics("broker"))

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from fastapi import APIRouter
-from prometheus_client import REGISTRY, generate_latest
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from magnetar_broker.admin.access import on_broker
@@ -14,10 +13,10 @@ from magnetar_broker.admin.facade import Services
 from magnetar_broker.admin.metrics import render
 from magnetar_broker.admin.parameters import ServicesArg
 from magnetar_server.authorization import Action
+from magnetar_server.metrics import CONTENT_TYPE
 
 router = APIRouter()
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Smaller pieces are sent together: each piece is a write to the socket.
 PIECE_BYTES_MIN = 64 * 1024
 
@@ -51,4 +50,4 @@ async def _text(services: Services) -> AsyncIterator[bytes]:
             gathered, size = [], 0
             await asyncio.sleep(0)
     yield "".join(gathered).encode()
-    yield generate_latest(REGISTRY)
+    yield services.part_metrics.text()
