@@ -7,11 +7,13 @@ from urllib.parse import quote
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
 from magnetar_broker.admin.raw_path import RawPath
+from magnetar_server.http import HttpServer
 
 NAMES = ["a/b %?", "a%2Fb", "%", "+", "中", "a//b", "..", "-", "a;b=c", "a&b", "\n", "#x", "~"]
 
@@ -27,6 +29,20 @@ async def test_any_topic_name_round_trips(name: str, client: httpx.AsyncClient) 
     lookup = f"/lookup/v2/topic/persistent/public/default/{encoded}"
     assert (await client.get(lookup)).status_code == 200
     assert (await client.delete(url)).status_code == 204
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_any_topic_name_round_trips_through_sockets(name: str, app: FastAPI) -> None:
+    encoded = quote(name, safe="").replace(".", "%2E")
+    url = f"/admin/v2/persistent/public/default/{encoded}"
+    async with (
+        HttpServer(app, "127.0.0.1", 0) as server,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client,
+    ):
+        assert (await client.put(url)).status_code == 204
+        listed = (await client.get("/admin/v2/persistent/public/default")).json()
+        assert listed == [f"persistent://public/default/{name}"]
+        assert (await client.head(f"{url}/stats")).status_code == 200
 
 
 async def routed(scope: dict[str, Any]) -> dict[str, Any]:
