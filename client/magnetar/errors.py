@@ -168,6 +168,8 @@ class NotAuthorized(BrokerRefused):
 class TopicNotFound(BrokerRefused):
     """There is no such topic, and it is not made by asking for it."""
 
+    is_final: ClassVar[bool] = True
+
 
 class TopicTerminated(BrokerRefused):
     """The topic takes no more messages, for ever."""

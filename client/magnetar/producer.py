@@ -154,7 +154,7 @@ class Producer:
             else:
                 stored.set_exception(error or Closed(f"the producer of {self.topic}"))
 
-        metadata = _metadata(key, properties, event_time_ms, ordering_key)
+        metadata = self._metadata(key, properties, event_time_ms, ordering_key)
         outgoing = _Outgoing(payload, metadata, callback)
         self._check(outgoing)
         if self._waiting or not self._pending.has_room(len(payload)):
@@ -187,7 +187,7 @@ class Producer:
         ``ProducerQueueFull`` when as many messages are pending as may, ``MessageTooLarge``,
         ``Closed``, or the ``BrokerRefused`` that ended the producer.
         """
-        metadata = _metadata(key, properties, event_time_ms, ordering_key)
+        metadata = self._metadata(key, properties, event_time_ms, ordering_key)
         outgoing = _Outgoing(payload, metadata, callback)
         self._check(outgoing)
         if self._waiting or not self._pending.has_room(len(payload)):
@@ -197,6 +197,23 @@ class Producer:
     async def flush(self) -> None:
         """Wait until nothing that was sent waits for its receipt, be it stored or failed."""
         await self._drained.wait()
+
+    def _metadata(
+        self,
+        key: str | None,
+        properties: Mapping[str, str] | None,
+        event_time_ms: int | None,
+        ordering_key: bytes | None,
+    ) -> api.MessageMetadata:
+        return api.MessageMetadata(
+            producer_name=self.name,
+            sequence_id=0,  # this and the time are set when the message's turn comes
+            publish_time=0,
+            partition_key=key,
+            properties=key_values(properties),
+            event_time=event_time_ms,
+            ordering_key=ordering_key,
+        )
 
     def _check(self, outgoing: _Outgoing) -> None:
         if self._end is not None:
@@ -215,7 +232,6 @@ class Producer:
         sequence_id = self._next_sequence_id
         self._next_sequence_id += 1
         metadata = outgoing.metadata
-        metadata.producer_name = self.name
         metadata.sequence_id = sequence_id
         metadata.publish_time = self._clock.wall_ms()
         payload = encode_payload(metadata, outgoing.payload)
@@ -402,17 +418,3 @@ class Producer:
     def _close_command(self) -> BaseCommand:
         close = api.CommandCloseProducer(producer_id=self.producer_id, request_id=0)
         return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=close)
-
-
-def _metadata(
-    key: str | None,
-    properties: Mapping[str, str] | None,
-    event_time_ms: int | None,
-    ordering_key: bytes | None,
-) -> api.MessageMetadata:
-    return api.MessageMetadata(
-        partition_key=key,
-        properties=key_values(properties),
-        event_time=event_time_ms,
-        ordering_key=ordering_key,
-    )

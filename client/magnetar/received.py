@@ -23,6 +23,9 @@ from magnetar_protocol.pulsar.payload import open_payload, split_batch
 # A batch that says it has more messages than this lies; upstream's producers make 1,000.
 BATCH_MESSAGES_MAX = 1 << 20
 
+# A few kilobytes can be made to unfold to gigabytes; a batch is made of at most 5 MiB by default.
+UNCOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -132,11 +135,13 @@ def _decompress(metadata: api.MessageMetadata, body: bytes) -> bytes:
     if metadata.compression != api.ZLIB:
         name = api.CompressionType.Name(metadata.compression)
         raise UnreadableMessage(f"its compression, {name}, is not supported")
-    inflate = zlib.decompressobj()
+    size = metadata.uncompressed_size
+    if size > UNCOMPRESSED_BYTES_MAX:
+        raise UnreadableMessage(f"uncompressed it has {size} bytes")
     try:
-        inflated = inflate.decompress(body, max(1, metadata.uncompressed_size))
+        inflated = zlib.decompressobj().decompress(body, size + 1)
     except zlib.error as error:
         raise UnreadableMessage(f"its compression is damaged: {error}") from error
-    if len(inflated) != metadata.uncompressed_size:
+    if len(inflated) != size:
         raise UnreadableMessage("its size is not what its producer says")
     return inflated

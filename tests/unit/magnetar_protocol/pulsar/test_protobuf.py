@@ -34,5 +34,5 @@ def test_text_that_is_not_utf8_is_a_wire_error_however_deep() -> None:
     )
     encoded = schema.SerializeToString()
     assert parse_message(Schema, encoded) == schema
-    with pytest.raises(WireError, match="KeyValue.value is not UTF-8"):
+    with pytest.raises(WireError, match=r"KeyValue\.value is not UTF-8"):
         parse_message(Schema, encoded.replace(b"TEXT", b"\xff\xff\xff\xff"))

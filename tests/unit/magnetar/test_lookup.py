@@ -1,0 +1,155 @@
+"""Proves that the owner of a topic is found, over redirects and through proxies."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from random import Random
+
+import pytest
+from tests.unit.magnetar.fake_broker import FakeBroker, Session
+from tests.unit.magnetar.fake_network import FakeNetwork
+
+from magnetar.connection import ConnectionOptions
+from magnetar.connections import Connections, Route
+from magnetar.errors import (
+    BrokerFailed,
+    InvalidServiceUrl,
+    NotConnected,
+    TooManyRedirects,
+    TopicNotFound,
+)
+from magnetar.lookup import Lookup
+from magnetar.service_urls import BrokerAddress, parse_service_url
+from magnetar_protocol.pulsar import answers
+from magnetar_protocol.pulsar import api_pb2 as api
+from magnetar_protocol.pulsar.api_pb2 import BaseCommand
+
+TOPIC = "persistent://public/default/orders"
+
+
+@pytest.fixture
+async def connections(network: FakeNetwork) -> AsyncIterator[Connections]:
+    async with Connections(network, ConnectionOptions()) as opened:
+        yield opened
+
+
+def lookup(connections: Connections, url: str = "pulsar://broker:6650", seed: int = 1) -> Lookup:
+    return Lookup(connections, parse_service_url(url), Random(seed))
+
+
+def redirect(broker: FakeBroker, url: str, *, is_authoritative: bool = False) -> None:
+    def answer(session: Session, command: BaseCommand, _payload: bytes) -> None:
+        session.write(
+            answers.encode_lookup(
+                command.lookupTopic.request_id,
+                broker_url=url,
+                is_redirect=True,
+                is_authoritative=is_authoritative,
+            )
+        )
+
+    broker.on(BaseCommand.LOOKUP, answer)
+
+
+async def test_any_broker_knows_the_owner(connections: Connections, broker: FakeBroker) -> None:
+    broker.owner_url = "pulsar://owner:7000"
+    assert await lookup(connections).owner(TOPIC) == Route(BrokerAddress("owner", 7000))
+    (asked,) = broker.of_type(BaseCommand.LOOKUP)
+    assert asked.lookupTopic.topic == TOPIC
+    assert not asked.lookupTopic.authoritative
+
+
+async def test_a_redirect_is_followed_with_its_authority(
+    connections: Connections, network: FakeNetwork, broker: FakeBroker
+) -> None:
+    other = FakeBroker(network, "other")
+    redirect(broker, other.url, is_authoritative=True)
+    assert await lookup(connections).owner(TOPIC) == Route(BrokerAddress("other", 6650))
+    assert other.of_type(BaseCommand.LOOKUP)[0].lookupTopic.authoritative
+
+
+async def test_brokers_that_send_in_circles_are_left(
+    connections: Connections, network: FakeNetwork, broker: FakeBroker
+) -> None:
+    other = FakeBroker(network, "other")
+    redirect(broker, other.url)
+    redirect(other, broker.url)
+    with pytest.raises(TooManyRedirects):
+        await lookup(connections).owner(TOPIC)
+    assert len(broker.of_type(BaseCommand.LOOKUP)) == 10
+
+
+async def test_behind_a_proxy_the_owner_is_reached_through_it(
+    connections: Connections, broker: FakeBroker
+) -> None:
+    broker.on(
+        BaseCommand.LOOKUP,
+        lambda session, command, _: session.write(
+            answers.encode_lookup(
+                command.lookupTopic.request_id,
+                broker_url="pulsar://hidden:7000",
+                is_through_proxy=True,
+            )
+        ),
+    )
+    found = await lookup(connections).owner(TOPIC)
+    assert found == Route(BrokerAddress("broker", 6650), "hidden:7000")
+
+
+async def test_an_error_is_raised(connections: Connections, broker: FakeBroker) -> None:
+    broker.on(
+        BaseCommand.LOOKUP,
+        lambda session, command, _: session.write(
+            answers.encode_refusal(command, api.TopicNotFound, "no such topic") or b""
+        ),
+    )
+    with pytest.raises(TopicNotFound):
+        await lookup(connections).owner(TOPIC)
+
+
+async def test_a_failure_without_reason_is_an_error_too(
+    connections: Connections, broker: FakeBroker
+) -> None:
+    def fail(session: Session, command: BaseCommand, _payload: bytes) -> None:
+        wire = answers.encode_lookup(command.lookupTopic.request_id, broker_url=None)
+        # Connect (1) becomes Failed (2).
+        session.write(wire.replace(b"\x18\x01", b"\x18\x02", 1))
+
+    broker.on(BaseCommand.LOOKUP, fail)
+    with pytest.raises(BrokerFailed):
+        await lookup(connections).owner(TOPIC)
+
+
+async def test_an_owner_that_is_no_address_is_an_error(
+    connections: Connections, broker: FakeBroker
+) -> None:
+    broker.owner_url = "pulsar+ssl://owner:6651"
+    with pytest.raises(InvalidServiceUrl):
+        await lookup(connections).owner(TOPIC)
+
+
+async def test_partitions_are_asked_for(connections: Connections, broker: FakeBroker) -> None:
+    broker.on(
+        BaseCommand.PARTITIONED_METADATA,
+        lambda session, command, _: session.write(
+            answers.encode_partitions(command.partitionMetadata.request_id, 4)
+        ),
+    )
+    assert await lookup(connections).partitions(TOPIC) == 4
+
+
+@pytest.mark.usefixtures("broker")
+@pytest.mark.parametrize("seed", range(4))
+async def test_the_next_broker_is_asked_when_one_is_away(
+    connections: Connections, network: FakeNetwork, seed: int
+) -> None:
+    asking = lookup(connections, "pulsar://away,broker,gone", seed)
+    assert await asking.owner(TOPIC) == Route(BrokerAddress("broker", 6650))
+    network.connects.clear()
+    await asking.owner(TOPIC)
+    assert network.connects == []
+
+
+async def test_when_all_are_away_it_is_an_error(connections: Connections) -> None:
+    with pytest.raises(NotConnected):
+        await lookup(connections, "pulsar://away,gone").owner(TOPIC)
