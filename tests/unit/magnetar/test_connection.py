@@ -24,6 +24,8 @@ LOOKUP = BaseCommand(
     type=BaseCommand.LOOKUP, lookupTopic=api.CommandLookupTopic(topic="t", request_id=0)
 )
 
+CHALLENGE = BaseCommand(type=BaseCommand.AUTH_CHALLENGE, authChallenge=api.CommandAuthChallenge())
+
 
 async def connect(
     network: FakeNetwork, options: ConnectionOptions | None = None, proxy: str | None = None
@@ -35,7 +37,6 @@ async def connect(
 
 async def test_both_sides_say_what_they_are(network: FakeNetwork, broker: FakeBroker) -> None:
     connection = await connect(network, proxy="hidden:6650")
-    assert not connection.is_open
     await connection.ready()
     assert connection.is_open
     assert connection.max_message_bytes == 100_000
@@ -43,6 +44,14 @@ async def test_both_sides_say_what_they_are(network: FakeNetwork, broker: FakeBr
     assert hello.connect.client_version.startswith("Magnetar")
     assert hello.connect.protocol_version == 21
     assert hello.connect.proxy_to_broker_url == "hidden:6650"
+
+
+async def test_a_connection_is_not_open_before_the_hand_shake(
+    network: FakeNetwork, broker: FakeBroker
+) -> None:
+    broker.on(BaseCommand.CONNECT)
+    connection = await connect(network)
+    assert not connection.is_open
 
 
 async def test_a_refused_hand_shake_says_why(network: FakeNetwork, broker: FakeBroker) -> None:
@@ -156,9 +165,7 @@ async def test_what_nobody_waits_for_is_ignored(network: FakeNetwork, broker: Fa
         answers.encode_send_error(5, 6, api.ChecksumError, "?"),
         answers.encode_active_consumer_change(5, is_active=True),
         answers.encode_reached_end_of_topic(5),
-        encode_command(
-            BaseCommand(type=BaseCommand.AUTH_CHALLENGE, authChallenge=api.CommandAuthChallenge())
-        ),
+        encode_command(CHALLENGE),
     )
     broker.deliver(0, b"for nobody", consumer_id=5)
     answer = await connection.request(clone(LOOKUP))

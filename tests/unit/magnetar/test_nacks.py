@@ -7,7 +7,6 @@ from magnetar.nacks import Nacks
 
 def test_each_is_asked_for_in_its_time() -> None:
     nacks = Nacks()
-    assert nacks.next_due_s is None
     nacks.add((1, 0), 10.0)
     nacks.add((1, 1), 12.0)
     assert nacks.next_due_s == 10.0

@@ -61,7 +61,6 @@ def test_a_message_alone_always_fits() -> None:
 
 def test_the_oldest_expire_first() -> None:
     sends = PendingSends(10, 1000)
-    assert sends.deadline_s is None
     for number in range(4):
         sends.add(send(number, deadline_s=10.0 + number))
     assert sends.deadline_s == 10.0
@@ -69,6 +68,7 @@ def test_the_oldest_expire_first() -> None:
     assert [one.sequence_id for one in sends.expire(11.0)] == [0, 1]
     assert sends.deadline_s == 12.0
     assert sends.payload_bytes == 20
+    assert pending().deadline_s is None
 
 
 def test_everything_can_be_taken() -> None:
