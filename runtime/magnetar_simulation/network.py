@@ -280,6 +280,8 @@ class HostNetwork:
     ) -> tuple[asyncio.Transport, ProtocolT]:
         """As ``Network.connect``; refused, timed out and unknown names are ``OSError``."""
         network = self._network
+        if is_dead_here():
+            await network.loop.create_future()
         target = network.resolve(self.name, host)
         attempt = network.connect(copy_context(), self.name, target, port)
         try:

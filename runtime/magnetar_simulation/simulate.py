@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -55,7 +55,7 @@ def simulate(
 
 
 @contextmanager
-def _collection_deferred() -> Iterator[None]:
+def _collection_deferred() -> Generator[None]:
     """No cyclic garbage collection meanwhile: finalizers must not run at chance moments.
 
     It also saves about a fifth of the run's time.

@@ -43,7 +43,7 @@ def test_a_recording_has_a_line_for_each_note_up_to_its_bound() -> None:
     trace = Trace(record=True)
     trace.note("a>b", b"payload")
     assert trace.lines == ["  a>b [7 bytes]"]
-    trace.lines *= trace_module.RECORDED_LINES_MAX
+    trace.lines = ["full"] * trace_module.RECORDED_LINES_MAX
     trace.note("a>b", b"payload")
     assert len(trace.lines) == trace_module.RECORDED_LINES_MAX
 
