@@ -22,4 +22,5 @@ async def serve_here(request: Request, services: Services, topic: TopicName) -> 
     query = [pair for pair in parse_qsl(request.url.query) if pair[0] != "authoritative"]
     query.append(("authoritative", "true"))
     # The routed path is the raw one: the owner gets the name as it was sent.
-    raise ServedElsewhere(f"{owner.http_url}{request.scope['path']}?{urlencode(query)}")
+    url = owner.http_url or owner.http_url_tls
+    raise ServedElsewhere(f"{url}{request.scope['path']}?{urlencode(query)}")

@@ -208,7 +208,7 @@ class Ownership(Service):
             if is_changed:
                 self._node_changed(bundle)  # the watch is spent; look again and set a new one
             return self._self
-        owner = _owner_in(node.value)
+        owner = _owner_in(bundle, node.value)
         if not is_changed:
             self._elsewhere[bundle] = owner
         return owner
@@ -219,7 +219,7 @@ class Ownership(Service):
             value, _ = await self._coordination.get(bundle.path)
         except NodeMissing:
             raise ServiceNotReady(f"the broker of {bundle.namespace} is not running") from None
-        return _owner_in(value)
+        return _owner_in(bundle, value)
 
     def _is_past(self, value: bytes) -> bool:
         record = BundleOwner.decode(value)
@@ -304,8 +304,10 @@ class Ownership(Service):
         await asyncio.gather(*map(confirm, held), *map(take_back, given_up))
 
 
-def _owner_in(value: bytes) -> Owner:
+def _owner_in(bundle: Bundle, value: bytes) -> Owner:
     record = BundleOwner.decode(value)
+    if record.disabled:
+        raise ServiceNotReady(f"the owner of {bundle} is giving it up")
     return Owner(
         record.native_url or "",
         record.native_url_tls or "",

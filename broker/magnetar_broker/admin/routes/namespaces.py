@@ -6,6 +6,7 @@ The calls that read and change one policy each belong into ``namespace_policies`
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 
 from fastapi import APIRouter, Request
@@ -27,6 +28,7 @@ from magnetar_broker.metadata.errors import NamespaceNotFound, TenantNotFound
 from magnetar_broker.metadata.initialize import BUNDLES_DEFAULT
 from magnetar_broker.metadata.system_topics import is_system_topic
 from magnetar_broker.ownership.bundles import check_boundaries, parse_boundary
+from magnetar_broker.ownership.errors import NotOwned
 from magnetar_protocol.pulsar.topic_names import NamespaceName
 from magnetar_protocol.records.json_records import of_document, to_document
 from magnetar_protocol.records.namespaces import BundlesData, Policies
@@ -126,6 +128,29 @@ async def get_bundles(namespace: NamespaceArg, services: ServicesArg) -> Respons
     """How the namespace's hash ring is cut."""
     await require_namespace(services, namespace)
     return json_record(await services.namespaces.bundles(namespace))
+
+
+@router.put("/{tenant}/{namespace}/unload", dependencies=[on_namespace(Action.ADMINISTER)])
+async def unload_namespace(namespace: NamespaceArg, services: ServicesArg) -> Response:
+    """Close the namespace's topics here and give its bundles up; clients look them up again."""
+    await require_namespace(services, namespace)
+    await services.ownership.unload_namespace(namespace)
+    return no_content()
+
+
+@router.put("/{tenant}/{namespace}/{bundle}/unload", dependencies=[on_namespace(Action.ADMINISTER)])
+async def unload_bundle(
+    request: Request, namespace: NamespaceArg, services: ServicesArg
+) -> Response:
+    """The same for one bundle; nothing to do where it is not served."""
+    await require_namespace(services, namespace)
+    name = path_value(request, "bundle")
+    bundle = (await services.ownership.ring_of(namespace)).named(name)
+    if bundle is None:
+        raise RestError(404, f"Namespace {namespace} has no bundle {name}")
+    with suppress(NotOwned):
+        await services.ownership.unload(bundle)
+    return no_content()
 
 
 async def _check_empty(services: Services, namespace: NamespaceName) -> None:

@@ -17,6 +17,7 @@ from magnetar_broker.ownership.errors import NotOwned
 from magnetar_broker.ownership.ownership import Ownership
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_protocol.records.namespaces import BundlesData, Policies
+from magnetar_protocol.records.ownership import BundleOwner
 from magnetar_protocol.records.tenants import TenantInfo
 from magnetar_runtime.coordination import Coordination
 
@@ -329,3 +330,16 @@ async def test_a_brokers_own_namespace_is_nobody_elses(
     assert (await ownership.owner(ours)).is_self
     owner = await rival.owner(ours)
     assert (owner.is_self, owner.broker_url) == (False, HERE.broker_url)
+
+
+async def test_a_bundle_that_its_owner_gives_up_is_nobodys_for_now(
+    ownership: Ownership, session: Session
+) -> None:
+    bundle = await ownership.bundle_of(ORDERS)
+    record = BundleOwner(native_url=THERE.broker_url, http_url=THERE.http_url, disabled=True)
+    other = session("other")
+    await other.create(bundle.path, record.encode(), ephemeral=True, make_parents=True)
+    with pytest.raises(ServiceNotReady, match="is giving it up"):
+        await ownership.owner(ORDERS)
+    await other.delete(bundle.path)
+    assert (await ownership.owner(ORDERS)).is_self

@@ -128,3 +128,25 @@ async def test_topics_of_both_kinds_are_listed_on_request(client: httpx.AsyncCli
         ("?mode=ALL", ["persistent://public/default/a", "non-persistent://public/default/b"]),
     ):
         assert (await client.get(f"{NS}/public/default/topics{mode}")).json() == topics
+
+
+async def test_a_namespace_is_unloaded(client: httpx.AsyncClient, services: Services) -> None:
+    for number in range(20):
+        await services.ownership.owner(TopicName.parse(f"t{number}"))
+    assert len(services.ownership.owned()) == 4
+    assert (await client.put(f"{NS}/public/default/unload")).status_code == 204
+    assert services.ownership.owned() == []
+
+
+async def test_a_bundle_is_unloaded(client: httpx.AsyncClient, services: Services) -> None:
+    await services.ownership.owner(TopicName.parse("t"))
+    bundle = await services.ownership.bundle_of(TopicName.parse("t"))
+    url = f"{NS}/public/default/{bundle.name}/unload"
+    for _ in range(2):  # what is not served needs no unloading
+        assert (await client.put(url)).status_code == 204
+        assert services.ownership.owned() == []
+
+
+async def test_a_bundle_that_is_none_is_not_found(client: httpx.AsyncClient) -> None:
+    answer = await client.put(f"{NS}/public/default/0x00000000_0xffffffff/unload")
+    assert answer.status_code == 404
