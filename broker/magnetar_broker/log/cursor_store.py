@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from magnetar_broker.log.acknowledged import PositionRange
 from magnetar_broker.log.options import LogOptions
+from magnetar_broker.log.own_record import OwnRecord
 from magnetar_broker.log.positions import Position
 from magnetar_broker.log.store import LABELS
 from magnetar_ledger import LedgerError, Ledgers, LedgerWriter, NoSuchLedger
@@ -70,8 +71,7 @@ class CursorStore:
         self._options = options
         self._log_name = log_name
         self._name = name
-        self._path = cursor_path(log_name, encode_local(name))
-        self._version = -1
+        self._node = OwnRecord(coordination, cursor_path(log_name, encode_local(name)))
         self._writer: LedgerWriter | None = None
         self._writes: _Writes | None = None
         self._ledger_id = NO_CURSOR_LEDGER
@@ -79,8 +79,7 @@ class CursorStore:
 
     async def create(self, state: CursorState) -> None:
         """Write the first record. Raises ``NodeExists``."""
-        await self._coordination.create(self._path, self._record(state).encode())
-        self._version = 0
+        await self._node.create(self._record(state, NO_CURSOR_LEDGER).encode())
         self._stored = state
 
     async def load(self) -> CursorState:
@@ -88,9 +87,7 @@ class CursorStore:
 
         Raises ``NodeMissing`` where there is no such cursor.
         """
-        value, stat = await self._coordination.get(self._path)
-        self._version = stat.version
-        record = CursorRecord.decode(value)
+        record = CursorRecord.decode(await self._node.load())
         self._ledger_id = record.cursor_ledger_id
         written = await self._last_written()
         snapshot = record if written is None else written
@@ -156,19 +153,15 @@ class CursorStore:
             listener=writes,
         )
         await writes.append(writer, self._position(state).encode())
+        # Only a ledger that the record names counts: until then the old one is the cursor's.
+        await self._node.write(self._record(state, writer.ledger_id).encode())
         finished, self._writer = self._writer, writer
         previous, self._ledger_id = self._ledger_id, writer.ledger_id
         self._writes = writes
-        await self._write_record(state)
         if finished is not None:
             await finished.close()
         if previous != NO_CURSOR_LEDGER:
             await self._drop(previous)
-
-    async def _write_record(self, state: CursorState) -> None:
-        value = self._record(state).encode()
-        stat = await self._coordination.set(self._path, value, version=self._version)
-        self._version = stat.version
 
     async def close(self, state: CursorState) -> None:
         """Write ``state`` as a snapshot that is read without opening a ledger.
@@ -183,8 +176,8 @@ class CursorStore:
             if self._writer is not None:
                 await self._writer.close()
             return
+        await self._node.write(self._record(state, NO_CURSOR_LEDGER).encode())
         previous, self._ledger_id = self._ledger_id, NO_CURSOR_LEDGER
-        await self._write_record(state)
         if previous == NO_CURSOR_LEDGER:
             return
         writer, self._writer = self._writer, None
@@ -195,7 +188,7 @@ class CursorStore:
     async def delete(self) -> None:
         """Delete the record and the ledger."""
         try:
-            await self._coordination.delete(self._path)
+            await self._coordination.delete(self._node.path)
         except NodeMissing:
             return
         writer, self._writer = self._writer, None
@@ -221,10 +214,10 @@ class CursorStore:
             },
         )
 
-    def _record(self, state: CursorState) -> CursorRecord:
-        is_snapshot = self._ledger_id == NO_CURSOR_LEDGER
+    def _record(self, state: CursorState, ledger_id: int) -> CursorRecord:
+        is_snapshot = ledger_id == NO_CURSOR_LEDGER
         return CursorRecord(
-            cursor_ledger_id=self._ledger_id,
+            cursor_ledger_id=ledger_id,
             mark_delete=state.mark_delete,
             acknowledged=state.ranges if is_snapshot else (),
             properties=state.position_properties if is_snapshot else {},

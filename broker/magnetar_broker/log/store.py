@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from magnetar_broker.errors import TopicExists
 from magnetar_broker.log.chain import LedgerSpan
+from magnetar_broker.log.own_record import OwnRecord
 from magnetar_protocol.records.managed_ledger import (
     LedgerRecord,
     ManagedLedgerRecord,
@@ -25,10 +26,9 @@ class LogStore:
 
     def __init__(self, coordination: Coordination, name: str) -> None:
         self.name = name
-        self.path = managed_ledger_path(name)
         self.properties: Mapping[str, str] = {}
         self._coordination = coordination
-        self._version = -1
+        self._record = OwnRecord(coordination, managed_ledger_path(name))
         self._offloads: dict[int, bytes] = {}
 
     @property
@@ -38,9 +38,7 @@ class LogStore:
 
     async def load(self) -> list[LedgerSpan]:
         """The ledgers of the log. Raises ``NodeMissing`` where there is no such log."""
-        value, stat = await self._coordination.get(self.path)
-        self._version = stat.version
-        record = ManagedLedgerRecord.decode(value)
+        record = ManagedLedgerRecord.decode(await self._record.load())
         self.properties = record.properties
         self._offloads = {
             each.ledger_id: each.offload for each in record.ledgers if each.offload is not None
@@ -56,15 +54,13 @@ class LogStore:
         """Write the first record. Raises ``TopicExists`` where somebody did already."""
         self.properties = properties
         try:
-            await self._coordination.create(self.path, self._encode(spans), make_parents=True)
+            await self._record.create(self._encode(spans), make_parents=True)
         except NodeExists:
             raise TopicExists(self.name) from None
-        self._version = 0
 
     async def save(self, spans: Iterable[LedgerSpan]) -> None:
         """Replace the record. Raises ``VersionMismatch`` where another broker changed it."""
-        stat = await self._coordination.set(self.path, self._encode(spans), version=self._version)
-        self._version = stat.version
+        await self._record.write(self._encode(spans))
 
     def _encode(self, spans: Iterable[LedgerSpan]) -> bytes:
         ledgers = tuple(
@@ -81,4 +77,4 @@ class LogStore:
 
     async def delete(self) -> None:
         """Delete the record and those of the cursors below it."""
-        await delete_tree(self._coordination, self.path)
+        await delete_tree(self._coordination, self._record.path)
