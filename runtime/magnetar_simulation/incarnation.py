@@ -9,9 +9,10 @@ Once ``is_alive`` is false nothing of the incarnation runs ever again.
 from __future__ import annotations
 
 import asyncio
+from asyncio.tasks import _enter_task, _leave_task
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -22,8 +23,8 @@ ResultT = TypeVar("ResultT")
 
 # Done tasks are thrown out of an incarnation's list when it has doubled, from this length on.
 TASKS_BEFORE_PRUNING = 64
-# A coroutine that goes on waiting in its cleanup is closed again at its next wait, this often.
-CLOSE_ATTEMPTS_MAX = 64
+# A coroutine that goes on waiting in its cleanup is cancelled again at its next wait, this often.
+CLEANUP_WAITS_MAX = 64
 
 
 class Incarnation:
@@ -140,6 +141,17 @@ class SimulatedHandle(asyncio.TimerHandle):
         return f"<SimulatedHandle {self.serial} of {self.incarnation.name} at {self.when_s}>"
 
 
+class _CleanedUp(BaseException):
+    """A coroutine that was thrown away returned instead of raising. Not for anybody's eyes."""
+
+
+def _cancel(work: Coroutine[Any, Any, object]) -> None:
+    try:
+        work.throw(asyncio.CancelledError())
+    except StopIteration:
+        raise _CleanedUp from None
+
+
 def _nothing() -> None:
     """What a cancelled handle holds, so that it keeps nothing alive."""
 
@@ -168,18 +180,35 @@ class SimulatedTask(asyncio.Task[ResultT]):
     def forget(self) -> None:
         """Throw the unfinished coroutine away.
 
-        Python runs its ``finally`` blocks then. They run in the task's own context, so that every
-        seam sees a dead incarnation and does nothing. A block that awaits is closed again there.
+        Its cleanup cannot be left out in Python, so it runs here, as if each of its waits were
+        cancelled, in the task's own context: every seam sees a dead incarnation and does nothing.
+        (``close`` alone would leave coroutines that wait in their cleanup to the garbage
+        collector, which complains.)
         """
         self._log_destroy_pending = False
         # None in a task that ended before it was forgotten (Python 3.12 and later).
         work = cast("Coroutine[Any, Any, ResultT] | None", self.get_coro())
         if work is None:
             return
-        for _ in range(CLOSE_ATTEMPTS_MAX):
-            with suppress(Exception, asyncio.CancelledError):  # nobody hears the dead
-                self.context.run(work.close)
-                return
+        with suppress(Exception, asyncio.CancelledError, _CleanedUp), self._as_current():
+            for _ in range(CLEANUP_WAITS_MAX):
+                self.context.run(_cancel, work)
+            self.context.run(work.close)
+
+    @contextmanager
+    def _as_current(self) -> Generator[None]:
+        """Be the running task meanwhile: cleanup must not take another for itself."""
+        loop = self.get_loop()
+        running = asyncio.current_task(loop) if loop.is_running() else None
+        if running is not None:
+            _leave_task(loop, running)
+        _enter_task(loop, self)
+        try:
+            yield
+        finally:
+            _leave_task(loop, self)
+            if running is not None:
+                _enter_task(loop, running)
 
     def describe(self) -> str:
         """Name and place: ``writer at ledger.py:120 in flush``."""

@@ -42,7 +42,6 @@ from magnetar_simulation.incarnation import (
     SimulatedFuture,
     SimulatedHandle,
     SimulatedTask,
-    is_dead_here,
 )
 from magnetar_simulation.trace import Trace, label_of
 
@@ -92,6 +91,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._incarnations: list[Incarnation] = []
         self._graveyard: list[SimulatedTask[Any]] = []
         self._generators: WeakSet[AsyncGenerator[Any, Any]] = WeakSet()
+        # By ``id``: when a generator is finalized, weak references to it are gone already.
+        self._generator_owners: dict[int, Incarnation] = {}
         self.main = self.incarnate("main", turn_cost_s=0.0)
 
     def stream(self, name: str) -> Random:
@@ -150,7 +151,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if self._is_running or _get_running_loop() is not None:
             raise RuntimeError("an event loop runs already in this thread")
         hooks = sys.get_asyncgen_hooks()
-        sys.set_asyncgen_hooks(firstiter=self._generators.add, finalizer=self._close_generator)
+        sys.set_asyncgen_hooks(firstiter=self._own_generator, finalizer=self._close_generator)
         self._is_running = True
         _set_running_loop(self)
         try:
@@ -311,11 +312,18 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         for generator in list(self._generators):
             await generator.aclose()
 
+    def _own_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self._generators.add(generator)
+        self._generator_owners[id(generator)] = CURRENT.get(self.main)
+
     def _close_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
-        """A half-used generator was dropped: close it, in the process that dropped it."""
-        self._generators.discard(generator)
-        if not is_dead_here() and not self._is_closed:
-            self.call_soon(self.create_task, generator.aclose())
+        """A half-used generator was dropped: close it, in the process that began to use it.
+
+        Where that is dead, nothing is done: the generator goes without its cleanup.
+        """
+        owner = self._generator_owners.pop(id(generator), self.main)
+        if owner.is_alive and not self._is_closed:
+            self.call_soon(self.create_task, generator.aclose(), context=owner.context)
 
     def _check_closed(self) -> None:
         if self._is_closed:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from magnetar_simulation.incarnation import (
     CURRENT,
@@ -80,6 +82,91 @@ async def test_forgetting_a_task_runs_its_cleanup_as_a_dead_one_even_if_that_wai
     assert isinstance(task, SimulatedTask)
     task.forget()  # nothing is left to throw away
     assert not task.done()
+
+
+async def test_forgetting_is_quiet_however_deep_the_cleanup_waits() -> None:
+    loop = running_loop()
+    incarnation = loop.incarnate("host")
+    seen: list[str] = []
+    main_task = asyncio.current_task()
+
+    async def inner() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            try:
+                async with asyncio.timeout(1):
+                    await asyncio.sleep(10)
+            finally:
+                seen.append(task.get_name() if asyncio.current_task() is task else "another")
+
+    async def middle() -> AsyncIterator[int]:
+        try:
+            await inner()
+            yield 1
+        finally:
+            await asyncio.sleep(1)
+
+    async def outer() -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(inner())
+                async for _ in middle():
+                    pass
+        finally:
+            await asyncio.sleep(1)
+            seen.append("never")
+
+    task = loop.create_task(outer(), name="outer", context=incarnation.context.copy())
+    await asyncio.sleep(1)
+    loop.kill(incarnation)
+    loop.bury()
+    assert asyncio.current_task() is main_task
+    assert "outer" in seen
+    assert "never" not in seen
+    gc.collect()
+
+
+async def test_a_generator_of_the_dead_goes_without_its_cleanup() -> None:
+    loop = running_loop()
+    incarnation = loop.incarnate("host")
+    seen: list[str] = []
+    kept: list[AsyncGenerator[int]] = []
+
+    async def generate() -> AsyncGenerator[int]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            seen.append("cleanup")
+
+    async def use() -> None:
+        kept.append(generate())
+        async for _ in kept[0]:
+            break
+
+    await loop.create_task(use(), context=incarnation.context.copy())
+    loop.kill(incarnation)
+    kept.clear()
+    await asyncio.sleep(1)
+    assert seen == []
+
+
+async def test_a_task_that_will_not_end_is_left_in_the_end() -> None:
+    loop = running_loop()
+    incarnation = loop.incarnate("host")
+
+    async def stubborn() -> None:
+        while True:
+            try:
+                await asyncio.sleep(1)
+            except asyncio.CancelledError:
+                continue
+
+    loop.create_task(stubborn(), context=incarnation.context.copy())
+    await asyncio.sleep(1)
+    loop.kill(incarnation)
+    loop.bury()
 
 
 async def test_a_task_made_by_the_dead_never_begins() -> None:
