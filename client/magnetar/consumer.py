@@ -110,7 +110,7 @@ class Consumer:
         ``NotAcknowledgeable`` or the error that ended the consumer.
         """
         self._check_open()
-        self._note_ack(_id(message))
+        self._note_ack(self._acks, _id(message))
         self._schedule_acks()
 
     def ack_cumulative(self, message: Message | MessageId) -> None:
@@ -119,28 +119,32 @@ class Consumer:
         Raises ``NotAcknowledgeable`` or the error that ended the consumer.
         """
         self._check_open()
-        self._note_cumulative_ack(_id(message))
+        self._note_cumulative_ack(self._acks, _id(message))
         self._schedule_acks()
 
     async def ack_confirmed(self, *messages: Message | MessageId, cumulative: bool = False) -> None:
         """Acknowledge messages, and wait until the broker has noted it.
 
+        Of a batch nothing is said, nor waited for, before all its messages are acknowledged.
         Raises ``ConnectionLost``, ``RequestTimedOut`` or ``BrokerRefused`` when that is not
         known; the broker is then told again later, and the same call may be made again.
         """
         self._check_open()
+        # Apart from the others, which may leave at any time without being confirmed.
+        group = AckGroup()
         for message in messages:
             if cumulative:
-                self._note_cumulative_ack(_id(message))
+                self._note_cumulative_ack(group, _id(message))
             else:
-                self._note_ack(_id(message))
-        connection = await self._attached_connection()
-        acks = self._acks.take()
+                self._note_ack(group, _id(message))
+        acks = group.take()
         commands = self._ack_commands(acks)
         try:
+            connection = await self._attached_connection()
             await asyncio.gather(*[connection.request(command) for command in commands])
-        except ClientError:
+        except (ClientError, asyncio.CancelledError):
             self._acks.put_back(acks)
+            self._schedule_acks()
             raise
 
     def nack(self, message: Message | MessageId) -> None:
@@ -159,16 +163,16 @@ class Consumer:
         if self._connection is not None:
             self._redeliver(self._connection, [])
 
-    def _note_ack(self, message_id: MessageId) -> None:
-        if self._acks.acknowledge(message_id):
+    def _note_ack(self, group: AckGroup, message_id: MessageId) -> None:
+        if group.acknowledge(message_id):
             self._nacks.remove(_position(message_id))
 
-    def _note_cumulative_ack(self, message_id: MessageId) -> None:
+    def _note_cumulative_ack(self, group: AckGroup, message_id: MessageId) -> None:
         if self._options.type not in _ONE_RECEIVES_ALL:
             raise NotAcknowledgeable(
                 f"a {self._options.type.value} subscription has no order to acknowledge up to"
             )
-        self._acks.acknowledge_up_to(message_id)
+        group.acknowledge_up_to(message_id)
 
     def _schedule_acks(self) -> None:
         if not self._is_ack_due and self._acks:

@@ -149,6 +149,24 @@ async def test_an_ack_that_was_not_confirmed_is_said_again(
     await until(lambda: broker.acked == [0, 0])
 
 
+async def test_an_ack_that_waited_for_a_broker_is_confirmed_too(
+    client: Client, broker: FakeBroker
+) -> None:
+    consumer = await client.consumer("orders", "billing")
+    broker.deliver(0)
+    message = await consumer.receive()
+    broker.drop_connections()
+    await until(lambda: not consumer.is_connected)
+    broker.on(BaseCommand.ACK)
+    confirming = asyncio.create_task(consumer.ack_confirmed(message))
+    await until(lambda: broker.acked == [0])
+    await asyncio.sleep(10)
+    assert not confirming.done()
+    (ack,) = broker.of_type(BaseCommand.ACK)
+    broker.session.write(answers.encode_ack_response(consumer.consumer_id, ack.ack.request_id))
+    await confirming
+
+
 async def test_a_batch_is_acknowledged_when_all_of_it_is(
     client: Client, broker: FakeBroker
 ) -> None:
