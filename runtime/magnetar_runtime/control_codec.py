@@ -137,7 +137,7 @@ class MessageCodec:
         kind = type(message)
         hints = self._hints[kind]
         values = {name: _plain(getattr(message, name)) for name in hints}
-        body: bytes = msgpack.packb([kind.__name__, values])
+        body = cast("bytes", msgpack.packb([kind.__name__, values]))
         assert len(body) < self.message_bytes_max, f"{kind.__name__} takes {len(body)} bytes"
         return HEADER.pack(len(body) + 1, VERSION) + body
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -240,7 +240,7 @@ class _Descriptor:
         return self._number
 
     @contextmanager
-    def use(self) -> Iterator[int]:
+    def use(self) -> Generator[int]:
         """The number, good until the block ends; raises ``ValueError`` for a closed file."""
         with self._lock:
             if self._is_closed:

@@ -13,8 +13,18 @@ from typing import Protocol
 
 from magnetar_server.errors import NotAuthorized
 
-__all__ = ["ALLOW_ALL", "ANONYMOUS", "Action", "AllowAll", "Authorize", "Authorizer"]
-__all__ += ["NotAuthorized", "Principal", "Resource", "ResourceKind"]
+__all__ = [
+    "ALLOW_ALL",
+    "ANONYMOUS",
+    "Action",
+    "AllowAll",
+    "Authorize",
+    "Authorizer",
+    "NotAuthorized",
+    "Principal",
+    "Resource",
+    "ResourceKind",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -132,7 +132,7 @@ async def connect(path: Path, make_channel: Callable[[], Channel]) -> Channel:
 
 
 @contextmanager
-def _short(path: Path) -> Iterator[str]:
+def _short(path: Path) -> Generator[str]:
     """A name for ``path`` that fits into a socket's address, good until the block ends.
 
     Linux finds a directory through its open descriptor; test directories are easily too deep.

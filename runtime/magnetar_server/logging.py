@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Generator, MutableMapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
@@ -108,7 +108,7 @@ def _structlog_formatter(part: str, *, is_json: bool, is_coloured: bool) -> logg
 
 
 @contextmanager
-def _import_blocked(package: str) -> Iterator[None]:
+def _import_blocked(package: str) -> Generator[None]:
     """Inside, ``import package`` fails as if it were not installed, unless it is loaded already."""
     is_blocked = package not in sys.modules
     if is_blocked:

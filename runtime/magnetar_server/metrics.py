@@ -47,6 +47,10 @@ class PartMetrics:
         """Ask ``collect`` for families at every scrape, on the event loop: it must be quick."""
         self._collectors.append(collect)
 
+    def unregister(self, collect: Collect) -> None:
+        """Ask ``collect`` no more."""
+        self._collectors.remove(collect)
+
     def text(self) -> bytes:
         """Everything, in Prometheus's text format 0.0.4."""
         from prometheus_client import generate_latest  # noqa: PLC0415 - 50 ms, see above
@@ -87,8 +91,9 @@ class LoopLag(Service):
         self._metrics = metrics
         self.worst_s = 0.0
 
-    async def _open(self, _stack: AsyncExitStack) -> None:
+    async def _open(self, stack: AsyncExitStack) -> None:
         self._metrics.register(self._collect)
+        stack.callback(self._metrics.unregister, self._collect)
         self.spawn(self._measure(), name="loop lag")
 
     async def _measure(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import cast
 
 import msgpack
 import pytest
@@ -55,6 +56,10 @@ ANY_MESSAGE = st.one_of(
 
 def read(stream: bytes) -> list[object]:
     return MessageReader(CONTROL).feed(stream)
+
+
+def packed(content: object) -> bytes:
+    return cast("bytes", msgpack.packb(content))
 
 
 def frame(body: bytes, *, version: int = 1) -> bytes:
@@ -120,7 +125,7 @@ def test_messages_with_wrong_fields_are_refused_with_one_error(
     kind: str, values: dict[str, object]
 ) -> None:
     with suppress(ControlMessageError):
-        read(frame(msgpack.packb([kind, values])))
+        read(frame(packed([kind, values])))
 
 
 @given(st.sampled_from(MESSAGES), st.integers(0, 10_000), st.integers(0, 255))
@@ -135,14 +140,14 @@ def test_a_flipped_byte_is_refused_with_one_error(message: object, at: int, byte
 @pytest.mark.parametrize(
     ("stream", "reason"),
     [
-        (frame(msgpack.packb(["Drained", {}]), version=2), "version 2; we speak 1"),
+        (frame(packed(["Drained", {}]), version=2), "version 2; we speak 1"),
         (b"\x00\x00\x00\x00", "version none"),
         ((MESSAGE_BYTES_MAX + 1).to_bytes(4, "big"), "at most 65536"),
         (frame(b"\xc1"), "not msgpack"),
-        (frame(msgpack.packb({"Drained": {}})), "not \\[kind, fields\\]"),
-        (frame(msgpack.packb(["Hello", {"part": "broker"}])), "Hello lacks a field"),
-        (frame(msgpack.packb(["HealthRequest", {"request_id": True}])), "request_id cannot be"),
-        (frame(msgpack.packb(["Ready", {"addresses": {"a": 1}}])), "addresses cannot be"),
+        (frame(packed({"Drained": {}})), "not \\[kind, fields\\]"),
+        (frame(packed(["Hello", {"part": "broker"}])), "Hello lacks a field"),
+        (frame(packed(["HealthRequest", {"request_id": True}])), "request_id cannot be"),
+        (frame(packed(["Ready", {"addresses": {"a": 1}}])), "addresses cannot be"),
         (frame(b"\x91" * 5000), "not msgpack"),
     ],
 )
@@ -152,15 +157,15 @@ def test_every_refusal_says_why(stream: bytes, reason: str) -> None:
 
 
 def test_a_field_a_newer_peer_added_is_ignored() -> None:
-    assert read(frame(msgpack.packb(["Shutdown", {"reason": "x", "later": 1}]))) == [Shutdown("x")]
+    assert read(frame(packed(["Shutdown", {"reason": "x", "later": 1}]))) == [Shutdown("x")]
 
 
 def test_a_field_an_older_peer_lacks_takes_its_default() -> None:
-    assert read(frame(msgpack.packb(["Shutdown", {}]))) == [Shutdown("")]
+    assert read(frame(packed(["Shutdown", {}]))) == [Shutdown("")]
 
 
 def test_a_kind_a_newer_peer_made_up_is_named_and_left() -> None:
-    assert read(frame(msgpack.packb(["Invented", {}]))) == [UnknownMessage("Invented")]
+    assert read(frame(packed(["Invented", {}]))) == [UnknownMessage("Invented")]
 
 
 def test_a_message_too_long_is_our_own_mistake() -> None:

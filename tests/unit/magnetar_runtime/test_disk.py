@@ -127,7 +127,11 @@ async def test_what_the_page_cache_has_only_in_part_is_read_by_a_thread(
     file: DiskFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await file.append([b"abcdef"])
-    monkeypatch.setattr(os, "preadv", lambda *_arguments: 2)
+
+    def partly(_descriptor: int, _buffers: list[bytearray], _offset: int, _flags: int) -> int:
+        return 2
+
+    monkeypatch.setattr(os, "preadv", partly)
     assert await file.read(0, 6) == b"abcdef"
 
 

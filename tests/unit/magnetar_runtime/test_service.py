@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
@@ -27,7 +27,7 @@ class Traced(Service):
             raise RuntimeError("cannot open")
 
     @asynccontextmanager
-    async def _thing(self, name: str) -> AsyncIterator[None]:
+    async def _thing(self, name: str) -> AsyncGenerator[None]:
         self.events.append(f"open {name}")
         try:
             yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -64,7 +64,7 @@ async def part() -> Part:
 @asynccontextmanager
 async def connected(
     server: ControlServer, path: Path, part: Part, name: str = "broker"
-) -> AsyncIterator[tuple[PartSession, ControlClient]]:
+) -> AsyncGenerator[tuple[PartSession, ControlClient]]:
     async with ControlClient(path, name, "0.1.0", part.commands) as client:
         yield await server.wait_for(name, pid=os.getpid()), client
 

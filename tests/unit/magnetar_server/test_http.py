@@ -208,9 +208,12 @@ async def test_what_is_not_http_passes_through_without_an_event(
 
 
 async def test_the_date_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def formatdate(_at_s: float, *, usegmt: bool) -> str:
+        return "later" if usegmt else ""
+
     monkeypatch.setattr(module, "TICK_S", 0.001)
     async with HttpServer(echo_path, "127.0.0.1", 0) as server:
-        monkeypatch.setattr("uvicorn.server.formatdate", lambda *_args, **_named: "later")
+        monkeypatch.setattr("uvicorn.server.formatdate", formatdate)
         async with asyncio.timeout(10):
             while b"date: later" not in await raw_get(server.port, "/"):
                 pass

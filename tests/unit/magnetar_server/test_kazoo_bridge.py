@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
+from kazoo.protocol.states import Callback
 
 from magnetar_runtime.clock import SystemClock
 from magnetar_server.kazoo_bridge import Answer, Connection, KazooTimeout, LoopHandler, Waker
@@ -108,7 +109,7 @@ def test_a_post_to_a_closed_loop_is_dropped() -> None:
 async def test_a_watch_is_posted_with_its_event() -> None:
     handler = LoopHandler(SystemClock())
     seen: list[str] = []
-    handler.dispatch_callback(SimpleNamespace(func=seen.append, args=("event",)))
+    handler.dispatch_callback(Callback("watch", seen.append, ("event",)))
     assert seen == []
     await asyncio.sleep(0)
     assert seen == ["event"]

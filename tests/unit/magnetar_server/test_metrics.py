@@ -123,6 +123,7 @@ async def test_the_lag_of_the_loop_is_the_worst_since_the_last_scrape(
         lag.worst_s = 1.5
         assert b"magnetar_bookie_event_loop_lag_seconds 1.5" in metrics.text()
         assert b"magnetar_bookie_event_loop_lag_seconds 1.5" not in metrics.text()
+    assert b"lag_seconds" not in metrics.text()
 
 
 def test_prometheus_comes_with_the_first_scrape() -> None:
