@@ -19,6 +19,7 @@ class FakeTransport(asyncio.Transport):
         self.protocol = protocol
         self.peer: FakeTransport | None = None
         self.writes: list[bytes] = []
+        self.is_stuck = False  # what was written never leaves, so closing never ends
         self._loop = asyncio.get_running_loop()
         self._is_closing = False
         self._is_lost = False
@@ -35,12 +36,14 @@ class FakeTransport(asyncio.Transport):
 
     def close(self) -> None:
         self._is_closing = True
+        if not self.is_stuck:
+            self.abort()
+
+    def abort(self) -> None:
+        self._is_closing = True
         for end in (self, self.peer):
             if end is not None:
                 self._loop.call_soon(end.lose)
-
-    def abort(self) -> None:
-        self.close()
 
     def receive(self, chunk: bytes) -> None:
         if not self._is_lost and not self._is_closing:

@@ -90,6 +90,18 @@ async def test_closing_closes_all_and_opens_none(network: FakeNetwork, broker: F
         await connections.get(ROUTE)
 
 
+async def test_closing_does_not_wait_for_a_broker_that_does_not_read(
+    network: FakeNetwork, broker: FakeBroker
+) -> None:
+    async with Connections(network, ConnectionOptions()) as connections:
+        connection = await connections.get(ROUTE)
+        transport = broker.session.transport
+        assert transport is not None
+        assert transport.peer is not None
+        transport.peer.is_stuck = True
+    await connection.closed()
+
+
 @pytest.mark.usefixtures("broker")
 async def test_who_waits_for_a_connection_hears_of_the_closing(network: FakeNetwork) -> None:
     network.silent.add("broker")

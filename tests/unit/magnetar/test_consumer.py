@@ -8,6 +8,7 @@ import logging
 import pytest
 from tests.unit.magnetar.fake_broker import LEDGER, FakeBroker, batch_payload, until
 
+import magnetar.consumer
 from magnetar import (
     EARLIEST,
     Client,
@@ -355,6 +356,29 @@ async def test_a_first_attempt_ends_with_the_operations_time(
     assert 30 <= asyncio.get_running_loop().time() - started_s <= 40
 
 
+async def test_a_broker_that_sends_without_end_is_left(
+    client: Client, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(magnetar.consumer, "OVERSHOOT_MESSAGES_MAX", 5)
+    consumer = await client.consumer("orders", "s", ConsumerOptions(receiver_queue_size=10))
+    for entry_id in range(30):
+        broker.deliver(entry_id, b"too many")
+    await until(lambda: len(broker.of_type(BaseCommand.SUBSCRIBE)) == 2)
+    assert len(broker.of_type(BaseCommand.CLOSE_CONSUMER)) == 1
+    await until(lambda: broker.permits == 20)
+    broker.deliver(0, b"as asked")
+    assert (await consumer.receive()).payload == b"as asked"
+
+
+async def test_everything_is_asked_for_by_coming_back(client: Client, broker: FakeBroker) -> None:
+    consumer = await client.consumer("orders", "billing")
+    broker.drop_connections()
+    await until(lambda: not consumer.is_connected)
+    consumer.redeliver_unacknowledged()
+    await until(lambda: consumer.is_connected)
+    assert not broker.of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+
+
 # ---- the subscription
 
 
@@ -421,6 +445,19 @@ async def test_a_request_without_any_broker_times_out(client: Client, broker: Fa
     await until(lambda: not consumer.is_connected)
     with pytest.raises(RequestTimedOut):
         await consumer.last_message_id()
+
+
+async def test_who_waits_for_a_broker_hears_of_the_closing(
+    client: Client, broker: FakeBroker
+) -> None:
+    consumer = await client.consumer("orders", "billing")
+    broker.kill()
+    await until(lambda: not consumer.is_connected)
+    asking = asyncio.create_task(consumer.last_message_id())
+    await asyncio.sleep(1)
+    await consumer.close()
+    with pytest.raises(Closed):
+        await asking
 
 
 async def test_unsubscribing_is_the_end(client: Client, broker: FakeBroker) -> None:

@@ -366,6 +366,36 @@ async def test_a_send_error_may_concern_one_message_alone(
     assert broker.stored_bodies == [b"1"]
 
 
+async def test_an_error_out_of_order_makes_everything_be_sent_again(
+    client: Client, broker: FakeBroker
+) -> None:
+    def refuse_the_next(session: Session, command: BaseCommand, _payload: bytes) -> None:
+        broker.on(BaseCommand.SEND, broker.store)
+        send = command.send
+        session.write(
+            answers.encode_send_error(
+                send.producer_id, send.sequence_id + 1, api.NotAllowedError, "no"
+            )
+        )
+
+    broker.on(BaseCommand.SEND, refuse_the_next)
+    producer = await client.producer("orders")
+    assert (await producer.send(b"0")).entry_id == 0
+
+
+async def test_a_send_that_is_given_up_while_pending_is_stored_all_the_same(
+    client: Client, broker: FakeBroker
+) -> None:
+    broker.on(BaseCommand.SEND, lambda _, command, payload: broker.keep(command, payload))
+    producer = await client.producer("orders")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await producer.send(b"0")
+    assert broker.stored_bodies == [b"0"]
+    broker.session.write(encode_receipt(producer.producer_id, 0, 0, LEDGER, 0))
+    await producer.flush()
+
+
 async def test_a_producer_that_cannot_be_is_refused_at_once(
     client: Client, broker: FakeBroker
 ) -> None:

@@ -111,6 +111,16 @@ def test_what_is_not_plain_is_left_to_protobuf(ack: CommandAck) -> None:
     assert parse_ack(wire, 0, len(wire)) is None
 
 
+def test_an_id_without_its_entry_is_left_to_protobuf() -> None:
+    wire = frame(CommandAck(consumer_id=1, ack_type=INDIVIDUAL, message_id=[MessageIdData()]))
+    assert parse_ack(wire, 0, len(wire)) is None
+    ledger_only = MessageIdData(ledgerId=5)
+    wire = frame(
+        CommandAck(consumer_id=1, ack_type=INDIVIDUAL, message_id=[ledger_only, ledger_only])
+    )
+    assert parse_ack(wire, 0, len(wire)) is None
+
+
 def test_an_ack_cut_anywhere_is_left_to_protobuf() -> None:
     wire = frame(
         CommandAck(consumer_id=1, ack_type=INDIVIDUAL, message_id=ids(700, range(200, 300)))

@@ -118,6 +118,23 @@ def test_rare_fields_are_left_to_protobuf(rare: CommandSend) -> None:
     assert parse_send(wire, 0, len(wire)) is None
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "08 01 10 02 30 05 18 03",  # out of order
+        "08 01 10 02 18 03 18 04",  # twice
+        "10 02 08 01",
+        "08 01 10 02 18",  # reaches into the payload
+        "08 01 10 02 18 80",
+    ],
+)
+def test_unusual_encodings_are_left_to_protobuf(fields: str) -> None:
+    encoded = bytes.fromhex(fields)
+    command = b"\x08\x06\x32" + bytes([len(encoded)]) + encoded
+    wire = struct.pack(">I", len(command)) + command + PAYLOAD
+    assert parse_send(wire, 0, len(wire)) is None
+
+
 def test_other_commands_are_no_send(golden_frames: list[bytes]) -> None:
     flow = frame(
         BaseCommand(type=BaseCommand.FLOW, flow=CommandFlow(consumer_id=1, messagePermits=2))
