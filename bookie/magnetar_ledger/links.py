@@ -30,6 +30,8 @@ from magnetar_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
+CLOSING = "this process is closing its connections"
+
 
 class Resolver(Protocol):
     """Where bookies listen; ``registry`` knows."""
@@ -117,6 +119,8 @@ class BookieLink:
         """
         if self._connection is not None:
             return
+        if self._is_closed:
+            raise BookieUnavailable(self.bookie_id, CLOSING)
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         self._connect_soon()
@@ -168,7 +172,7 @@ class BookieLink:
         adders, self._adders = self._adders, {}
         for listener, _ in adders.values():
             listener.link_closed()
-        self._fail_waiters(BookieUnavailable(self.bookie_id, "this process is closing"))
+        self._fail_waiters(BookieUnavailable(self.bookie_id, CLOSING))
         if self._connection is not None:
             self._lose(self._connection)
 
@@ -217,10 +221,14 @@ class BookieLink:
                 )
         except TimeoutError as error:
             raise BookieUnavailable(bookie_id, "no answer to connecting") from error
-        except (OSError, CoordinationError) as error:
+        except (OSError, UnicodeError, CoordinationError) as error:
+            # Unicode: a registered host name that no name server can be asked for.
             raise BookieUnavailable(bookie_id, str(error)) from error
         self._use(transport, connection)
-        log.info("bookie connected", extra={"bookie": bookie_id, "host": host, "port": port})
+        log.info(
+            "bookie connected",
+            extra={"bookie": bookie_id, "host": host, "port": port, "writers": len(self._adders)},
+        )
 
     def _new_connection(self) -> BookieConnection:
         return BookieConnection(

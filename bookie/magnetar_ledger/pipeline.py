@@ -249,7 +249,7 @@ class AddPipeline:
         for entry_id, entry in enumerate(self._pending, self.last_confirmed + 1):
             if entry_id in unstored:
                 outbox.chunks += entry
-        log.info(
+        log.debug(
             "entries sent again",
             extra={
                 "ledger": self.ledger_id,

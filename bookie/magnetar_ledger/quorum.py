@@ -150,21 +150,25 @@ class Verdict(Enum):
 
 
 class EntrySearch:
-    """Looks for one entry on its write set, from the first bookie to the last.
+    """Looks for one entry on its write set, from the first bookie of it to the last.
 
     ``absences_proving`` bookies without it end the search: ``Quorum.absences_proving`` where only
     confirmed entries matter, the write quorum where every copy does.
     """
 
-    __slots__ = ("_absences_left", "_untried")
+    __slots__ = ("_absences_left", "_tried", "_write_set")
 
-    def __init__(self, quorum: Quorum, entry_id: int, absences_proving: int) -> None:
-        self._untried = list(reversed(quorum.write_set(entry_id)))
+    def __init__(self, write_set: tuple[int, ...], absences_proving: int) -> None:
+        self._write_set = write_set
+        self._tried = 0
         self._absences_left = absences_proving
 
     def next_bookie(self) -> int | None:
         """Whom to ask next; None when all were asked."""
-        return self._untried.pop() if self._untried else None
+        if self._tried == len(self._write_set):
+            return None
+        self._tried += 1
+        return self._write_set[self._tried - 1]
 
     def absent(self) -> Verdict | None:
         """The bookie asked last does not have it; a verdict, or None to ask the next."""
@@ -175,4 +179,4 @@ class EntrySearch:
 
     def unknown(self) -> Verdict | None:
         """The bookie asked last gave no answer that counts; a verdict, or None to ask the next."""
-        return None if self._untried else Verdict.UNDECIDED
+        return None if self._tried < len(self._write_set) else Verdict.UNDECIDED

@@ -45,6 +45,7 @@ class RangeRead:
         master_key: bytes | None = None,
     ) -> None:
         quorum = Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        write_sets = quorum.write_sets
         entry_ids = range(first, last + 1)
         self._ledger_id = ledger_id
         self._first = first
@@ -55,7 +56,10 @@ class RangeRead:
         links = {ensemble: tuple(map(link, ensemble)) for ensemble in dict.fromkeys(ensembles)}
         self._links = list(dict.fromkeys(chain.from_iterable(links.values())))
         self._ensembles = [links[ensemble] for ensemble in ensembles]
-        self._searches = [EntrySearch(quorum, each, absences_proving) for each in entry_ids]
+        self._searches = [
+            EntrySearch(write_sets[entry_id % quorum.ensemble_size], absences_proving)
+            for entry_id in entry_ids
+        ]
         # Whom each entry was asked of last; None when there is nobody left to answer.
         self._asked: list[int | None] = [None] * len(entry_ids)
         self._results: list[Found | Verdict | None] = [None] * len(entry_ids)

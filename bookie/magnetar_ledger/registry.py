@@ -33,6 +33,8 @@ from magnetar_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
+PORT_MAX = 65535
+
 
 class BookieRegistry(Service):
     """The bookies of the cluster, as ZooKeeper tells them."""
@@ -69,7 +71,10 @@ class BookieRegistry(Service):
             ) from error
         if info.address is None:
             raise BookieUnavailable(bookie_id, "registered without an address for clients")
-        return info.address
+        host, port = info.address
+        if not host or not 0 < port <= PORT_MAX:
+            raise BookieUnavailable(bookie_id, f"registered at {host!r}, port {port}")
+        return host, port
 
     async def _registration(self, bookie_id: str) -> bytes:
         """The bookie's record; empty where it has none: then an id that is an address counts."""

@@ -235,6 +235,8 @@ async def test_closing_fails_whoever_waits() -> None:
         link = links.link("b0")
         waiting = asyncio.ensure_future(link.connected())
         await settle()
-    with pytest.raises(BookieUnavailable):
+    with pytest.raises(BookieUnavailable, match="closing"):
         await waiting
+    with pytest.raises(BookieUnavailable, match="closing"):
+        await link.connected()
     assert world.bookies[0].count(Operation.READ) == 0

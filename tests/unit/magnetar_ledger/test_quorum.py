@@ -177,7 +177,7 @@ def test_sizes_that_make_no_sense_are_refused(sizes: tuple[int, int, int]) -> No
 
 
 def test_a_search_asks_the_write_set_in_order() -> None:
-    search = EntrySearch(Quorum(5, 3, 2), 4, absences_proving=3)
+    search = EntrySearch(Quorum(5, 3, 2).write_set(4), absences_proving=3)
     asked: list[int | None] = []
     for _ in range(3):
         asked.append(search.next_bookie())
@@ -188,7 +188,7 @@ def test_a_search_asks_the_write_set_in_order() -> None:
 
 def test_enough_absences_end_a_search_before_all_were_asked() -> None:
     quorum = Quorum(3, 3, 2)
-    search = EntrySearch(quorum, 0, quorum.absences_proving)
+    search = EntrySearch(quorum.write_set(0), quorum.absences_proving)
     search.next_bookie()
     assert search.absent() is None
     search.next_bookie()
@@ -197,7 +197,7 @@ def test_enough_absences_end_a_search_before_all_were_asked() -> None:
 
 def test_too_few_absences_leave_it_undecided() -> None:
     quorum = Quorum(3, 3, 2)
-    search = EntrySearch(quorum, 0, quorum.absences_proving)
+    search = EntrySearch(quorum.write_set(0), quorum.absences_proving)
     verdicts = []
     for step in (search.unknown, search.absent, search.unknown):
         search.next_bookie()

@@ -98,7 +98,16 @@ async def test_an_id_that_is_an_address_needs_no_registration() -> None:
         assert await registry.resolve("host.example:3181") == ("host.example", 3181)
 
 
-@pytest.mark.parametrize("value", [b"\xff\xff", BookieInfo(endpoints=()).encode() + b"\x12\x00"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"\xff\xff",
+        BookieInfo(endpoints=(), properties={"a": "b"}).encode(),
+        BookieInfo.of_address("host", 0).encode(),
+        BookieInfo.of_address("host", 70_000).encode(),
+        BookieInfo.of_address("", 3181).encode(),
+    ],
+)
 async def test_a_registration_that_says_no_address_is_no_way_to_a_bookie(value: bytes) -> None:
     world = World()
     world.coordination.put(f"{AVAILABLE_PATH}/b0", value)
