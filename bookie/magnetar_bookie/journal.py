@@ -219,8 +219,10 @@ class Journal(Service):
         self.sync_latency.record(now_s - started_s, 1)
         self.add_latency.record(now_s - group.opened_s, group.entries)
         self._on_written()
-        waiters, group.waiters = group.waiters, []
-        for waiter, argument in waiters:
+        waiters = group.waiters
+        waiters.reverse()
+        while waiters:  # who is told is off the list: a mistake in one leaves the others to be told
+            waiter, argument = waiters.pop()
             waiter(argument, True)  # noqa: FBT003 a keyword would cost every waiter
         if not self._has_work.is_set():
             self._is_idle.set()

@@ -81,6 +81,7 @@ class LedgerTable:
     def create(self, ledger_id: int, master_key: bytes) -> Ledger:
         """Begin to know a ledger that ``find`` did not find."""
         ledger = Ledger(ledger_id, master_key)
+        ledger.is_new = True
         self._keep(ledger)
         return ledger
 

@@ -40,6 +40,10 @@ class MemoryStore:
         """Make everything written so far survive ``crash``."""
         self._flushed = dict(self._values)
 
+    def flushed(self) -> Iterator[Pair]:
+        """What a crash now would leave, in no order."""
+        yield from self._flushed.items()
+
     def crash(self) -> None:
         """Go back to what was flushed last."""
         self._values = dict(self._flushed)

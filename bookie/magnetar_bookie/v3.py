@@ -21,5 +21,7 @@ def refuse_v3(frame: bytes) -> bytes:
         request = Request.FromString(frame)
     except DecodeError as error:
         raise WireError("a frame that is neither a V2 nor a V3 request") from error
+    if not request.header.IsInitialized():
+        raise WireError("a V3 request without a whole header")
     response = Response(header=request.header, status=EBADVERSION).SerializeToString()
     return FRAME_SIZE.pack(len(response)) + response

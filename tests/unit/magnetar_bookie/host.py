@@ -1,0 +1,60 @@
+"""A machine for one bookie after the other: disks, index, ZooKeeper and network that outlive it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.unit.magnetar_bookie.fakes import MemoryCoordination, MemoryNetwork
+from tests.unit.magnetar_bookie.memory_disk import MemoryDisk
+from tests.unit.magnetar_ledger.virtual_time import LoopClock
+
+from magnetar_bookie.bookie import Bookie
+from magnetar_bookie.memory_store import MemoryStore
+from magnetar_bookie.settings import BookieSettings
+
+SETTINGS = BookieSettings(bookie_id="bookie-1", port=3181)
+
+
+class Host:
+    """Make bookies with ``bookie()``; between two of them, ``kill`` or ``cut_power``."""
+
+    def __init__(self, settings: BookieSettings = SETTINGS, **changes: object) -> None:
+        self.settings = replace(settings, **changes)  # type: ignore[arg-type]  # names are checked
+        self.journal_disk = MemoryDisk()
+        self.ledger_disk = MemoryDisk()
+        self.store = MemoryStore()
+        self.coordination = MemoryCoordination()
+        self.network = MemoryNetwork()
+
+    def bookie(self) -> Bookie:
+        """The next bookie of this machine, not opened yet."""
+        return Bookie(
+            self.settings,
+            journal_disk=self.journal_disk,
+            ledger_disk=self.ledger_disk,
+            index=self.store,
+            network=self.network,
+            coordination=self.coordination,
+            clock=LoopClock(),
+        )
+
+    def kill(self) -> None:
+        """The process dies; what it wrote stays, synced or not. ZooKeeper has not noticed yet."""
+        self.journal_disk = self.journal_disk.after_crash(unsynced_bytes=1 << 40)
+        self.ledger_disk = self.ledger_disk.after_crash(unsynced_bytes=1 << 40)
+        self._restart()
+
+    def cut_power(self, *, unsynced_bytes: int = 0) -> None:
+        """The machine loses power; so many bytes of what was not synced are on the disks."""
+        self.journal_disk = self.journal_disk.after_crash(unsynced_bytes=unsynced_bytes)
+        self.ledger_disk = self.ledger_disk.after_crash(unsynced_bytes=unsynced_bytes)
+        self._restart()
+
+    def _restart(self) -> None:
+        # Copies: what still runs of the dead bookie works on what nobody looks at any more.
+        pairs = list(self.store.flushed())
+        self.store = MemoryStore()
+        self.store.write(pairs)
+        session_id = self.coordination.session_id + 1
+        self.coordination = MemoryCoordination(session_id, dict(self.coordination.nodes))
+        self.network = MemoryNetwork()

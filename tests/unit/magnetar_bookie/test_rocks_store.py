@@ -1,0 +1,99 @@
+"""The RocksDB store keeps what was flushed, without a log, and lets one bookie in at a time."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.magnetar_bookie.fakes import KEY
+
+from magnetar_bookie.formats.entry_log_v1 import LedgerRecord
+from magnetar_bookie.index import BlockLocation, Checkpoint, Counts, Index, JournalMark, LogEnd
+from magnetar_bookie.memory_store import MemoryStore
+from magnetar_bookie.rocks_store import IndexNotOpened, RocksStore
+
+
+def write_flush_write_and_die(path: Path) -> None:
+    import asyncio
+
+    store = RocksStore(path)
+    store.write([(b"flushed", b"1")])
+    asyncio.run(store.flush())
+    store.write([(b"lost", b"1")])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_process_leaves_what_it_flushed(tmp_path: Path) -> None:
+    process = multiprocessing.get_context("spawn").Process(
+        target=write_flush_write_and_die, args=(tmp_path,)
+    )
+    process.start()
+    process.join(30)
+    assert process.exitcode == -signal.SIGKILL
+    store = RocksStore(tmp_path)
+    assert store.get(b"flushed") == b"1"
+    assert store.get(b"lost") is None
+    store.close()
+
+
+def test_a_second_bookie_is_kept_out_with_the_reason(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path)
+    with pytest.raises(IndexNotOpened, match="another bookie"):
+        RocksStore(tmp_path)
+    store.close()
+
+
+def test_a_damaged_index_names_its_directory_and_the_way_out(tmp_path: Path) -> None:
+    RocksStore(tmp_path).close()
+    (tmp_path / "CURRENT").write_bytes(b"garbage\n")
+    with pytest.raises(IndexNotOpened, match="rebuilt") as caught:
+        RocksStore(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_descent_has_both_its_ends(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path)
+    store.write([(key, key) for key in (b"d", b"a", b"c", b"b")])
+    assert [key for key, _ in store.descend(b"c", b"b")] == [b"c", b"b"]
+    assert list(store.descend(b"bb", b"ba")) == []
+    assert [key for key, _ in store.descend(b"zz", b"")] == [b"d", b"c", b"b", b"a"]
+    store.close()
+
+
+@given(
+    st.dictionaries(st.binary(min_size=1, max_size=3), st.binary(max_size=3)),
+    st.binary(max_size=3),
+    st.binary(max_size=3),
+)
+@settings(max_examples=20)
+def test_it_answers_as_the_memory_store_does(
+    pairs: dict[bytes, bytes], high: bytes, low: bytes
+) -> None:
+    memory = MemoryStore()
+    memory.write(list(pairs.items()))
+    with tempfile.TemporaryDirectory() as directory:
+        store = RocksStore(Path(directory))
+        store.write(list(pairs.items()))
+        assert list(store.descend(high, low)) == list(memory.descend(high, low))
+        assert store.get(high) == memory.get(high)
+        store.close()
+
+
+async def test_a_checkpoint_outlives_the_store(tmp_path: Path) -> None:
+    blocks = [BlockLocation(1, 0, 9, 3, 32, 500)]
+    records = [LedgerRecord(1, KEY, is_fenced=True, last_entry=9)]
+    mark, end = JournalMark(1, 2, 3), LogEnd(3, 532)
+    store = RocksStore(tmp_path)
+    await Index(store).commit(Checkpoint(blocks, records, end, mark, Counts(1, 10)))
+    store.close()
+    store = RocksStore(tmp_path)
+    index = Index(store)
+    assert (list(index.blocks(1, 4)), list(index.ledgers())) == (blocks, records)
+    assert (index.journal_mark(), index.log_end()) == (mark, end)
+    store.close()
