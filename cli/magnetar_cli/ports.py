@@ -1,9 +1,10 @@
-"""TCP ports that are promised to a program before that program listens on them."""
+"""TCP ports that are chosen for a program before it starts, and kept for it while it is down."""
 
 from __future__ import annotations
 
 import errno
 import socket
+import sys
 from types import TracebackType
 from typing import Self
 
@@ -18,8 +19,10 @@ class ReservedPort:
     """Holds ``host:port`` (0: any free port) by binding without listening.
 
     On Linux a program that sets SO_REUSEADDR, as Java and asyncio do, can listen on a port that
-    is held so, while nobody who asks for *any* free port is given it. ``OSError`` where the port
-    is taken.
+    is held so, while nobody who asks for *any* free port is given it. Other systems do not allow
+    that: there the port is only looked up, and somebody else may be quicker.
+
+    Raises ``OSError`` where the port is taken.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -28,13 +31,15 @@ class ReservedPort:
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind((host, port))
+            self.port = int(self._socket.getsockname()[1])
         except OSError:
             self._socket.close()
             raise
-        self.port = int(self._socket.getsockname()[1])
+        if sys.platform != "linux":
+            self._socket.close()
 
     def close(self) -> None:
-        """Let the port go; to be called once the program listens, or never will."""
+        """Let the port go."""
         self._socket.close()
 
     def __enter__(self) -> Self:

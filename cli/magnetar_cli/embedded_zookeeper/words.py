@@ -1,7 +1,8 @@
 """Asks a running ZooKeeper how it is, with its four-letter words over plain TCP.
 
-A server that accepts connections may still be loading its data and refuse sessions; a client that
-comes then waits out its time-out. So ready means: ``srvr`` answers with a version.
+A server that accepts connections may still be loading its data; a client that comes then may wait
+out its time-out, because ZooKeeper forgets it (seen with ``srvr`` too, in one start of four). So
+ready means: ``srvr`` answers with a version, asked again and again with little patience.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from magnetar_runtime.clock import Clock
 ANSWER_BYTES_MAX = 1024 * 1024
 ANSWER_TIMEOUT_S = 2.0
 READY_POLL_S = 0.01
+# A ready server answers within a millisecond, on a busy machine within some hundred.
+FIRST_PATIENCE_S = 0.05
 READY_ANSWER = b"Zookeeper version"
 
 
-async def ask(host: str, port: int, word: str) -> bytes:
+async def ask(host: str, port: int, word: str, *, timeout_s: float = ANSWER_TIMEOUT_S) -> bytes:
     """The whole answer to a four-letter word; raises ``OSError``, ``TimeoutError`` among them."""
-    async with asyncio.timeout(ANSWER_TIMEOUT_S):
+    async with asyncio.timeout(timeout_s):
         reader, writer = await asyncio.open_connection(host, port)
         try:
             writer.write(word.encode())
@@ -33,19 +36,17 @@ async def ask(host: str, port: int, word: str) -> bytes:
             writer.close()
 
 
-async def is_ready(host: str, port: int) -> bool:
-    """Whether ZooKeeper there serves sessions now."""
-    try:
-        return (await ask(host, port, "srvr")).startswith(READY_ANSWER)
-    except OSError:
-        return False
-
-
 async def wait_until_ready(host: str, port: int, clock: Clock, timeout_s: float) -> bool:
     """Ask every few milliseconds; False when ``timeout_s`` seconds went by without a yes."""
     deadline_s = clock.monotonic() + timeout_s
-    while not await is_ready(host, port):
-        if clock.monotonic() >= deadline_s:
-            return False
+    patience_s = FIRST_PATIENCE_S
+    while clock.monotonic() < deadline_s:
+        try:
+            if (await ask(host, port, "srvr", timeout_s=patience_s)).startswith(READY_ANSWER):
+                return True
+        except TimeoutError:
+            patience_s = min(patience_s * 2, ANSWER_TIMEOUT_S)
+        except OSError:
+            pass  # nobody listens yet
         await asyncio.sleep(READY_POLL_S)
-    return True
+    return False

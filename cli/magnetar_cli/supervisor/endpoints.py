@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 FILE_NAME = "endpoints.json"
 FORMAT_VERSION = 1
@@ -58,3 +59,33 @@ def endpoints_line(parts: Mapping[str, PartEndpoints]) -> str:
         for name, part in parts.items()
         for purpose, address in part.addresses.items()
     )
+
+
+class EndpointsFile:
+    """``DATA/endpoints.json``, replaced as a whole, so that nobody reads half of it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE_NAME
+
+    def write(self, text: str) -> None:
+        """Replace the content. Not synced: after a power cut it would be wrong anyway."""
+        fresh = self._path.with_name(FILE_NAME + ".new")
+        fresh.write_text(text)
+        fresh.replace(self._path)
+
+    def remove(self) -> None:
+        """The addresses hold no longer."""
+        self._path.unlink(missing_ok=True)
+
+    def former_broker_id(self) -> str:
+        """Under which id (``host:web port``) a broker served before it was killed; empty if none.
+
+        The file is only there when the supervisor could not remove it. What it says is a hint:
+        anything that cannot be understood counts as nothing.
+        """
+        try:
+            content: object = json.loads(self._path.read_text())
+        except (OSError, ValueError):
+            return ""
+        url = content.get("web_service_url") if isinstance(content, dict) else None
+        return url.removeprefix("http://") if isinstance(url, str) else ""

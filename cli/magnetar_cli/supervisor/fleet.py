@@ -27,8 +27,8 @@ STABLE_AFTER_S = 30.0
 START_ATTEMPTS_MAX = 3
 # From its release to ready. A bookie replays at most some hundred MB of journal in it.
 START_TIMEOUT_S = 60.0
-# An exit code that says: trying again changes nothing (EX_CONFIG of sysexits.h).
-EXIT_HOPELESS = 78
+# An exit code that says: it cannot run like this (``ExitCode.REFUSED`` of magnetar_server.run).
+EXIT_HOPELESS = 2
 
 
 class Phase(Enum):
@@ -141,6 +141,11 @@ class Fleet:
         for rules in self.rules:
             assert all(name in self._parts for name in rules.needs)
             self._parts[rules.name] = _Part(rules)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a stop has begun."""
+        return self._stop_began_s is not None
 
     def phase(self, part: str) -> Phase:
         """Where ``part`` is now."""

@@ -101,7 +101,7 @@ def test_a_missing_or_changed_jar_leaves_nothing_behind(
 
 def test_a_torn_archive_is_refused(tmp_path: Path) -> None:
     torn = Download(archive_of(CONTENT)[:-60])
-    with pytest.raises(SetupFailed, match="archive.tar.gz (cannot be read|lacks)"):
+    with pytest.raises(SetupFailed, match=r"archive.tar.gz (cannot be read|lacks)"):
         fetch_jars(tmp_path / "zookeeper", torn, torn.sha256)
 
 

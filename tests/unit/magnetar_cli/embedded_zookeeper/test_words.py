@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from magnetar_cli.embedded_zookeeper import words
-from magnetar_cli.embedded_zookeeper.words import ask, is_ready, wait_until_ready
+from magnetar_cli.embedded_zookeeper.words import ask, wait_until_ready
 from magnetar_cli.ports import ReservedPort
 from magnetar_runtime.clock import SystemClock
 
@@ -49,19 +49,34 @@ async def test_an_endless_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> 
             await ask(HOST, port, "mntr")
 
 
-async def test_a_silent_server_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "ANSWER_TIMEOUT_S", 0.01)
-    asked_and_over = asyncio.Event()
+async def test_a_server_that_forgets_us_is_asked_again() -> None:
+    """As ZooKeeper does with those who come too early."""
+    asked = 0
+    is_over = asyncio.Event()
+
+    async def forget_the_first(_word: bytes) -> bytes:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            await is_over.wait()
+        return b"Zookeeper version: 3.9.5\n"
+
+    async with server(forget_the_first) as port:
+        assert await wait_until_ready(HOST, port, SystemClock(), timeout_s=10)
+        is_over.set()
+
+
+async def test_a_silent_server_is_not_waited_for() -> None:
+    is_over = asyncio.Event()
 
     async def silent(_word: bytes) -> bytes:
-        await asked_and_over.wait()
+        await is_over.wait()
         return b""
 
     async with server(silent) as port:
         with pytest.raises(TimeoutError):
-            await ask(HOST, port, "srvr")
-        assert not await is_ready(HOST, port)
-        asked_and_over.set()
+            await ask(HOST, port, "srvr", timeout_s=0.01)
+        is_over.set()
 
 
 async def test_ready_means_that_it_says_its_version() -> None:
@@ -71,7 +86,6 @@ async def test_ready_means_that_it_says_its_version() -> None:
         return answers.pop(0) if answers else b"Zookeeper version: 3.9.5\n"
 
     async with server(loading_then_ready) as port:
-        assert not await is_ready(HOST, port)
         assert await wait_until_ready(HOST, port, SystemClock(), timeout_s=10)
         assert answers == []
 

@@ -1,0 +1,82 @@
+# Magnetar: `make run` starts a cluster, `make test` checks everything; `make help` lists the rest.
+#
+# Needs Python 3.11 or newer with venv, make, and a package index that pip can reach. Nothing else:
+# no Java, no root, nothing outside this folder but the user's cache (XDG_CACHE_HOME or ~/.cache).
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-full check types unit integration protocol bench torture simulate clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+SOURCES := runtime protocol client bookie broker cli tests
+# The first Python that is new enough; `make PYTHON=python3.13 ...` chooses another.
+PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+
+help:  ## say what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(BIN)/.runs  ## make .venv, install Magnetar, fetch ZooKeeper (the first time: 456 MB)
+	@$(BIN)/magnetar setup
+
+run: setup  ## start a cluster and show how to use it; ARGS="--data-dir /tmp/d" passes options on
+	@exec $(BIN)/magnetar standalone $(ARGS)
+
+test: check unit integration  ## linters, types, import rules, all tests but the long ones (10 min at most)
+
+test-full: $(BIN)/.develops setup  ## the long tests that `make test` leaves out (45 min at most)
+	@$(PYTEST) -m full --timeout 1800 $(ARGS) || { code=$$?; [ $$code -eq 5 ] || exit $$code; }
+
+check: $(BIN)/.develops types  ## linters, types, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+
+types: $(BIN)/.develops
+	$(BIN)/mypy $(SOURCES)
+	$(BIN)/pyright
+
+unit: $(BIN)/.develops
+	$(PYTEST) -m "not integration and not full" -n 2 $(ARGS)
+
+integration: $(BIN)/.develops setup
+	$(PYTEST) -m "integration and not full" $(ARGS)
+
+protocol: $(BIN)/.develops  ## generate the protocol modules anew from protocol/**/*.proto
+	$(BIN)/python protocol/generate.py
+
+bench: $(BIN)/.develops setup  ## measure; PEER=pulsar compares with the Apache Pulsar in PULSAR_HOME
+	$(BIN)/python -m tests.performance.bench $(if $(PEER),--peer $(PEER)) $(ARGS)
+
+torture: $(BIN)/.develops setup  ## a large real file through a cluster whose parts are killed at random
+	$(PYTEST) tests/integration -m torture $(ARGS)
+
+simulate: $(BIN)/.develops  ## many seeds of the simulation; SEEDS=10000
+	$(PYTEST) tests/simulation --seeds $(or $(SEEDS),10000) -n 2 $(ARGS)
+
+clean:  ## remove .venv and everything that tools leave behind; data and the user's cache stay
+	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- the environment ---------------------------------------------------------------------------
+
+$(BIN)/python:
+	@[ -n "$(PYTHON)" ] || { echo "make: Python 3.11 or newer is needed and was not found (looked for python3," \
+		"python3.11 to 3.14). Get it from python.org or your system's packages, or name yours:" \
+		"make PYTHON=/path/to/python setup" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "make: $(PYTHON) comes without venv and pip." \
+		"On Debian and Ubuntu: apt install python3-venv (or python3.X-venv for Python 3.X)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(BIN)/.runs: pyproject.toml | $(BIN)/python
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[standalone]' \
+		|| { echo "make: pip could not install Magnetar; its words are above. It needs a package index:" \
+		"behind a proxy or with an index of your own, set it up with 'pip config' first" >&2; exit 1; }
+	@touch $@
+
+$(BIN)/.develops: $(BIN)/.runs
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev
+	@touch $@

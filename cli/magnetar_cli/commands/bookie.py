@@ -1,0 +1,16 @@
+"""``magnetar bookie``: runs one bookie with a TOML file, environment variables, or options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from magnetar_bookie.settings import BookieSettings
+from magnetar_cli.commands.part import run_part_command
+
+# The part, then what it imports when it begins to serve.
+MODULES = ("magnetar_bookie.part", "magnetar_server.http", "uvicorn.protocols.http.h11_impl")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run until told to stop; returns the exit code."""
+    return run_part_command("bookie", BookieSettings, MODULES, arguments)

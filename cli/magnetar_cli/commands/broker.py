@@ -1,0 +1,21 @@
+"""``magnetar broker``: runs one broker with a TOML file, environment variables, or options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from magnetar_broker.settings import BrokerSettings
+from magnetar_cli.commands.part import run_part_command
+
+# The part, then what it imports when it begins to serve.
+MODULES = (
+    "magnetar_broker.part",
+    "magnetar_broker.admin.app",
+    "magnetar_server.http",
+    "uvicorn.protocols.http.h11_impl",
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run until told to stop; returns the exit code."""
+    return run_part_command("broker", BrokerSettings, MODULES, arguments)

@@ -1,0 +1,123 @@
+"""What the commands ``broker`` and ``bookie`` share: options made from the part's settings.
+
+Every setting is an option, under the name that ``magnetar_server.settings`` uses in its messages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Protocol, cast, get_args, get_origin, get_type_hints
+
+from magnetar_cli.gate import pass_gate
+
+# What an option's words are turned into here; the settings turn all others, with pydantic.
+PLAIN_TYPES: tuple[type, ...] = (int, float, Path)
+
+
+class Part(Protocol):
+    """A part's module ``part``: how a process of it is run."""
+
+    def main(self, file: Path | None, flags: Mapping[str, object]) -> int:
+        """Run until told to stop; returns the exit code."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: its name (``log.entries_max`` for a nested one), its type, its default."""
+
+    name: str
+    kind: object
+    default: object
+
+    @property
+    def option(self) -> str:
+        """``--log-entries-max``."""
+        return "--" + self.name.replace(".", "-").replace("_", "-")
+
+    def variable(self, part: str) -> str:
+        """``MAGNETAR_BROKER_LOG__ENTRIES_MAX``."""
+        return f"MAGNETAR_{part}_{self.name.replace('.', '__')}".upper()
+
+
+def run_part_command(
+    part: str, settings_class: type[Any], modules: Sequence[str], arguments: Sequence[str]
+) -> int:
+    """Run the part whose module is the first of ``modules``; the others it will need soon."""
+    options = vars(make_parser(part, list(settings_of(settings_class))).parse_args(arguments))
+    file = options.pop("config")
+    module = import_module(modules[0])
+    if not pass_gate(os.environ, modules[1:]):
+        return 0  # the supervisor died before it ever let us go
+    return cast("Part", module).main(file, options)
+
+
+def make_parser(part: str, settings: Sequence[Setting]) -> argparse.ArgumentParser:
+    """``--config`` and an option for every setting; what is not given stays None."""
+    parser = argparse.ArgumentParser(
+        prog=f"magnetar {part}",
+        description=f"Run one {part}. Settings: defaults < --config < variables < options.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help=f"a TOML file; what stands below [{part}] there",
+    )
+    for setting in settings:
+        kind = bare_type(setting.kind)
+        words = f"(default: {setting.default!r}; variable {setting.variable(part)})"
+        if kind is bool:
+            parser.add_argument(
+                setting.option,
+                dest=setting.name,
+                action=argparse.BooleanOptionalAction,
+                default=None,
+                help=words,
+            )
+        else:
+            parser.add_argument(
+                setting.option,
+                dest=setting.name,
+                type=reader_of(kind),
+                metavar=setting.name.rpartition(".")[2].upper(),
+                help=words,
+            )
+    return parser
+
+
+def settings_of(kind: type[Any], above: str = "") -> Iterator[Setting]:
+    """Every setting of a settings class, those of nested classes included."""
+    hints = get_type_hints(kind, include_extras=True)
+    for one in fields(kind):
+        hint = hints[one.name]
+        if isinstance(hint, type) and is_dataclass(hint):
+            yield from settings_of(hint, f"{above}{one.name}.")
+        else:
+            default = None if one.default is MISSING else one.default
+            yield Setting(above + one.name, hint, default)
+
+
+def bare_type(hint: object) -> object:
+    """``int`` for ``Annotated[int, Ge(0)]``."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def reader_of(kind: object) -> Callable[[str], object]:
+    """What makes a value of an option's words; a list is written ``a,b``."""
+    if isinstance(kind, type) and kind in PLAIN_TYPES:
+        return kind
+    if get_origin(kind) in (tuple, list):
+        return list_of_words
+    return str
+
+
+def list_of_words(words: str) -> tuple[str, ...]:
+    """``a,b`` as two words."""
+    return tuple(word.strip() for word in words.split(",") if word.strip())

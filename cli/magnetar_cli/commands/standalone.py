@@ -1,0 +1,162 @@
+"""``magnetar standalone``: a whole cluster on this machine, watched over until it is told to stop.
+
+Reads aloud as the order of starting. Everything that takes time is begun before anything is
+imported that is not needed for it: Java first, then the Python parts, then our own event loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from magnetar_cli.embedded_zookeeper.installation import Installation, find_installation
+from magnetar_cli.errors import SetupFailed
+from magnetar_cli.supervisor.console import no_sync_warning
+from magnetar_cli.supervisor.endpoints import EndpointsFile
+from magnetar_cli.supervisor.fleet import Fleet, Start
+from magnetar_cli.supervisor.lock import DataDirectoryLock
+from magnetar_cli.supervisor.standalone import (
+    PortReservations,
+    StandaloneSettings,
+    make_parts,
+)
+from magnetar_runtime.clock import SystemClock
+
+PORT_MAX = 65_535
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run until told to stop; returns the exit code. Raises what ``magnetar_cli.errors`` lists."""
+    settings = parse(arguments)
+    if not settings.is_synced:
+        print(no_sync_warning(), file=sys.stderr, flush=True)
+    clock = SystemClock()
+    lock = DataDirectoryLock(settings.data_directory, clock)
+    reservations = PortReservations(settings)
+    installation = None if settings.zookeeper else provide_zookeeper()
+    endpoints = EndpointsFile(settings.data_directory)
+    parts = make_parts(
+        settings,
+        reservations.ports,
+        installation,
+        former_broker_id=endpoints.former_broker_id(),
+        inherited=(lock.descriptor,),
+    )
+    endpoints.remove()
+    fleet = Fleet([part.rules for part in parts.values()])
+    orders = fleet.begin(clock.monotonic())
+    processes = {
+        order.part: parts[order.part].launch() for order in orders if isinstance(order, Start)
+    }
+
+    # While they start: asyncio, uvloop and the control channel take 100 ms.
+    from magnetar_cli.supervisor.run import supervise  # noqa: PLC0415
+    from magnetar_cli.supervisor.supervisor import Launched  # noqa: PLC0415
+
+    rest = [order for order in orders if not isinstance(order, Start)]
+    supervise(settings, fleet, parts, Launched(processes, rest))
+    return 0
+
+
+def parse(arguments: Sequence[str]) -> StandaloneSettings:
+    """The settings that the options say; a wrong option ends the process as argparse does."""
+    options = _parser().parse_args(arguments)
+    return StandaloneSettings(
+        data_directory=options.data_dir.absolute(),
+        bind_address=options.bind_address,
+        advertised_address=options.advertised_address,
+        broker_port=options.broker_port,
+        web_port=options.web_port,
+        bookie_port=options.bookie_port,
+        zookeeper_port=options.zookeeper_port,
+        zookeeper=options.zookeeper,
+        is_synced=not options.no_sync,
+        is_quiet=options.quiet,
+        is_json=options.json_logs,
+    )
+
+
+def provide_zookeeper() -> Installation:
+    """The embedded ZooKeeper, fetched first where it is missing.
+
+    Fetching is another process's work: what it imports must not stay in the supervisor's memory.
+    Raises ``JavaMissing``, ``SetupFailed``.
+    """
+    installation = find_installation(os.environ)
+    if not installation.is_quick:
+        subprocess.run(
+            [sys.executable, "-m", "magnetar_cli", "setup"],
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            check=False,
+        )
+        if not installation.is_usable:
+            raise SetupFailed(
+                "there is no ZooKeeper to start (the reason is above): run `magnetar setup` where "
+                "there is a package index, or give your own with --zookeeper HOST:PORT"
+            )
+    return installation
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="magnetar standalone",
+        description="Start ZooKeeper, a bookie and a broker, and watch over them. Prints READY and "
+        "the addresses when everything answers; DATA/endpoints.json says the same.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--data-dir", type=Path, default=Path("data"), metavar="DATA", help="default: ./data")
+    _add_port(parser, "--broker-port", 6650, "the Pulsar protocol")
+    _add_port(parser, "--web-port", 8080, "REST and metrics")
+    _add_port(parser, "--bookie-port", 3181, "the bookie")
+    _add_port(parser, "--zookeeper-port", 2181, "the embedded ZooKeeper")
+    add(
+        "--zookeeper",
+        default="",
+        metavar="HOST:PORT",
+        help="your own ZooKeeper, instead of the embedded one",
+    )
+    add(
+        "--bind-address",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="where the broker listens (default: 127.0.0.1); 0.0.0.0 lets other machines in, "
+        "and nobody is asked who they are",
+    )
+    add(
+        "--advertised-address",
+        default="",
+        metavar="HOST",
+        help="what clients are told to connect to (default: the bind address)",
+    )
+    add(
+        "--no-sync",
+        action="store_true",
+        help="never sync to disk: faster, and a power cut loses acknowledged messages",
+    )
+    add("--quiet", action="store_true", help="only READY, the addresses, and warnings")
+    add("--json-logs", action="store_true", help="log in JSON, one object a line")
+    return parser
+
+
+def _add_port(parser: argparse.ArgumentParser, option: str, default: int, what: str) -> None:
+    parser.add_argument(
+        option,
+        type=_port,
+        default=default,
+        metavar="PORT",
+        help=f"{what} (default: {default}; 0: any free port)",
+    )
+
+
+def _port(words: str) -> int:
+    """For argparse, which turns the ``ValueError`` into its own words."""
+    number = int(words)
+    if not 0 <= number <= PORT_MAX:
+        raise argparse.ArgumentTypeError(f"{words} is no port: 0 to {PORT_MAX}")
+    return number

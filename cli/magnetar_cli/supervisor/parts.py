@@ -1,0 +1,117 @@
+"""How each part of a standalone is started; when it is ready is ``supervisor``'s to find out.
+
+Nothing here needs an event loop, so that the processes are under way before the supervisor has
+imported asyncio: Java and two Pythons take longest, and it is their start that people wait for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from magnetar_cli.embedded_zookeeper.configuration import (
+    ZooKeeperSettings,
+    command_line,
+    configuration_text,
+)
+from magnetar_cli.embedded_zookeeper.installation import Installation
+from magnetar_cli.gate import Gate
+from magnetar_cli.supervisor.fleet import PartRules
+from magnetar_cli.supervisor.process import Command, Process
+
+CONTROL_SOCKET_VARIABLE = "MAGNETAR_CONTROL_SOCKET"
+
+
+class Part(Protocol):
+    """A part as the supervisor handles it."""
+
+    @property
+    def rules(self) -> PartRules:
+        """What it needs, and how long its end may take."""
+        ...
+
+    def launch(self) -> Process:
+        """Start its process, once the one before has ended."""
+        ...
+
+    def release(self) -> None:
+        """Tell the process that what it needs is ready."""
+        ...
+
+
+class ZooKeeperPart:
+    """The embedded ZooKeeper: a Java process that knows nothing of us."""
+
+    def __init__(
+        self,
+        rules: PartRules,
+        settings: ZooKeeperSettings,
+        installation: Installation,
+        inherited: Sequence[int] = (),
+    ) -> None:
+        self.rules = rules
+        self.settings = settings
+        self._installation = installation
+        self._inherited = inherited
+
+    def launch(self) -> Process:
+        """Write its configuration and start it."""
+        directory = self.settings.data_directory
+        directory.mkdir(parents=True, exist_ok=True)
+        configuration = directory / "zoo.cfg"
+        configuration.write_text(configuration_text(self.settings))
+        archive = self._installation.class_archive
+        words = command_line(
+            self._installation.java.executable,
+            self._installation.jars,
+            self.settings,
+            configuration,
+            class_archive=archive if archive.is_file() else None,
+        )
+        return Process(Command(words, os.environ, directory / "zookeeper.log"), self._inherited)
+
+    def release(self) -> None:
+        """It needs nothing."""
+
+
+class PythonPart:
+    """A part of ours: ``magnetar <name>`` with ``options``; an empty value is an option alone."""
+
+    def __init__(
+        self,
+        rules: PartRules,
+        options: Mapping[str, str],
+        *,
+        control_socket: Path,
+        inherited: Sequence[int] = (),
+    ) -> None:
+        self.rules = rules
+        self.options = options
+        self._control_socket = control_socket
+        self._inherited = inherited
+        self._gate: Gate | None = None
+
+    def launch(self) -> Process:
+        """Start the process; it imports what it needs and then waits to be released."""
+        if self._gate is not None:
+            self._gate.close()
+        self._gate = gate = Gate()
+        variables = {CONTROL_SOCKET_VARIABLE: str(self._control_socket), **gate.variables()}
+        command = Command(self.words(), {**os.environ, **variables})
+        try:
+            return Process(command, (*self._inherited, gate.entrance))
+        finally:
+            gate.give_entrance_away()
+
+    def words(self) -> list[str]:
+        """The command line."""
+        options = [word for option in self.options.items() for word in option if word]
+        return [sys.executable, "-m", "magnetar_cli", self.rules.name, *options]
+
+    def release(self) -> None:
+        """Open the gate."""
+        if self._gate is not None:
+            self._gate.open()

@@ -1,0 +1,249 @@
+"""Carries out what ``fleet`` decides: processes, timers, signals, the control channel, READY.
+
+Runs on uvloop in one thread. Every fact (a part is ready, a part ended, time passed, a signal came)
+goes to the fleet at once, and its orders are carried out before the next fact.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from magnetar_cli.embedded_zookeeper.metrics import prometheus_text
+from magnetar_cli.embedded_zookeeper.words import ask, wait_until_ready
+from magnetar_cli.supervisor.endpoints import PartEndpoints
+from magnetar_cli.supervisor.fleet import (
+    START_TIMEOUT_S,
+    Announce,
+    Finish,
+    Fleet,
+    Kill,
+    Order,
+    Release,
+    Restart,
+    Start,
+    Terminate,
+)
+from magnetar_cli.supervisor.metrics_page import MetricsPage
+from magnetar_cli.supervisor.parts import Part, ZooKeeperPart
+from magnetar_cli.supervisor.process import Process, exit_words
+from magnetar_runtime.clock import Clock
+from magnetar_runtime.network import Network
+from magnetar_runtime.service import Service
+from magnetar_server.control import ControlServer, PartSession
+from magnetar_server.errors import ControlError
+
+log = logging.getLogger(__name__)
+
+# Where a system cannot wake us when a child ends.
+POLL_S = 0.05
+METRICS_HOST = "127.0.0.1"
+
+OnReady = Callable[[Mapping[str, PartEndpoints]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """What was begun before there was an event loop: the processes, and the orders still to do."""
+
+    processes: Mapping[str, Process]
+    orders: Sequence[Order]
+
+
+class Supervisor(Service):
+    """Keeps the parts running until it is told to stop; ``run`` returns when all have ended.
+
+    ``on_ready`` is called with every part's endpoints when everything is ready, and again each
+    time a restarted part is.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        parts: Mapping[str, Part],
+        launched: Launched,
+        *,
+        control_socket: Path,
+        network: Network,
+        clock: Clock,
+        on_ready: OnReady,
+    ) -> None:
+        super().__init__()
+        self._fleet = fleet
+        self._parts = parts
+        self._launched = launched
+        self._clock = clock
+        self._on_ready = on_ready
+        self._processes = dict(launched.processes)
+        self._endpoints: dict[str, PartEndpoints] = {}
+        self._restarts: Counter[str] = Counter()
+        self._is_announced = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._finished: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._control = ControlServer(control_socket, self._greet)
+        self._page = MetricsPage(network, METRICS_HOST, 0, self.render_metrics)
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._control)
+        await stack.enter_async_context(self._page)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self.stop)
+            stack.callback(loop.remove_signal_handler, number)
+        for name, process in self._processes.items():
+            self._watch(name, process)
+        self._carry_out(self._launched.orders)
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether every part has ended."""
+        return self._finished.done()
+
+    async def run(self) -> str | None:
+        """Wait until every part has ended; returns the part that could not be started, if any."""
+        return await self._finished
+
+    def stop(self) -> None:
+        """End every part in order; asked again, at once."""
+        self._carry_out(self._fleet.stop(self._clock.monotonic()))
+
+    # --- facts --------------------------------------------------------------------------------
+
+    def _ready(self, name: str, pid: int, addresses: Mapping[str, str]) -> None:
+        process = self._processes.get(name)
+        if process is None or process.pid != pid:  # it ended before we heard that it was ready
+            return
+        log.debug("part is ready", extra={"served_by": name, "pid": process.pid})
+        self._endpoints[name] = PartEndpoints(process.pid, addresses)
+        self._carry_out(self._fleet.ready(name, self._clock.monotonic()))
+        if self._is_announced:
+            self._on_ready(self._endpoints)
+
+    def _exited(self, name: str, returncode: int) -> None:
+        process = self._processes.pop(name)
+        if not self._fleet.is_stopping:
+            log.warning(
+                "part ended unasked",
+                extra={"name_of_part": name, "pid": process.pid, "how": exit_words(returncode)},
+            )
+        self._carry_out(self._fleet.exited(name, returncode, self._clock.monotonic()))
+
+    def _tick(self) -> None:
+        self._carry_out(self._fleet.tick(self._clock.monotonic()))
+
+    # --- orders -------------------------------------------------------------------------------
+
+    def _carry_out(self, orders: Sequence[Order]) -> None:
+        for order in orders:
+            self._carry_out_one(order)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        next_tick_s = self._fleet.next_tick_s()
+        if next_tick_s is not None:
+            delay_s = max(0.0, next_tick_s - self._clock.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _carry_out_one(self, order: Order) -> None:
+        match order:
+            case Start(name):
+                self._start(name)
+            case Release(name):
+                self._release(name)
+            case Terminate(name):
+                self._processes[name].signal(signal.SIGTERM)
+            case Kill(name):
+                log.warning("part did not obey in time and is killed", extra={"part_killed": name})
+                self._processes[name].signal(signal.SIGKILL)
+            case Restart(name, delay_s):
+                self._restarts[name] += 1
+                log.warning("part will be restarted", extra={"in_s": delay_s})
+            case Announce():
+                self._is_announced = True
+            case Finish(failed):
+                self._finished.set_result(failed)
+
+    def _start(self, name: str) -> None:
+        process = self._processes[name] = self._parts[name].launch()
+        self._watch(name, process)
+
+    def _release(self, name: str) -> None:
+        part = self._parts[name]
+        part.release()
+        if isinstance(part, ZooKeeperPart):
+            self.spawn(self._wait_for_zookeeper(name, part), name="wait for zookeeper")
+
+    # --- finding out --------------------------------------------------------------------------
+
+    def _watch(self, name: str, process: Process) -> None:
+        """Have ``_exited`` called when the process ends."""
+        if not hasattr(os, "pidfd_open"):
+            self.spawn(self._poll(name, process), name=f"watch {name}")
+            return
+        descriptor = os.pidfd_open(process.pid)
+        loop = asyncio.get_running_loop()
+
+        def ended() -> None:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+            returncode = process.poll()
+            assert returncode is not None
+            self._exited(name, returncode)
+
+        loop.add_reader(descriptor, ended)
+
+    async def _poll(self, name: str, process: Process) -> None:
+        while (returncode := process.poll()) is None:  # noqa: ASYNC110 - nothing wakes us
+            await asyncio.sleep(POLL_S)
+        self._exited(name, returncode)
+
+    async def _wait_for_zookeeper(self, name: str, part: ZooKeeperPart) -> None:
+        pid = self._processes[name].pid
+        settings = part.settings
+        is_ready = await wait_until_ready(
+            settings.host, settings.port, self._clock, START_TIMEOUT_S
+        )
+        if is_ready:
+            metrics = f"http://{METRICS_HOST}:{self._page.port}/metrics/"
+            self._ready(name, pid, {"address": settings.address, "metrics": metrics})
+
+    def _greet(self, session: PartSession) -> None:
+        """A process said hello on the control channel: believed if it is one that we started."""
+        process = self._processes.get(session.part)
+        if process is None or process.pid != session.pid:
+            log.warning("stranger on the control channel", extra={"pid": session.pid})
+            session.close()
+            return
+        self.spawn(self._hear(session), name=f"hear {session.part}")
+
+    async def _hear(self, session: PartSession) -> None:
+        try:
+            addresses = await session.wait_ready()
+        except ControlError:
+            return  # it ended; its process tells the rest
+        self._ready(session.part, session.pid, addresses)
+
+    async def render_metrics(self) -> str:
+        """What /metrics/ shows: our own counters, and ZooKeeper's measurements."""
+        lines = ["# TYPE magnetar_supervisor_restarts_total counter"]
+        lines += [
+            f'magnetar_supervisor_restarts_total{{part="{name}"}} {self._restarts[name]}'
+            for name in self._parts
+        ]
+        own = "".join(f"{line}\n" for line in lines)
+        for part in self._parts.values():
+            if isinstance(part, ZooKeeperPart):
+                try:
+                    own += prometheus_text(
+                        await ask(part.settings.host, part.settings.port, "mntr")
+                    )
+                except OSError as error:
+                    log.warning("zookeeper did not tell its metrics", extra={"reason": str(error)})
+        return own
