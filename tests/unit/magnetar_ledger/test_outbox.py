@@ -1,4 +1,4 @@
-"""Frames leave once per loop turn, wait while the transport is full, and never wait without end."""
+"""Frames leave together, entries wait for a due answer, and a full transport holds all back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from tests.unit.magnetar_ledger.fake_network import FakeTransport
 from tests.unit.magnetar_ledger.world import settle
 
-from magnetar_ledger.outbox import LOOSE_CHUNKS_MAX, Outbox
+from magnetar_ledger.outbox import GATHER_S, LOOSE_CHUNKS_MAX, Outbox
 
 
 class Overflow:
@@ -102,5 +102,59 @@ async def test_a_new_connection_begins_empty_and_open() -> None:
     outbox.attach(transport)
     outbox.resume()
     send(outbox, b"new")
+    await settle()
+    assert transport.writes == [b"new"]
+
+
+def send_entry(outbox: Outbox, *chunks: bytes) -> None:
+    if not outbox.chunks:
+        outbox.wake_for_entries()
+    outbox.chunks += chunks
+
+
+async def test_an_entry_leaves_at_once_while_no_answer_is_due() -> None:
+    outbox, transport = Outbox(unsent_bytes_max=100, on_overflow=Overflow()), new_transport()
+    outbox.attach(transport)
+    for number in range(3):
+        send_entry(outbox, b"%d" % number)
+        await settle()
+        outbox.answered()
+    assert transport.writes == [b"0", b"1", b"2"]
+
+
+async def test_entries_gather_until_the_answer_that_is_due() -> None:
+    outbox, transport = Outbox(unsent_bytes_max=100, on_overflow=Overflow()), new_transport()
+    outbox.attach(transport)
+    send_entry(outbox, b"first")
+    await settle()
+    send_entry(outbox, b"second ")
+    await settle()
+    send_entry(outbox, b"third")
+    await settle()
+    assert transport.writes == [b"first"]
+    outbox.answered()
+    assert transport.writes == [b"first", b"second third"]
+
+
+async def test_gathered_entries_leave_in_time_though_no_answer_comes() -> None:
+    outbox, transport = Outbox(unsent_bytes_max=100, on_overflow=Overflow()), new_transport()
+    outbox.attach(transport)
+    send_entry(outbox, b"first")
+    await settle()
+    for entry in (b"second", b"third"):
+        send_entry(outbox, entry)
+        await asyncio.sleep(GATHER_S * 1.5)
+    assert transport.writes == [b"first", b"second", b"third"]
+
+
+async def test_a_new_connection_owes_no_answer() -> None:
+    outbox, transport = Outbox(unsent_bytes_max=100, on_overflow=Overflow()), new_transport()
+    outbox.attach(new_transport())
+    send_entry(outbox, b"unanswered")
+    await settle()
+    send_entry(outbox, b"gathering")
+    outbox.detach()
+    outbox.attach(transport)
+    send_entry(outbox, b"new")
     await settle()
     assert transport.writes == [b"new"]

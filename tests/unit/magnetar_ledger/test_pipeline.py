@@ -97,6 +97,24 @@ async def test_what_is_appended_in_one_turn_leaves_in_one_write() -> None:
         assert bench.listener.confirmations == [49]
 
 
+async def test_a_run_of_entries_is_appended_like_one_after_the_other() -> None:
+    async with writing(3, 2, 2) as bench:
+        bench.writer.append_all([payload_of(number) for number in range(600)])
+        assert (bench.writer.last_pushed, bench.writer.length_bytes) == (599, 6000)
+        await bench.confirmed(599)
+        stored = bench.bookies[0].entries[0]
+        entry = stored[599]
+        assert decode_entry(entry, 0, len(entry), 0) == (599, -1, 6000, payload_of(599))
+
+
+async def test_a_run_that_is_refused_is_refused_whole() -> None:
+    async with writing(options=replace(OPTIONS, frame_bytes_max=100)) as bench:
+        with pytest.raises(EntryTooLarge):
+            bench.writer.append_all([bytes(40), bytes(41)])
+        assert (bench.writer.last_pushed, bench.writer.pending_bytes) == (-1, 0)
+        assert bench.writer.append(b"next") == 0
+
+
 async def test_an_entry_carries_what_its_writer_knew() -> None:
     async with writing() as bench:
         bench.append(2)
