@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from magnetar_bookie.settings import BookieSettings
+from magnetar_bookie.part_settings import BookiePartSettings
 from magnetar_cli.commands.part import run_part_command
 
 # The part, then what it imports when it begins to serve.
@@ -13,4 +13,4 @@ MODULES = ("magnetar_bookie.part", "magnetar_server.http", "uvicorn.protocols.ht
 
 def main(arguments: Sequence[str]) -> int:
     """Run until told to stop; returns the exit code."""
-    return run_part_command("bookie", BookieSettings, MODULES, arguments)
+    return run_part_command("bookie", BookiePartSettings, MODULES, arguments)

@@ -1,0 +1,119 @@
+"""A bookie as a process: settings, logs, ZooKeeper, disks, the bookie, its metrics page.
+
+Reads aloud as the order of starting.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from importlib.metadata import version
+from pathlib import Path
+
+from magnetar_bookie.bookie import Bookie
+from magnetar_bookie.errors import BookieError
+from magnetar_bookie.metrics import BookieMetrics
+from magnetar_bookie.part_settings import BookiePartSettings
+from magnetar_bookie.rocks_store import RocksStore
+from magnetar_runtime.clock import SystemClock
+from magnetar_runtime.disk import FileDisk
+from magnetar_runtime.network import AsyncioNetwork
+from magnetar_server.authorization import Resource
+from magnetar_server.control import ControlClient, PartCommands
+from magnetar_server.logging import configure_logging
+from magnetar_server.memory import tune_memory
+from magnetar_server.metrics import PartMetrics, part_app
+from magnetar_server.run import StopRequest, run_part
+from magnetar_server.settings import load_settings
+from magnetar_server.zookeeper import ZooKeeper
+
+log = logging.getLogger(__name__)
+
+PART = "bookie"
+# Where the supervisor listens; not set where a bookie runs on its own.
+CONTROL_SOCKET_VARIABLE = "MAGNETAR_CONTROL_SOCKET"
+
+
+def main(file: Path | None, flags: Mapping[str, object]) -> int:
+    """Run a bookie until it is told to stop; returns the process's exit code."""
+    settings = load_settings(BookiePartSettings, PART, file=file, flags=flags)
+    configure_logging(PART, level=settings.log_level, is_json=settings.log_json)
+    return run_part(lambda stop: serve(settings, stop))
+
+
+async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
+    """Open everything, say so, and wait to be told to stop."""
+    # Imported here, while ZooKeeper is starting too.
+    from magnetar_server.http import HttpServer  # noqa: PLC0415
+
+    tune_memory()
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        zookeeper = await stack.enter_async_context(
+            ZooKeeper(
+                settings.zookeeper,
+                clock,
+                session_timeout_s=settings.zookeeper_session_timeout_s,
+                connect_timeout_s=settings.zookeeper_connect_timeout_s,
+            )
+        )
+        index = RocksStore(settings.data_directory / "index")
+        stack.callback(index.close)
+        bookie = await stack.enter_async_context(
+            Bookie(
+                settings.bookie(),
+                journal_disk=_disk(stack, settings, "journal"),
+                ledger_disk=_disk(stack, settings, "ledgers"),
+                index=index,
+                network=AsyncioNetwork(),
+                coordination=zookeeper,
+                clock=clock,
+            )
+        )
+        metrics = PartMetrics(PART)
+        metrics.register(BookieMetrics(bookie).collect)
+        app = part_app(
+            metrics,
+            check_health=lambda: check_health(bookie),
+            resource=Resource.cluster(PART),
+        )
+        http = await stack.enter_async_context(
+            HttpServer(app, settings.bind_address, settings.http_port, clock=clock)
+        )
+        await announce(stack, settings, bookie, http.port, stop)
+        await stop.wait()
+
+
+def _disk(stack: AsyncExitStack, settings: BookiePartSettings, name: str) -> FileDisk:
+    disk = FileDisk(settings.data_directory / name, is_synced=settings.sync)
+    stack.callback(disk.close)
+    return disk
+
+
+async def check_health(bookie: Bookie) -> None:
+    """Raise where the bookie takes no entries."""
+    if bookie.storage.is_read_only:
+        raise BookieError(f"bookie {bookie.bookie_id} is read-only; its log says why")
+
+
+async def announce(
+    stack: AsyncExitStack,
+    settings: BookiePartSettings,
+    bookie: Bookie,
+    http_port: int,
+    stop: StopRequest,
+) -> None:
+    """Tell the supervisor, if there is one, that the bookie serves; from then on obey it."""
+    host = settings.advertised_address or settings.bind_address
+    addresses = {
+        "bookie": f"{host}:{bookie.port}",
+        "metrics": f"http://{host}:{http_port}/metrics/",
+    }
+    socket_path = os.environ.get(CONTROL_SOCKET_VARIABLE)
+    if socket_path:
+        commands = PartCommands(shutdown=stop.ask, check_health=lambda: check_health(bookie))
+        control = ControlClient(Path(socket_path), PART, version("magnetar"), commands)
+        await stack.enter_async_context(control)
+        control.ready(addresses)
