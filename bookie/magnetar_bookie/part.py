@@ -5,6 +5,7 @@ Reads aloud as the order of starting.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Mapping
@@ -17,7 +18,9 @@ from magnetar_bookie.errors import BookieError
 from magnetar_bookie.metrics import BookieMetrics
 from magnetar_bookie.part_settings import BookiePartSettings
 from magnetar_bookie.rocks_store import RocksStore
+from magnetar_protocol.records.ledger_metadata import LEDGERS_PATH
 from magnetar_runtime.clock import SystemClock
+from magnetar_runtime.coordination import Coordination
 from magnetar_runtime.disk import FileDisk
 from magnetar_runtime.network import AsyncioNetwork
 from magnetar_server.authorization import Resource
@@ -32,6 +35,7 @@ from magnetar_server.zookeeper import ZooKeeper
 log = logging.getLogger(__name__)
 
 PART = "bookie"
+INSTANCE_ID_PATH = f"{LEDGERS_PATH}/INSTANCEID"
 # Where the supervisor listens; not set where a bookie runs on its own.
 CONTROL_SOCKET_VARIABLE = "MAGNETAR_CONTROL_SOCKET"
 
@@ -59,6 +63,7 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
                 connect_timeout_s=settings.zookeeper_connect_timeout_s,
             )
         )
+        await wait_for_cluster(zookeeper, settings.zookeeper_connect_timeout_s)
         index = RocksStore(settings.data_directory / "index")
         stack.callback(index.close)
         bookie = await stack.enter_async_context(
@@ -84,6 +89,23 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
         )
         await announce(stack, settings, bookie, http.port, stop)
         await stop.wait()
+
+
+async def wait_for_cluster(coordination: Coordination, timeout_s: float) -> None:
+    """Return when the cluster is initialised: all parts of a new one start at the same moment.
+
+    After ``timeout_s`` return as well; the bookie then says what is missing.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                changed = asyncio.Event()
+                if await coordination.exists(INSTANCE_ID_PATH, on_change=changed.set) is not None:
+                    return
+                log.info("waiting for the cluster to be initialised")
+                await changed.wait()
+    except TimeoutError:
+        return
 
 
 def _disk(stack: AsyncExitStack, settings: BookiePartSettings, name: str) -> FileDisk:

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 from magnetar_runtime.control_codec import (
     CONTROL,
@@ -67,8 +68,8 @@ class Channel(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """asyncio's."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not isinstance: uvloop's transports descend from nothing of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
         self.is_open = not self._is_unwanted
         if self._is_unwanted:
             transport.abort()

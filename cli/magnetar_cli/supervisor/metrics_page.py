@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from typing import cast
 
 from magnetar_runtime.network import Network
 from magnetar_runtime.service import Service
@@ -79,8 +80,8 @@ class _Connection(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not isinstance: uvloop's transports descend from nothing of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
         if not self._page.admit(self):
             transport.abort()
             return
