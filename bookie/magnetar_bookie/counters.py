@@ -10,7 +10,7 @@ from magnetar_runtime.clock import Clock
 
 @dataclass(slots=True)
 class Counters:
-    """Counts since the start; ``_s`` are latencies of what the clients asked for."""
+    """Counts since the start; ``read_latency`` is of the reads that found their entry."""
 
     clock: Clock
     adds: int = 0
@@ -27,8 +27,6 @@ class Counters:
     connections_opened: int = 0
     connections_faulty: int = 0
     read_latency: Latency = field(init=False)
-    failed_read_latency: Latency = field(init=False)
 
     def __post_init__(self) -> None:
         self.read_latency = Latency(self.clock)
-        self.failed_read_latency = Latency(self.clock)

@@ -50,8 +50,8 @@ class SortedStore(Protocol):
 #          | "b" | ledger_id | first entry | entry log no. | offset |         value: last entry i64,
 #          |     |  u64      |  u64        |  u32          |  u64   |                size u32
 #          +-----+-----------+-------------+---------------+--------+
-#          An entry that was added twice stands in two blocks; both can be read, the newer is found
-#          first where they begin alike.
+#          An entry that was added twice (sent again, or by recovery) stands in two blocks. Either
+#          copy is right: they differ at most in the last-add-confirmed their writers knew.
 # ledger:  +-----+-----------+
 #          | "l" | ledger_id |                                           value: a ledger record
 #          |     |  u64      |

@@ -89,6 +89,7 @@ class Journal(Service):
         self.forming = Group()
         self.error: OSError | None = None
         self.writing_bytes = 0
+        self._writing_entries = 0
         self.written_bytes = 0
         self.groups = 0
         self.add_latency = Latency(clock)
@@ -157,6 +158,11 @@ class Journal(Service):
         return self.forming.entries
 
     @property
+    def unanswered_entries(self) -> int:
+        """Entries that are not known to be durable yet."""
+        return self.forming.entries + self._writing_entries
+
+    @property
     def mark(self) -> JournalMark:
         """The end of the last durable group."""
         return self._mark
@@ -207,13 +213,14 @@ class Journal(Service):
         self.forming = Group()
         self._has_work.clear()
         self.writing_bytes = group.size
+        self._writing_entries = group.entries
         header = layout.encode_group_header(self._seed, self._next_group, group.size, group.crc)
         started_s = self._clock.monotonic()
         await self._file.append_and_sync([header, *group.chunks])
         now_s = self._clock.monotonic()
         self._next_group += 1
         self._mark = JournalMark(self._file_number, self._file.size, self._next_group)
-        self.writing_bytes = 0
+        self.writing_bytes = self._writing_entries = 0
         self.written_bytes += group.size
         self.groups += 1
         self.sync_latency.record(now_s - started_s, 1)
@@ -237,7 +244,7 @@ class Journal(Service):
         waiters = group.waiters + self.forming.waiters
         group.waiters = []
         self.forming = Group()
-        self.writing_bytes = 0
+        self.writing_bytes = self._writing_entries = 0
         self._is_idle.set()
         for waiter, argument in waiters:
             waiter(argument, False)  # noqa: FBT003 the same

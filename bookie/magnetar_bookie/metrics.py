@@ -1,11 +1,13 @@
 """What a bookie tells Prometheus, under the names of Apache BookKeeper's own bookies.
 
-Hot paths add to plain integers; the families are made from them when somebody scrapes.
+Hot paths add to plain integers; the families are made from them when somebody scrapes. The names
+are fixed by existing dashboards, also where Prometheus would have counters end in ``_total``. What
+is not built yet (garbage collection, compaction, V3) stands at zero, so that no panel is empty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from magnetar_bookie.bookie import Bookie
@@ -14,75 +16,128 @@ from magnetar_bookie.latency import Latency
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
+# A name and its value.
+Value = tuple[str, float]
+
 QUANTILES = (0.5, 0.75, 0.95, 0.99, 0.999, 0.9999, 1.0)
 MS_PER_S = 1000
+# Both names of each are asked for by dashboards in use.
+NOT_BUILT_COUNTERS = (
+    "bookie_DELETED_LEDGER_TOTAL",
+    "bookie_DELETED_LEDGER_COUNT",
+    "bookie_MAJOR_COMPACTION_TOTAL",
+    "bookie_MAJOR_COMPACTION_COUNT",
+    "bookie_MINOR_COMPACTION_TOTAL",
+    "bookie_MINOR_COMPACTION_COUNT",
+    "bookie_RECLAIMED_DELETION_SPACE_BYTES",
+    "bookie_RECLAIMED_COMPACTION_SPACE_BYTES",
+    "bookkeeper_server_WRITE_LAC",
+    "bookkeeper_server_READ_LAC",
+    "bookkeeper_server_FORCE_LEDGER",
+)
 
 
 class BookieMetrics:
-    """Collects from one open bookie."""
+    """Collects from one open bookie.
 
-    def __init__(self, bookie: Bookie) -> None:
+    ``ledger_disk_usage`` gives the used part of the ledger directory's disk, 0 to 1.
+    """
+
+    def __init__(self, bookie: Bookie, ledger_disk_usage: Callable[[], float]) -> None:
         self._bookie = bookie
+        self._ledger_disk_usage = ledger_disk_usage
 
     def collect(self) -> Iterable[Metric]:
         """All families, for one scrape."""
-        from prometheus_client.core import (  # noqa: PLC0415 - 50 ms, and only who scrapes needs it
-            CounterMetricFamily,
-            GaugeMetricFamily,
-        )
+        for kind, values in (("gauge", self._gauges()), ("counter", self._counters())):
+            for name, value in values:
+                yield _family(name, kind, [(name, {}, value)])
+        yield from self._summaries()
 
-        for name, value in self._gauges():
-            yield GaugeMetricFamily(name, name, value=value)
-        for name, value in self._counters():
-            yield CounterMetricFamily(name, name, value=value)
+    def _gauges(self) -> Iterator[Value]:
         bookie = self._bookie
-        yield from _summary(
-            "bookie_journal_JOURNAL_ADD_ENTRY", bookie.journal.add_latency, is_success=True
-        )
-        yield from _summary(
-            "bookie_journal_JOURNAL_SYNC", bookie.journal.sync_latency, is_success=True
-        )
-        yield from _summary(
-            "bookkeeper_server_READ_ENTRY", bookie.counters.read_latency, is_success=True
-        )
+        storage, journal, counters = bookie.storage, bookie.journal, bookie.counters
+        write_cache, read_cache = storage.write_cache, storage.read_cache
+        is_writable = float(not storage.is_read_only)
+        yield "bookie_SERVER_STATUS", is_writable
+        yield "bookie_ledger_writable_dirs", is_writable
+        yield self._usage_name(), self._ledger_disk_usage() * 100
+        yield "bookie_ledgers_count", storage.counts.ledgers + storage.ledgers.new_count
+        yield "bookie_entries_count", storage.counts.entries + write_cache.entry_count
+        yield "bookie_write_cache_size", write_cache.used_bytes
+        yield "bookie_read_cache_size", read_cache.used_bytes
+        yield "bookie_journal_JOURNAL_QUEUE_SIZE", journal.queued_entries
+        yield "bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE", float(journal.writing_bytes > 0)
+        yield "bookie_journal_JOURNAL_CB_QUEUE_SIZE", len(journal.forming.waiters)
+        yield "bookkeeper_server_ADD_ENTRY_IN_PROGRESS", journal.unanswered_entries
+        yield "bookkeeper_server_ADD_ENTRY_BLOCKED", len(bookie.intake) * bookie.intake.is_held
+        yield "bookkeeper_server_READ_ENTRY_IN_PROGRESS", counters.reads_in_progress
+        yield "bookkeeper_server_READ_ENTRY_BLOCKED", len(bookie.intake) * bookie.intake.is_held
+        yield "magnetar_bookie_connections", len(bookie.intake)
 
-    def _gauges(self) -> Iterator[tuple[str, float]]:
+    def _counters(self) -> Iterator[Value]:
         bookie = self._bookie
-        storage = bookie.storage
-        ledgers, entries = storage.counts.ledgers, storage.counts.entries
-        yield "bookie_SERVER_STATUS", 0.0 if storage.is_read_only else 1.0
-        yield "bookie_ledgers_count", float(ledgers)
-        yield "bookie_entries_count", float(entries)
-        yield "bookie_write_cache_size", float(storage.write_cache.used_bytes)
-        yield "bookie_read_cache_size", float(storage.read_cache.used_bytes)
-        yield "bookie_ledger_writable_dirs", 0.0 if storage.is_read_only else 1.0
-        yield "bookie_journal_JOURNAL_QUEUE_SIZE", float(bookie.journal.queued_entries)
-        yield "bookkeeper_server_READ_ENTRY_IN_PROGRESS", float(bookie.counters.reads_in_progress)
+        journal, counters = bookie.journal, bookie.counters
+        yield "bookie_WRITE_BYTES", counters.add_bytes
+        yield "bookie_READ_BYTES", counters.read_bytes
+        yield "bookie_read_cache_hits", bookie.storage.read_cache.hits
+        yield "bookie_read_cache_misses", bookie.storage.read_cache.misses
+        yield "bookie_journal_JOURNAL_WRITE_BYTES", journal.written_bytes
+        yield "bookkeeper_server_ADD_ENTRY_REJECTED", counters.adds_refused
+        yield "bookkeeper_server_READ_ENTRY_FENCE_READ", counters.fence_reads
+        for name in NOT_BUILT_COUNTERS:
+            yield name, 0
+        yield "magnetar_bookie_adds_total", counters.adds
+        yield "magnetar_bookie_reads_total", counters.reads
+        yield "magnetar_bookie_v3_refusals_total", counters.v3_requests
+        yield "magnetar_bookie_faulty_connections_total", counters.connections_faulty
+        yield "magnetar_bookie_backpressure_total", bookie.intake.holds
+        yield "magnetar_bookie_journal_groups_total", journal.groups
+        yield "magnetar_bookie_checkpoints_total", bookie.checkpointer.done
+        yield "magnetar_bookie_checkpoint_failures_total", bookie.checkpointer.failures
+        yield "magnetar_bookie_entry_log_written_bytes_total", bookie.entry_log.written_bytes
+        yield "magnetar_bookie_entry_log_read_bytes_total", bookie.entry_log.read_bytes
 
-    def _counters(self) -> Iterator[tuple[str, float]]:
-        bookie = self._bookie
-        counters, cache = bookie.counters, bookie.storage.read_cache
-        yield "bookie_WRITE_BYTES", float(counters.add_bytes)
-        yield "bookie_READ_BYTES", float(counters.read_bytes)
-        yield "bookie_read_cache_hits", float(cache.hits)
-        yield "bookie_read_cache_misses", float(cache.misses)
-        yield "bookie_journal_JOURNAL_WRITE_BYTES", float(bookie.journal.written_bytes)
-        yield "bookkeeper_server_READ_ENTRY_FENCE_READ", float(counters.fence_reads)
-        yield "bookkeeper_server_ADD_ENTRY_REJECTED", float(counters.adds_refused)
-        yield "magnetar_bookie_adds", float(counters.adds)
-        yield "magnetar_bookie_reads", float(counters.reads)
-        yield "magnetar_bookie_journal_groups", float(bookie.journal.groups)
-
-
-def _summary(name: str, latency: Latency, *, is_success: bool) -> Iterator[Metric]:
-    from prometheus_client.core import Metric, Sample  # noqa: PLC0415 - as above
-
-    family = Metric(name, name, "summary")
-    labels = {"success": "true" if is_success else "false"}
-    for quantile, seconds in zip(QUANTILES, latency.quantiles(QUANTILES), strict=True):
-        family.samples.append(
-            Sample(name, {**labels, "quantile": str(quantile)}, seconds * MS_PER_S)
+    def _summaries(self) -> Iterator[Metric]:
+        journal, counters = self._bookie.journal, self._bookie.counters
+        adds_failed = counters.adds_failed + counters.adds_refused
+        yield _summary("bookie_journal_JOURNAL_ADD_ENTRY", journal.add_latency, adds_failed)
+        yield _summary(
+            "bookie_journal_JOURNAL_SYNC", journal.sync_latency, int(bool(journal.error))
         )
-    family.samples.append(Sample(f"{name}_count", labels, latency.count))
-    family.samples.append(Sample(f"{name}_sum", labels, latency.sum_s * MS_PER_S))
-    yield family
+        for name in ("bookkeeper_server_ADD_ENTRY", "bookkeeper_server_ADD_ENTRY_REQUEST"):
+            yield _summary(name, journal.add_latency, adds_failed)
+        for name in ("bookkeeper_server_READ_ENTRY", "bookkeeper_server_READ_ENTRY_REQUEST"):
+            yield _summary(name, counters.read_latency, counters.reads_failed)
+
+    def _usage_name(self) -> str:
+        path = self._bookie.settings.ledger_directory
+        word = "".join(letter if letter.isalnum() else "_" for letter in path)
+        return f"bookie_ledger_dir_{word}_usage"
+
+
+def _summary(name: str, latency: Latency, failed: int) -> Metric:
+    """Milliseconds of what succeeded; of what failed the number alone."""
+    done = {"success": "true"}
+    quantiles = zip(QUANTILES, latency.quantiles(QUANTILES), strict=True)
+    samples: list[tuple[str, dict[str, str], float]] = [
+        (name, {**done, "quantile": str(share)}, seconds * MS_PER_S) for share, seconds in quantiles
+    ]
+    samples += [
+        (f"{name}_count", done, latency.count),
+        (f"{name}_sum", done, latency.sum_s * MS_PER_S),
+        (f"{name}_count", {"success": "false"}, failed),
+        (f"{name}_sum", {"success": "false"}, 0.0),
+    ]
+    return _family(name, "summary", samples)
+
+
+def _family(name: str, kind: str, samples: list[tuple[str, dict[str, str], float]]) -> Metric:
+    from prometheus_client.core import Metric  # noqa: PLC0415 - 50 ms, and only who scrapes needs it
+
+    # As a counter, Prometheus's library would announce another name than the samples have.
+    has_strange_name = kind == "counter" and not name.endswith("_total")
+    family = Metric(name.removesuffix("_total"), name, "unknown" if has_strange_name else kind)
+    for sample, labels, value in samples:
+        family.add_sample(sample, labels, value)
+    return family

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from importlib.metadata import version
@@ -27,7 +28,7 @@ from magnetar_server.authorization import Resource
 from magnetar_server.control import ControlClient, PartCommands
 from magnetar_server.logging import configure_logging
 from magnetar_server.memory import tune_memory
-from magnetar_server.metrics import PartMetrics, part_app
+from magnetar_server.metrics import LoopLag, PartMetrics, part_app
 from magnetar_server.run import StopRequest, run_part
 from magnetar_server.settings import load_settings
 from magnetar_server.zookeeper import ZooKeeper
@@ -78,7 +79,8 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
             )
         )
         metrics = PartMetrics(PART)
-        metrics.register(BookieMetrics(bookie).collect)
+        metrics.register(BookieMetrics(bookie, lambda: disk_usage(settings)).collect)
+        await stack.enter_async_context(LoopLag(metrics))
         app = part_app(
             metrics,
             check_health=lambda: check_health(bookie),
@@ -106,6 +108,12 @@ async def wait_for_cluster(coordination: Coordination, timeout_s: float) -> None
                 await changed.wait()
     except TimeoutError:
         return
+
+
+def disk_usage(settings: BookiePartSettings) -> float:
+    """The used part of the disk that the entry logs are on, 0 to 1."""
+    usage = shutil.disk_usage(settings.data_directory)
+    return usage.used / usage.total
 
 
 def _disk(stack: AsyncExitStack, settings: BookiePartSettings, name: str) -> FileDisk:

@@ -58,6 +58,8 @@ class ReadQueue:
         self._write = write
         self._on_drained = on_drained
         self._pending: deque[PendingRead] = deque()
+        # Those pending, and those taken from there but not answered yet.
+        self._in_progress = 0
         self._task: asyncio.Task[object] | None = None
         self._can_write = asyncio.Event()
         self._can_write.set()
@@ -72,9 +74,10 @@ class ReadQueue:
         """Whether so many wait that no more should be taken."""
         return len(self._pending) >= self._queued_max
 
-    def push(self, ledger_id: int, entry_id: int) -> None:
-        """Answer this read later."""
-        self._pending.append((ledger_id, entry_id, self._counters.clock.monotonic()))
+    def push(self, ledger_id: int, entry_id: int, came_s: float) -> None:
+        """Answer this read, which came at ``came_s``, later."""
+        self._pending.append((ledger_id, entry_id, came_s))
+        self._in_progress += 1
         self._counters.reads_in_progress += 1
         if self._task is None:
             self._task = self._spawn(self._drain(), name="reads")
@@ -89,8 +92,9 @@ class ReadQueue:
 
     def close(self) -> None:
         """The connection is gone: answer nothing more."""
-        self._counters.reads_in_progress -= len(self._pending)
         self._pending.clear()
+        self._counters.reads_in_progress -= self._in_progress
+        self._in_progress = 0
         if self._task is not None:
             self._task.cancel()
 
@@ -106,37 +110,41 @@ class ReadQueue:
 
     async def _answers(self) -> list[bytes]:
         """Answers to the oldest reads, about as much as fits in one write."""
+        pending, find = self._pending, self._storage.find
         answers: list[bytes] = []
         size = 0
-        while self._pending and size < WRITE_BYTES:
-            ledger_id, entry_id, came_s = self._pending.popleft()
-            self._counters.reads_in_progress -= 1
-            entry, code = await self._read(ledger_id, entry_id)
-            self._count(code, len(entry), came_s)
+        codes: dict[int, int] = {}
+        came_s = pending[0][2]
+        while pending and size < WRITE_BYTES and pending[0][2] == came_s:
+            ledger_id, entry_id, _ = pending.popleft()
+            code = 0
+            try:
+                entry = find(ledger_id, entry_id)
+                if entry is None:
+                    entry = await self._storage.fetch(ledger_id, entry_id)
+            except BookieRefusal as refusal:
+                entry, code = b"", int(refusal.return_code)
+            except (OSError, CorruptFile):
+                log.exception(
+                    "entry cannot be read", extra={"ledger": ledger_id, "entry": entry_id}
+                )
+                entry, code = b"", int(ReturnCode.EIO)
+            codes[code] = codes.get(code, 0) + 1
             answers.append(encode_read_response_header(code, ledger_id, entry_id, len(entry)))
             answers.append(entry)
             size += len(entry)
+        self._count(codes, size, came_s)
         return answers
 
-    async def _read(self, ledger_id: int, entry_id: int) -> tuple[bytes, int]:
-        try:
-            entry = self._storage.find(ledger_id, entry_id)
-            if entry is None:
-                entry = await self._storage.fetch(ledger_id, entry_id)
-        except BookieRefusal as refusal:
-            return b"", refusal.return_code
-        except (OSError, CorruptFile):
-            log.exception("entry cannot be read", extra={"ledger": ledger_id, "entry": entry_id})
-            return b"", ReturnCode.EIO
-        return entry, ReturnCode.EOK
-
-    def _count(self, code: int, size: int, came_s: float) -> None:
+    def _count(self, codes: dict[int, int], size: int, came_s: float) -> None:
+        """Count a write's reads, of which so many had each return code."""
         counters = self._counters
-        took_s = counters.clock.monotonic() - came_s
-        if code == ReturnCode.EOK:
-            counters.reads += 1
-            counters.read_bytes += size
-            counters.read_latency.record(took_s, 1)
-        else:
-            counters.reads_failed += 1
-            counters.failed_read_latency.record(took_s, 1)
+        done = codes.pop(ReturnCode.EOK, 0)
+        failed = sum(codes.values())
+        self._in_progress -= done + failed
+        counters.reads_in_progress -= done + failed
+        counters.reads += done
+        counters.reads_failed += failed
+        counters.read_bytes += size
+        if done:
+            counters.read_latency.record(counters.clock.monotonic() - came_s, done)

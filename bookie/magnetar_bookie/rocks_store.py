@@ -8,7 +8,7 @@ of the directory.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,7 +50,8 @@ class RocksStore:
         except Exception as error:  # rocksdict raises the bare class
             raise IndexNotOpened(path, str(error)) from error
         self._write_options = rocksdict.WriteOptions()
-        self._write_options.disable_wal = True
+        # The stub has only the getter.
+        self._write_options.disable_wal = True  # pyright: ignore[reportAttributeAccessIssue]
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="magnetar-index")
 
     def get(self, key: bytes) -> bytes | None:
@@ -96,7 +97,7 @@ class RocksStore:
 
 
 @contextmanager
-def _disk_errors() -> Iterator[None]:
+def _disk_errors() -> Generator[None, None, None]:
     """rocksdict raises the bare ``Exception`` for whatever RocksDB reports."""
     try:
         yield

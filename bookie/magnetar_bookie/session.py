@@ -101,8 +101,11 @@ class Session(asyncio.Protocol):
         )
         self._transport: asyncio.Transport | None = None
         self._held_by = 0
-        # Bytes of entries in the replies that the read of the socket at hand has made.
+        # Entries in the replies that the read of the socket at hand has made so far, their bytes,
+        # and when it came (0 before anybody asked).
+        self._replied_reads = 0
         self._replied_bytes = 0
+        self._came_s = 0.0
         # The journal's group that our latest adds are in, and their ids.
         self._group: Group | None = None
         self._ids: list[bytes] = []
@@ -176,6 +179,7 @@ class Session(asyncio.Protocol):
         ids: list[bytes] = []
         replies: list[bytes] = []
         run_start = end = 0
+        self._came_s = 0.0
         try:
             for start, end in bounds:
                 if end - start >= _ADD_BYTES_MIN:
@@ -197,7 +201,7 @@ class Session(asyncio.Protocol):
             if ids:
                 self._journal_adds(buffer, run_start, end, ids)
             if replies:
-                self._write_all(replies)
+                self._reply(replies)
 
     def _journal_adds(self, buffer: bytes, start: int, end: int, ids: list[bytes]) -> None:
         """Hand the adds at ``buffer[start:end]`` to the journal; answer when they are durable."""
@@ -299,16 +303,19 @@ class Session(asyncio.Protocol):
             if not ledger.is_fence_durable:
                 log.info("ledger fenced", extra={"ledger": ledger.ledger_id})
             ledger.is_fence_durable = True
+            self._came_s = 0.0
             self._read(ledger.ledger_id, entry_id, replies)
         else:
             self._refuse_read(ReturnCode.EIO, ledger.ledger_id, entry_id, replies)
         if replies:
-            self._write_all(replies)
+            self._reply(replies)
 
     def _read(self, ledger_id: int, entry_id: int, replies: list[bytes]) -> None:
         """Answer at once from memory, or later if others wait or the disk must be asked."""
         if self._transport is None:
             return
+        if not self._came_s:
+            self._came_s = self._counters.clock.monotonic()
         if self._reads.is_busy or self._replied_bytes >= WRITE_BYTES:
             self._read_later(ledger_id, entry_id)
             return
@@ -324,11 +331,10 @@ class Session(asyncio.Protocol):
         replies.append(encode_read_response_header(ReturnCode.EOK, ledger_id, entry_id, size))
         replies.append(entry)
         self._replied_bytes += size
-        self._counters.reads += 1
-        self._counters.read_bytes += size
+        self._replied_reads += 1
 
     def _read_later(self, ledger_id: int, entry_id: int) -> None:
-        self._reads.push(ledger_id, entry_id)
+        self._reads.push(ledger_id, entry_id, self._came_s)
         if self._reads.is_full:
             self._hold(_HELD_BY_READS)
 
@@ -338,8 +344,18 @@ class Session(asyncio.Protocol):
 
     # The connection.
 
+    def _reply(self, replies: list[bytes]) -> None:
+        """Write the replies that were made at once, and count the reads among them."""
+        if self._replied_reads:
+            counters = self._counters
+            counters.reads += self._replied_reads
+            counters.read_bytes += self._replied_bytes
+            took_s = counters.clock.monotonic() - self._came_s
+            counters.read_latency.record(took_s, self._replied_reads)
+            self._replied_reads = self._replied_bytes = 0
+        self._write_all(replies)
+
     def _write_all(self, pieces: list[bytes]) -> None:
-        self._replied_bytes = 0
         if self._transport is not None:
             self._transport.writelines(pieces)
 

@@ -58,7 +58,7 @@ class Channel(asyncio.Protocol):
         transport.write(CONTROL.encode(message))
         if transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
             log.warning("control peer takes nothing", extra={"unread_bytes_max": UNREAD_BYTES_MAX})
-            transport.abort()
+            self._transport.abort()
 
     def close(self) -> None:
         """End the channel, after what was sent; also one that has not quite begun."""
@@ -72,7 +72,7 @@ class Channel(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.is_open = not self._is_unwanted
         if self._is_unwanted:
-            transport.abort()
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """asyncio's."""

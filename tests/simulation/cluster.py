@@ -7,7 +7,7 @@ ends by an error (no ZooKeeper while starting, say) is started again, as a super
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from magnetar import Client
@@ -62,7 +62,7 @@ class Cluster:
         await _keep_up(lambda: self._broker_process(host))
 
     @asynccontextmanager
-    async def _bookie_process(self, host: Host) -> AsyncIterator[None]:
+    async def _bookie_process(self, host: Host) -> AsyncGenerator[None, None]:
         async with (
             host.coordination() as session,
             Bookie(
@@ -78,7 +78,7 @@ class Cluster:
             yield
 
     @asynccontextmanager
-    async def _broker_process(self, host: Host) -> AsyncIterator[None]:
+    async def _broker_process(self, host: Host) -> AsyncGenerator[None, None]:
         async with (
             host.coordination() as session,
             Broker(

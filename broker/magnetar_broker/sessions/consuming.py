@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from magnetar_server.authorization import Action, Resource
-
 from magnetar_broker.errors import ConsumerNotFound, InvalidRequest
 from magnetar_broker.log.positions import Position
 from magnetar_broker.topics.consumer import Consumer
@@ -29,6 +27,7 @@ from magnetar_protocol.pulsar.answers import (
 from magnetar_protocol.pulsar.integers import signed
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.errors import MagnetarError
+from magnetar_server.authorization import Action, Resource
 
 if TYPE_CHECKING:
     from magnetar_broker.sessions.connection import Connection

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from magnetar_server.authorization import ANONYMOUS, Principal
-
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.answers import encode_connected
 from magnetar_protocol.pulsar.features import agreed_version
+from magnetar_server.authorization import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from magnetar_broker.sessions.connection import Connection

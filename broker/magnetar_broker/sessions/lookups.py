@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from magnetar_server.authorization import Action, Resource
-
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.answers import (
     encode_lookup,
@@ -19,6 +17,7 @@ from magnetar_protocol.pulsar.answers import (
 )
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_runtime.errors import MagnetarError
+from magnetar_server.authorization import Action, Resource
 
 if TYPE_CHECKING:
     from magnetar_broker.sessions.connection import Connection

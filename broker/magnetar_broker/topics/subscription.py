@@ -7,7 +7,7 @@ Acknowledgements arrive here; a seek moves the cursor while the consumers are aw
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -244,7 +244,7 @@ class Subscription:
             )
 
     @asynccontextmanager
-    async def _resetting(self) -> AsyncIterator[None]:
+    async def _resetting(self) -> AsyncGenerator[None, None]:
         """Consumers are let go first: they come back to the new position, with empty queues."""
         if self._is_resetting:
             raise ConsumerBusy(f"Subscription {self.name} is being reset already: try again")

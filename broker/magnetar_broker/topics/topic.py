@@ -73,7 +73,7 @@ class TopicSubscription(Protocol):
         """Make ``position`` the next entry to deliver; consumers are told to come back first."""
         ...
 
-    async def seek_time(self, publish_time_ms: int) -> None:
+    async def seek_time(self, time_ms: int) -> None:
         """Make the first message published at or after that time the next to deliver."""
         ...
 

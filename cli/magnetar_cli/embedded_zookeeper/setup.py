@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def set_up(environment: Mapping[str, str], say: Say, *, is_checked: bool = False
 
 
 @contextmanager
-def _alone(lock: Path) -> Iterator[None]:
+def _alone(lock: Path) -> Generator[None, None, None]:
     """Wait until no other process is in here; the kernel lets go of the lock when one dies."""
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)

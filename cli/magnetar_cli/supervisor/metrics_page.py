@@ -83,7 +83,7 @@ class _Connection(asyncio.Protocol):
         # Not isinstance: uvloop's transports descend from nothing of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         if not self._page.admit(self):
-            transport.abort()
+            self._transport.abort()
             return
         loop = asyncio.get_running_loop()
         self._deadline = loop.call_later(CONNECTION_TIMEOUT_S, self.hang_up)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -32,7 +32,7 @@ RECOVERY = int(Flag.RECOVERY_ADD)
 
 
 @asynccontextmanager
-async def serving(host: Host) -> AsyncIterator[tuple[Bookie, Client]]:
+async def serving(host: Host) -> AsyncGenerator[tuple[Bookie, Client, None]]:
     async with host.bookie() as bookie:
         yield bookie, host.network.connect_client()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -18,7 +18,7 @@ Answer = Callable[[bytes], Awaitable[bytes]]
 
 
 @asynccontextmanager
-async def server(answer: Answer) -> AsyncIterator[int]:
+async def server(answer: Answer) -> AsyncGenerator[int, None]:
     """A server that answers each word once; yields its port."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
@@ -28,7 +28,7 @@ async def page() -> AsyncIterator[MetricsPage]:
 @asynccontextmanager
 async def client(
     page: MetricsPage,
-) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter, None]]:
     """A connection to the page, closed at the end whatever became of it."""
     reader, writer = await asyncio.open_connection(HOST, page.port)
     yield reader, writer

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -106,7 +106,7 @@ class Stage:
         self.supervisor: Supervisor | None = None
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[Supervisor]:
+    async def running(self) -> AsyncGenerator[Supervisor, None]:
         fleet = Fleet([part.rules for part in self.parts.values()])
         orders = fleet.begin(CLOCK.monotonic())
         processes = {
