@@ -38,6 +38,7 @@ from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.coordination import Coordination, NodeMissing, NodeStat, OnSession
 from magnetar_runtime.disk import FileDisk
 from magnetar_runtime.network import AsyncioNetwork
+from magnetar_server.memory import tune_memory
 
 RESPONSE_BYTES = 28
 IDS = Struct(">qqqqI")
@@ -126,6 +127,7 @@ async def serve(directory: Path, *, is_synced: bool) -> None:
         coordination=LonelyCoordination(),
         clock=SystemClock(),
     )
+    tune_memory()
     loop = asyncio.get_running_loop()
     async with bookie:
         print(bookie.port, flush=True)

@@ -1,0 +1,124 @@
+"""A bookie's metrics have every name that dashboards ask for, and true values."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.unit.magnetar_bookie.fakes import KEY, make_add
+from tests.unit.magnetar_bookie.host import Host
+
+from magnetar_bookie.bookie import Bookie
+from magnetar_bookie.metrics import BookieMetrics
+from magnetar_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, encode_read
+
+# The bookie's part of the names that the shipped dashboards ask for.
+DASHBOARD_NAMES = [
+    "bookie_SERVER_STATUS",
+    "bookie_WRITE_BYTES",
+    "bookie_READ_BYTES",
+    "bookie_ledgers_count",
+    "bookie_entries_count",
+    "bookie_write_cache_size",
+    "bookie_read_cache_size",
+    "bookie_read_cache_hits",
+    "bookie_read_cache_misses",
+    "bookie_ledger_writable_dirs",
+    "bookie_ledger_dir_ledgers_usage",
+    "bookie_DELETED_LEDGER_TOTAL",
+    "bookie_MAJOR_COMPACTION_TOTAL",
+    "bookie_MINOR_COMPACTION_TOTAL",
+    "bookie_RECLAIMED_DELETION_SPACE_BYTES",
+    "bookie_RECLAIMED_COMPACTION_SPACE_BYTES",
+    "bookie_DELETED_LEDGER_COUNT",
+    "bookie_MAJOR_COMPACTION_COUNT",
+    "bookie_journal_JOURNAL_ADD_ENTRY",
+    "bookie_journal_JOURNAL_SYNC",
+    "bookie_journal_JOURNAL_QUEUE_SIZE",
+    "bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE",
+    "bookie_journal_JOURNAL_CB_QUEUE_SIZE",
+    "bookie_journal_JOURNAL_WRITE_BYTES",
+    "bookkeeper_server_ADD_ENTRY",
+    "bookkeeper_server_ADD_ENTRY_REQUEST",
+    "bookkeeper_server_READ_ENTRY",
+    "bookkeeper_server_READ_ENTRY_REQUEST",
+    "bookkeeper_server_ADD_ENTRY_IN_PROGRESS",
+    "bookkeeper_server_ADD_ENTRY_BLOCKED",
+    "bookkeeper_server_ADD_ENTRY_REJECTED",
+    "bookkeeper_server_READ_ENTRY_IN_PROGRESS",
+    "bookkeeper_server_READ_ENTRY_BLOCKED",
+    "bookkeeper_server_READ_ENTRY_FENCE_READ",
+    "bookkeeper_server_WRITE_LAC",
+    "bookkeeper_server_READ_LAC",
+    "bookkeeper_server_FORCE_LEDGER",
+]
+
+Samples = dict[str, float]
+
+
+def scrape(bookie: Bookie) -> Samples:
+    """Every sample by its name and labels, through the text that Prometheus reads."""
+    registry = CollectorRegistry()
+    registry.register(BookieMetrics(bookie, lambda: 0.25))
+    samples: Samples = {}
+    for family in text_string_to_metric_families(generate_latest(registry).decode()):
+        for sample in family.samples:
+            labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
+            samples[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return samples
+
+
+async def test_every_name_of_the_dashboards_is_there() -> None:
+    async with Host().bookie() as bookie:
+        names = {name.partition("{")[0] for name in scrape(bookie)}
+        assert set(DASHBOARD_NAMES) <= names
+
+
+async def test_the_values_are_true() -> None:
+    host = Host()
+    async with host.bookie() as bookie:
+        client = host.network.connect_client()
+        await client.ask(*(make_add(1, number) for number in range(10)))
+        await bookie.checkpointer.run()
+        await client.ask(make_add(2, 0), make_add(1, 10, key=b"x" * 20))
+        await client.ask(*(encode_read(1, number) for number in range(10)))
+        await client.ask(encode_read(2, 0), encode_read(9, 0))
+        await client.ask(encode_read(2, LAST_ENTRY, int(Flag.FENCING), KEY))
+        samples = scrape(bookie)
+    assert samples["bookie_SERVER_STATUS"] == 1
+    assert samples["bookie_ledgers_count"] == 2
+    assert samples["bookie_entries_count"] == 11
+    assert samples["bookie_ledger_dir_ledgers_usage"] == 25
+    assert samples["bookie_READ_BYTES"] == 12 * 43
+    assert samples["bookie_WRITE_BYTES"] == 11 * (28 + 43)
+    assert samples["bookkeeper_server_ADD_ENTRY_count{success=true}"] == 12  # a fence is one
+    assert samples["bookkeeper_server_ADD_ENTRY_count{success=false}"] == 1
+    assert samples["bookkeeper_server_READ_ENTRY_count{success=true}"] == 12
+    assert samples["bookkeeper_server_READ_ENTRY_count{success=false}"] == 1
+    assert samples["bookkeeper_server_READ_ENTRY_FENCE_READ"] == 1
+    assert samples["bookkeeper_server_READ_ENTRY_IN_PROGRESS"] == 0
+    assert samples["bookkeeper_server_ADD_ENTRY_IN_PROGRESS"] == 0
+    assert samples["bookie_read_cache_hits"] == 9
+    assert samples["magnetar_bookie_adds_total"] == 11
+    assert samples["magnetar_bookie_journal_groups_total"] == 3
+    assert samples["magnetar_bookie_connections"] == 1
+    assert "bookie_journal_JOURNAL_SYNC{quantile=0.99,success=true}" in samples
+
+
+async def test_a_read_only_bookie_says_so() -> None:
+    host = Host()
+    async with host.bookie() as bookie:
+        host.journal_disk.fail("sync", errno.EIO)
+        await host.network.connect_client().ask(make_add(1, 0))
+        samples = scrape(bookie)
+    assert samples["bookie_SERVER_STATUS"] == 0
+    assert samples["bookie_ledger_writable_dirs"] == 0
+    assert samples["bookie_journal_JOURNAL_SYNC_count{success=false}"] == 1
+
+
+@pytest.mark.parametrize("directory", ["/data/b-1/ledgers"])
+async def test_a_directory_is_named_in_letters_prometheus_takes(directory: str) -> None:
+    async with Host(ledger_directory=directory).bookie() as bookie:
+        assert scrape(bookie)["bookie_ledger_dir__data_b_1_ledgers_usage"] == 25
