@@ -36,7 +36,7 @@ check: $(BIN)/.develops types  ## linters, types, import rules
 
 types: $(BIN)/.develops
 	$(BIN)/mypy $(SOURCES)
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 unit: $(BIN)/.develops
 	$(PYTEST) -m "not integration and not full" -n 2 $(ARGS)

@@ -8,7 +8,12 @@ from magnetar_bookie.part_settings import BookiePartSettings
 from magnetar_cli.commands.part import run_part_command
 
 # The part, then what it imports when it begins to serve.
-MODULES = ("magnetar_bookie.part", "magnetar_server.http", "uvicorn.protocols.http.h11_impl")
+MODULES = (
+    "magnetar_bookie.part",
+    "magnetar_server.http",
+    "uvicorn.protocols.http.h11_impl",
+    "uvloop",
+)
 
 
 def main(arguments: Sequence[str]) -> int:

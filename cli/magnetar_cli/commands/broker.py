@@ -13,6 +13,7 @@ MODULES = (
     "magnetar_broker.admin.app",
     "magnetar_server.http",
     "uvicorn.protocols.http.h11_impl",
+    "uvloop",
 )
 
 

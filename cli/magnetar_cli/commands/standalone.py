@@ -7,14 +7,11 @@ imported that is not needed for it: Java first, then the Python parts, then our 
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from magnetar_cli.embedded_zookeeper.installation import Installation, find_installation
-from magnetar_cli.errors import SetupFailed
+from magnetar_cli.embedded_zookeeper.provide import provide_zookeeper
 from magnetar_cli.supervisor.console import no_sync_warning
 from magnetar_cli.supervisor.endpoints import EndpointsFile
 from magnetar_cli.supervisor.fleet import Fleet, Start
@@ -78,28 +75,6 @@ def parse(arguments: Sequence[str]) -> StandaloneSettings:
         is_quiet=options.quiet,
         is_json=options.json_logs,
     )
-
-
-def provide_zookeeper() -> Installation:
-    """The embedded ZooKeeper, fetched first where it is missing.
-
-    Fetching is another process's work: what it imports must not stay in the supervisor's memory.
-    Raises ``JavaMissing``, ``SetupFailed``.
-    """
-    installation = find_installation(os.environ)
-    if not installation.is_quick:
-        subprocess.run(
-            [sys.executable, "-m", "magnetar_cli", "setup"],
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr,
-            check=False,
-        )
-        if not installation.is_usable:
-            raise SetupFailed(
-                "there is no ZooKeeper to start (the reason is above): run `magnetar setup` where "
-                "there is a package index, or give your own with --zookeeper HOST:PORT"
-            )
-    return installation
 
 
 def _parser() -> argparse.ArgumentParser:

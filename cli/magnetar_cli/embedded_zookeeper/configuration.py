@@ -7,6 +7,7 @@ from pathlib import Path
 
 from magnetar_cli.embedded_zookeeper.jars import class_path
 
+WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - recognised, not chosen
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 # Sessions are looked at once a tick, so this is how late an expiry may be noticed.
@@ -40,9 +41,19 @@ class ZooKeeperSettings:
     heap_max_mib: int = HEAP_MAX_MIB_DEFAULT
 
     @property
+    def log_file(self) -> Path:
+        """Where its warnings go."""
+        return self.data_directory / "zookeeper.log"
+
+    @property
+    def local_host(self) -> str:
+        """Where clients on this machine find it."""
+        return "127.0.0.1" if self.host in WILDCARDS else self.host
+
+    @property
     def address(self) -> str:
         """``host:port``, for clients on this machine."""
-        return f"{self.host}:{self.port}"
+        return f"{self.local_host}:{self.port}"
 
 
 def configuration_text(settings: ZooKeeperSettings) -> str:

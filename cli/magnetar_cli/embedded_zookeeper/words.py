@@ -8,8 +8,12 @@ ready means: ``srvr`` answers with a version, asked again and again with little 
 from __future__ import annotations
 
 import asyncio
+import logging
 
+from magnetar_cli.embedded_zookeeper.metrics import prometheus_text
 from magnetar_runtime.clock import Clock
+
+log = logging.getLogger(__name__)
 
 # `mntr` is about 40 KB.
 ANSWER_BYTES_MAX = 1024 * 1024
@@ -50,3 +54,12 @@ async def wait_until_ready(host: str, port: int, clock: Clock, timeout_s: float)
             pass  # nobody listens yet
         await asyncio.sleep(READY_POLL_S)
     return False
+
+
+async def measurements(host: str, port: int) -> str:
+    """What ``mntr`` says, as Prometheus text; empty while ZooKeeper does not answer."""
+    try:
+        return prometheus_text(await ask(host, port, "mntr"))
+    except OSError as error:
+        log.warning("zookeeper did not tell its measurements", extra={"reason": str(error)})
+        return ""

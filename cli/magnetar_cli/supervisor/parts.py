@@ -71,7 +71,7 @@ class ZooKeeperPart:
             configuration,
             class_archive=archive if archive.is_file() else None,
         )
-        return Process(Command(words, os.environ, directory / "zookeeper.log"), self._inherited)
+        return Process(Command(words, os.environ, self.settings.log_file), self._inherited)
 
     def release(self) -> None:
         """It needs nothing."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from magnetar_cli.embedded_zookeeper.configuration import ZooKeeperSettings
+from magnetar_cli.embedded_zookeeper.configuration import WILDCARDS, ZooKeeperSettings
 from magnetar_cli.embedded_zookeeper.installation import Installation
 from magnetar_cli.errors import UnusablePort
 from magnetar_cli.ports import ReservedPort, why_unusable
@@ -18,7 +18,6 @@ from magnetar_cli.supervisor.parts import Part, PythonPart, ZooKeeperPart
 
 CLUSTER = "standalone"
 LOCALHOST = "127.0.0.1"
-WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - recognised, not chosen
 CONTROL_SOCKET_NAME = "control.sock"
 
 ZOOKEEPER = "zookeeper"
@@ -81,7 +80,19 @@ class PortReservations:
 
     def __init__(self, settings: StandaloneSettings) -> None:
         self._held: list[ReservedPort] = []
-        self.ports = Ports(
+        try:
+            self.ports = self._choose(settings)
+        except UnusablePort:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let all of them go."""
+        for reserved in self._held:
+            reserved.close()
+
+    def _choose(self, settings: StandaloneSettings) -> Ports:
+        return Ports(
             broker=self._reserve(settings.bind_address, settings.broker_port, "--broker-port"),
             web=self._reserve(settings.bind_address, settings.web_port, "--web-port"),
             bookie=self._reserve(LOCALHOST, settings.bookie_port, "--bookie-port"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +15,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from magnetar_cli.embedded_zookeeper.metrics import prometheus_text
-from magnetar_cli.embedded_zookeeper.words import ask, wait_until_ready
+from magnetar_cli.embedded_zookeeper.words import measurements, wait_until_ready
 from magnetar_cli.supervisor.endpoints import PartEndpoints
 from magnetar_cli.supervisor.fleet import (
     START_TIMEOUT_S,
@@ -34,6 +32,7 @@ from magnetar_cli.supervisor.fleet import (
 from magnetar_cli.supervisor.metrics_page import MetricsPage
 from magnetar_cli.supervisor.parts import Part, ZooKeeperPart
 from magnetar_cli.supervisor.process import Process, exit_words
+from magnetar_cli.supervisor.watch import exit_of
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.network import Network
 from magnetar_runtime.service import Service
@@ -42,8 +41,6 @@ from magnetar_server.errors import ControlError
 
 log = logging.getLogger(__name__)
 
-# Where a system cannot wake us when a child ends.
-POLL_S = 0.05
 METRICS_HOST = "127.0.0.1"
 
 OnReady = Callable[[Mapping[str, PartEndpoints]], None]
@@ -120,7 +117,7 @@ class Supervisor(Service):
         process = self._processes.get(name)
         if process is None or process.pid != pid:  # it ended before we heard that it was ready
             return
-        log.debug("part is ready", extra={"served_by": name, "pid": process.pid})
+        log.debug("part is ready", extra={"child": name, "pid": process.pid})
         self._endpoints[name] = PartEndpoints(process.pid, addresses)
         self._carry_out(self._fleet.ready(name, self._clock.monotonic()))
         if self._is_announced:
@@ -131,7 +128,7 @@ class Supervisor(Service):
         if not self._fleet.is_stopping:
             log.warning(
                 "part ended unasked",
-                extra={"name_of_part": name, "pid": process.pid, "how": exit_words(returncode)},
+                extra={"child": name, "pid": process.pid, "how": exit_words(returncode)},
             )
         self._carry_out(self._fleet.exited(name, returncode, self._clock.monotonic()))
 
@@ -160,11 +157,11 @@ class Supervisor(Service):
             case Terminate(name):
                 self._processes[name].signal(signal.SIGTERM)
             case Kill(name):
-                log.warning("part did not obey in time and is killed", extra={"part_killed": name})
+                log.warning("part did not obey in time and is killed", extra={"child": name})
                 self._processes[name].signal(signal.SIGKILL)
             case Restart(name, delay_s):
                 self._restarts[name] += 1
-                log.warning("part will be restarted", extra={"in_s": delay_s})
+                log.warning("part will be restarted", extra={"child": name, "in_s": delay_s})
             case Announce():
                 self._is_announced = True
             case Finish(failed):
@@ -183,32 +180,13 @@ class Supervisor(Service):
     # --- finding out --------------------------------------------------------------------------
 
     def _watch(self, name: str, process: Process) -> None:
-        """Have ``_exited`` called when the process ends."""
-        if not hasattr(os, "pidfd_open"):
-            self.spawn(self._poll(name, process), name=f"watch {name}")
-            return
-        descriptor = os.pidfd_open(process.pid)
-        loop = asyncio.get_running_loop()
-
-        def ended() -> None:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
-            returncode = process.poll()
-            assert returncode is not None
-            self._exited(name, returncode)
-
-        loop.add_reader(descriptor, ended)
-
-    async def _poll(self, name: str, process: Process) -> None:
-        while (returncode := process.poll()) is None:  # noqa: ASYNC110 - nothing wakes us
-            await asyncio.sleep(POLL_S)
-        self._exited(name, returncode)
+        exit_of(process).add_done_callback(lambda exited: self._exited(name, exited.result()))
 
     async def _wait_for_zookeeper(self, name: str, part: ZooKeeperPart) -> None:
         pid = self._processes[name].pid
         settings = part.settings
         is_ready = await wait_until_ready(
-            settings.host, settings.port, self._clock, START_TIMEOUT_S
+            settings.local_host, settings.port, self._clock, START_TIMEOUT_S
         )
         if is_ready:
             metrics = f"http://{METRICS_HOST}:{self._page.port}/metrics/"
@@ -240,10 +218,5 @@ class Supervisor(Service):
         own = "".join(f"{line}\n" for line in lines)
         for part in self._parts.values():
             if isinstance(part, ZooKeeperPart):
-                try:
-                    own += prometheus_text(
-                        await ask(part.settings.host, part.settings.port, "mntr")
-                    )
-                except OSError as error:
-                    log.warning("zookeeper did not tell its metrics", extra={"reason": str(error)})
+                own += await measurements(part.settings.local_host, part.settings.port)
         return own

@@ -1,4 +1,4 @@
-"""Proves that a reserved port can be listened on by its program and is given to nobody else."""
+"""Proves that a reserved port can be listened on, again and again, and is given to nobody else."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ def test_a_program_can_listen_on_its_reserved_port() -> None:
     ):
         server.accept()[0].close()
         assert client.recv(1) == b""
+
+
+def test_the_port_is_still_there_when_its_program_comes_back() -> None:
+    with ReservedPort(HOST, 0) as reserved:
+        for _ in range(3):
+            listening(reserved.port).close()
 
 
 def test_nobody_connects_to_a_port_that_is_only_reserved() -> None:

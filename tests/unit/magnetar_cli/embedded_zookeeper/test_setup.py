@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,17 @@ class Workshop:
         self.archive_error: SetupFailed | None = None
         self.damaged: list[str] = []
         java = Java(Path("/bin/java"), "17")
-        found = Installation(java, directory, directory / "classes.jsa")
-        monkeypatch.setattr(setup, "find_installation", lambda _environment: found)
+        self._found = Installation(java, directory, directory / "classes.jsa")
+        monkeypatch.setattr(setup, "find_installation", self.find)
         monkeypatch.setattr(setup, "fetch_zookeeper", self.fetch)
         monkeypatch.setattr(setup, "make_archive", self.make_archive)
-        monkeypatch.setattr(setup, "damaged_jars", lambda _directory: self.damaged)
+        monkeypatch.setattr(setup, "damaged_jars", self.find_damaged)
+
+    def find(self, _environment: Mapping[str, str]) -> Installation:
+        return self._found
+
+    def find_damaged(self, _directory: Path) -> list[str]:
+        return self.damaged
 
     def fetch(self, directory: Path) -> None:
         self.done.append("fetch")

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
-from magnetar_cli.supervisor.endpoints import PartEndpoints, endpoints_line, endpoints_text
+import pytest
+
+from magnetar_cli.supervisor.endpoints import (
+    EndpointsFile,
+    PartEndpoints,
+    endpoints_line,
+    endpoints_text,
+)
 
 PARTS = {
     "zookeeper": PartEndpoints(71, {"address": "127.0.0.1:2181"}),
@@ -40,3 +48,28 @@ def test_the_line_names_every_address_and_its_part() -> None:
         "zookeeper.address=127.0.0.1:2181  broker.pulsar=pulsar://127.0.0.1:6650  "
         "broker.web=http://127.0.0.1:8080"
     )
+
+
+def test_the_file_is_replaced_as_a_whole_and_removed(tmp_path: Path) -> None:
+    file = EndpointsFile(tmp_path)
+    file.write("one")
+    file.write("two")
+    assert (tmp_path / "endpoints.json").read_text() == "two"
+    assert [path.name for path in tmp_path.iterdir()] == ["endpoints.json"]
+    file.remove()
+    file.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_that_a_killed_supervisor_left_tells_the_brokers_former_id(tmp_path: Path) -> None:
+    file = EndpointsFile(tmp_path)
+    assert file.former_broker_id() == ""
+    file.write(endpoints_text(70, PARTS))
+    assert file.former_broker_id() == "127.0.0.1:8080"
+
+
+@pytest.mark.parametrize("rubbish", ["", "{", "[]", "{}", '{"web_service_url": 7}'])
+def test_a_file_that_cannot_be_understood_tells_nothing(tmp_path: Path, rubbish: str) -> None:
+    file = EndpointsFile(tmp_path)
+    file.write(rubbish)
+    assert file.former_broker_id() == ""

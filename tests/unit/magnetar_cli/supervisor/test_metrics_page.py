@@ -28,7 +28,7 @@ async def page() -> AsyncIterator[MetricsPage]:
 @asynccontextmanager
 async def client(
     page: MetricsPage,
-) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter, None]]:
+) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter], None]:
     """A connection to the page, closed at the end whatever became of it."""
     reader, writer = await asyncio.open_connection(HOST, page.port)
     yield reader, writer

@@ -1,0 +1,47 @@
+"""Proves what the options of `magnetar standalone` mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from magnetar_cli.commands.standalone import parse
+
+
+def test_without_options_it_is_a_safe_cluster_on_the_usual_ports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = parse([])
+    assert settings.data_directory == tmp_path / "data"
+    assert settings.bind_address == "127.0.0.1"
+    assert settings.is_synced
+    assert not settings.is_quiet
+    ports = (settings.broker_port, settings.web_port, settings.bookie_port, settings.zookeeper_port)
+    assert ports == (6650, 8080, 3181, 2181)
+
+
+def test_every_option_arrives() -> None:
+    ports = ["--broker-port", "0", "--web-port", "1", "--bookie-port", "2", "--zookeeper-port", "3"]
+    addresses = ["--zookeeper", "zk:2181", "--bind-address", "0.0.0.0"]
+    more = ["--advertised-address", "example.org", "--no-sync", "--quiet", "--json-logs"]
+    settings = parse(["--data-dir", "/d", *ports, *addresses, *more])
+    assert settings.data_directory == Path("/d")
+    assert (settings.broker_port, settings.web_port) == (0, 1)
+    assert (settings.bookie_port, settings.zookeeper_port) == (2, 3)
+    assert settings.zookeeper == "zk:2181"
+    assert settings.bind_address == "0.0.0.0"
+    assert settings.advertised_host == "example.org"
+    assert not settings.is_synced
+    assert settings.is_quiet
+    assert settings.is_json
+
+
+@pytest.mark.parametrize("words", ["--web-port 65536", "--web-port -1", "--web-port x", "--data x"])
+def test_what_is_no_port_or_no_option_is_refused(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(words.split())
+    assert "usage: magnetar standalone" in capsys.readouterr().err

@@ -1,0 +1,133 @@
+"""Proves what parts a standalone has, what each is told, and how its ports are chosen."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from magnetar_cli.embedded_zookeeper.installation import Installation
+from magnetar_cli.embedded_zookeeper.java import Java
+from magnetar_cli.errors import UnusablePort
+from magnetar_cli.supervisor.parts import PythonPart, ZooKeeperPart
+from magnetar_cli.supervisor.standalone import (
+    STOP_DEADLINES_S,
+    PortReservations,
+    Ports,
+    StandaloneSettings,
+    bookie_options,
+    broker_options,
+    make_parts,
+)
+
+DATA = Path("/data")
+SETTINGS = StandaloneSettings(data_directory=DATA)
+ANY_PORTS = replace(SETTINGS, broker_port=0, web_port=0, bookie_port=0, zookeeper_port=0)
+PORTS = Ports(broker=1, web=2, bookie=3, bookie_metrics=4, zookeeper=5)
+INSTALLATION = Installation(Java(Path("/java"), "17"), Path("/jars"), Path("/jars/c.jsa"))
+
+
+def test_zookeeper_comes_first_and_the_others_need_it() -> None:
+    parts = make_parts(SETTINGS, PORTS, INSTALLATION)
+    assert [part.rules.name for part in parts.values()] == ["zookeeper", "bookie", "broker"]
+    assert [part.rules.needs for part in parts.values()] == [(), ("zookeeper",), ("zookeeper",)]
+
+
+def test_the_embedded_zookeeper_stays_on_this_machine() -> None:
+    settings = replace(SETTINGS, bind_address="0.0.0.0", is_synced=False)
+    server = make_parts(settings, PORTS, INSTALLATION)["zookeeper"]
+    assert isinstance(server, ZooKeeperPart)
+    assert server.settings.address == "127.0.0.1:5"
+    assert server.settings.data_directory == DATA / "zookeeper"
+    assert not server.settings.is_synced
+
+
+def test_the_users_own_zookeeper_is_no_part_of_ours() -> None:
+    parts = make_parts(replace(SETTINGS, zookeeper="zk:2181"), PORTS, None)
+    assert list(parts) == ["bookie", "broker"]
+    for part in parts.values():
+        assert isinstance(part, PythonPart)
+        assert part.options["--zookeeper"] == "zk:2181"
+        assert part.rules.needs == ()
+
+
+def test_parts_stop_within_five_seconds_the_broker_first() -> None:
+    deadlines = [STOP_DEADLINES_S[name] for name in ("broker", "bookie", "zookeeper")]
+    assert deadlines == sorted(deadlines)
+    assert deadlines[-1] < 5
+
+
+def test_the_broker_is_told_its_ports_and_what_it_was_called_before() -> None:
+    options = broker_options(SETTINGS, PORTS, "zk:5", "127.0.0.1:9")
+    assert (options["--port"], options["--web-port"]) == ("1", "2")
+    assert options["--former-broker-ids"] == "127.0.0.1:9"
+    assert "--former-broker-ids" not in broker_options(SETTINGS, PORTS, "zk:5", "")
+    assert "--initialize" in options
+
+
+@pytest.mark.parametrize(
+    ("bind", "advertised", "told"),
+    [
+        ("127.0.0.1", "", "127.0.0.1"),
+        ("0.0.0.0", "", "127.0.0.1"),
+        ("0.0.0.0", "example.org", "example.org"),
+        ("192.0.2.7", "", "192.0.2.7"),
+    ],
+)
+def test_clients_are_told_an_address_they_can_use(bind: str, advertised: str, told: str) -> None:
+    settings = replace(SETTINGS, bind_address=bind, advertised_address=advertised)
+    options = broker_options(settings, PORTS, "zk:5", "")
+    assert (options["--bind-address"], options["--advertised-address"]) == (bind, told)
+
+
+def test_the_bookie_stays_on_this_machine_and_syncs_unless_told_not_to() -> None:
+    options = bookie_options(replace(SETTINGS, bind_address="0.0.0.0"), PORTS, "zk:5")
+    assert options["--bind-address"] == "127.0.0.1"
+    assert "--no-sync" not in options
+    assert "--no-sync" in bookie_options(replace(SETTINGS, is_synced=False), PORTS, "zk:5")
+
+
+def test_quiet_and_json_reach_both_parts() -> None:
+    settings = replace(SETTINGS, is_quiet=True, is_json=True)
+    for options in (
+        bookie_options(settings, PORTS, "zk:5"),
+        broker_options(settings, PORTS, "zk:5", ""),
+    ):
+        assert options["--log-level"] == "WARNING"
+        assert "--log-json" in options
+
+
+def test_options_without_a_value_stand_alone_on_the_command_line() -> None:
+    broker = make_parts(SETTINGS, PORTS, INSTALLATION)["broker"]
+    assert isinstance(broker, PythonPart)
+    words = broker.words()
+    assert words[1:4] == ["-m", "magnetar_cli", "broker"]
+    assert words[words.index("--initialize") + 1].startswith("--")
+
+
+def test_any_free_ports_all_differ_and_are_kept() -> None:
+    first, second = PortReservations(ANY_PORTS), PortReservations(ANY_PORTS)
+    numbers = [
+        getattr(reserved.ports, name)
+        for reserved in (first, second)
+        for name in ("broker", "web", "bookie", "bookie_metrics", "zookeeper")
+    ]
+    assert 0 not in numbers
+    assert len(set(numbers)) == len(numbers)
+    first.close()
+    second.close()
+
+
+def test_a_port_that_is_taken_is_named_with_its_option() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        with pytest.raises(UnusablePort, match=rf"127.0.0.1:{taken} \(it is in use\).*--web-port"):
+            PortReservations(replace(ANY_PORTS, web_port=taken))
+
+
+def test_no_port_is_chosen_for_a_zookeeper_that_is_not_ours() -> None:
+    reserved = PortReservations(replace(ANY_PORTS, zookeeper="zk:2181"))
+    assert reserved.ports.zookeeper == 0
+    reserved.close()
