@@ -1,0 +1,152 @@
+"""A real `magnetar standalone`, started and watched the way a user would: command line, standard
+output, ``endpoints.json``, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 15.0
+POLL_S = 0.02
+FREE_PORTS = (
+    *("--broker-port", "0", "--web-port", "0", "--bookie-port", "0", "--zookeeper-port", "0"),
+)
+
+
+class StartFailed(AssertionError):
+    """The cluster did not say READY; the message has its last words."""
+
+
+@dataclass(slots=True)
+class StandaloneProcess:
+    """One running supervisor. ``output`` are the lines of its standard output so far."""
+
+    data_directory: Path
+    process: subprocess.Popen[str]
+    output: list[str] = field(default_factory=list[str])
+    ready_s: float = 0.0
+
+    @classmethod
+    def start(cls, data_directory: Path, *arguments: str) -> Self:
+        """Start a standalone on ``data_directory``, free ports unless told, and wait for READY."""
+        log = (data_directory.parent / f"{data_directory.name}.log").open("a")
+        begun = time.monotonic()
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "magnetar_cli", "standalone"),
+                *("--data-dir", str(data_directory), *FREE_PORTS, *arguments),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+        )
+        log.close()
+        started = cls(data_directory, process)
+        started._wait_until_ready()
+        started.ready_s = time.monotonic() - begun
+        return started
+
+    def _wait_until_ready(self) -> None:
+        is_ready = threading.Event()
+
+        def read() -> None:
+            assert self.process.stdout is not None
+            with self.process.stdout as stream:
+                for line in stream:
+                    self.output.append(line.rstrip("\n"))
+                    if line.startswith("READY "):
+                        is_ready.set()
+            is_ready.set()
+
+        threading.Thread(target=read, daemon=True).start()
+        is_ready.wait(START_TIMEOUT_S)
+        if not any(line.startswith("READY ") for line in self.output):
+            self.kill()
+            raise StartFailed(f"no READY; its log ends with:\n{self.log_tail()}")
+
+    def log_tail(self, lines: int = 30) -> str:
+        """The last lines of its log."""
+        path = self.data_directory.parent / f"{self.data_directory.name}.log"
+        return "\n".join(path.read_text().splitlines()[-lines:])
+
+    # Where everything is
+
+    @property
+    def endpoints(self) -> dict[str, Any]:
+        """The content of ``endpoints.json`` now."""
+        content: dict[str, Any] = json.loads((self.data_directory / "endpoints.json").read_text())
+        return content
+
+    @property
+    def service_url(self) -> str:
+        """Where Pulsar clients connect."""
+        return str(self.endpoints["service_url"])
+
+    @property
+    def web_service_url(self) -> str:
+        """Where REST is answered."""
+        return str(self.endpoints["web_service_url"])
+
+    def pid_of(self, part: str) -> int:
+        """The process id of ``broker``, ``bookie`` or ``zookeeper``."""
+        return int(self.endpoints[part]["pid"])
+
+    def metrics_url(self, part: str) -> str:
+        """Where the part's metrics are."""
+        return str(self.endpoints[part]["metrics"])
+
+    # Doing it harm
+
+    def kill_part(self, part: str) -> int:
+        """SIGKILL a part; returns the process id it had. The supervisor starts it again."""
+        pid = self.pid_of(part)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def wait_restarted(self, part: str, old_pid: int, timeout_s: float = 30.0) -> None:
+        """Return when ``endpoints.json`` names a new process of the part."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            try:
+                if self.pid_of(part) != old_pid:
+                    return
+            except (KeyError, FileNotFoundError):
+                pass
+            time.sleep(POLL_S)
+        raise AssertionError(f"{part} was not started again:\n{self.log_tail()}")
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> float:
+        """Ask it to stop; returns the seconds that took."""
+        begun = time.monotonic()
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"it did not stop:\n{self.log_tail()}") from None
+        return time.monotonic() - begun
+
+    def kill(self) -> None:
+        """SIGKILL the supervisor."""
+        self.process.kill()
+        self.process.wait(STOP_TIMEOUT_S)
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is a process of that id that has not ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

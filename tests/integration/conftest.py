@@ -1,0 +1,51 @@
+"""Real clusters for tests: one shared by a session, and as many of one's own as a test needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+from tests.integration.cluster_process import StandaloneProcess
+
+StartStandalone = Callable[..., StandaloneProcess]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything here needs real processes."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.integration)
+
+
+@pytest.fixture(scope="session")
+def standalone(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Generator[StandaloneProcess, None, None]:
+    """A cluster that tests share and leave alive: its own data and ports, one an xdist worker."""
+    cluster = StandaloneProcess.start(tmp_path_factory.mktemp("standalone") / "data")
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def start_standalone(tmp_path: Path) -> Generator[StartStandalone, None, None]:
+    """Starts clusters that a test may harm: ``start_standalone(*arguments, data=...)``."""
+    started: list[StandaloneProcess] = []
+
+    def start(*arguments: str, data: str = "data") -> StandaloneProcess:
+        cluster = StandaloneProcess.start(tmp_path / data, *arguments)
+        started.append(cluster)
+        return cluster
+
+    yield start
+    for cluster in started:
+        if cluster.process.poll() is None:
+            cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def zookeeper_address(standalone: StandaloneProcess) -> str:
+    """``host:port`` of the shared cluster's ZooKeeper."""
+    return str(standalone.endpoints["zookeeper"]["address"])

@@ -1,0 +1,129 @@
+"""Proves what `magnetar standalone` promises: it starts, says where, restarts parts, stops, and
+leaves nothing behind, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+
+import pulsar
+import pytest
+from tests.integration.cluster_process import StandaloneProcess, is_running
+
+PARTS = ("zookeeper", "bookie", "broker")
+START_MAX_S = 20.0  # on a machine that is busy with other tests; `make bench` measures
+
+StartStandalone = Callable[..., StandaloneProcess]
+
+
+def wait_gone(pids: list[int], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while any(is_running(pid) for pid in pids):
+        assert time.monotonic() < deadline, [pid for pid in pids if is_running(pid)]
+        time.sleep(0.02)
+
+
+def round_trip(cluster: StandaloneProcess, topic: str) -> bytes:
+    client = pulsar.Client(
+        cluster.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    )
+    try:
+        consumer = client.subscribe(topic, "test", initial_position=pulsar.InitialPosition.Earliest)
+        client.create_producer(topic).send(b"hello")
+        message = consumer.receive(10_000)
+        consumer.acknowledge(message)
+        return bytes(message.data())
+    finally:
+        client.close()
+
+
+def test_a_message_goes_through(standalone: StandaloneProcess) -> None:
+    assert round_trip(standalone, "first") == b"hello"
+    assert standalone.ready_s < START_MAX_S
+
+
+def test_the_first_line_says_ready_and_where(standalone: StandaloneProcess) -> None:
+    assert standalone.output[0] == (f"READY {standalone.service_url} {standalone.web_service_url}")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_has_metrics(standalone: StandaloneProcess, part: str) -> None:
+    with urllib.request.urlopen(standalone.metrics_url(part), timeout=10) as answer:
+        assert b"# TYPE" in answer.read()
+
+
+def test_a_second_standalone_on_the_same_data_is_refused_with_the_reason(
+    standalone: StandaloneProcess,
+) -> None:
+    refused = subprocess.run(
+        [
+            *(sys.executable, "-m", "magnetar_cli", "standalone"),
+            *("--data-dir", str(standalone.data_directory)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert refused.returncode != 0
+    assert str(standalone.data_directory) in refused.stderr
+    assert str(standalone.process.pid) in refused.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_all_parts_within_five_seconds(
+    start_standalone: StartStandalone, number: signal.Signals
+) -> None:
+    cluster = start_standalone()
+    pids = [cluster.pid_of(part) for part in PARTS]
+    assert cluster.stop(number) < 5.0
+    assert not any(is_running(pid) for pid in pids)
+
+
+def test_a_killed_supervisor_leaves_no_orphans_and_its_data_just_works(
+    start_standalone: StartStandalone,
+) -> None:
+    cluster = start_standalone()
+    round_trip(cluster, "before")
+    pids = [cluster.pid_of(part) for part in PARTS]
+    cluster.kill()
+    wait_gone(pids, 10.0)
+    again = start_standalone()
+    assert round_trip(again, "before") == b"hello"
+    assert again.ready_s < START_MAX_S
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_crashed_part_is_started_again(start_standalone: StartStandalone, part: str) -> None:
+    cluster = start_standalone()
+    round_trip(cluster, "topic")
+    old_pid = cluster.kill_part(part)
+    cluster.wait_restarted(part, old_pid)
+    assert round_trip(cluster, "topic") == b"hello"
+
+
+def test_a_bookie_keeps_its_identity_when_its_port_changes(
+    start_standalone: StartStandalone,
+) -> None:
+    first = start_standalone()
+    round_trip(first, "kept")
+    address = first.endpoints["bookie"]["bookie"]
+    first.stop()
+    second = start_standalone()
+    assert second.endpoints["bookie"]["bookie"] != address
+    assert round_trip(second, "kept") == b"hello"
+
+
+def test_nothing_runs_as_our_child_after_a_kill_of_everything(
+    start_standalone: StartStandalone,
+) -> None:
+    cluster = start_standalone()
+    pids = [cluster.pid_of(part) for part in PARTS]
+    os.killpg(cluster.process.pid, signal.SIGKILL)
+    cluster.process.wait(10)
+    wait_gone(pids, 10.0)
