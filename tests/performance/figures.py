@@ -1,0 +1,88 @@
+"""What is reported: the figures with their units and budgets, in the order of the table.
+
+A budget has two marks: what must be reached on a machine with two cores, and what is aimed at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+
+from loads import Phases
+
+# scenario -> one entry for each round, in the order of the rounds
+Rounds = dict[str, list[Phases]]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Upper bounds, in the unit of the figure."""
+
+    must: float
+    aims_at: float | None = None
+
+    def verdict(self, value: float) -> str:
+        """Which of the marks ``value`` reaches."""
+        if self.aims_at is not None and value <= self.aims_at:
+            return "aim reached"
+        return "met" if value <= self.must else "MISSED"
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """One line of the table: where the figure comes from, and what it may be at most."""
+
+    title: str
+    scenario: str
+    phase: str
+    figure: str
+    unit: str
+    budget: Budget | None = None
+
+    def values(self, rounds: Rounds) -> list[float]:
+        """The figure in each round; empty where the scenario was not run."""
+        return [phases[self.phase][self.figure] for phases in rounds.get(self.scenario, [])]
+
+    def other_cores(self, rounds: Rounds) -> float | None:
+        """Cores that others kept busy meanwhile, the median; None where it was not measured."""
+        seen = [
+            phases[self.phase]["other_cores"]
+            for phases in rounds.get(self.scenario, [])
+            if "other_cores" in phases[self.phase]
+        ]
+        return median(seen) if seen else None
+
+
+def _throughput(scenario: str, title: str, publish: Budget, deliver: Budget) -> Iterator[Reported]:
+    yield Reported(f"publish {title}", scenario, "publish", "cpu_us", "us CPU", publish)
+    yield Reported("", scenario, "publish", "per_s", "/s")
+    yield Reported(f"deliver + ack {title}", scenario, "deliver", "cpu_us", "us CPU", deliver)
+    yield Reported("", scenario, "deliver", "per_s", "/s")
+
+
+REPORTED: tuple[Reported, ...] = (
+    *_throughput("unbatched-1k", "1 KB unbatched", Budget(16, 11), Budget(12, 5.8)),
+    *_throughput("unbatched-100", "100 B unbatched", Budget(14, 8.8), Budget(12, 5.8)),
+    *_throughput("batched-1k", "1 KB batched", Budget(4.4, 3), Budget(2.6, 1.5)),
+    *_throughput("batched-100", "100 B batched", Budget(0.9, 0.6), Budget(0.4, 0.2)),
+    Reported("one synchronous send", "synchronous", "send", "p50_ms", "ms p50", Budget(0.8, 0.4)),
+    Reported("", "synchronous", "send", "p99_ms", "ms p99", Budget(2.0, 1.0)),
+    Reported("", "synchronous", "send", "cpu_us", "us CPU"),
+    Reported("receipt at 500/s", "end-to-end", "receipt", "p50_ms", "ms p50"),
+    Reported("", "end-to-end", "receipt", "p99_ms", "ms p99"),
+    Reported("end to end at 500/s", "end-to-end", "arrival", "p50_ms", "ms p50", Budget(1.2, 0.8)),
+    Reported("", "end-to-end", "arrival", "p99_ms", "ms p99", Budget(4.0, 2.0)),
+    Reported("", "end-to-end", "arrival", "cpu_us", "us CPU"),
+    Reported("memory after the loads", "memory", "after loads", "pss_mb", "MB PSS"),
+    Reported("exec to READY", "startup", "startup", "ready_s", "s"),
+    Reported(
+        "exec to first acknowledged", "startup", "startup", "first_message_s", "s", Budget(2.0, 1.2)
+    ),
+    Reported("", "startup", "startup", "cpu_until_first_message_s", "s CPU"),
+    Reported(
+        "memory idle, everything", "startup", "startup", "idle_pss_mb", "MB PSS", Budget(260, 180)
+    ),
+    Reported("CPU idle", "startup", "startup", "idle_cpu_percent", "% of a core"),
+    Reported("stop", "startup", "startup", "stop_s", "s", Budget(5.0)),
+)
