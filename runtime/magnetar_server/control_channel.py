@@ -58,7 +58,7 @@ class Channel(asyncio.Protocol):
         transport.write(CONTROL.encode(message))
         if transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
             log.warning("control peer takes nothing", extra={"unread_bytes_max": UNREAD_BYTES_MAX})
-            self._transport.abort()
+            transport.abort()
 
     def close(self) -> None:
         """End the channel, after what was sent; also one that has not quite begun."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable, Mapping
 
 import pytest
+
+from magnetar_server.run import uvloop_factory
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +18,8 @@ def zookeeper_address() -> str:
     if not address:
         pytest.skip("MAGNETAR_TEST_ZOOKEEPER names no ZooKeeper (HOST:PORT)")
     return address
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Parts run on uvloop, so these tests do."""
+    return {"uvloop": uvloop_factory()}
