@@ -30,6 +30,7 @@ from magnetar_runtime.coordination import Coordination
 from magnetar_runtime.disk import Disk
 from magnetar_runtime.network import Network
 from magnetar_runtime.service import Service
+from magnetar_server.authorization import ALLOW_ALL, Authorizer, Resource
 
 log = logging.getLogger(__name__)
 
@@ -53,9 +54,11 @@ class Bookie(Service):
         network: Network,
         coordination: Coordination,
         clock: Clock,
+        authorizer: Authorizer = ALLOW_ALL,
     ) -> None:
         super().__init__()
         self.settings = settings
+        self._authorizer = authorizer
         self._journal_disk = journal_disk
         self._ledger_disk = ledger_disk
         self._network = network
@@ -154,6 +157,8 @@ class Bookie(Service):
             intake=self.intake,
             spawn=self.spawn,
             after_adds=self._adds_came,
+            authorizer=self._authorizer,
+            resource=Resource.cluster(self.bookie_id),
         )
         stack.push_async_callback(self._close_sessions)
         listener = await self._network.listen(

@@ -22,7 +22,6 @@ class Counters:
     read_bytes: int = 0
     reads_in_progress: int = 0
     fence_reads: int = 0
-    reads_held: int = 0
     v3_requests: int = 0
     connections_opened: int = 0
     connections_faulty: int = 0

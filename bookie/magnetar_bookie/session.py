@@ -41,6 +41,13 @@ from magnetar_protocol.bookkeeper.v2 import (
 )
 from magnetar_protocol.errors import WireError
 from magnetar_protocol.framing import FRAME_SIZE_BYTES, Bounds, FrameReader
+from magnetar_server.authorization import (
+    ANONYMOUS,
+    Action,
+    Authorizer,
+    NotAuthorized,
+    Resource,
+)
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +77,11 @@ _HELD_BY_WRITES = 4
 
 @dataclass(frozen=True, slots=True)
 class SessionContext:
-    """What all sessions of a bookie share. ``after_adds`` is called when a read brought adds."""
+    """What all sessions of a bookie share. ``after_adds`` is called when a read brought adds.
+
+    Who may speak to a bookie may add to and read every ledger whose key it knows: BookKeeper has
+    no finer rights, so ``authorizer`` is asked once for each connection, about ``resource``.
+    """
 
     settings: BookieSettings
     storage: Storage
@@ -79,6 +90,8 @@ class SessionContext:
     intake: Intake
     spawn: Spawn
     after_adds: Callable[[], None]
+    authorizer: Authorizer
+    resource: Resource
 
 
 class Session(asyncio.Protocol):
@@ -89,6 +102,9 @@ class Session(asyncio.Protocol):
         self._journal = context.journal
         self._counters = context.counters
         self._intake = context.intake
+        self._authorizer = context.authorizer
+        self._resource = context.resource
+        self.principal = ANONYMOUS
         self._after_adds = context.after_adds
         self._frames = FrameReader(context.settings.frame_bytes_max)
         self._reads = ReadQueue(
@@ -118,6 +134,11 @@ class Session(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._counters.connections_opened += 1
         self._intake.join(self)
+        try:
+            self._authorizer.authorize(self.principal, Action.ADMINISTER, self._resource)
+        except NotAuthorized as error:
+            log.warning("connection refused", extra={"why": str(error)})
+            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 the loop names it
         """The connection is gone."""
@@ -365,7 +386,6 @@ class Session(asyncio.Protocol):
     def _hold(self, reason: int) -> None:
         if not self._held_by and self._transport is not None:
             self._transport.pause_reading()
-            self._counters.reads_held += 1
         self._held_by |= reason
 
     def _release(self, reason: int) -> None:

@@ -53,5 +53,6 @@ class BookieSettings:
     ledgers_cached_max: int = 50_000
     # Reads of one connection that wait for the disk; beyond it its socket is not read.
     reads_queued_max: int = 10_000
-    # How long a clean stop may take to write what is pending.
-    close_timeout_s: float = 4.0
+    # How long each step of a clean stop may take: the last sync, the last answers, the last
+    # checkpoint. What is not done by then is replayed at the next start.
+    close_timeout_s: float = 1.5

@@ -11,6 +11,7 @@ from tests.unit.magnetar_ledger.virtual_time import LoopClock
 from magnetar_bookie.bookie import Bookie
 from magnetar_bookie.memory_store import MemoryStore
 from magnetar_bookie.settings import BookieSettings
+from magnetar_server.authorization import ALLOW_ALL, Authorizer
 
 SETTINGS = BookieSettings(bookie_id="bookie-1", port=3181)
 
@@ -26,7 +27,7 @@ class Host:
         self.coordination = MemoryCoordination()
         self.network = MemoryNetwork()
 
-    def bookie(self) -> Bookie:
+    def bookie(self, authorizer: Authorizer = ALLOW_ALL) -> Bookie:
         """The next bookie of this machine, not opened yet."""
         return Bookie(
             self.settings,
@@ -36,6 +37,7 @@ class Host:
             network=self.network,
             coordination=self.coordination,
             clock=LoopClock(),
+            authorizer=authorizer,
         )
 
     def kill(self) -> None:
