@@ -3,7 +3,8 @@
 What happens to an entry, and in which room:
 
 ``session``       takes frames from a connection, answers them; one journal hand-over per read
-``journal``       makes groups of adds durable with one sync each, then lets them be answered
+``journal``       makes groups of adds durable with one sync each, then lets them be answered;
+                  ``pacing`` decides when, ``intake`` holds the sockets when too much waits
 ``write_cache``   keeps what is not yet in an entry log, ledger by ledger
 ``checkpoint``    carries the write cache to the ``entry_log`` and the ``index``, trims the journal
 ``storage``       the interface over all of these: admit, fence, find, fetch
