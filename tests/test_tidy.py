@@ -1,0 +1,318 @@
+"""Proves that the tree keeps the house rules that no linter knows: what is only text is forgotten.
+
+What each rule is for stands at its test; exceptions are listed with their reasons, and an exception
+that is no longer needed fails too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
+
+SOURCE_FOLDERS = ("runtime", "protocol", "client", "bookie", "broker", "cli")
+# Everything at the top; see CONTRIBUTING.md for what goes where.
+TOP_LEVEL = {
+    *SOURCE_FOLDERS,
+    *("docs", "tests", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"),
+    *("LICENSE", "Makefile", "pyproject.toml", "Dockerfile", "docker-compose.yml"),
+    *(".ci", ".gitignore", ".dockerignore"),
+}
+TEST_FOLDERS = {"unit", "integration", "simulation", "performance", "golden"}
+
+# Modules that ask for the time or wait in a thread of their own, and why.
+MAY_IMPORT_TIME = {
+    "runtime/magnetar_runtime/clock.py": "it is the clock",
+    "runtime/magnetar_server/kazoo_bridge.py": "kazoo's own thread has to sleep",
+}
+# Modules that open files without ``disk.py``, and why. All of them run before or without a part.
+MAY_OPEN_FILES = {
+    "runtime/magnetar_runtime/disk.py": "it is the disk",
+    "runtime/magnetar_server/settings.py": "settings are read before anything runs",
+    "runtime/magnetar_server/control_channel.py": "a directory, to shorten a socket's name",
+    "cli/magnetar_cli/embedded_zookeeper/class_archive.py": "setup is no part",
+    "cli/magnetar_cli/embedded_zookeeper/fetch.py": "setup is no part",
+    "cli/magnetar_cli/embedded_zookeeper/java.py": "the release file of somebody's Java",
+    "cli/magnetar_cli/embedded_zookeeper/setup.py": "the lock that makes setups wait",
+    "cli/magnetar_cli/supervisor/endpoints.py": "the supervisor has no thread for a disk",
+    "cli/magnetar_cli/supervisor/lock.py": "the lock of the data directory",
+    "cli/magnetar_cli/supervisor/parts.py": "ZooKeeper's configuration, before it starts",
+    "cli/magnetar_cli/supervisor/process.py": "the log file a child writes to",
+}
+# What decides must not ask: a module whose description calls it pure imports none of these.
+IMPURE = {"asyncio", "time", "random", "socket", "threading"}
+MUST_BE_PURE = {
+    "bookie/magnetar_ledger/placement.py",
+    "bookie/magnetar_ledger/quorum.py",
+    "bookie/magnetar_ledger/recovery_rules.py",
+    "broker/magnetar_broker/ownership/bundles.py",
+    "broker/magnetar_broker/topics/active_consumer.py",
+    "cli/magnetar_cli/supervisor/fleet.py",
+}
+# Tests of something that is no single module, and what it is.
+MIRRORS_NO_MODULE = {
+    "tests/unit/magnetar_broker/ownership/test_ownership_simulated.py": "ownership, under faults",
+    "tests/unit/magnetar_protocol/records/test_records.py": "what all records have in common",
+    "tests/unit/magnetar_protocol/test_generated.py": "that generated modules are current",
+}
+
+FILE_CALLS = {"open", "io.open", "os.open", "tarfile.open", "zipfile.ZipFile"}
+FILE_METHODS = {"read_text", "write_text", "read_bytes", "write_bytes"}
+FILE_MODE = re.compile(r"^[rwax][bt]?\+?$")
+TODO = re.compile(r"\b(TODO|FIXME|XXX)\b(?!\(#\d+\))")
+# Paths of somebody's machine, and hosts of package registries and mirrors.
+MACHINE = re.compile(
+    r"/(root|home/\w+|opt/wheels|Users/\w+|work/(main|scratch|shared))\b"
+    r"|pypi\.org|pythonhosted\.org|registry\.npmjs|repo\d?\.maven|proxy\.golang|crates\.io"
+)
+CHANGE_HEADINGS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+@cache
+def tracked() -> tuple[str, ...]:
+    """Every file of the project that exists, as git sees it: ignored ones are left out."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return tuple(sorted(name for name in listed.stdout.split("\0") if name and is_file(name)))
+
+
+def is_file(name: str) -> bool:
+    return (ROOT / name).is_file()
+
+
+def is_generated(name: str) -> bool:
+    return name.endswith(("_pb2.py", "_pb2.pyi", "_pb2_grpc.py"))
+
+
+@cache
+def python_files() -> tuple[str, ...]:
+    """Our own Python files, sources and tests."""
+    return tuple(name for name in tracked() if name.endswith(".py") and not is_generated(name))
+
+
+def sources() -> Iterator[str]:
+    return (name for name in python_files() if name.split("/")[0] in SOURCE_FOLDERS)
+
+
+@cache
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@cache
+def tree_of(name: str) -> ast.Module:
+    return ast.parse(text_of(name), name)
+
+
+def imports_of(name: str) -> set[str]:
+    """The topmost names of the modules a file imports."""
+    found: set[str] = set()
+    for node in ast.walk(tree_of(name)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def unexpected(found: set[str], excepted: Mapping[str, str]) -> list[str]:
+    """What breaks a rule without being excepted, and exceptions that nothing needs."""
+    missing = sorted(found - excepted.keys())
+    unused = sorted(name for name in excepted.keys() - found if is_file(name))
+    return missing + [f"{name}: no exception is needed any more" for name in unused]
+
+
+def test_no_file_is_longer_than_a_few_screens() -> None:
+    lengths = {name: text_of(name).count("\n") for name in python_files()}
+    assert {name: count for name, count in lengths.items() if count > FILE_LINES_MAX} == {}
+
+
+def test_every_function_fits_on_a_screen() -> None:
+    found = [
+        f"{name}:{node.lineno} {node.name}"
+        for name in python_files()
+        for node in ast.walk(tree_of(name))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno + 1 > FUNCTION_LINES_MAX
+    ]
+    assert found == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    assert [name for name in python_files() if not ast.get_docstring(tree_of(name))] == []
+
+
+def test_every_file_stands_in_a_folder_we_know() -> None:
+    assert {name.split("/")[0] for name in tracked()} - TOP_LEVEL == set()
+
+
+def test_tests_stand_in_the_folders_of_their_kind() -> None:
+    folders = {name.split("/")[1] for name in tracked() if name.startswith("tests/")}
+    assert {name for name in folders if not name.endswith(".py")} - TEST_FOLDERS == set()
+
+
+def packages() -> list[str]:
+    """``runtime/magnetar_runtime`` and so on."""
+    return sorted({"/".join(name.split("/")[:2]) for name in sources() if name.count("/") >= 2})
+
+
+def test_every_package_tells_type_checkers_that_it_is_typed() -> None:
+    assert [package for package in packages() if not is_file(f"{package}/py.typed")] == []
+
+
+def test_nothing_is_left_to_do_without_an_issue() -> None:
+    mine = Path(__file__).relative_to(ROOT).as_posix()
+    found = [
+        f"{name}:{number}"
+        for name in python_files()
+        if name != mine
+        for number, line in enumerate(text_of(name).splitlines(), 1)
+        if TODO.search(line)
+    ]
+    assert found == []
+
+
+def test_only_the_clock_asks_for_the_time() -> None:
+    found = {name for name in sources() if "time" in imports_of(name)}
+    assert unexpected(found, MAY_IMPORT_TIME) == []
+
+
+def opens_files(name: str) -> bool:
+    return any(
+        isinstance(node, ast.Call) and is_file_call(node) for node in ast.walk(tree_of(name))
+    )
+
+
+def is_file_call(call: ast.Call) -> bool:
+    words = ast.unparse(call.func)
+    if words in FILE_CALLS or words.rpartition(".")[2] in FILE_METHODS:
+        return True
+    mode = call.args[0] if call.args else None
+    return (
+        words.endswith(".open")
+        and isinstance(mode, ast.Constant)
+        and FILE_MODE.match(str(mode.value)) is not None
+    )
+
+
+def test_only_the_disk_opens_files() -> None:
+    found = {name for name in sources() if opens_files(name)}
+    assert unexpected(found, MAY_OPEN_FILES) == []
+
+
+def calls_itself_pure(name: str) -> bool:
+    return re.search(r"\b[Pp]ure\b", ast.get_docstring(tree_of(name)) or "") is not None
+
+
+def test_what_decides_asks_nobody() -> None:
+    pure = {name for name in sources() if calls_itself_pure(name)} - {
+        name for name in sources() if name.endswith("__init__.py")
+    }
+    assert {
+        name: impure
+        for name in sorted(pure | {name for name in MUST_BE_PURE if is_file(name)})
+        if (impure := imports_of(name) & IMPURE)
+    } == {}
+
+
+def test_the_list_of_pure_modules_names_real_ones() -> None:
+    assert [name for name in sorted(MUST_BE_PURE) if not is_file(name)] == []
+
+
+def mirrored(name: str) -> str:
+    """The module that ``tests/unit/<package>/.../test_<module>.py`` is about, below its folder."""
+    folder, _, module = name.removeprefix("tests/unit/").rpartition("/")
+    return f"{folder}/{module.removeprefix('test_')}"
+
+
+def test_every_unit_test_stands_where_its_module_stands() -> None:
+    modules = {name.partition("/")[2] for name in sources()}
+    modules |= {f"{name.removesuffix('.proto')}.py" for name in modules}
+    found = {
+        name
+        for name in python_files()
+        if name.startswith("tests/unit/")
+        and name.rpartition("/")[2].startswith("test_")
+        and mirrored(name) not in modules
+    }
+    assert unexpected(found, MIRRORS_NO_MODULE) == []
+
+
+def test_no_file_names_a_machine_or_a_registry() -> None:
+    mine = Path(__file__).relative_to(ROOT).as_posix()
+    found = [
+        f"{name}:{number}: {line.strip()[:80]}"
+        for name in tracked()
+        if name != mine and not name.startswith("tests/golden/") and is_text(name)
+        for number, line in enumerate(text_of(name).splitlines(), 1)
+        if MACHINE.search(line)
+    ]
+    assert found == []
+
+
+def is_text(name: str) -> bool:
+    return b"\0" not in (ROOT / name).read_bytes()[:8192]
+
+
+def test_the_changelog_has_the_shape_people_expect() -> None:
+    lines = text_of("CHANGELOG.md").splitlines()
+    assert lines[0] == "# Changelog"
+    versions = [line for line in lines if line.startswith("## ")]
+    assert versions[0] == "## [Unreleased]"
+    released = re.compile(r"^## \[\d+\.\d+\.\d+\] - \d{4}-\d{2}-\d{2}$")
+    assert [line for line in versions[1:] if not released.match(line)] == []
+    headings = {line.removeprefix("### ") for line in lines if line.startswith("### ")}
+    assert headings <= CHANGE_HEADINGS
+
+
+def test_every_documented_make_target_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
+    documents = ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", *docs())
+    named = {
+        target
+        for name in documents
+        if is_file(name)
+        for target in re.findall(r"`make ([a-z-]+)", text_of(name))
+    }
+    assert named - targets == set()
+
+
+def docs() -> list[str]:
+    return [name for name in tracked() if name.startswith("docs/") and name.endswith(".md")]
+
+
+@pytest.mark.parametrize(
+    ("code", "is_call"),
+    [
+        ("open('x')", True),
+        ("path.open('rb')", True),
+        ("path.read_text()", True),
+        ("os.open(path, 0)", True),
+        ("disk.open('journal/1')", False),
+        ("await ledgers.open(7)", False),
+        ("super().open(ledger)", False),
+    ],
+)
+def test_opening_a_file_is_told_from_opening_something_else(code: str, *, is_call: bool) -> None:
+    call = next(node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call))
+    assert is_file_call(call) is is_call
+
+
+def test_an_exception_that_nothing_needs_is_noticed() -> None:
+    excepted = {"Makefile": "a file that is there"}
+    assert unexpected({"Makefile"}, excepted) == []
+    assert unexpected({"a.py"}, excepted) == ["a.py", "Makefile: no exception is needed any more"]
