@@ -19,6 +19,7 @@ help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(BIN)/.runs  ## make .venv, install Magnetar, fetch ZooKeeper (the first time: 456 MB)
+	@$(BIN)/python -m compileall -q $(SOURCES)
 	@$(BIN)/magnetar setup
 
 run: setup  ## start a cluster and show how to use it; ARGS="--data-dir /tmp/d" passes options on
@@ -48,13 +49,13 @@ protocol: $(BIN)/.develops  ## generate the protocol modules anew from protocol/
 	$(BIN)/python protocol/generate.py
 
 bench: $(BIN)/.develops setup  ## measure; PEER=pulsar compares with the Apache Pulsar in PULSAR_HOME
-	$(BIN)/python -m tests.performance.bench $(if $(PEER),--peer $(PEER)) $(ARGS)
+	$(BIN)/python tests/performance/bench.py $(if $(PEER),--peer $(PEER)) $(ARGS)
 
 torture: $(BIN)/.develops setup  ## a large real file through a cluster whose parts are killed at random
-	$(PYTEST) tests/integration -m torture $(ARGS)
+	MAGNETAR_TORTURE=full $(PYTEST) tests/integration -k torture --timeout 3600 $(ARGS)
 
-simulate: $(BIN)/.develops  ## many seeds of the simulation; SEEDS=10000
-	$(PYTEST) tests/simulation --seeds $(or $(SEEDS),10000) -n 2 $(ARGS)
+simulate: $(BIN)/.develops  ## many seeds of the simulation: SEEDS=10000 unless told
+	MAGNETAR_SEEDS=$(or $(SEEDS),10000) $(PYTEST) tests/simulation -n 2 $(ARGS)
 
 clean:  ## remove .venv and everything that tools leave behind; data and the user's cache stay
 	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
