@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-full check types unit integration protocol bench torture simulate clean
+.PHONY: help setup run test test-full check lint types unit integration protocol bench torture simulate clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,7 +30,9 @@ test: check unit integration  ## linters, types, import rules, all tests but the
 test-full: $(BIN)/.develops setup  ## the long tests that `make test` leaves out (45 min at most)
 	@$(PYTEST) -m full --timeout 1800 $(ARGS) || { code=$$?; [ $$code -eq 5 ] || exit $$code; }
 
-check: $(BIN)/.develops types  ## linters, types, import rules
+check: lint types  ## linters, types, import rules
+
+lint: $(BIN)/.develops
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache

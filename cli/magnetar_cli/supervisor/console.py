@@ -11,7 +11,8 @@ def ready_line(service_url: str, web_service_url: str) -> str:
 def next_steps(service_url: str, web_service_url: str) -> str:
     """What somebody new may try now."""
     return (
-        f"Try:   python -c \"import pulsar; c = pulsar.Client('{service_url}'); "
+        "Try:   pip install pulsar-client\n"
+        f"       python -c \"import pulsar; c = pulsar.Client('{service_url}'); "
         "c.create_producer('hello').send(b'hi'); c.close()\"\n"
         f"       curl {web_service_url}/admin/v2/persistent/public/default/hello/stats\n"
         "Stop:  Ctrl-C"
