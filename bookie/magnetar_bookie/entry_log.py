@@ -101,7 +101,7 @@ class EntryLog:
         size = 0
         for block, master_key in blocks:
             batch.append((block, master_key))
-            size += len(block.content)
+            size += block.content_bytes
             if size >= BATCH_BYTES:
                 locations += await self._append_batch(batch)
                 batch = []
@@ -126,7 +126,7 @@ class EntryLog:
         self.read_bytes += len(block)
         header = layout.decode_block_header(open_file.seed, block, 0)
         if header is not None and header.ledger_id == location.ledger_id:
-            entries = layout.decode_entries(header, block[layout.BLOCK_HEADER_BYTES :])
+            entries = layout.decode_entries(header, block, layout.BLOCK_HEADER_BYTES)
             if entries is not None:
                 return entries
         path = layout.file_name(location.log_number)
@@ -139,11 +139,11 @@ class EntryLog:
         chunks: list[bytes] = []
         for block, master_key in batch:
             chunks.append(layout.encode_block_header(current.seed, block, master_key))
-            chunks.append(block.content)
+            chunks += block.pieces
         offset = await self._append_and_sync(current, chunks)
         locations: list[BlockLocation] = []
         for block, _ in batch:
-            size = layout.BLOCK_HEADER_BYTES + len(block.content)
+            size = layout.BLOCK_HEADER_BYTES + block.content_bytes
             locations.append(
                 BlockLocation(
                     block.ledger_id,

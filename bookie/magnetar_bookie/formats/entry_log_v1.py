@@ -66,6 +66,9 @@ _FENCED = 1
 assert _LEDGER_RECORD.size == LEDGER_RECORD_BYTES
 
 _TABLE_ROW_BYTES = 4
+# Entries of this size on average are written where they lie; smaller ones are joined first, since
+# each piece costs as much as copying some KiB.
+_PIECE_BYTES_MIN = 8 * 1024
 
 # A lookup that finds no entry looks at blocks that begin up to this many ids before it.
 BLOCK_SPAN_MAX = 4096
@@ -104,15 +107,18 @@ class LedgerRecord:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block made ready to be written: ``content`` has the ids ``first_entry`` to ``last_entry``,
-    holes included where the ledger's entries are striped over other bookies.
+    """A block made ready to be written: its content, in pieces, ``content_bytes`` together.
+
+    It spans the ids ``first_entry`` to ``last_entry``, with holes where the ledger's entries are
+    striped over other bookies.
     """
 
     ledger_id: int
     first_entry: int
     last_entry: int
     count: int
-    content: bytes
+    pieces: Sequence[bytes]
+    content_bytes: int
     is_dense: bool
 
 
@@ -167,47 +173,55 @@ def cut_blocks(ledger_id: int, entries: Mapping[int, bytes], block_bytes: int) -
         is_dense = last - first == count - 1
         table = [] if is_dense else [entry_id - first for entry_id in ids[low:high]]
         table += map(len, parts[low:high])
-        content = struct.pack(f">{len(table)}I", *table) + b"".join(parts[low:high])
-        yield Block(ledger_id, first, last, count, content, is_dense)
+        size = len(table) * _TABLE_ROW_BYTES + ends[high - 1] - base
+        pieces = [struct.pack(f">{len(table)}I", *table), *parts[low:high]]
+        if size < count * _PIECE_BYTES_MIN:
+            pieces = [b"".join(pieces)]
+        yield Block(ledger_id, first, last, count, pieces, size, is_dense)
         base = ends[high - 1]
         low = high
 
 
 def encode_block_header(seed: int, block: Block, master_key: bytes) -> bytes:
     """The 60 bytes before a block of entries."""
+    kind = BlockKind.DENSE_ENTRIES if block.is_dense else BlockKind.ENTRIES
+    content_crc = 0
+    for piece in block.pieces:
+        content_crc = crc32c(piece, content_crc)
     return _encode_header(
         seed,
-        BlockKind.DENSE_ENTRIES if block.is_dense else BlockKind.ENTRIES,
-        block.count,
-        block.ledger_id,
-        block.first_entry,
-        master_key,
-        block.content,
+        BlockHeader(
+            kind,
+            block.count,
+            block.ledger_id,
+            block.first_entry,
+            block.content_bytes,
+            master_key,
+            content_crc,
+        ),
     )
 
 
 def encode_ledgers(seed: int, records: Sequence[LedgerRecord]) -> bytes:
     """A whole block of ledger records."""
     content = b"".join(map(encode_ledger_record, records))
-    header = _encode_header(
-        seed, BlockKind.LEDGERS, len(records), 0, 0, bytes(MASTER_KEY_BYTES), content
-    )
-    return header + content
+    key = bytes(MASTER_KEY_BYTES)
+    header = BlockHeader(BlockKind.LEDGERS, len(records), 0, 0, len(content), key, crc32c(content))
+    return _encode_header(seed, header) + content
 
 
-def _encode_header(
-    seed: int,
-    kind: int,
-    count: int,
-    ledger_id: int,
-    first_entry: int,
-    master_key: bytes,
-    content: bytes,
-) -> bytes:
+def _encode_header(seed: int, header: BlockHeader) -> bytes:
     checked: bytes = _BLOCK_HEADER.pack(
-        BLOCK_MAGIC, kind, count, ledger_id, first_entry, len(content), master_key,
-        crc32c(content), 0,
-    )[:-_HEADER_CRC_BYTES]  # fmt: skip
+        BLOCK_MAGIC,
+        header.kind,
+        header.count,
+        header.ledger_id,
+        header.first_entry,
+        header.content_bytes,
+        header.master_key,
+        header.content_crc,
+        0,
+    )[:-_HEADER_CRC_BYTES]
     return checked + int(crc32c(checked, seed)).to_bytes(_HEADER_CRC_BYTES, "big")
 
 
@@ -232,19 +246,23 @@ def find_block_header(seed: int, buffer: bytes) -> int:
     return offset
 
 
-def decode_entries(header: BlockHeader, content: bytes) -> dict[int, bytes] | None:
-    """The entries of a block by id; None where the content is not what was written."""
+def decode_entries(header: BlockHeader, block: bytes, offset: int) -> dict[int, bytes] | None:
+    """The entries, by id, of the content that ``block`` has from ``offset`` to its end.
+
+    None where the content is not what was written.
+    """
+    content = memoryview(block)[offset:]
     if len(content) != header.content_bytes or crc32c(content) != header.content_crc:
         return None
     count = header.count
     table = struct.unpack_from(f">{_table_rows(header)}I", content)
-    start = len(table) * _TABLE_ROW_BYTES
+    start = offset + len(table) * _TABLE_ROW_BYTES
     first = header.first_entry
     deltas = range(count) if header.kind == BlockKind.DENSE_ENTRIES else table[:count]
     entries: dict[int, bytes] = {}
     for delta, size in zip(deltas, table[-count:], strict=True):
         end = start + size
-        entries[first + delta] = content[start:end]
+        entries[first + delta] = block[start:end]
         start = end
     return entries
 

@@ -19,14 +19,14 @@ entries_of_a_ledger = st.dictionaries(st.integers(0, 20_000), st.binary(max_size
 
 def a_block(entries: dict[int, bytes]) -> bytes:
     (block,) = cut_blocks(5, entries, 1 << 30)
-    return layout.encode_block_header(SEED, block, KEY) + block.content
+    return layout.encode_block_header(SEED, block, KEY) + b"".join(block.pieces)
 
 
 def decoded(content: bytes) -> dict[int, bytes] | None:
     header = layout.decode_block_header(SEED, content, 0)
     if header is None:
         return None
-    return layout.decode_entries(header, content[layout.BLOCK_HEADER_BYTES :])
+    return layout.decode_entries(header, content, layout.BLOCK_HEADER_BYTES)
 
 
 def test_a_dense_block_has_this_layout() -> None:
@@ -51,7 +51,9 @@ def test_all_entries_come_back_from_blocks_of_any_size(
     found: dict[int, bytes] = {}
     last = -1
     for block in cut_blocks(5, entries, block_bytes):
-        content = layout.encode_block_header(SEED, block, KEY) + block.content
+        table_and_entries = b"".join(block.pieces)
+        assert len(table_and_entries) == block.content_bytes
+        content = layout.encode_block_header(SEED, block, KEY) + table_and_entries
         header = layout.decode_block_header(SEED, content, 0)
         assert header is not None
         assert (header.ledger_id, header.first_entry, header.master_key) == (
@@ -63,13 +65,22 @@ def test_all_entries_come_back_from_blocks_of_any_size(
         assert last < block.first_entry <= block.last_entry
         assert block.last_entry - block.first_entry < layout.BLOCK_SPAN_MAX
         last = block.last_entry
-        assert layout.decode_last_entry(header, block.content) == block.last_entry
-        part = layout.decode_entries(header, block.content)
+        assert layout.decode_last_entry(header, table_and_entries) == block.last_entry
+        part = layout.decode_entries(header, table_and_entries, 0)
         assert part is not None
         found |= part
         sizes = list(map(len, part.values()))
         assert sum(sizes) - sizes[-1] < block_bytes
     assert found == entries
+
+
+def test_large_entries_are_not_copied() -> None:
+    entries = {number: bytes([number]) * 20_000 for number in range(4)}
+    (block,) = cut_blocks(5, entries, 1 << 30)
+    assert all(
+        mine is theirs for mine, theirs in zip(block.pieces[1:], entries.values(), strict=True)
+    )
+    assert decoded(a_block(entries)) == entries
 
 
 def test_a_ledger_without_entries_has_no_blocks() -> None:
