@@ -1,0 +1,119 @@
+"""The torture test: a real text goes through a topic while broker and bookie are killed.
+
+What must hold: every send is confirmed in time; a subscriber that listens meanwhile, and a reader
+that comes afterwards, each get the whole text in order, repeats apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+import pulsar
+from tests.integration.cluster_process import StandaloneProcess
+from tests.torture.killer import Killer
+from tests.torture.passage import (
+    SUBSCRIPTION,
+    PassageFailed,
+    Received,
+    Sender,
+    client_of,
+    read_back,
+    receive_all,
+    send_all,
+    wait_for_empty_backlog,
+)
+from tests.torture.text import Text, write_text
+
+TOPIC = "persistent://public/default/torture"
+
+
+@dataclass(frozen=True, slots=True)
+class Ordeal:
+    """How much text, and how often something dies: at least ``strikes`` times, each at most
+    ``strike_interval_s_max`` seconds after something got through again."""
+
+    lines: int
+    text_bytes: int
+    strikes: int
+    strike_interval_s_max: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What happened; that nothing was lost is shown by the absence of an exception."""
+
+    text: Text
+    kills: dict[str, int]
+    subscriber: Received
+    reader: Received
+    took_s: float
+
+    def __str__(self) -> str:
+        """One line for people."""
+        kills = ", ".join(f"{part} killed {count} times" for part, count in self.kills.items())
+        return (
+            f"{self.text.lines} lines, {self.text.size_bytes / 1e6:.1f} MB in {self.took_s:.0f} s; "
+            f"{kills}; the topic holds {self.reader.resent} lines twice, the subscriber was given "
+            f"{self.subscriber.redelivered} again; order and digest {self.text.digest[:16]} hold"
+        )
+
+
+def torture(cluster: StandaloneProcess, ordeal: Ordeal, directory: Path) -> Outcome:
+    """Run it on ``cluster``, which is harmed; the text is kept in ``directory``.
+
+    Raises ``PassageFailed`` when something was lost, changed, overtaken or not confirmed in time.
+    """
+    begun = time.monotonic()
+    text = write_text(directory / "text", lines_min=ordeal.lines, bytes_min=ordeal.text_bytes)
+    with client_of(cluster.service_url) as client, ThreadPoolExecutor(1) as threads:
+        consumer = client.subscribe(
+            TOPIC, SUBSCRIPTION, initial_position=pulsar.InitialPosition.Earliest
+        )
+        sender = Sender(client, TOPIC)
+        killer = Killer(
+            cluster,
+            progress=sender,
+            seed=ordeal.seed,
+            interval_s_max=ordeal.strike_interval_s_max,
+        )
+        has_finished = Event()
+        subscriber = threads.submit(receive_all, consumer, text.lines, finished=has_finished)
+        with killer:
+            send_all(sender, _in_stretches(text, ordeal.strikes, killer, subscriber))
+            has_finished.wait()
+        killer.check()
+        received = subscriber.result()
+        wait_for_empty_backlog(cluster.web_service_url, TOPIC)
+        read = read_back(client, TOPIC)
+    for name, each in (("subscriber", received), ("reader", read)):
+        if (each.lines, each.digest) != (text.lines, text.digest):
+            raise PassageFailed(f"the {name} got {each.lines} of {text.lines} lines, {each.digest}")
+    return Outcome(
+        text=text,
+        kills={part: killer.kills.count(part) for part in sorted(set(killer.kills))},
+        subscriber=received,
+        reader=read,
+        took_s=time.monotonic() - begun,
+    )
+
+
+def _in_stretches(
+    text: Text, strikes: int, killer: Killer, subscriber: Future[Received]
+) -> Iterator[bytes]:
+    """The lines of ``text``, a stretch for each strike, so that strikes fall all over it.
+
+    Who has sent a stretch before its strike came waits for it.
+    """
+    stretch = -(-text.lines // (strikes + 1))
+    for number, line in enumerate(text):
+        if number and number % stretch == 0:
+            killer.wait_for_strike(number // stretch)
+            if subscriber.done():
+                subscriber.result()  # it ended before the text did: raise why
+        yield line
