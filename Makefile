@@ -54,7 +54,7 @@ bench: $(BIN)/.develops setup  ## measure; PEER=pulsar compares with the Apache 
 	$(BIN)/python tests/performance/bench.py $(if $(PEER),--peer $(PEER)) $(ARGS)
 
 torture: $(BIN)/.develops setup  ## a large real file through a cluster whose parts are killed at random
-	MAGNETAR_TORTURE=full $(PYTEST) tests/integration -k torture --timeout 3600 $(ARGS)
+	$(BIN)/python -m tests.torture $(ARGS)
 
 simulate: $(BIN)/.develops  ## many seeds of the simulation: SEEDS=10000 unless told
 	MAGNETAR_SEEDS=$(or $(SEEDS),10000) $(PYTEST) tests/simulation -n 2 $(ARGS)

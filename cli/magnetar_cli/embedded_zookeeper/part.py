@@ -93,10 +93,13 @@ async def serve(
                 lambda: measurements(server.local_host, server.port),
             )
         )
-        async with asyncio.TaskGroup() as group:
-            group.create_task(_say_when_ready(server, page.port))
-            group.create_task(_fail_when_java_ends(server, exited))
-            await stop.wait()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_say_when_ready(server, page.port))
+                group.create_task(_fail_when_java_ends(server, exited))
+                await stop.wait()
+        except* StartFailed as failed:
+            raise failed.exceptions[0] from None
 
 
 async def _say_when_ready(server: ZooKeeperSettings, metrics_port: int) -> None:

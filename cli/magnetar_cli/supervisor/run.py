@@ -23,7 +23,7 @@ from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.network import AsyncioNetwork
 from magnetar_server.logging import configure_logging
 from magnetar_server.memory import tune_memory
-from magnetar_server.run import uvloop_factory
+from magnetar_server.run import is_uvloop_running, uvloop_factory
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ def supervise(
 async def _supervise(
     settings: StandaloneSettings, fleet: Fleet, parts: Mapping[str, Part], launched: Launched
 ) -> str | None:
+    assert is_uvloop_running()
     announcer = Announcer(settings)
     supervisor = Supervisor(
         fleet,
