@@ -133,7 +133,13 @@ class Acknowledged:
     # CommandAck.ack_set and BatchedEntryDeletionIndexInfo.deleteSet carry them.
 
     def acknowledge_batch_indexes(self, ledger_id: int, entry_id: int, remaining: Words) -> bool:
-        """Keep only bits also in ``remaining``; True when that acknowledges the whole entry."""
+        """Keep only bits also in ``remaining``; True when that acknowledges the whole entry.
+
+        False, and nothing is kept, for an entry that is not in the log.
+        """
+        span = self._chain.span(ledger_id)
+        if span is None or not 0 <= entry_id < span.entries:
+            return False
         if self.is_acknowledged(ledger_id, entry_id):
             return False
         at = Position(ledger_id, entry_id)

@@ -178,10 +178,11 @@ class Cursor(Service):
                 log.warning("cursor left open", extra={"cursor": self.name, "error": str(error)})
 
     async def delete(self) -> None:
-        """Forget the cursor for good; call instead of closing it."""
+        """Forget the cursor for good; closing it then has nothing more to write."""
         store, self._store = self._store, None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        await self._end_tasks()  # a write under way must not overlap
         if store is not None:
             await store.delete()

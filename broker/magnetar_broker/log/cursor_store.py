@@ -76,6 +76,8 @@ class CursorStore:
         self._writes: _Writes | None = None
         self._ledger_id = NO_CURSOR_LEDGER
         self._stored: CursorState | None = None
+        # Ledgers made for this cursor of which it is not known that the record names them.
+        self._unnamed: list[int] = []
 
     async def create(self, state: CursorState) -> None:
         """Write the first record. Raises ``NodeExists``."""
@@ -152,23 +154,24 @@ class CursorStore:
             },
             listener=writes,
         )
+        self._unnamed.append(writer.ledger_id)
         await writes.append(writer, self._position(state).encode())
         # Only a ledger that the record names counts: until then the old one is the cursor's.
         await self._node.write(self._record(state, writer.ledger_id).encode())
+        self._unnamed.remove(writer.ledger_id)
         finished, self._writer = self._writer, writer
         previous, self._ledger_id = self._ledger_id, writer.ledger_id
         self._writes = writes
         if finished is not None:
             await finished.close()
-        if previous != NO_CURSOR_LEDGER:
-            await self._drop(previous)
+        await self._drop(previous, *self._unnamed)
 
     async def close(self, state: CursorState) -> None:
         """Write ``state`` as a snapshot that is read without opening a ledger.
 
         One that has not changed needs nothing; one with very many holes stays in its ledger.
         """
-        if self._ledger_id == NO_CURSOR_LEDGER and state == self._stored:
+        if self._ledger_id == NO_CURSOR_LEDGER and state == self._stored and not self._unnamed:
             return
         if state.bits:
             # Too much for a record in ZooKeeper: the cursor ledger, closed, keeps it.
@@ -178,12 +181,10 @@ class CursorStore:
             return
         await self._node.write(self._record(state, NO_CURSOR_LEDGER).encode())
         previous, self._ledger_id = self._ledger_id, NO_CURSOR_LEDGER
-        if previous == NO_CURSOR_LEDGER:
-            return
         writer, self._writer = self._writer, None
         if writer is not None:
             await writer.close()
-        await self._drop(previous)
+        await self._drop(previous, *self._unnamed)
 
     async def delete(self) -> None:
         """Delete the record and the ledger."""
@@ -194,14 +195,14 @@ class CursorStore:
         writer, self._writer = self._writer, None
         if writer is not None:
             await writer.close()
-        if self._ledger_id != NO_CURSOR_LEDGER:
-            await self._drop(self._ledger_id)
+        await self._drop(self._ledger_id, *self._unnamed)
 
-    async def _drop(self, ledger_id: int) -> None:
-        try:
-            await self._ledgers.delete(ledger_id)
-        except NoSuchLedger:
-            return
+    async def _drop(self, *ledger_ids: int) -> None:
+        """Delete ledgers that the record surely does not name any more."""
+        for ledger_id in ledger_ids:
+            if ledger_id != NO_CURSOR_LEDGER:
+                await self._ledgers.delete(ledger_id)
+        self._unnamed.clear()
 
     def _position(self, state: CursorState) -> PositionRecord:
         return PositionRecord(

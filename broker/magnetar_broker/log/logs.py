@@ -18,7 +18,7 @@ from magnetar_ledger import Ledgers
 from magnetar_protocol.pulsar.topic_names import decode_local
 from magnetar_protocol.records.managed_ledger import managed_ledger_path
 from magnetar_runtime.clock import Clock
-from magnetar_runtime.coordination import Coordination, NodeMissing
+from magnetar_runtime.coordination import Coordination, NodeExists, NodeMissing
 
 
 class Logs:
@@ -81,7 +81,11 @@ class Logs:
         """A new durable cursor whose mark-delete position is ``at``, to be entered."""
         store = self._store(log_name, name)
         state = CursorState(mark_delete=at, cursor_properties=dict(labels))
-        await store.create(state)
+        try:
+            await store.create(state)
+        except NodeExists:
+            # Left by an attempt of which nobody heard the end: a client that went, a lost answer.
+            state = await store.load()
         return self._cursor(name, chain, state, store)
 
     def volatile_cursor(self, name: str, chain: LedgerChain, at: Position) -> Cursor:

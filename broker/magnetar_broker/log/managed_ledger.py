@@ -80,6 +80,8 @@ class ManagedLedger(Service):
         self.waiting_bytes = 0
         self._switching: asyncio.Task[object] | None = None
         self._readers: dict[int, LedgerReader] = {}
+        # Ledgers made for this log of which it is not known that the record names them.
+        self._unnamed: list[int] = []
 
     # Opening and closing
 
@@ -116,15 +118,16 @@ class ManagedLedger(Service):
 
     async def _finish(self) -> None:
         """Close the open ledger, so that the next owner need not recover it."""
-        self._discard_caches()
         appender, self._appender = self._appender, None
-        if appender is None or self.is_fenced:
-            return
         try:
-            await self._close_span(appender)
-            await self._store.save(self.chain.spans)
+            if appender is not None and not self.is_fenced:
+                await self._close_span(appender)
+                await self._store.save(self.chain.spans)
         except (LedgerError, CoordinationError) as error:
             log.warning("log left open", extra={"log": self.name, "error": str(error)})
+        finally:
+            # Last: until the ledger is closed, what is on its way is confirmed into the cache.
+            self._discard_caches()
 
     def _discard_caches(self) -> None:
         for cache in self._caches.values():
@@ -261,8 +264,18 @@ class ManagedLedger(Service):
     async def _begin_ledger(self) -> None:
         appender = await self._new_appender()
         span = LedgerSpan(appender.ledger_id)
+        self._unnamed.append(appender.ledger_id)
         await self._store.save((*self.chain.spans, span))
+        self._unnamed.remove(appender.ledger_id)
         self._use(appender, span)
+        # Only now: until the record was written, it was in doubt whether it names one of these.
+        unnamed, self._unnamed = self._unnamed, []
+        if unnamed:
+            self.spawn(self._drop(unnamed), name=f"drop unused ledgers of {self.name}")
+
+    async def _drop(self, ledger_ids: list[int]) -> None:
+        for ledger_id in ledger_ids:
+            await self._ledgers.delete(ledger_id)
 
     async def _new_appender(self) -> Appender:
         appender = Appender(self)
@@ -323,7 +336,7 @@ class ManagedLedger(Service):
         try:
             reader = await self._reader(span)
             payloads = await reader.read(position[1], last, bytes_max=self.options.read_bytes_max)
-        except LedgerError as error:
+        except (LedgerError, CoordinationError) as error:
             self._readers.pop(position[0], None)
             raise StorageUnavailable(str(error)) from error
         self._cache.missed_bytes += sum(map(len, payloads))
@@ -342,6 +355,9 @@ class ManagedLedger(Service):
     async def delete(self) -> None:
         """Delete all ledgers and the log's own record; call when nothing uses it any more."""
         self.is_fenced = True
+        if self._switching is not None:
+            self._switching.cancel()
+            await asyncio.wait((self._switching,))
         appender, self._appender = self._appender, None
         if appender is not None:
             try:
@@ -352,3 +368,4 @@ class ManagedLedger(Service):
         await self._store.delete()
         for span in self.chain.spans:
             await self._ledgers.delete(span.ledger_id)
+        await self._drop(self._unnamed)

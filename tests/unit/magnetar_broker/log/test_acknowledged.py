@@ -144,3 +144,11 @@ def test_a_million_holes_fit_in_memory_and_are_found_quickly() -> None:
     assert sum(1 for _ in acknowledged.ranges()) == 1_000_000
     acknowledged.acknowledge(0, 0)
     assert acknowledged.mark_delete == Position(0, 1)
+
+
+def test_batches_that_the_log_does_not_have_are_not_remembered() -> None:
+    chain = LedgerChain([LedgerSpan(3, 4)])
+    acknowledged = Acknowledged(chain, Position(3, -1))
+    for position in ((3, 4), (9, 0), (3, -1)):
+        assert not acknowledged.acknowledge_batch_indexes(*position, (1,))
+    assert not acknowledged.partial_entries
