@@ -19,12 +19,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lines", type=int, default=1_000_000)
     parser.add_argument("--bytes", type=int, default=100_000_000)
-    parser.add_argument("--strikes", type=int, default=40, help="how often something dies at least")
     parser.add_argument(
-        "--kill-interval",
-        type=float,
-        default=3.0,
-        help="seconds from when something got through again to the next strike, at most",
+        "--kill-interval", type=int, default=25_000, help="lines from one strike to the next"
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--directory", type=Path, default=DIRECTORY)
@@ -32,8 +28,7 @@ def main() -> None:
     ordeal = Ordeal(
         lines=options.lines,
         text_bytes=options.bytes,
-        strikes=options.strikes,
-        strike_interval_s_max=options.kill_interval,
+        strikes=options.lines // options.kill_interval,
         seed=options.seed,
     )
     with tempfile.TemporaryDirectory(prefix="magnetar-torture-", dir=options.directory) as name:

@@ -1,120 +1,101 @@
-"""Kills broker and bookie with SIGKILL at random moments; their supervisor starts them again.
+"""Kills broker and bookie with SIGKILL while a text goes through; their supervisor restarts them.
 
-Which part dies and when is drawn from a seed. What those moments meet (an open batch, a journal
-half written, a recovery) is up to the machine, so a seed repeats the order, not the run. After
-each strike something must get through before the next: who never lets a cluster serve proves
-nothing about it but that it can be kept from serving.
+When and what is drawn from a seed: the strikes fall on random lines, each when that line was
+confirmed, so that they always meet messages under way. What else they meet (an open batch, a
+journal half written) is up to the machine: a seed repeats the plan, not the run.
 """
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
-from typing import Protocol, Self
+from typing import Self
 
 from tests.integration.cluster_process import StandaloneProcess
 
-# The two together is the worst for the broker: nobody to confirm, nobody to recover from.
-TARGETS = (("broker",), ("bookie",), ("broker", "bookie"))
+# Parts in the order in which they die, with pauses between. A broker whose bookie died before it
+# holds messages that nobody has; one that dies again is met while it recovers.
+TARGETS = (
+    ("broker",),
+    ("bookie",),
+    ("bookie", "broker"),
+    ("broker", "bookie"),
+    ("broker", "broker"),
+)
+PAUSE_S_MAX = 0.3
 STRIKE_S_MAX = 120.0
-STOP_S_MAX = 60.0
-POLL_S = 0.02
-
-
-class Progress(Protocol):
-    """How much was sent so far, and how much of it is confirmed."""
-
-    @property
-    def sent(self) -> int:
-        """Messages handed to the client."""
-        ...
-
-    @property
-    def confirmed(self) -> int:
-        """Those whose receipt came."""
-        ...
 
 
 class Killer:
-    """A thread that kills until its ``with`` block is left. ``kills`` lists what was killed."""
+    """Strikes ``strikes`` times within ``lines`` confirmed lines, on a thread of its own.
 
-    def __init__(
-        self,
-        cluster: StandaloneProcess,
-        progress: Progress,
-        *,
-        seed: int,
-        interval_s_max: float,
-    ) -> None:
+    Used with ``with``. At its end everything that was killed is running again, and what went wrong
+    is raised, such as a part that was not started again.
+    """
+
+    def __init__(self, cluster: StandaloneProcess, *, seed: int, strikes: int, lines: int) -> None:
         self.kills: list[str] = []
         self._cluster = cluster
-        self._progress = progress
         self._random = random.Random(seed)
-        self._interval_s_max = interval_s_max
-        self._has_struck = threading.Condition()
-        self._strikes = 0
-        self._is_stopped = threading.Event()
+        self._plan = self._strikes_at(strikes, lines)
+        self._confirmed = 0
+        self._has_moved = threading.Condition()
+        self._is_over = False
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="killer")
+
+    def _strikes_at(self, strikes: int, lines: int) -> list[tuple[int, tuple[str, ...]]]:
+        """Lines, one from each stretch of equal length, with what dies there.
+
+        Every target once in random order, again and again.
+        """
+        stretch = lines // (strikes + 1)
+        targets: list[tuple[str, ...]] = []
+        while len(targets) < strikes:
+            targets += self._random.sample(TARGETS, len(TARGETS))
+        return [
+            (number * stretch + self._random.randrange(stretch), targets[number])
+            for number in range(strikes)
+        ]
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Strike no more; everything killed is running again afterwards."""
-        self._is_stopped.set()
-        self._thread.join(STOP_S_MAX)
+        with self._has_moved:
+            self._is_over = True
+            self._has_moved.notify_all()
+        self._thread.join(STRIKE_S_MAX)
         assert not self._thread.is_alive(), "the killer did not end"
-
-    @property
-    def strikes(self) -> int:
-        """How often it struck: one part or both at once."""
-        return self._strikes
-
-    def check(self) -> None:
-        """Raise what went wrong, such as a part that was not started again."""
         if self._failure is not None:
             raise self._failure
 
-    def wait_for_strike(self, number: int) -> None:
-        """Return once it has struck ``number`` times."""
-        with self._has_struck:
-            was_struck = self._has_struck.wait_for(
-                lambda: self._strikes >= number or self._failure is not None, STRIKE_S_MAX
-            )
-        self.check()
-        assert was_struck, f"{self._strikes} strikes, {number} expected"
+    def confirmed(self) -> None:
+        """One more line was confirmed."""
+        with self._has_moved:
+            self._confirmed += 1
+            self._has_moved.notify_all()
 
     def _run(self) -> None:
         try:
-            for parts in self._targets():
-                if self._is_stopped.wait(self._random.uniform(0, self._interval_s_max)):
-                    return
+            for line, parts in self._plan:
+                with self._has_moved:
+                    self._has_moved.wait_for(lambda: self._confirmed > line or self._is_over)  # noqa: B023 (called at once)
+                    if self._is_over:
+                        return
                 self._strike(parts)
-        except Exception as failure:  # noqa: BLE001 (it is raised again where somebody waits)
-            with self._has_struck:
-                self._failure = failure
-                self._has_struck.notify_all()
-
-    def _targets(self) -> Iterator[tuple[str, ...]]:
-        """Every target once in random order, again and again: three strikes meet them all."""
-        while True:
-            yield from self._random.sample(TARGETS, len(TARGETS))
+        except Exception as failure:  # noqa: BLE001 (raised again where the ``with`` ends)
+            self._failure = failure
 
     def _strike(self, parts: tuple[str, ...]) -> None:
-        killed = [(part, self._cluster.kill_part(part)) for part in parts]
-        with self._has_struck:
-            self.kills.extend(parts)
-            self._strikes += 1
-            self._has_struck.notify_all()
-        for part, pid in killed:
+        pids: dict[str, int] = {}
+        for part in parts:
+            if part in pids:
+                self._cluster.wait_restarted(part, pids[part])
+            if pids:
+                threading.Event().wait(self._random.uniform(0, PAUSE_S_MAX))
+            pids[part] = self._cluster.kill_part(part)
+            self.kills.append(part)
+        for part, pid in pids.items():
             self._cluster.wait_restarted(part, pid)
-        self._wait_for_progress()
-
-    def _wait_for_progress(self) -> None:
-        """Return when something new is confirmed, or everything is."""
-        progress, before = self._progress, self._progress.confirmed
-        while before == progress.confirmed < progress.sent and not self._is_stopped.wait(POLL_S):
-            pass

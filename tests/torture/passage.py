@@ -14,7 +14,7 @@ import struct
 import threading
 import time
 import urllib.request
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,6 +26,9 @@ SUBSCRIPTION = "torture"
 SEND_TIMEOUT_MS = 30_000
 RECEIVE_TIMEOUT_MS = 60_000
 CONFIRM_S_MAX = 120.0
+# Small batches, and many of them under way: more places to lose one.
+BATCH_LINES_MAX = 50
+PENDING_LINES_MAX = 5_000
 BACKLOG_S_MAX = 30.0
 
 
@@ -34,40 +37,47 @@ class PassageFailed(AssertionError):
 
 
 class Sender:
-    """Sends lines without waiting for each. ``failures`` are the sends that were not confirmed."""
+    """Sends lines without waiting for each; ``on_confirmed`` is called for each receipt."""
 
-    def __init__(self, client: Any, topic: str) -> None:
-        self.sent = 0
-        self.confirmed = 0
-        self.failures: list[str] = []
-        self._is_idle = threading.Condition()
+    def __init__(self, client: Any, topic: str, *, on_confirmed: Callable[[], None]) -> None:
+        self._on_confirmed = on_confirmed
+        self._sent = 0
+        self._confirmed = 0
+        self._failures: list[str] = []
+        self._has_answer = threading.Condition()
         self._producer = client.create_producer(
             topic,
             send_timeout_millis=SEND_TIMEOUT_MS,
             batching_enabled=True,
+            batching_max_messages=BATCH_LINES_MAX,
+            max_pending_messages=PENDING_LINES_MAX,
             block_if_queue_full=True,
         )
 
     def send(self, line: bytes) -> None:
         """Send one line; waits while too many are under way."""
-        self._producer.send_async(NUMBER.pack(self.sent) + line, self._answered)
-        self.sent += 1
+        self._producer.send_async(NUMBER.pack(self._sent) + line, self._answered)
+        self._sent += 1
 
     def _answered(self, result: object, _: object) -> None:
-        with self._is_idle:
-            self.confirmed += 1
-            if result != pulsar.Result.Ok:
-                self.failures.append(str(result))
-            self._is_idle.notify_all()
+        with self._has_answer:
+            if result == pulsar.Result.Ok:
+                self._confirmed += 1
+            else:
+                self._failures.append(str(result))
+            self._has_answer.notify_all()
+        self._on_confirmed()
 
     def finish(self) -> None:
         """Wait until every send is confirmed. Raises ``PassageFailed`` if one was not."""
-        with self._is_idle:
-            self._is_idle.wait_for(lambda: self.confirmed == self.sent, CONFIRM_S_MAX)
-        if self.failures or self.confirmed != self.sent:
+        with self._has_answer:
+            is_finished = self._has_answer.wait_for(
+                lambda: self._failures or self._confirmed == self._sent, CONFIRM_S_MAX
+            )
+        if self._failures or not is_finished:
             raise PassageFailed(
-                f"{self.sent} sent, {self.confirmed} answered, {len(self.failures)} failed: "
-                f"{sorted(set(self.failures))}"
+                f"{self._sent} sent, {self._confirmed} confirmed, {len(self._failures)} failed: "
+                f"{sorted(set(self._failures))}"
             )
 
 
@@ -122,16 +132,13 @@ def client_of(service_url: str) -> Generator[Any]:
         client.close()
 
 
-def receive_all(consumer: Any, lines: int, *, finished: threading.Event) -> Received:
-    """Receive and acknowledge until ``lines`` different ones have come; then set ``finished``."""
+def receive_all(consumer: Any, lines: int) -> Received:
+    """Receive and acknowledge until ``lines`` different ones have come."""
     received = Received()
-    try:
-        while received.lines < lines:
-            message = consumer.receive(RECEIVE_TIMEOUT_MS)
-            received.take(message)
-            consumer.acknowledge(message)
-    finally:
-        finished.set()
+    while received.lines < lines:
+        message = consumer.receive(RECEIVE_TIMEOUT_MS)
+        received.take(message)
+        consumer.acknowledge(message)
     return received
 
 

@@ -7,11 +7,9 @@ that comes afterwards, each get the whole text in order, repeats apart.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 
 import pulsar
 from tests.integration.cluster_process import StandaloneProcess
@@ -34,13 +32,11 @@ TOPIC = "persistent://public/default/torture"
 
 @dataclass(frozen=True, slots=True)
 class Ordeal:
-    """How much text, and how often something dies: at least ``strikes`` times, each at most
-    ``strike_interval_s_max`` seconds after something got through again."""
+    """How much text at least, and how often something is struck on the way."""
 
     lines: int
     text_bytes: int
     strikes: int
-    strike_interval_s_max: float
     seed: int
 
 
@@ -71,23 +67,15 @@ def torture(cluster: StandaloneProcess, ordeal: Ordeal, directory: Path) -> Outc
     """
     begun = time.monotonic()
     text = write_text(directory / "text", lines_min=ordeal.lines, bytes_min=ordeal.text_bytes)
+    killer = Killer(cluster, seed=ordeal.seed, strikes=ordeal.strikes, lines=text.lines)
     with client_of(cluster.service_url) as client, ThreadPoolExecutor(1) as threads:
         consumer = client.subscribe(
             TOPIC, SUBSCRIPTION, initial_position=pulsar.InitialPosition.Earliest
         )
-        sender = Sender(client, TOPIC)
-        killer = Killer(
-            cluster,
-            progress=sender,
-            seed=ordeal.seed,
-            interval_s_max=ordeal.strike_interval_s_max,
-        )
-        has_finished = Event()
-        subscriber = threads.submit(receive_all, consumer, text.lines, finished=has_finished)
+        sender = Sender(client, TOPIC, on_confirmed=killer.confirmed)
+        subscriber = threads.submit(receive_all, consumer, text.lines)
         with killer:
-            send_all(sender, _in_stretches(text, ordeal.strikes, killer, subscriber))
-            has_finished.wait()
-        killer.check()
+            send_all(sender, text)
         received = subscriber.result()
         wait_for_empty_backlog(cluster.web_service_url, TOPIC)
         read = read_back(client, TOPIC)
@@ -101,19 +89,3 @@ def torture(cluster: StandaloneProcess, ordeal: Ordeal, directory: Path) -> Outc
         reader=read,
         took_s=time.monotonic() - begun,
     )
-
-
-def _in_stretches(
-    text: Text, strikes: int, killer: Killer, subscriber: Future[Received]
-) -> Iterator[bytes]:
-    """The lines of ``text``, a stretch for each strike, so that strikes fall all over it.
-
-    Who has sent a stretch before its strike came waits for it.
-    """
-    stretch = -(-text.lines // (strikes + 1))
-    for number, line in enumerate(text):
-        if number and number % stretch == 0:
-            killer.wait_for_strike(number // stretch)
-            if subscriber.done():
-                subscriber.result()  # it ended before the text did: raise why
-        yield line
