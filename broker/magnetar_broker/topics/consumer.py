@@ -85,7 +85,7 @@ class Consumer:
         self.pending: dict[Position, int] = {}
         self.is_blocked_on_unacknowledged = False
         self._encoder = MessageEncoder(consumer_id, partition)
-        self.meter = Meter(connected_at_ms / 1000, 0, 0, 0, 0)
+        self.meter = Meter(None, 0, 0, 0, 0)
         self.messages_out = 0
         self.bytes_out = 0
         self.messages_redelivered = 0

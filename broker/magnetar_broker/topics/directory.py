@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 
-from magnetar_broker.errors import ServiceNotReady, TopicBusy, TopicExists, TopicNotFound
+from magnetar_broker.errors import (
+    ServiceNotReady,
+    TopicBusy,
+    TopicExists,
+    TopicFenced,
+    TopicNotFound,
+)
 from magnetar_broker.log.logs import Logs
 from magnetar_broker.topics.non_persistent import NonPersistentTopic
 from magnetar_broker.topics.persistent import PersistentTopic
@@ -22,6 +28,10 @@ log = logging.getLogger(__name__)
 AnyTopic = PersistentTopic | NonPersistentTopic
 
 
+def _moved(name: TopicName) -> ServiceNotReady:
+    return ServiceNotReady(f"this broker does not own {name}: look it up again")
+
+
 class TopicDirectory(Service):
     """Topics by name. ``owns`` says whether a topic's bundle is this broker's now."""
 
@@ -32,6 +42,8 @@ class TopicDirectory(Service):
         self._owns = owns
         self._loading: dict[TopicName, asyncio.Future[None]] = {}
         self._topics: dict[TopicName, AnyTopic] = {}
+        # Topics that are being closed or deleted: to be loaded again, they must be gone first.
+        self._leaving: dict[TopicName, asyncio.Future[None]] = {}
 
     async def _open(self, stack: AsyncExitStack) -> None:
         stack.push_async_callback(self._close_all)
@@ -57,14 +69,21 @@ class TopicDirectory(Service):
             topic = self._topics.get(name)
             if topic is not None:
                 return topic
-            if not self._owns(name):
-                raise ServiceNotReady(f"this broker does not own {name}: look it up again")
-            loading = self._loading.get(name)
-            if loading is None:
+            if not self._owns(name) or self._is_closing:
+                raise _moved(name)
+            # Shielded: one impatient client must not end what others wait for.
+            if name in self._leaving:
+                await asyncio.shield(self._leaving[name])
+            elif name in self._loading:
+                try:
+                    await asyncio.shield(self._loading[name])
+                except TopicNotFound:
+                    if not create:  # else whoever began the load might not create: try ourselves
+                        raise
+            else:
                 loading = self._loading[name] = asyncio.get_running_loop().create_future()
                 self.spawn(self._load(name, loading, create, properties), name=f"load {name}")
-            # Shielded: one impatient client must not end the load that others wait for.
-            await asyncio.shield(loading)
+                await asyncio.shield(loading)
 
     async def _load(
         self,
@@ -73,16 +92,22 @@ class TopicDirectory(Service):
         create: bool,  # noqa: FBT001 (handed on from get)
         properties: Mapping[str, str] | None,
     ) -> None:
+        failure: MagnetarError = ServiceNotReady(f"{name} could not be loaded: try again")
         try:
-            self._topics[name] = await self._opened(name, properties or {} if create else None)
-            loaded.set_result(None)
+            topic = await self._opened(name, properties or {} if create else None)
+            if self._owns(name):
+                self._topics[name] = topic
+                loaded.set_result(None)
+            else:
+                failure = _moved(name)
+                await topic.__aexit__(None, None, None)
         except MagnetarError as error:
-            loaded.set_exception(error)
-            loaded.exception()  # whoever waited may have gone
+            failure = error
         finally:
             del self._loading[name]
             if not loaded.done():
-                loaded.cancel()
+                loaded.set_exception(failure)
+                loaded.exception()  # whoever waited may have gone
 
     async def _opened(self, name: TopicName, create_with: Mapping[str, str] | None) -> AnyTopic:
         if not name.is_persistent:
@@ -114,17 +139,34 @@ class TopicDirectory(Service):
         topic = await self.get(name, create=False)
         if not force and topic.is_connected:
             raise TopicBusy("Topic has active producers/subscriptions")
-        self._topics.pop(name, None)
-        await topic.delete()
-        await topic.__aexit__(None, None, None)
+        async with self._left(topic):
+            await topic.delete()
 
     # Closing
 
     async def unload(self, name: TopicName) -> None:
         """Close a topic here; its clients look it up again."""
-        topic = self._topics.pop(name, None)
+        topic = self._topics.get(name)
         if topic is not None:
-            await topic.__aexit__(None, None, None)
+            async with self._left(topic):
+                pass
+
+    @asynccontextmanager
+    async def _left(self, topic: AnyTopic) -> AsyncGenerator[None, None]:
+        """Take ``topic`` out, and close it in the end; until then nobody loads it again."""
+        name = topic.name
+        if self._topics.get(name) is not topic:
+            raise TopicFenced(str(name))
+        del self._topics[name]
+        left = self._leaving[name] = asyncio.get_running_loop().create_future()
+        try:
+            try:
+                yield
+            finally:
+                await topic.__aexit__(None, None, None)
+        finally:
+            del self._leaving[name]
+            left.set_result(None)
 
     def _fenced(self, topic: PersistentTopic) -> None:
         if self._topics.get(topic.name) is topic:

@@ -150,14 +150,15 @@ class VolatileSubscription:
             self.messages_out_before += consumer.messages_out
             self.bytes_out_before += consumer.bytes_out
             self._tell()
-        if not self.consumers:
-            self._topic.subscriptions.pop(self.name, None)
+        if not self.consumers and self._topic.subscriptions.get(self.name) is self:
+            del self._topic.subscriptions[self.name]
 
     async def unsubscribe(self, consumer: Consumer, *, force: bool) -> None:
         """As ``disconnect``; others stay unless ``force``."""
-        await self.disconnect(consumer)
         if force:
+            self.consumers = [each for each in self.consumers if each is not consumer]
             self.close_consumers()
+        await self.disconnect(consumer)
 
     def close_consumers(self) -> None:
         """Tell every consumer to subscribe again."""

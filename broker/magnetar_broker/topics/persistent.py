@@ -91,10 +91,14 @@ class PersistentTopic(Service):
 
     async def connect_producer(self, producer: Producer) -> None:
         """Let ``producer`` in; one of its name whose client is gone without a word makes room."""
-        self._check_open()
         present = self.producers.get(producer.name)
-        if present is not None and not producer.replaces(present):
-            await present.session.is_alive()
+        if (
+            present is not None
+            and not producer.replaces(present)
+            and not await present.session.is_alive()
+        ):
+            self.producers.remove(present)
+        self._check_open()
         self.producers.add(producer)
         producer.append_all = self.managed_ledger.append_all
         producer.disconnect = lambda: self.producers.remove(producer)
@@ -125,13 +129,17 @@ class PersistentTopic(Service):
 
     async def subscribe(self, request: SubscribeRequest) -> Subscription:
         """The subscription, new or known, ready for one more consumer."""
-        self._check_open()
-        async with self._subscribing:
-            subscription = self.subscriptions.get(request.subscription)
-            if subscription is None:
-                subscription = await self._create(request)
-        await subscription.admit(request.type)
-        return subscription
+        while True:
+            async with self._subscribing:
+                self._check_open()
+                subscription = self.subscriptions.get(request.subscription)
+                if subscription is None:
+                    subscription = await self._create(request)
+            await subscription.admit(request.type)
+            # While it was waited for, the topic may have been closed, the subscription deleted.
+            self._check_open()
+            if self.subscriptions.get(request.subscription) is subscription:
+                return subscription
 
     async def _create(self, request: SubscribeRequest) -> Subscription:
         chain = self.managed_ledger.chain
@@ -150,8 +158,8 @@ class PersistentTopic(Service):
 
     async def create_subscription(self, name: str, *, from_earliest: bool = False) -> None:
         """Make a durable subscription without a consumer."""
-        self._check_open()
         async with self._subscribing:
+            self._check_open()
             if name not in self.subscriptions:
                 await self.managed_ledger.begin()
                 chain = self.managed_ledger.chain
@@ -179,9 +187,12 @@ class PersistentTopic(Service):
     async def delete_subscription(self, subscription: Subscription) -> None:
         """Forget a subscription and its cursor."""
         async with self._subscribing:
-            if self.subscriptions.pop(subscription.name, None) is not None:
-                await subscription.cursor.delete()
-                await subscription.cursor.__aexit__(None, None, None)
+            if self.subscriptions.get(subscription.name) is subscription:
+                del self.subscriptions[subscription.name]
+                try:
+                    await subscription.cursor.delete()
+                finally:
+                    await subscription.cursor.__aexit__(None, None, None)
 
     # Ending
 
@@ -208,16 +219,18 @@ class PersistentTopic(Service):
 
     async def _close(self) -> None:
         self.disconnect_all()
-        await asyncio.gather(
-            *(each.cursor.__aexit__(None, None, None) for each in self.subscriptions.values())
-        )
+        async with self._subscribing:
+            await asyncio.gather(
+                *(each.cursor.__aexit__(None, None, None) for each in self.subscriptions.values())
+            )
         await super()._close()
 
     async def delete(self) -> None:
         """Let all clients go and delete all that is stored; then close the service."""
         self.disconnect_all()
-        for subscription in list(self.subscriptions.values()):
-            await subscription.cursor.delete()
+        async with self._subscribing:
+            for subscription in list(self.subscriptions.values()):
+                await subscription.cursor.delete()
         await self.managed_ledger.delete()
 
     # Counting

@@ -64,7 +64,7 @@ class Producer:
         self._receipt = ReceiptEncoder(producer_id).receipt
         self.append_all: Callable[[Sequence[Pending]], None] = _not_connected
         self.disconnect: Callable[[], None] = _do_nothing
-        self.meter = Meter(connected_at_ms / 1000, 0, 0)
+        self.meter = Meter(None, 0, 0)
         self.is_closed = False
         self.messages_in = 0
         self.bytes_in = 0
@@ -122,7 +122,9 @@ class Producers:
                     f"Producer with name '{producer.name}' is already connected to topic"
                 )
             self.remove(present)
-            if present.session is not producer.session:
+            if present.session is not producer.session or (
+                present.producer_id != producer.producer_id
+            ):
                 present.on_closed(present)
         self._by_name[producer.name] = producer
         if producer.access_mode is not AccessMode.SHARED:

@@ -15,16 +15,21 @@ if TYPE_CHECKING:
 
 
 class Meter:
-    """Turns some growing counters into rates per second."""
+    """Turns some growing counters into rates per second.
 
-    def __init__(self, now_s: float, *counters: int) -> None:
+    ``now_s`` is None for one that begins in the middle of its topic's period: its first rates are
+    averages over the whole of it.
+    """
+
+    def __init__(self, now_s: float | None, *counters: int) -> None:
         self._at_s = now_s
         self._counters = counters
         self.rates: tuple[float, ...] = (0.0,) * len(counters)
 
-    def tick(self, now_s: float, *counters: int) -> None:
-        """The counters' values now: the rates become those since the last tick."""
-        elapsed_s = now_s - self._at_s
+    def tick(self, now_s: float, *counters: int, period_s: float = 0.0) -> None:
+        """The counters' values now: the rates become those since the last tick, or those of the
+        ``period_s`` that ends now where there was none yet."""
+        elapsed_s = period_s if self._at_s is None else now_s - self._at_s
         if elapsed_s <= 0:
             return
         self.rates = tuple(
@@ -33,6 +38,10 @@ class Meter:
         )
         self._at_s = now_s
         self._counters = counters
+
+    def elapsed_s(self, now_s: float) -> float:
+        """Seconds since the last tick."""
+        return 0.0 if self._at_s is None else now_s - self._at_s
 
 
 class MeteredSubscription(Protocol):
@@ -77,6 +86,7 @@ class MeteredTopic(Protocol):
 def tick_topic(topic: MeteredTopic, now_s: float) -> None:
     """Renew the rates of a topic, its producers and its consumers."""
     messages_out = bytes_out = 0
+    period_s = topic.meter.elapsed_s(now_s)
     for subscription in topic.subscriptions.values():
         messages_out += subscription.messages_out
         bytes_out += subscription.bytes_out
@@ -87,7 +97,8 @@ def tick_topic(topic: MeteredTopic, now_s: float) -> None:
                 consumer.bytes_out,
                 consumer.messages_redelivered,
                 consumer.messages_acknowledged,
+                period_s=period_s,
             )
     for producer in topic.producers:
-        producer.meter.tick(now_s, producer.messages_in, producer.bytes_in)
+        producer.meter.tick(now_s, producer.messages_in, producer.bytes_in, period_s=period_s)
     topic.meter.tick(now_s, topic.messages_in, topic.bytes_in, messages_out, bytes_out)

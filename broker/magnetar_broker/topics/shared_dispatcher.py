@@ -78,6 +78,7 @@ class SharedDispatcher(Dispatcher):
             if consumer.forget(position):
                 self._redeliveries[position] = self._redeliveries.get(position, 0) + 1
                 self._replay.add(position)
+        consumer.unblock()
         self.dispatch()
 
     def dispatch(self) -> None:

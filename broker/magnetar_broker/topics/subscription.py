@@ -66,6 +66,7 @@ class Subscription:
         self._managed_ledger = managed_ledger
         self._clock = clock
         self._is_resetting = False
+        self._reset_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._return_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -106,9 +107,11 @@ class Subscription:
         if kind is SubscriptionType.KEY_SHARED:
             raise NotAllowed("Key_Shared subscriptions are not served yet: use Shared or Failover")
         if kind is SubscriptionType.EXCLUSIVE and self.type is kind and self.consumers:
-            await self.consumers[0].session.is_alive()
-        if self._is_resetting:
-            raise ConsumerBusy(f"Subscription {self.name} is being reset: try again")
+            holder = self.consumers[0]
+            if not await holder.session.is_alive():
+                await self.disconnect(holder)
+        while self._is_resetting:
+            await asyncio.shield(self._reset_over)
         if self.type is not kind:
             if self.consumers:
                 raise ConsumerBusy("Subscription is of different type")
@@ -196,6 +199,7 @@ class Subscription:
     def _forget_elsewhere(self, position: Position) -> None:
         for other in self.consumers:
             if other.forget(position):
+                other.unblock()
                 return
 
     def acknowledge_upto(
@@ -249,12 +253,14 @@ class Subscription:
         if self._is_resetting:
             raise ConsumerBusy(f"Subscription {self.name} is being reset already: try again")
         self._is_resetting = True
+        self._reset_over = asyncio.get_running_loop().create_future()
         self._wait_for_return()
         self.close_consumers()
         try:
             yield
         finally:
             self._is_resetting = False
+            self._reset_over.set_result(None)
 
     async def _move_to(self, position: Position) -> None:
         durable = asyncio.get_running_loop().create_future()

@@ -127,3 +127,14 @@ def test_every_entry_is_held_by_at_most_one_consumer_and_none_is_forgotten(
     for position in list(last.pending):
         acknowledge(dispatcher, last, position)
     assert dispatcher.cursor.mark_delete == Position(2, 9)
+
+
+def test_a_consumer_that_gives_everything_back_may_have_messages_again() -> None:
+    log = MemoryLog((1, 3))
+    dispatcher = dispatcher_over(log)
+    consumer, session = joined(dispatcher, "c", permits=2)
+    dispatcher.dispatch()
+    consumer.is_blocked_on_unacknowledged = True
+    consumer.permits = 3
+    dispatcher.redeliver(consumer, None)
+    assert session.positions() == [(1, 0), (1, 1), (1, 0), (1, 1), (1, 2)]

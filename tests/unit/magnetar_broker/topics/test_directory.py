@@ -1,0 +1,310 @@
+"""Proves that a topic is open once at most, whoever loads, unloads, deletes or loses it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.magnetar_broker.topics.stand_ins import NotedSession, consumer_of
+
+from magnetar_broker.errors import (
+    ConsumerBusy,
+    ProducerBusy,
+    ServiceNotReady,
+    TopicBusy,
+    TopicExists,
+    TopicFenced,
+    TopicNotFound,
+)
+from magnetar_broker.log.positions import LATEST, Position
+from magnetar_broker.topics.directory import TopicDirectory
+from magnetar_broker.topics.persistent import PersistentTopic
+from magnetar_broker.topics.producers import AccessMode, Producer
+from magnetar_broker.topics.subscription_type import SubscriptionType
+from magnetar_broker.topics.topic import SubscribeRequest
+from magnetar_protocol.pulsar.topic_names import TopicName
+from magnetar_runtime.clock import SystemClock
+from magnetar_runtime.coordination import ConnectionLost, Coordination
+
+Settle = Callable[[], Awaitable[None]]
+NAME = TopicName.parse("persistent://t/n/topic")
+EXCLUSIVE = SubscribeRequest("sub", SubscriptionType.EXCLUSIVE)
+READER = SubscribeRequest(
+    "reader", SubscriptionType.EXCLUSIVE, is_durable=False, starts_at_earliest=True
+)
+
+
+class Bundles:
+    """Which topics are ours: all, until they are not."""
+
+    def __init__(self) -> None:
+        self.are_ours = True
+
+    def owns(self, _: TopicName) -> bool:
+        return self.are_ours
+
+
+@pytest.fixture
+def ledgers() -> MemoryLedgers:
+    """The cluster's ledgers."""
+    return MemoryLedgers()
+
+
+@pytest.fixture
+def bundles() -> Bundles:
+    """The broker's bundles."""
+    return Bundles()
+
+
+@pytest.fixture
+async def topics(
+    coordination: Coordination, ledgers: MemoryLedgers, bundles: Bundles
+) -> AsyncIterator[TopicDirectory]:
+    """The directory under test."""
+    logs = logs_over(coordination, ledgers)
+    async with TopicDirectory(logs, SystemClock(), owns=bundles.owns) as topics:
+        yield topics
+
+
+async def opened(topics: TopicDirectory) -> PersistentTopic:
+    topic = await topics.get(NAME, create=True)
+    assert isinstance(topic, PersistentTopic)
+    return topic
+
+
+def producer_on(session: NotedSession, name: str = "p") -> Producer:
+    return Producer(
+        session,
+        1,
+        name,
+        epoch=0,
+        is_name_given=True,
+        access_mode=AccessMode.SHARED,
+        metadata={},
+        connected_at_ms=0,
+        on_closed=lambda _: None,
+    )
+
+
+async def test_all_who_ask_at_once_get_the_same_topic(topics: TopicDirectory) -> None:
+    first, second = await asyncio.gather(
+        topics.get(NAME, create=True), topics.get(NAME, create=True)
+    )
+    assert first is second
+    assert topics.loaded == [first]
+
+
+async def test_a_topic_that_is_not_there_is_made_on_demand_only(topics: TopicDirectory) -> None:
+    with pytest.raises(TopicNotFound):
+        await topics.get(NAME, create=False)
+    await topics.create(NAME, {"a": "b"})
+    with pytest.raises(TopicExists):
+        await topics.create(NAME, {})
+
+
+async def test_who_may_create_is_not_refused_for_joining_one_who_may_not(
+    topics: TopicDirectory,
+) -> None:
+    asking = asyncio.ensure_future(topics.get(NAME, create=False))
+    await asyncio.sleep(0)
+    assert (await topics.get(NAME, create=True)).name == NAME
+    with pytest.raises(TopicNotFound):
+        await asking
+
+
+async def test_a_topic_lost_while_it_was_loaded_is_not_served(
+    topics: TopicDirectory, bundles: Bundles
+) -> None:
+    asking = asyncio.ensure_future(topics.get(NAME, create=True))
+    await asyncio.sleep(0)
+    bundles.are_ours = False
+    with pytest.raises(ServiceNotReady):
+        await asking
+    assert not topics.loaded
+
+
+async def test_an_unexpected_failure_to_load_is_answered(
+    topics: TopicDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise ValueError("a record that cannot be")
+
+    monkeypatch.setattr(topics, "_opened", broken)
+    with pytest.raises(ServiceNotReady):
+        await topics.get(NAME, create=True)
+
+
+async def test_a_directory_that_is_closed_loads_nothing(topics: TopicDirectory) -> None:
+    await topics.__aexit__(None, None, None)
+    with pytest.raises(ServiceNotReady):
+        await topics.get(NAME, create=True)
+
+
+async def test_a_topic_is_loaded_again_only_after_it_was_closed(
+    topics: TopicDirectory, ledgers: MemoryLedgers, settle: Settle
+) -> None:
+    ledgers.is_prompt = False
+    topic = await opened(topics)
+    topic.managed_ledger.append_all([(b"a", 1, producer_on(NotedSession()), 0, 0)])
+    unloading = asyncio.ensure_future(topics.unload(NAME))
+    await settle()
+    asking = asyncio.ensure_future(topics.get(NAME, create=True))
+    await settle()
+    assert not asking.done(), "the first still waits for its last entry"
+    ledgers.writers[0].confirm()
+    await unloading
+    again = await asking
+    assert isinstance(again, PersistentTopic)
+    assert again.managed_ledger.chain.last_confirmed == (0, 0)
+    assert not ledgers.opened, "it was closed in order: nothing is recovered"
+
+
+async def test_a_topic_is_made_anew_only_after_it_was_deleted(
+    topics: TopicDirectory, ledgers: MemoryLedgers, settle: Settle
+) -> None:
+    topic = await opened(topics)
+    topic.managed_ledger.append_all([(b"a", 1, producer_on(NotedSession()), 0, 0)])
+    await settle()
+    _, again = await asyncio.gather(topics.delete(NAME, force=True), _after_a_turn(topics))
+    assert isinstance(again, PersistentTopic)
+    assert again.managed_ledger.chain.total_entries == 0
+    assert 0 not in ledgers.entries
+
+
+async def _after_a_turn(topics: TopicDirectory) -> object:
+    await asyncio.sleep(0)
+    return await topics.get(NAME, create=True)
+
+
+async def test_a_topic_in_use_is_deleted_by_force_only(topics: TopicDirectory) -> None:
+    topic = await opened(topics)
+    await topic.connect_producer(producer_on(NotedSession()))
+    with pytest.raises(TopicBusy):
+        await topics.delete(NAME, force=False)
+    await topics.delete(NAME, force=True)
+    with pytest.raises(TopicNotFound):
+        await topics.get(NAME, create=False)
+
+
+async def test_a_topic_whose_deletion_failed_is_closed_all_the_same(
+    topics: TopicDirectory, monkeypatch: pytest.MonkeyPatch, ledgers: MemoryLedgers
+) -> None:
+    topic = await opened(topics)
+
+    async def cut_off() -> None:
+        raise ConnectionLost("delete")
+
+    monkeypatch.setattr(topic, "delete", cut_off)
+    with pytest.raises(ConnectionLost):
+        await topics.delete(NAME, force=True)
+    assert ledgers.writers[0].is_closed
+    assert await topics.get(NAME, create=False) is not topic
+
+
+# The topic itself, as sessions use it
+
+
+async def test_an_exclusive_consumer_whose_client_is_gone_makes_room(
+    topics: TopicDirectory,
+) -> None:
+    topic = await opened(topics)
+    subscription = await topic.subscribe(EXCLUSIVE)
+    subscription.connected(consumer_of(NotedSession(answers=False)))
+    assert await topic.subscribe(EXCLUSIVE) is subscription
+    assert not subscription.consumers
+
+
+async def test_an_exclusive_consumer_whose_client_answers_stays(topics: TopicDirectory) -> None:
+    topic = await opened(topics)
+    subscription = await topic.subscribe(EXCLUSIVE)
+    subscription.connected(consumer_of(NotedSession()))
+    with pytest.raises(ConsumerBusy):
+        await topic.subscribe(EXCLUSIVE)
+
+
+async def test_a_reader_that_comes_back_begins_where_it_says(topics: TopicDirectory) -> None:
+    topic = await opened(topics)
+    subscription = await topic.subscribe(READER)
+    subscription.connected(consumer_of(NotedSession(answers=False)))
+    again = await topic.subscribe(READER)
+    assert again is not subscription
+    assert topic.subscriptions["reader"] is again
+
+
+async def test_a_producer_whose_client_is_gone_makes_room(topics: TopicDirectory) -> None:
+    topic = await opened(topics)
+    await topic.connect_producer(producer_on(NotedSession(answers=False)))
+    later = producer_on(NotedSession())
+    await topic.connect_producer(later)
+    assert topic.producers.get("p") is later
+    with pytest.raises(ProducerBusy):
+        await topic.connect_producer(producer_on(NotedSession()))
+
+
+async def test_nobody_joins_a_topic_that_was_closed_while_they_waited(
+    topics: TopicDirectory, settle: Settle
+) -> None:
+    topic = await opened(topics)
+    asked = asyncio.Event()
+
+    class Slow(NotedSession):
+        async def is_alive(self) -> bool:
+            await asked.wait()
+            return False
+
+    subscription = await topic.subscribe(EXCLUSIVE)
+    subscription.connected(consumer_of(Slow()))
+    await topic.connect_producer(producer_on(Slow()))
+    subscribing = asyncio.ensure_future(topic.subscribe(EXCLUSIVE))
+    connecting = asyncio.ensure_future(topic.connect_producer(producer_on(NotedSession())))
+    await settle()
+    await topics.unload(NAME)
+    asked.set()
+    for joining in (subscribing, connecting):
+        with pytest.raises(TopicFenced):
+            await joining
+
+
+async def test_who_subscribes_during_a_seek_waits_for_its_end(
+    topics: TopicDirectory, ledgers: MemoryLedgers, settle: Settle
+) -> None:
+    topic = await opened(topics)
+    subscription = await topic.subscribe(EXCLUSIVE)
+    ledgers.is_prompt = False
+    seeking = asyncio.ensure_future(subscription.seek(Position(-1, -1)))
+    await settle()
+    subscribing = asyncio.ensure_future(topic.subscribe(EXCLUSIVE))
+    await settle()
+    assert not subscribing.done()
+    ledgers.is_prompt = True
+    ledgers.writers[-1].confirm()
+    await seeking
+    assert await subscribing is subscription
+
+
+async def test_an_empty_topic_has_no_last_message_and_takes_every_seek(
+    topics: TopicDirectory,
+) -> None:
+    topic = await opened(topics)
+    subscription = await topic.subscribe(EXCLUSIVE)
+    for position in (Position(-1, -1), LATEST, Position(7, 7)):
+        await subscription.seek(position)
+        assert await subscription.last_message() == ((0, -1), -1)
+        assert subscription.mark_delete == (0, -1)
+    await subscription.seek_time(0)
+    assert subscription.mark_delete == (0, -1)
+
+
+async def test_an_unsubscribed_name_begins_anew(
+    topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    topic = await opened(topics)
+    subscription = await topic.subscribe(EXCLUSIVE)
+    consumer = consumer_of(NotedSession())
+    subscription.connected(consumer)
+    await subscription.unsubscribe(consumer, force=False)
+    assert not topic.subscriptions
+    assert await topic.subscribe(EXCLUSIVE) is not subscription
+    assert list(ledgers.entries) == [0]
