@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from random import Random
 from typing import Any, Self
 
@@ -185,7 +186,7 @@ class FaultInjector:
             seconds = self._random.random() * self._menu.pause_s_max
             host.pause(seconds)
             self._down[host] = None
-            self._world.loop.call_later(seconds, self._bring_up, host)
+            self._world.later(seconds, partial(self._bring_up, host))
 
     def _partition(self) -> None:
         names = [*self._world.hosts, ZOOKEEPER]
@@ -195,7 +196,7 @@ class FaultInjector:
             self._partitions[pair] = None
             self._world.partition(one, other)
             seconds = self._random.random() * self._menu.partition_s_max
-            self._world.loop.call_later(seconds, self._heal, pair)
+            self._world.later(seconds, partial(self._heal, pair))
 
     def _reset(self) -> None:
         streams = self._world.network.streams()
@@ -244,7 +245,7 @@ class FaultInjector:
     def _bring_up_later(self, host: Host, seconds_max: float) -> None:
         self._down[host] = None
         seconds = self._random.random() * seconds_max
-        self._world.loop.call_later(seconds, self._bring_up, host)
+        self._world.later(seconds, partial(self._bring_up, host))
 
     def _bring_up(self, host: Host) -> None:
         if host in self._down:

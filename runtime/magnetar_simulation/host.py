@@ -91,7 +91,9 @@ class Host:
         world.note(f"{self.name} starts, life {self.lives}")
         context = incarnation.context.copy()
         task = world.loop.create_task(main(self), name=self.name, context=context)
-        task.add_done_callback(lambda done: self._main_done(incarnation, done))
+        # In nobody's process: who starts a host may die before it.
+        nobody = world.loop.main.context
+        task.add_done_callback(lambda done: self._main_done(incarnation, done), context=nobody)
 
     def restart(self) -> None:
         """Start what ran last."""
@@ -179,7 +181,7 @@ class Host:
         world.note(f"{self.name} stands still for {seconds:.6f} s")
         world.loop.pause(incarnation, world.loop.time() + seconds)
         world.zookeeper.silence(self.name)
-        world.loop.call_later(seconds, self._resume, incarnation)
+        world.later(seconds, lambda: self._resume(incarnation))
 
     def _resume(self, incarnation: Incarnation) -> None:
         if self._incarnation is incarnation:

@@ -9,10 +9,9 @@ Once ``is_alive`` is false nothing of the incarnation runs ever again.
 from __future__ import annotations
 
 import asyncio
-from asyncio.tasks import _enter_task, _leave_task
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -23,8 +22,10 @@ ResultT = TypeVar("ResultT")
 
 # Done tasks are thrown out of an incarnation's list when it has doubled, from this length on.
 TASKS_BEFORE_PRUNING = 64
-# A coroutine that goes on waiting in its cleanup is cancelled again at its next wait, this often.
-CLEANUP_WAITS_MAX = 64
+# Tasks of the dead that go on waiting in their cleanup are cancelled again, this often.
+CLEANUP_ROUNDS_MAX = 64
+# What cleanup may do at all: some of it turns in circles when nothing answers.
+CLEANUP_CALLBACKS_MAX = 100_000
 
 
 class Incarnation:
@@ -68,6 +69,33 @@ class Incarnation:
         if len(self.tasks) >= self._prune_at:
             self.tasks = [kept for kept in self.tasks if not kept.done()]
             self._prune_at = 2 * len(self.tasks) + TASKS_BEFORE_PRUNING
+
+    def end(self) -> None:
+        """Throw the tasks of the dead away.
+
+        Python cannot leave their cleanup out, so it runs now, as if each of its waits were
+        cancelled, in a world where nothing answers: every seam sees a dead incarnation, no timer
+        is set, no callback made but those of tasks and futures. (Closing the coroutines instead
+        would not end those that wait in their cleanup, and the garbage collector would complain
+        of them one by one.)
+        """
+        callbacks = 0
+        for _ in range(CLEANUP_ROUNDS_MAX):
+            pending = self.pending_tasks()
+            if not pending or callbacks >= CLEANUP_CALLBACKS_MAX:
+                break
+            for task in pending:
+                task.cancel()
+            while self.ready and callbacks < CLEANUP_CALLBACKS_MAX:
+                handle = self.ready.popleft()
+                if handle.is_asyncios:
+                    callbacks += 1
+                    with suppress(Exception):  # nobody hears the dead
+                        handle.context.run(handle.callback, *handle.arguments)
+        self.ready.clear()
+        for task in self.tasks:
+            task.forget()
+        self.tasks.clear()
 
     def pending_tasks(self) -> list[SimulatedTask[Any]]:
         """The tasks not done, oldest first."""
@@ -127,6 +155,14 @@ class SimulatedHandle(asyncio.TimerHandle):
         """Whether it was cancelled."""
         return self.is_cancelled
 
+    @property
+    def is_asyncios(self) -> bool:
+        """Whether this is a step of a task, or tells somebody that a future is done."""
+        arguments = self.arguments
+        if len(arguments) == 1 and isinstance(arguments[0], asyncio.Future):
+            return True
+        return isinstance(getattr(self.callback, "__self__", None), asyncio.Task)
+
     def when(self) -> float:
         """Virtual seconds at which it is due."""
         return self.when_s
@@ -139,17 +175,6 @@ class SimulatedHandle(asyncio.TimerHandle):
 
     def __repr__(self) -> str:
         return f"<SimulatedHandle {self.serial} of {self.incarnation.name} at {self.when_s}>"
-
-
-class _CleanedUp(BaseException):
-    """A coroutine that was thrown away returned instead of raising. Not for anybody's eyes."""
-
-
-def _cancel(work: Coroutine[Any, Any, object]) -> None:
-    try:
-        work.throw(asyncio.CancelledError())
-    except StopIteration:
-        raise _CleanedUp from None
 
 
 def _nothing() -> None:
@@ -167,48 +192,30 @@ class SimulatedTask(asyncio.Task[ResultT]):
         name: str,
         context: Context,
         serial: int,
+        incarnation: Incarnation,
         eager_start: bool | None = None,
     ) -> None:
         options: dict[str, Any] = {} if eager_start is None else {"eager_start": eager_start}
         self.serial = serial
         self.context = context
+        self.incarnation = incarnation
         super().__init__(work, loop=loop, name=name, context=context, **options)
 
     def __hash__(self) -> int:
         return self.serial
 
     def forget(self) -> None:
-        """Throw the unfinished coroutine away.
-
-        Its cleanup cannot be left out in Python, so it runs here, as if each of its waits were
-        cancelled, in the task's own context: every seam sees a dead incarnation and does nothing.
-        (``close`` alone would leave coroutines that wait in their cleanup to the garbage
-        collector, which complains.)
-        """
+        """Ask nothing more of this task and say nothing of it, whatever state it is in."""
         self._log_destroy_pending = False
-        # None in a task that ended before it was forgotten (Python 3.12 and later).
-        work = cast("Coroutine[Any, Any, ResultT] | None", self.get_coro())
-        if work is None:
+        if self.done():
+            if not self.cancelled():
+                self.exception()  # nobody else will
             return
-        with suppress(Exception, asyncio.CancelledError, _CleanedUp), self._as_current():
-            for _ in range(CLEANUP_WAITS_MAX):
-                self.context.run(_cancel, work)
-            self.context.run(work.close)
-
-    @contextmanager
-    def _as_current(self) -> Generator[None]:
-        """Be the running task meanwhile: cleanup must not take another for itself."""
-        loop = self.get_loop()
-        running = asyncio.current_task(loop) if loop.is_running() else None
-        if running is not None:
-            _leave_task(loop, running)
-        _enter_task(loop, self)
-        try:
-            yield
-        finally:
-            _leave_task(loop, self)
-            if running is not None:
-                _enter_task(loop, running)
+        # None in a task that never began (Python 3.12 and later).
+        work = cast("Coroutine[Any, Any, ResultT] | None", self.get_coro())
+        if work is not None:
+            with suppress(Exception, asyncio.CancelledError):
+                self.context.run(work.close)
 
     def describe(self) -> str:
         """Name and place: ``writer at ledger.py:120 in flush``."""
@@ -223,8 +230,9 @@ class SimulatedTask(asyncio.Task[ResultT]):
 class SimulatedFuture(asyncio.Future[ResultT]):
     """A future that hashes by its serial number, as the tasks do."""
 
-    def __init__(self, *, loop: SimulatedLoop, serial: int) -> None:
+    def __init__(self, *, loop: SimulatedLoop, serial: int, incarnation: Incarnation) -> None:
         self.serial = serial
+        self.incarnation = incarnation
         super().__init__(loop=loop)
 
     def __hash__(self) -> int:

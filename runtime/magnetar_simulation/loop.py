@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.events import _get_running_loop, _set_running_loop
-from asyncio.tasks import _unregister_task
+from asyncio.tasks import _enter_task, _leave_task, _unregister_task
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from contextvars import Context, copy_context
@@ -89,7 +89,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._sweep_at = CANCELLED_TIMERS_KEPT
         self._is_stopping = False
         self._incarnations: list[Incarnation] = []
-        self._graveyard: list[SimulatedTask[Any]] = []
+        self._graveyard: dict[Incarnation, None] = {}
         self._generators: WeakSet[AsyncGenerator[Any, Any]] = WeakSet()
         # By ``id``: when a generator is finalized, weak references to it are gone already.
         self._generator_owners: dict[int, Incarnation] = {}
@@ -108,13 +108,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return incarnation
 
     def kill(self, incarnation: Incarnation) -> None:
-        """End a life at once: what is ready is dropped, timers never fire, tasks never resume."""
+        """End a life at once: nothing that is ready runs, timers never fire, tasks never resume."""
         incarnation.is_alive = False
-        incarnation.ready.clear()
         for task in incarnation.pending_tasks():
             _unregister_task(task)
-            self._graveyard.append(task)
-        incarnation.tasks.clear()
+        self._graveyard[incarnation] = None
 
     def pause(self, incarnation: Incarnation, until_s: float) -> None:
         """Let the process do nothing until virtual time ``until_s``, as SIGSTOP does."""
@@ -124,8 +122,20 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def bury(self) -> None:
         """Free the tasks of the dead. Their cleanup runs now, and reaches nothing."""
-        while self._graveyard:
-            self._graveyard.pop(0).forget()
+        graveyard, self._graveyard = self._graveyard, {}
+        if not self._is_running:
+            _set_running_loop(self)
+        mourner = asyncio.current_task(self)
+        if mourner is not None:
+            _leave_task(self, mourner)
+        try:
+            for incarnation in graveyard:
+                incarnation.end()
+        finally:
+            if mourner is not None:
+                _enter_task(self, mourner)
+            if not self._is_running:
+                _set_running_loop(None)
 
     def abandon(self) -> None:
         """Forget everything pending, in every process: the simulation is over."""
@@ -347,10 +357,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         incarnation = context.get(CURRENT) or self.main
         self._serial = serial = self._serial + 1
         handle = SimulatedHandle(callback, args, context, incarnation, serial, self._now_s)
-        if incarnation.is_alive:
-            incarnation.ready.append(handle)
-            if not incarnation.turn_serial:
-                self._queue_turn(incarnation)
+        incarnation.ready.append(handle)
+        if incarnation.is_alive and not incarnation.turn_serial:
+            self._queue_turn(incarnation)
         return handle
 
     def call_later(
@@ -407,7 +416,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         """A future with a serial number."""
         self._serial = serial = self._serial + 1
-        return SimulatedFuture(loop=self, serial=serial)
+        incarnation = CURRENT.get(self.main)
+        return SimulatedFuture(loop=self, serial=serial, incarnation=incarnation)
 
     def create_task(
         self,
@@ -429,24 +439,24 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             name=f"Task-{serial}" if name is None else str(name),
             context=context,
             serial=serial,
+            incarnation=incarnation,
             eager_start=eager_start,
         )
-        if incarnation.is_alive:
-            incarnation.own(task)
-        else:  # the cleanup of a dead process: the work must neither begin nor be missed
+        incarnation.own(task)
+        if not incarnation.is_alive:
             _unregister_task(task)
-            self._graveyard.append(task)
+            self._graveyard[incarnation] = None
         return task
 
     # --- errors -----------------------------------------------------------------------------
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Report what nobody caught; nobody hears the dead."""
-        handle = context.get("handle")
-        if isinstance(handle, SimulatedHandle):
-            incarnation = handle.incarnation
-        else:
-            incarnation = CURRENT.get(self.main)
+        incarnation = CURRENT.get(self.main)
+        for what in ("handle", "task", "future"):
+            source = context.get(what)
+            if isinstance(source, SimulatedHandle | SimulatedTask | SimulatedFuture):
+                incarnation = source.incarnation
         if not self._is_closed and incarnation.is_alive:
             context["host"] = incarnation.name
             self.failures.append(context)

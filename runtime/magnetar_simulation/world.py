@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -134,6 +135,10 @@ class World:
             self.zookeeper.restore(other if one == ZOOKEEPER else one)
         else:
             self.network.heal(one, other)
+
+    def later(self, seconds: float, act: Callable[[], object]) -> None:
+        """Do something to the world later, in nobody's process: whoever asks may die before."""
+        self.loop.call_later(seconds, act, context=self.loop.main.context)
 
     def note(self, text: str) -> None:
         """Write down, and into the trace, that something was done to the world."""

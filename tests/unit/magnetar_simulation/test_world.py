@@ -88,6 +88,23 @@ async def test_leaving_the_world_ends_all_processes() -> None:
     assert not world.host("host").is_running
 
 
+async def test_what_is_done_later_is_done_though_the_one_who_asked_is_dead() -> None:
+    async with World() as world:
+        done: list[float] = []
+
+        async def main(host: Host) -> None:
+            world.later(5, lambda: done.append(world.loop.time()))
+            await asyncio.Event().wait()
+            assert host.is_running
+
+        host = world.host("host")
+        host.start(main)
+        await asyncio.sleep(1)
+        host.crash()
+        await asyncio.sleep(10)
+        assert done == [pytest.approx(5, abs=0.01)]
+
+
 async def test_a_canary_breaks_what_it_names() -> None:
     assert World(canary=Canary.LYING_DISK).host("host").device("one").is_lying
     assert World(canary=Canary.LEAKY_STREAM).network.is_leaky

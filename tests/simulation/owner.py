@@ -1,0 +1,165 @@
+"""Processes that own, write, take over and read ledgers, as brokers do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+from tests.simulation.storage import History, Storage
+
+from magnetar_ledger import LedgerError, LedgerFenced, Ledgers, LedgerWriter
+from magnetar_runtime.coordination import CoordinationError
+from magnetar_simulation.host import Host
+
+READ_BYTES = 64 * 1024
+# A burst now and then is bigger than what a stream takes at once.
+BURST_ENTRIES_MAX = 12
+PAYLOAD_BYTES_MAX = 2_000
+PAUSE_S_MAX = 0.1
+RETRY_S = 0.1
+
+
+class Sizes(NamedTuple):
+    """A ledger's ensemble, write quorum and ack quorum."""
+
+    ensemble: int
+    write_quorum: int
+    ack_quorum: int
+
+
+class Told:
+    """Listens to one writer and writes down what it is told."""
+
+    def __init__(self, history: History) -> None:
+        self.failure: LedgerError | None = None
+        self.ledger_id = -1
+        self._history = history
+
+    def entries_confirmed(self, last_confirmed: int) -> None:
+        self._history.confirm(self.ledger_id, last_confirmed)
+
+    def writer_failed(self, error: LedgerError) -> None:
+        assert self.failure is None, "a writer fails once"
+        self.failure = error
+
+
+class Owner:
+    """One broker's worth of work: take over every ledger there is, then write new ones for ever.
+
+    An owner is not told that another took over: it finds itself fenced, and stops. The ledgers
+    there are, and those it adds, are those in ``history``.
+    """
+
+    def __init__(self, storage: Storage, history: History, sizes: Sizes) -> None:
+        self._storage = storage
+        self._history = history
+        self._sizes = sizes
+
+    async def run(self, host: Host) -> None:
+        """The main of an owner's process."""
+        await keep_up(lambda: self._own(host))
+
+    async def _own(self, host: Host) -> None:
+        async with self._storage.ledgers(host) as ledgers:
+            for ledger_id in list(self._history.ledgers):
+                await take_over(ledgers, self._history, ledger_id)
+            is_owner = True
+            while is_owner:
+                is_owner = await self._write_one(host, ledgers)
+                await asyncio.sleep(RETRY_S)
+
+    async def _write_one(self, host: Host, ledgers: Ledgers) -> bool:
+        """Write one ledger until it fails; whether to go on with another."""
+        told = Told(self._history)
+        try:
+            writer = await ledgers.create(
+                listener=told,
+                ensemble_size=self._sizes.ensemble,
+                write_quorum=self._sizes.write_quorum,
+                ack_quorum=self._sizes.ack_quorum,
+            )
+        except (LedgerError, CoordinationError):
+            return True
+        told.ledger_id = writer.ledger_id
+        self._history.begin(writer.ledger_id)
+        entries_max = host.random.randrange(1, 200)
+        while told.failure is None and writer.last_pushed < entries_max:
+            self._append_some(host, writer)
+            await asyncio.sleep(host.random.random() * PAUSE_S_MAX)
+        return await self._close(writer)
+
+    def _append_some(self, host: Host, writer: LedgerWriter) -> None:
+        for _ in range(host.random.randrange(BURST_ENTRIES_MAX)):
+            size = int(PAYLOAD_BYTES_MAX * host.random.random() ** 4)
+            payload = b"%d/%d " % (writer.ledger_id, writer.last_pushed + 1) + bytes(size)
+            try:
+                entry_id = writer.append(payload)
+            except LedgerError:
+                return
+            pushed = self._history.pushed[writer.ledger_id]
+            assert entry_id == len(pushed)
+            pushed.append(payload)
+
+    async def _close(self, writer: LedgerWriter) -> bool:
+        while True:
+            try:
+                await writer.close()
+            except LedgerFenced:
+                return False
+            except CoordinationError:
+                await asyncio.sleep(RETRY_S)
+            else:
+                self._history.end(writer.ledger_id, writer.last_confirmed)
+                return True
+
+
+async def take_over(ledgers: Ledgers, history: History, ledger_id: int) -> None:
+    """Recover a ledger, until that succeeds, and read all of it."""
+    while True:
+        try:
+            reader = await ledgers.open(ledger_id, recover=True)
+            history.end(ledger_id, reader.last_confirmed)
+            first = 0
+            while first <= reader.last_confirmed:
+                payloads = await reader.read(first, reader.last_confirmed, bytes_max=READ_BYTES)
+                history.read(ledger_id, first, payloads)
+                first += len(payloads)
+        except (LedgerError, CoordinationError):
+            await asyncio.sleep(RETRY_S)
+        else:
+            return
+
+
+async def keep_up(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Do it until it ends well: a process that cannot start is started again."""
+    while True:
+        try:
+            await work()
+        except (LedgerError, CoordinationError):
+            await asyncio.sleep(RETRY_S)
+        else:
+            return
+
+
+async def tail(host: Host, storage: Storage, history: History) -> None:
+    """The main of a process that reads along, never taking over."""
+    await keep_up(lambda: _tail(host, storage, history))
+
+
+async def _tail(host: Host, storage: Storage, history: History) -> None:
+    async with storage.ledgers(host) as ledgers:
+        while True:
+            await asyncio.sleep(host.random.random() * PAUSE_S_MAX)
+            if not history.ledgers:
+                continue
+            ledger_id = history.ledgers[-1]
+            try:
+                reader = await ledgers.open(ledger_id, recover=False)
+                history.see(ledger_id, reader.last_confirmed)
+                if reader.last_confirmed >= 0:
+                    first = host.random.randrange(reader.last_confirmed + 1)
+                    payloads = await reader.read(first, first + 20, bytes_max=READ_BYTES)
+                    history.read(ledger_id, first, payloads)
+            except (LedgerError, CoordinationError):
+                continue

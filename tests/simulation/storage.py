@@ -1,0 +1,162 @@
+"""Bookies on simulated hosts, and whoever owns the ledgers on them, one after the other.
+
+``History`` is what was told to those who write and read: the only thing the checks go by. A bookie
+whose process ends by an error, or that takes no more entries since its journal failed, is started
+again after a while, as a supervisor or an operator would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from magnetar_bookie.bookie import Bookie
+from magnetar_bookie.memory_store import MemoryStore
+from magnetar_bookie.settings import BookieSettings
+from magnetar_ledger import Ledgers
+from magnetar_protocol.records.bookie_info import READ_ONLY_PATH
+from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH
+from magnetar_runtime.errors import MagnetarError
+from magnetar_simulation.checkers import NeverBackwards, OneTruth, check_prefix
+from magnetar_simulation.errors import InvariantViolated
+from magnetar_simulation.host import Host
+from magnetar_simulation.world import World
+
+BOOKIE_PORT = 3181
+RESTART_S = 0.2
+# A bookie whose journal failed serves reads until somebody looks after its disk.
+REPAIR_S = 1.0
+KIB = 1024
+# Small files, so that a short run rolls over, trims and checkpoints.
+SMALL_FILES = BookieSettings(
+    port=BOOKIE_PORT,
+    journal_file_bytes_max=32 * KIB,
+    entry_log_bytes_max=64 * KIB,
+    write_cache_bytes_max=128 * KIB,
+    checkpoint_interval_s=0.5,
+)
+
+
+@dataclass(slots=True)
+class History:
+    """What writers pushed and were told, what readers saw, where ledgers ended."""
+
+    ledgers: list[int] = field(default_factory=list[int])
+    pushed: dict[int, list[bytes]] = field(default_factory=dict[int, list[bytes]])
+    confirmed: dict[int, int] = field(default_factory=dict[int, int])
+    seen: dict[int, int] = field(default_factory=dict[int, int])
+    ended: dict[int, int] = field(default_factory=dict[int, int])
+    # Called when a ledger has been closed: a good moment for mischief.
+    on_end: Callable[[], None] = lambda: None
+    growth: NeverBackwards = field(default_factory=NeverBackwards)
+    truth: OneTruth = field(default_factory=OneTruth)
+
+    def begin(self, ledger_id: int) -> None:
+        """A ledger was created."""
+        self.ledgers.append(ledger_id)
+        self.pushed[ledger_id] = []
+        self.confirmed[ledger_id] = self.seen[ledger_id] = -1
+
+    def confirm(self, ledger_id: int, last_confirmed: int) -> None:
+        """The writer was told that everything up to here is stored for good."""
+        self.growth.observe(f"confirmed in ledger {ledger_id}", last_confirmed)
+        self.confirmed[ledger_id] = last_confirmed
+        self._check_end(ledger_id)
+
+    def see(self, ledger_id: int, last_confirmed: int) -> None:
+        """A reader was told that it may read up to here."""
+        self.seen[ledger_id] = max(self.seen[ledger_id], last_confirmed)
+        self._check_end(ledger_id)
+
+    def end(self, ledger_id: int, last_entry: int) -> None:
+        """The ledger is closed and ends here, for everybody and for ever."""
+        self.truth.observe(f"the end of ledger {ledger_id}", last_entry)
+        self.ended[ledger_id] = last_entry
+        self._check_end(ledger_id)
+        self.on_end()
+
+    def read(self, ledger_id: int, first: int, payloads: list[bytes]) -> None:
+        """Entries were read."""
+        check_prefix(self.pushed[ledger_id][first:], payloads)
+
+    def _check_end(self, ledger_id: int) -> None:
+        last_entry = self.ended.get(ledger_id)
+        if last_entry is None:
+            return
+        for who, entry in (("writer", self.confirmed), ("reader", self.seen)):
+            if entry[ledger_id] > last_entry:
+                raise InvariantViolated(
+                    f"ledger {ledger_id} ends at {last_entry}; "
+                    f"a {who} was told of {entry[ledger_id]}"
+                )
+
+
+async def _failing(bookie: Bookie) -> None:
+    """Return some time after the bookie ceased to take entries."""
+    while not bookie.storage.is_read_only:  # noqa: ASYNC110 -- a bookie has no event for it
+        await asyncio.sleep(REPAIR_S)
+
+
+class Storage:
+    """``count`` bookies in ``world``; ``await open()`` first."""
+
+    def __init__(self, world: World, count: int) -> None:
+        self.world = world
+        self.bookies = [world.host(f"bookie-{number}") for number in range(count)]
+        self._indexes = {bookie: MemoryStore() for bookie in self.bookies}
+
+    async def open(self) -> None:
+        """Write what a cluster has before its first bookie, and start the bookies."""
+        async with self.world.host("setup").coordination() as setup:
+            await setup.create(INSTANCE_ID_PATH, b"simulated", make_parents=True)
+            await setup.create(READ_ONLY_PATH, make_parents=True)
+        for bookie in self.bookies:
+            bookie.start(self._run_bookie)
+
+    def cut_power(self, seconds: float) -> None:
+        """Every bookie crashes at once, and is back in so many seconds."""
+        for bookie in self.bookies:
+            if bookie.is_running:
+                bookie.crash()
+                self.world.later(seconds, partial(self._bring_up, bookie))
+
+    def _bring_up(self, bookie: Host) -> None:
+        if not bookie.is_running:
+            bookie.restart()
+
+    async def _run_bookie(self, host: Host) -> None:
+        while True:
+            self._indexes[host].crash()  # what the index had not flushed went with the process
+            try:
+                async with self._bookie(host) as bookie:
+                    await _failing(bookie)
+            except (MagnetarError, OSError):
+                await asyncio.sleep(RESTART_S)
+
+    @asynccontextmanager
+    async def _bookie(self, host: Host) -> AsyncGenerator[Bookie]:
+        async with (
+            host.coordination() as session,
+            Bookie(
+                replace(SMALL_FILES, host=host.name),
+                journal_disk=host.disk("journal"),
+                ledger_disk=host.disk("ledgers"),
+                index=self._indexes[host],
+                network=host.network,
+                coordination=session,
+                clock=host.clock,
+            ) as bookie,
+        ):
+            yield bookie
+
+    @asynccontextmanager
+    async def ledgers(self, host: Host) -> AsyncGenerator[Ledgers]:
+        """The ledgers, for a process on ``host``."""
+        async with (
+            host.coordination() as session,
+            Ledgers(session, host.network, host.clock, host.random) as ledgers,
+        ):
+            yield ledgers
