@@ -68,8 +68,8 @@ async def _note_classes(
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        if not await wait_until_ready(HOST, settings.port, SystemClock(), READY_TIMEOUT_S):
-            raise OSError(f"ZooKeeper on {java.executable} was not ready in {READY_TIMEOUT_S} s")
+        if not await _becomes_ready(server, settings.port):
+            raise OSError(f"ZooKeeper on {java.executable} did not become ready")
         await ask(HOST, settings.port, "mntr")
         await _serve_one_client(settings.address)
         server.terminate()
@@ -79,6 +79,21 @@ async def _note_classes(
         if server.returncode is None:
             server.kill()
             await server.wait()
+
+
+async def _becomes_ready(server: asyncio.subprocess.Process, port: int) -> bool:
+    """True when it serves, False when it has ended or took too long."""
+
+    async def ends() -> bool:
+        await server.wait()
+        return False
+
+    serves = wait_until_ready(HOST, port, SystemClock(), READY_TIMEOUT_S)
+    tasks = {asyncio.create_task(serves), asyncio.create_task(ends())}
+    done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    return all(task.result() for task in done)
 
 
 async def _serve_one_client(address: str) -> None:
