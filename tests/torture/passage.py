@@ -8,17 +8,14 @@ those repeats must leave the text, in order, and nothing else.
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import struct
 import threading
 import time
-import urllib.request
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pulsar
+from tests.integration.rest import rest
 
 NUMBER = struct.Struct(">Q")
 SUBSCRIPTION = "torture"
@@ -118,20 +115,6 @@ class Received:
         return self._digest.hexdigest()
 
 
-@contextmanager
-def client_of(service_url: str) -> Generator[Any]:
-    """The official client, silent: it would tell of every lost connection."""
-    client = pulsar.Client(
-        service_url,
-        operation_timeout_seconds=60,
-        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
-    )
-    try:
-        yield client
-    finally:
-        client.close()
-
-
 def receive_all(consumer: Any, lines: int) -> Received:
     """Receive and acknowledge until ``lines`` different ones have come."""
     received = Received()
@@ -164,8 +147,8 @@ def wait_for_empty_backlog(web_service_url: str, topic: str) -> None:
     path = topic.replace("persistent://", "/admin/v2/persistent/")
     deadline = time.monotonic() + BACKLOG_S_MAX
     while True:
-        with urllib.request.urlopen(f"{web_service_url}{path}/stats", timeout=10) as answer:
-            backlog = json.load(answer)["subscriptions"][SUBSCRIPTION]["msgBacklog"]
+        _, stats = rest(web_service_url, "GET", f"{path}/stats")
+        backlog = stats["subscriptions"][SUBSCRIPTION]["msgBacklog"]
         if backlog == 0:
             return
         if time.monotonic() > deadline:

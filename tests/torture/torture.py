@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pulsar
 from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.official_client import client_of
 from tests.torture.killer import Killer
 from tests.torture.passage import (
     SUBSCRIPTION,
     PassageFailed,
     Received,
     Sender,
-    client_of,
     read_back,
     receive_all,
     send_all,

@@ -1,0 +1,27 @@
+"""The official Python client in tests: opened quietly, closed for sure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import pulsar
+
+OPERATION_TIMEOUT_S = 60
+
+
+@contextmanager
+def client_of(service_url: str) -> Generator[Any]:
+    """A client of the cluster at ``service_url``; silent, for it would tell of every lost
+    connection and what goes wrong is raised anyway. (A process's clients share one logger.)"""
+    client = pulsar.Client(
+        service_url,
+        operation_timeout_seconds=OPERATION_TIMEOUT_S,
+        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
+    )
+    try:
+        yield client
+    finally:
+        client.close()

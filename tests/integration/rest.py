@@ -1,0 +1,38 @@
+"""REST requests and metrics in tests, by the standard library, which sends a URL as it is."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+TIMEOUT_S = 15.0
+
+
+def rest(web_service_url: str, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    """Status and decoded JSON of one request; None for an empty answer."""
+    request = urllib.request.Request(
+        web_service_url + path,
+        method=method,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={} if body is None else {"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            status, content = answer.status, answer.read()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            status, content = refused.code, refused.read()
+    return status, json.loads(content) if content else None
+
+
+def metric(metrics_url: str, name: str) -> float:
+    """The value of the one sample of ``name`` on a part's metrics page, whatever its labels."""
+    with urllib.request.urlopen(metrics_url, timeout=TIMEOUT_S) as answer:
+        lines = answer.read().decode().splitlines()
+    found = [
+        line.rpartition(" ")[2] for line in lines if line.startswith((f"{name} ", f"{name}{{"))
+    ]
+    assert len(found) == 1, f"{len(found)} samples of {name}"
+    return float(found[0])
