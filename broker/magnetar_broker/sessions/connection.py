@@ -64,7 +64,8 @@ class Connection(asyncio.Protocol):
         self._is_reading_paused = False
         self._is_closed = False
         self._unconfirmed_bytes = 0
-        self._in_progress = 0
+        # In the order of starting: a set's would differ from run to run of a simulation.
+        self._running: dict[asyncio.Task[object], None] = {}
         self._last_of: dict[object, asyncio.Task[object]] = {}
         self._heard_since_ping = True
         self._heard = asyncio.Event()
@@ -104,7 +105,7 @@ class Connection(asyncio.Protocol):
             self._keepalive.cancel()
         self.publishing.disconnected()
         self.consuming.disconnected()
-        for task in list(self._last_of.values()):
+        for task in list(self._running):
             task.cancel()
 
     def pause_writing(self) -> None:
@@ -185,19 +186,24 @@ class Connection(asyncio.Protocol):
         Works given the same ``after`` run one after the other: a consumer's commands in the order
         in which they came, while another's slow topic delays nobody.
         """
-        self._in_progress += 1
         predecessor = self._last_of.get(after) if after is not None else None
         task = self._loop.create_task(
             self._run(request_id, work, predecessor), name=f"{self.address} request {request_id}"
         )
-        key = after if after is not None else task
-        self._last_of[key] = task
-        task.add_done_callback(lambda done: self._finished(key, done))
+        self._running[task] = None
+        if after is not None:
+            self._last_of[after] = task
 
-    def _finished(self, key: object, task: asyncio.Task[object]) -> None:
-        self._in_progress -= 1
-        if self._last_of.get(key) is task:
-            del self._last_of[key]
+        def finished(_: asyncio.Task[None]) -> None:
+            work.close()  # it may never have begun
+            self._finished(after, task)
+
+        task.add_done_callback(finished)
+
+    def _finished(self, after: object, task: asyncio.Task[object]) -> None:
+        del self._running[task]
+        if self._last_of.get(after) is task:
+            del self._last_of[after]
         if self._is_reading_paused:
             self.review_pressure()
 
@@ -221,8 +227,6 @@ class Connection(asyncio.Protocol):
         except Exception:
             log.exception("request failed", extra={"client": self.address})
             self.send(encode_error(request_id, api.UnknownError, "internal error of the broker"))
-        finally:
-            work.close()
 
     def fail(self, request_id: int, error: MagnetarError) -> None:
         """Answer ``request_id`` with ``error``."""
@@ -295,7 +299,7 @@ class Connection(asyncio.Protocol):
             if (
                 self._unconfirmed_bytes > PUBLISH_HIGH_WATER_BYTES
                 or context.unconfirmed_bytes > UNCONFIRMED_BYTES_MAX
-                or self._in_progress > COMMANDS_IN_PROGRESS_MAX
+                or len(self._running) > COMMANDS_IN_PROGRESS_MAX
             ):
                 self._is_reading_paused = True
                 context.held_back.add(self)
@@ -303,7 +307,7 @@ class Connection(asyncio.Protocol):
         elif (
             self._unconfirmed_bytes <= PUBLISH_HIGH_WATER_BYTES // 2
             and context.unconfirmed_bytes <= UNCONFIRMED_BYTES_MAX // 2
-            and self._in_progress <= COMMANDS_IN_PROGRESS_MAX
+            and len(self._running) <= COMMANDS_IN_PROGRESS_MAX
         ):
             self._is_reading_paused = False
             context.held_back.discard(self)
@@ -313,7 +317,7 @@ class Connection(asyncio.Protocol):
     def _check_alive(self) -> None:
         """Every keep-alive interval: ask, and give up on who has not been heard since."""
         if not self._heard_since_ping and not self._is_reading_paused:
-            self._close_because("no sign of life")
+            self._give_up()
             return
         self._heard_since_ping = False
         if self.principal is not None:
@@ -321,21 +325,30 @@ class Connection(asyncio.Protocol):
         self._keepalive = self._loop.call_later(self.context.keepalive_s, self._check_alive)
 
     async def is_alive(self) -> bool:
-        """Ask the client for a sign of life; False when none came in time (it is closed then)."""
-        if self._is_closed:
-            return False
+        """Ask the client for a sign of life; False when none came in time (it is closed then).
+
+        One that is not read just now counts as alive: its answer could not be heard.
+        """
+        if self._is_closed or self._is_reading_paused:
+            return not self._is_closed
         self._heard.clear()
         self.send(PING)
         try:
             async with asyncio.timeout(self.context.liveness_check_s):
                 await self._heard.wait()
         except TimeoutError:
-            self._close_because("no sign of life")
+            self._give_up()
         return not self._is_closed
 
     def _close_because(self, reason: str) -> None:
         log.info("connection closed", extra={"client": self.address, "reason": reason})
         self.close()
+
+    def _give_up(self) -> None:
+        """What is queued for a dead client would keep the connection, and its consumers, for as
+        long as the kernel tries to send it."""
+        self._close_because("no sign of life")
+        self.transport.abort()
 
     def close(self) -> None:
         """Write what is queued, then close."""

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Messages for a producer that was closed may still come for a moment; those for one closed long
+# ago end the connection.
+CLOSED_PRODUCERS_MAX = 10_000
+
 
 class Publishing:
     """Producers by the id the client gave them."""
@@ -39,7 +43,7 @@ class Publishing:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._producers: dict[int, Producer] = {}
-        self._closed: set[int] = set()
+        self._closed: dict[int, None] = {}
         self.handlers: dict[int, Callable[[Any], None]] = {
             api.BaseCommand.PRODUCER: self._handle_producer,
             api.BaseCommand.CLOSE_PRODUCER: self._handle_close,
@@ -119,9 +123,8 @@ class Publishing:
         if producer is not None:
             payload = buffer[payload_start:end]
             sequence_id, highest = command.sequence_id, command.highest_sequence_id
-            self._append(
-                producer, [(payload, command.num_messages, producer, sequence_id, highest)]
-            )
+            messages = max(1, command.num_messages)
+            self._append(producer, [(payload, messages, producer, sequence_id, highest)])
 
     def _refuse(
         self, producer_id: int, sequence_id: int, error: api.ServerError.ValueType, reason: str
@@ -140,11 +143,13 @@ class Publishing:
         context = connection.context
         name = TopicName.parse(command.topic)
         connection.authorize(Action.PRODUCE, Resource.topic(str(name)))
-        if command.producer_id in self._producers:
-            present = self._producers[command.producer_id]
-            if present.epoch >= command.epoch and present.name == command.producer_name:
+        present = self._producers.get(command.producer_id)
+        if present is not None:
+            if present.epoch >= command.epoch and command.producer_name in ("", present.name):
                 self._answer(command, present)
                 return
+            self._take_out(present)
+            present.disconnect()
         topic = await context.topics.get(name, create=True)
         producer_name = command.producer_name or await context.next_producer_name()
         producer = Producer(
@@ -158,11 +163,12 @@ class Publishing:
             connected_at_ms=context.clock.wall_ms(),
             on_closed=self._closed_by_topic,
         )
-        await topic.connect_producer(producer)
         if command.initial_subscription_name:
             await topic.create_subscription(command.initial_subscription_name)
+        # From here on nothing waits: a producer that the topic knows is known here too.
+        await topic.connect_producer(producer)
         self._producers[command.producer_id] = producer
-        self._closed.discard(command.producer_id)
+        self._closed.pop(command.producer_id, None)
         self._answer(command, producer)
 
     def _answer(self, command: api.CommandProducer, producer: Producer) -> None:
@@ -180,18 +186,27 @@ class Publishing:
         )
 
     async def _close(self, command: api.CommandCloseProducer) -> None:
-        producer = self._producers.pop(command.producer_id, None)
+        producer = self._producers.get(command.producer_id)
         if producer is not None:
-            self._closed.add(command.producer_id)
-            producer.disconnect()
+            self._take_out(producer)
+            try:
+                await producer.drained()
+            finally:
+                producer.disconnect()
         self._connection.send(encode_success(command.request_id))
 
     def _closed_by_topic(self, producer: Producer) -> None:
         """The topic moves, ends, or gave the name to another connection: the client looks again."""
         if self._producers.get(producer.producer_id) is producer:
-            del self._producers[producer.producer_id]
-            self._closed.add(producer.producer_id)
+            self._take_out(producer)
         self._connection.send(encode_close_producer(producer.producer_id))
+
+    def _take_out(self, producer: Producer) -> None:
+        """Take nothing more from ``producer``; what it sent meanwhile is no error."""
+        del self._producers[producer.producer_id]
+        self._closed[producer.producer_id] = None
+        while len(self._closed) > CLOSED_PRODUCERS_MAX:
+            del self._closed[next(iter(self._closed))]
 
     def disconnected(self) -> None:
         """The connection is gone, and with it all its producers."""

@@ -6,6 +6,7 @@ replaces its earlier self; one of the same name that is somebody else is refused
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 
@@ -69,6 +70,7 @@ class Producer:
         self.messages_in = 0
         self.bytes_in = 0
         self.bytes_confirmed = 0
+        self._drained: asyncio.Future[None] | None = None
 
     def replaces(self, other: Producer) -> bool:
         """Whether this is ``other`` after a reconnect, not somebody else of the same name."""
@@ -91,7 +93,21 @@ class Producer:
             session.out += receipts
             session.delivered(0)
             session.confirmed(size_bytes)
+            if self._drained is not None:
+                self.wake()
         return messages, size_bytes
+
+    async def drained(self) -> None:
+        """Return when every message that was taken has its receipt, or the topic let it go."""
+        while not self.is_closed and self.bytes_confirmed < self.bytes_in:
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+
+    def wake(self) -> None:
+        """Let ``drained`` look again."""
+        waiting, self._drained = self._drained, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
 
 
 class Producers:
@@ -162,6 +178,7 @@ class Producers:
         """Forget ``producer``; what it has on its way is stored and gets no receipt any more."""
         if not producer.is_closed:
             producer.is_closed = True
+            producer.wake()
             producer.session.confirmed(producer.bytes_in - producer.bytes_confirmed)
         if self._by_name.get(producer.name) is producer:
             del self._by_name[producer.name]

@@ -1,0 +1,45 @@
+"""A broker's sessions over memory, for the tests of this directory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.magnetar_broker.sessions.stand_ins import FrameClient, context_over
+
+from magnetar_broker.sessions.context import SessionContext
+from magnetar_broker.topics.directory import TopicDirectory
+from magnetar_runtime.clock import SystemClock
+from magnetar_runtime.coordination import Coordination
+
+
+@pytest.fixture
+def ledgers() -> MemoryLedgers:
+    """The cluster's ledgers."""
+    return MemoryLedgers()
+
+
+@pytest.fixture
+async def topics(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> AsyncIterator[TopicDirectory]:
+    """The broker's topics: all are its own."""
+    logs = logs_over(coordination, ledgers)
+    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True) as topics:
+        yield topics
+
+
+@pytest.fixture
+async def context(topics: TopicDirectory) -> AsyncIterator[SessionContext]:
+    """What the sessions share; their connections are broken in the end."""
+    context = context_over(topics)
+    yield context
+    for connection in list(context.connections):
+        connection.connection_lost(None)
+
+
+@pytest.fixture
+def connect(context: SessionContext) -> Callable[[], FrameClient]:
+    """Give a client that is connected."""
+    return lambda: FrameClient(context).connected()

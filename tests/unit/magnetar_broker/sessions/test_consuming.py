@@ -1,0 +1,152 @@
+"""Proves what consumers get and may ask, and that nonsense from them does no harm."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from tests.unit.magnetar_broker.sessions.stand_ins import FrameClient
+
+from magnetar_broker.topics.directory import TopicDirectory
+from magnetar_protocol.pulsar import api_pb2 as api
+
+Connect = Callable[[], FrameClient]
+Settle = Callable[[], Awaitable[None]]
+MINUS_ONE = (1 << 64) - 1
+
+
+def entry(ledger_id: int, entry_id: int) -> api.MessageIdData:
+    return api.MessageIdData(ledgerId=ledger_id, entryId=entry_id)
+
+
+async def consuming(connect: Connect, settle: Settle, *bodies: bytes) -> FrameClient:
+    """A client subscribed to a topic to which those messages were published then."""
+    client = connect()
+    client.subscribe()
+    client.open_producer()
+    await settle()
+    client.publish(*bodies)
+    await settle()
+    return client
+
+
+def entries_of(client: FrameClient) -> list[int]:
+    return [each.message_id.entryId for each in client.all_of("message")]
+
+
+async def test_a_consumer_gets_as_many_messages_as_it_permits(
+    connect: Connect, settle: Settle
+) -> None:
+    client = await consuming(connect, settle, b"a", b"b", b"c")
+    assert entries_of(client) == []
+    client.say("flow", consumer_id=1, messagePermits=2)
+    await settle()
+    assert entries_of(client) == [0, 1]
+    client.say("flow", consumer_id=1, messagePermits=(1 << 32) - 1)
+    client.say("flow", consumer_id=7, messagePermits=1)
+    await settle()
+    assert entries_of(client) == [0, 1, 2]
+
+
+async def test_acknowledgements_of_foreign_messages_are_answered_and_change_nothing(
+    connect: Connect, settle: Settle, topics: TopicDirectory
+) -> None:
+    client = await consuming(connect, settle, b"a")
+    foreign = [entry(9, 9), entry(MINUS_ONE, MINUS_ONE), entry(0, 1)]
+    foreign += [api.MessageIdData(ledgerId=9, entryId=1, ack_set=[5])]
+    client.ask("ack", consumer_id=1, ack_type=api.CommandAck.Individual, message_id=foreign)
+    for each in foreign[:2]:
+        client.ask("ack", consumer_id=1, ack_type=api.CommandAck.Cumulative, message_id=[each])
+    await settle()
+    assert [each.error for each in client.all_of("ackResponse")] == [0, 0, 0]
+    (topic,) = topics.loaded
+    assert topic.subscriptions["sub"].mark_delete is not None
+    assert not client.transport.is_closing()
+
+
+async def test_an_acknowledgement_by_nobody_is_refused(connect: Connect, settle: Settle) -> None:
+    client = connect()
+    client.ask("ack", consumer_id=5, ack_type=api.CommandAck.Individual, message_id=[entry(0, 0)])
+    await settle()
+    (answer,) = client.all_of("ackResponse")
+    assert answer.error == api.ConsumerNotFound
+    assert answer.message, "clients that look at the message alone would take it for a success"
+
+
+async def test_requests_for_a_consumer_that_is_not_there_are_answered(
+    connect: Connect, settle: Settle
+) -> None:
+    client = connect()
+    client.ask("close_consumer", consumer_id=5)
+    client.ask("unsubscribe", consumer_id=5)
+    client.ask("seek", consumer_id=5, message_id=entry(0, 0))
+    client.ask("getLastMessageId", consumer_id=5)
+    client.say("redeliverUnacknowledgedMessages", consumer_id=5)
+    await settle()
+    assert client.heard == ["success", "error", "error", "error"]
+
+
+async def test_subscribing_twice_under_one_id_is_subscribing_once(
+    connect: Connect, settle: Settle, topics: TopicDirectory
+) -> None:
+    client = connect()
+    client.subscribe()
+    client.subscribe()
+    await settle()
+    assert client.heard == ["success", "success"]
+    assert len(topics.loaded[0].subscriptions["sub"].consumers) == 1
+
+
+async def test_a_seek_lets_the_consumer_go_before_it_is_answered(
+    connect: Connect, settle: Settle
+) -> None:
+    client = await consuming(connect, settle, b"a", b"b")
+    client.say("flow", consumer_id=1, messagePermits=9)
+    client.ask("seek", consumer_id=1, message_id=entry(MINUS_ONE, MINUS_ONE))
+    await settle()
+    assert client.heard[-2:] == ["close_consumer", "success"]
+    client.subscribe()
+    await settle()
+    client.say("flow", consumer_id=1, messagePermits=9)
+    await settle()
+    assert entries_of(client) == [0, 1, 0, 1]
+
+
+async def test_a_reader_begins_with_the_entry_it_names(connect: Connect, settle: Settle) -> None:
+    client = await consuming(connect, settle, b"a", b"b", b"c")
+    client.subscribe(2, "reader", durable=False, start_message_id=entry(0, 1))
+    await settle()
+    client.say("flow", consumer_id=2, messagePermits=9)
+    await settle()
+    assert entries_of(client) == [1, 2]
+
+
+async def test_the_last_message_of_an_empty_topic_is_none(connect: Connect, settle: Settle) -> None:
+    client = await consuming(connect, settle)
+    client.ask("getLastMessageId", consumer_id=1)
+    await settle()
+    (answer,) = client.all_of("getLastMessageIdResponse")
+    assert answer.last_message_id.entryId == MINUS_ONE
+
+
+async def test_an_exclusive_subscription_takes_one_of_two_at_once(
+    connect: Connect, settle: Settle
+) -> None:
+    client, other = connect(), connect()
+    client.subscribe()
+    other.subscribe()
+    await settle()
+    client.say("pong")
+    other.say("pong")
+    await settle()
+    assert sorted(client.heard + other.heard) == ["error", "success"]
+
+
+async def test_redelivery_sends_again_what_is_not_acknowledged(
+    connect: Connect, settle: Settle
+) -> None:
+    client = await consuming(connect, settle, b"a", b"b")
+    client.say("flow", consumer_id=1, messagePermits=9)
+    client.say("ack", consumer_id=1, ack_type=api.CommandAck.Individual, message_id=[entry(0, 0)])
+    client.say("redeliverUnacknowledgedMessages", consumer_id=1)
+    await settle()
+    assert entries_of(client) == [0, 1, 1]

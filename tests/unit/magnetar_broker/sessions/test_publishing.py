@@ -1,0 +1,159 @@
+"""Proves that producers get the receipts of what was stored, once each and in order."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers
+from tests.unit.magnetar_broker.sessions.stand_ins import FrameClient, sends
+
+from magnetar_broker.sessions import publishing
+from magnetar_broker.topics.directory import TopicDirectory
+from magnetar_protocol.pulsar import api_pb2 as api
+from magnetar_protocol.pulsar.topic_names import TopicName
+
+Connect = Callable[[], FrameClient]
+Settle = Callable[[], Awaitable[None]]
+
+
+async def test_receipts_come_in_the_order_of_sending(connect: Connect, settle: Settle) -> None:
+    client = connect()
+    client.open_producer()
+    await settle()
+    client.publish(b"a", b"b", b"c")
+    await settle()
+    receipts = client.all_of("send_receipt")
+    assert [each.sequence_id for each in receipts] == [0, 1, 2]
+    assert [each.message_id.entryId for each in receipts] == [0, 1, 2]
+
+
+async def test_a_message_for_a_producer_that_never_was_closes_the_connection(
+    connect: Connect, settle: Settle
+) -> None:
+    client = connect()
+    client.publish(b"a")
+    await settle()
+    assert client.transport.is_closing()
+
+
+async def test_a_damaged_message_is_refused_and_the_others_stored(
+    connect: Connect, settle: Settle
+) -> None:
+    client = connect()
+    client.open_producer()
+    await settle()
+    first, second = sends(b"a", b"b")
+    client.connection.data_received(first[:-1] + b"x" + second)
+    await settle()
+    (refused,) = client.all_of("send_error")
+    assert (refused.sequence_id, refused.error) == (0, api.ChecksumError)
+    (receipt,) = client.all_of("send_receipt")
+    assert receipt.sequence_id == 1
+
+
+async def test_closing_a_producer_waits_for_its_receipts(
+    connect: Connect, settle: Settle, ledgers: MemoryLedgers
+) -> None:
+    client = connect()
+    client.open_producer()
+    await settle()
+    ledgers.is_prompt = False
+    client.publish(b"a", b"b")
+    client.ask("close_producer", producer_id=1)
+    await settle()
+    assert client.heard == ["producer_success"]
+    ledgers.writers[0].confirm()
+    await settle()
+    assert client.heard == ["producer_success", "send_receipt", "send_receipt", "success"]
+
+
+async def test_a_producer_whose_topic_goes_while_it_closes_is_answered(
+    connect: Connect, settle: Settle, ledgers: MemoryLedgers, topics: TopicDirectory
+) -> None:
+    client = connect()
+    client.open_producer()
+    await settle()
+    ledgers.is_prompt = False
+    client.publish(b"a")
+    client.ask("close_producer", producer_id=1)
+    await settle()
+    topics.loaded[0].disconnect_all()
+    await settle()
+    assert client.heard[-1] == "success"
+    ledgers.writers[0].confirm()
+
+
+async def test_closing_a_producer_that_is_not_there_succeeds(
+    connect: Connect, settle: Settle
+) -> None:
+    client = connect()
+    client.ask("close_producer", producer_id=9)
+    await settle()
+    assert client.heard == ["success"]
+
+
+async def test_asking_for_the_same_producer_again_gives_the_same(
+    connect: Connect, settle: Settle, topics: TopicDirectory
+) -> None:
+    client = connect()
+    client.open_producer()
+    await settle()
+    client.open_producer()
+    await settle()
+    first, second = client.all_of("producer_success")
+    assert first.producer_name == second.producer_name
+    assert len(topics.loaded[0].producers) == 1
+
+
+async def test_another_producer_under_the_same_id_takes_its_place(
+    connect: Connect, settle: Settle, topics: TopicDirectory
+) -> None:
+    client = connect()
+    client.open_producer(producer_name="a")
+    client.open_producer(producer_name="b")
+    await settle()
+    (topic,) = topics.loaded
+    assert [each.name for each in topic.producers] == ["b"]
+    client.lose()
+    assert not len(topic.producers)
+
+
+async def test_messages_after_the_topic_let_the_producer_go_are_dropped(
+    connect: Connect, settle: Settle, topics: TopicDirectory
+) -> None:
+    client = connect()
+    client.open_producer()
+    await settle()
+    await topics.unload(TopicName.parse("t/n/topic"))
+    client.publish(b"a")
+    await settle()
+    assert client.heard == ["producer_success", "close_producer"]
+    assert not client.transport.is_closing()
+
+
+async def test_only_so_many_closed_producers_are_remembered(
+    connect: Connect, settle: Settle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "CLOSED_PRODUCERS_MAX", 2)
+    client = connect()
+    for producer_id in (1, 2, 3):
+        client.open_producer(producer_id)
+        client.ask("close_producer", producer_id=producer_id)
+    await settle()
+    client.publish(b"late", producer_id=2)
+    assert not client.transport.is_closing()
+    client.publish(b"too late", producer_id=1)
+    assert client.transport.is_closing()
+
+
+async def test_an_initial_subscription_has_what_the_producer_sends(
+    connect: Connect, settle: Settle, topics: TopicDirectory
+) -> None:
+    client = connect()
+    client.open_producer(initial_subscription_name="sub")
+    await settle()
+    client.publish(b"a")
+    await settle()
+    topic = await topics.get(TopicName.parse("t/n/topic"), create=False)
+    assert list(topic.subscriptions) == ["sub"]
