@@ -15,7 +15,13 @@ from magnetar_bookie.entry_log import EntryLog
 from magnetar_bookie.errors import UnknownFormat
 from magnetar_bookie.formats.journal_v1 import decode_body
 from magnetar_bookie.identity import establish_identity
-from magnetar_bookie.index import FORMAT_VERSION, Index, JournalMark, SortedStore
+from magnetar_bookie.index import (
+    EMPTY_CHECKPOINT,
+    FORMAT_VERSION,
+    Index,
+    JournalMark,
+    SortedStore,
+)
 from magnetar_bookie.intake import Intake
 from magnetar_bookie.journal import Journal
 from magnetar_bookie.rebuild import rebuild_index
@@ -123,6 +129,10 @@ class Bookie(Service):
             numbers = await self.entry_log.numbers()
             if numbers:
                 await rebuild_index(self._ledger_disk, self._index, numbers)
+            else:
+                # Before there is an entry log: one that a power cut tears is then known to be the
+                # leftover of a checkpoint, not the last trace of an index that was lost.
+                await self._index.commit(EMPTY_CHECKPOINT)
         elif version != FORMAT_VERSION:
             raise UnknownFormat("the index", f"its version is {version}, not {FORMAT_VERSION}")
         stack.push_async_callback(self.entry_log.close)

@@ -52,15 +52,18 @@ class EntryLog:
     async def open(self, end: LogEnd | None) -> None:
         """Go on where the last checkpoint ended: what a crash left behind it is cut off.
 
+        None: no checkpoint was ever finished, so whatever is there is a leftover; the journal has
+        it.
+
         Raises ``CorruptFile`` where a file is shorter than the index knows it.
         """
         numbers = await self.numbers()
         self._current_number = max(numbers, default=0)
+        for number in numbers:
+            if end is None or number > end.log_number:
+                await self._disk.remove(layout.file_name(number))
         if end is None:
             return
-        for number in numbers:
-            if number > end.log_number:
-                await self._disk.remove(layout.file_name(number))
         last = await self._open_file(end.log_number)
         size = last.file.size
         if size < end.offset:

@@ -128,6 +128,11 @@ class Checkpoint:
     counts: Counts
 
 
+EMPTY_CHECKPOINT = Checkpoint(
+    blocks=(), ledgers=(), log_end=None, journal_mark=None, counts=Counts()
+)
+
+
 class Index:
     """Blocks, ledgers and marks in a sorted store."""
 

@@ -180,11 +180,6 @@ async def _bad_moment(storage: Storage) -> None:
         await asyncio.sleep(0.001)
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="where the first checkpoint ever is torn, the index is taken for lost and the entry log "
-    "for damaged, though the journal has everything (seeds 13, 42, 59)",
-)
 @pytest.mark.parametrize("first", range(0, 100, SEEDS_A_TEST))
 def test_a_bookie_starts_again_whenever_its_power_is_cut(first: int) -> None:
     for seed in range(first, first + SEEDS_A_TEST):
