@@ -1,0 +1,22 @@
+"""Waiting for what another process will do: asking again and again, but not for ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Value = TypeVar("Value")
+TIMEOUT_S = 20.0
+POLL_S = 0.02
+
+
+def eventually(
+    ask: Callable[[], Value], is_wanted: Callable[[Value], bool], timeout_s: float = TIMEOUT_S
+) -> Value:
+    """The first answer that is wanted. Fails with the last answer after ``timeout_s`` seconds."""
+    deadline = time.monotonic() + timeout_s
+    while not is_wanted(answer := ask()):
+        assert time.monotonic() < deadline, f"still {answer!r} after {timeout_s} s"
+        time.sleep(POLL_S)
+    return answer
