@@ -333,6 +333,9 @@ class ManagedLedger(Service):
         assert span is not None, f"no ledger {position[0]} in {self.name}"
         assert position[1] < span.entries, f"{position} is beyond the end of {self.name}"
         last = min(position[1] + count_max, span.entries) - 1
+        cached = self._caches.get(position[0])
+        if cached is not None and cached.entries and position[1] < cached.first_entry_id:
+            last = min(last, cached.first_entry_id - 1)  # the rest is in memory
         try:
             reader = await self._reader(span)
             payloads = await reader.read(position[1], last, bytes_max=self.options.read_bytes_max)
