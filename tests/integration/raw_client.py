@@ -120,8 +120,7 @@ class RawClient:
 
     def connect(self) -> api.CommandConnected:
         """CONNECT; returns what the broker says of itself."""
-        connect = api.CommandConnect(client_version="raw", protocol_version=PROTOCOL_VERSION)
-        self.send(api.BaseCommand(type=api.BaseCommand.CONNECT, connect=connect))
+        self.write(connect_frame())
         return self.expect(api.BaseCommand.CONNECTED).command.connected
 
     def ping(self) -> None:
@@ -194,6 +193,12 @@ class RawClient:
         assert response.request_id == request_id
         if response.HasField("error"):
             raise Refused(str(response))
+
+
+def connect_frame() -> bytes:
+    """The frame every connection begins with."""
+    connect = api.CommandConnect(client_version="raw", protocol_version=PROTOCOL_VERSION)
+    return encode_command(api.BaseCommand(type=api.BaseCommand.CONNECT, connect=connect))
 
 
 def send_frame(producer_id: int, sequence_id: int, body: bytes) -> bytes:
