@@ -1,4 +1,4 @@
-"""Commands of every type, whole by protobuf's rules: the plainest of each, and any at all.
+"""Commands of every type, whole by protobuf's rules: the plainest, the fullest, and any at all.
 
 Made from the descriptors, so that a command added to the protocol is fuzzed from that day on.
 """
@@ -32,11 +32,24 @@ _WORDS = (TOPIC, "fuzz", "public/default", "persistent://public/default/a/b %?",
 
 def plainest(kind: int) -> api.BaseCommand:
     """The command of that type with its required fields only: ones, and names of one topic."""
-    command = api.BaseCommand(type=kind)  # type: ignore[arg-type]  # any number of the enum
-    part = getattr(command, PART_NAMES[kind])
-    part.SetInParent()
-    _fill_required(part)
+    command, part = _empty(kind)
+    _fill_plainly(part, depth=0, is_full=False)
     return command
+
+
+def fullest(kind: int) -> api.BaseCommand:
+    """The same with every field, those of the messages inside it too."""
+    command, part = _empty(kind)
+    _fill_plainly(part, depth=0, is_full=True)
+    return command
+
+
+def _empty(kind: int) -> tuple[api.BaseCommand, Message]:
+    """A command of that type, and the message inside it."""
+    command = api.BaseCommand(type=kind)  # type: ignore[arg-type]  # any number of the enum
+    part: Message = getattr(command, PART_NAMES[kind])
+    part.SetInParent()
+    return command, part
 
 
 def _fields(message: Message) -> list[FieldDescriptor]:
@@ -44,29 +57,36 @@ def _fields(message: Message) -> list[FieldDescriptor]:
     return cast("list[FieldDescriptor]", message.DESCRIPTOR.fields)
 
 
-def _fill_required(message: Message) -> None:
+def _fill_plainly(message: Message, *, depth: int, is_full: bool) -> None:
     for field in _fields(message):
-        if not field.is_required:
+        if not field.is_required and (not is_full or depth == DEPTH_MAX):
             continue
+        value = getattr(message, field.name)
         if field.message_type is not None:
-            _fill_required(getattr(message, field.name))
-        elif field.type == FieldDescriptor.TYPE_STRING:
-            setattr(message, field.name, TOPIC if "topic" in field.name else "fuzz")
-        elif field.enum_type is not None:
-            setattr(message, field.name, field.enum_type.values[0].number)
-        elif field.type == FieldDescriptor.TYPE_BYTES:
-            setattr(message, field.name, b"fuzz")
+            inner = value.add() if field.is_repeated else value
+            inner.SetInParent()
+            _fill_plainly(inner, depth=depth + 1, is_full=is_full)
+        elif field.is_repeated:
+            value.append(_plain(field))
         else:
-            setattr(message, field.name, 1)
+            setattr(message, field.name, _plain(field))
+
+
+def _plain(field: FieldDescriptor) -> object:
+    if field.type == FieldDescriptor.TYPE_STRING:
+        return TOPIC if "topic" in field.name else "fuzz"
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return b"fuzz"
+    if field.enum_type is not None:
+        return field.enum_type.values[0].number
+    return 1
 
 
 @st.composite
 def any_command(draw: st.DrawFn) -> api.BaseCommand:
     """A command of any type with any content that its schema allows."""
     kind = draw(st.sampled_from(sorted(PART_NAMES)))
-    command = api.BaseCommand(type=kind)  # type: ignore[arg-type]  # any number of the enum
-    part = getattr(command, PART_NAMES[kind])
-    part.SetInParent()
+    command, part = _empty(kind)
     _fill(draw, part, depth=0)
     return command
 

@@ -6,7 +6,7 @@ and receives as if nothing had happened, and the log must not tell of anything u
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 from google.protobuf.message import Message
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.integration.any_command import TOPIC, any_command, plainest
+from tests.integration.any_command import TOPIC, any_command, fullest, plainest
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.official_client import client_of
 from tests.integration.raw_client import (
@@ -111,7 +111,7 @@ def wait_until_closed(raw: RawClient) -> None:
         return
 
 
-def part_of(command: api.BaseCommand) -> Message:
+def part_of(command: api.BaseCommand) -> Any:
     """The message inside the command."""
     part: Message = getattr(command, PART_NAMES[command.type])
     return part
@@ -120,19 +120,34 @@ def part_of(command: api.BaseCommand) -> Message:
 # Every command
 
 
+def with_producer_and_consumer(cluster: StandaloneProcess) -> RawClient:
+    """A connected client that has one of each, both with the id 1."""
+    raw = connected(cluster)
+    raw.create_producer(TOPIC, 1)
+    raw.subscribe(TOPIC, "fuzz", 1, api.CommandSubscribe.Shared)
+    return raw
+
+
+@pytest.mark.parametrize("has_clients", [False, True], ids=["alone", "busy"])
+@pytest.mark.parametrize("build", [plainest, fullest])
 @pytest.mark.parametrize("kind", sorted(PART_NAMES), ids=lambda kind: PART_NAMES[kind])
 def test_every_command_is_answered_refused_or_ends_its_own_connection(
-    standalone: StandaloneProcess, bystander: Bystander, kind: int
+    standalone: StandaloneProcess,
+    bystander: Bystander,
+    kind: int,
+    build: Callable[[int], api.BaseCommand],
+    *,
+    has_clients: bool,
 ) -> None:
-    command = plainest(kind)
-    name = PART_NAMES[kind]
-    with connected(standalone) as raw:
+    command, name = build(kind), PART_NAMES[kind]
+    begin = with_producer_and_consumer if has_clients else connected
+    with begin(standalone) as raw:
         raw.send(command)
         answers = answers_until_pong(raw)
         is_request = "request_id" in part_of(command).DESCRIPTOR.fields_by_name
         if is_request and part_of(command).HasField("request_id") and not name.endswith(ANSWERS):
             assert answers is not None, f"{name} is a request: it is owed an answer"
-            while not any(_request_id(answer) == 1 for answer in answers):
+            while not any(_request_id(answer) == part_of(command).request_id for answer in answers):
                 answers.append(raw.receive())
     bystander.check()
 
@@ -146,8 +161,9 @@ def _request_id(answer: Answer) -> int | None:
 def test_any_commands_are_answered_or_end_their_connection(
     standalone: StandaloneProcess, bystander: Bystander, commands: list[api.BaseCommand]
 ) -> None:
-    with connected(standalone) as raw:
-        raw.write(b"".join(map(encode_command, commands)))
+    """They meet a producer and a consumer of theirs: small ids are frequent among them."""
+    with with_producer_and_consumer(standalone) as raw:
+        raw.write(send_frame(1, 0, b"hello") + b"".join(map(encode_command, commands)))
         for answer in answers_until_pong(raw) or []:
             assert "internal error" not in str(answer.command)
     bystander.check()
