@@ -1,14 +1,15 @@
 """Kills broker and bookie with SIGKILL while a text goes through; their supervisor restarts them.
 
-When and what is drawn from a seed: the strikes fall on random lines, each when that line was
-confirmed, so that they always meet messages under way. What else they meet (an open batch, a
-journal half written) is up to the machine: a seed repeats the plan, not the run.
+When and what is drawn from a seed: the strikes fall on random lines, each a moment after that line
+was confirmed, so that they meet messages under way. What else they meet (an open batch, a journal
+half written) is up to the machine: a seed repeats the plan, not the run.
 """
 
 from __future__ import annotations
 
 import random
 import threading
+import time
 from typing import Self
 
 from tests.integration.cluster_process import StandaloneProcess
@@ -23,6 +24,8 @@ TARGETS = (
     ("broker", "broker"),
 )
 PAUSE_S_MAX = 0.3
+# Right when a receipt comes there is less under way than at any other time.
+MOMENT_S_MAX = 0.02
 STRIKE_S_MAX = 120.0
 
 
@@ -39,7 +42,8 @@ class Killer:
         self._random = random.Random(seed)
         self._plan = self._strikes_at(strikes, lines)
         self._confirmed = 0
-        self._has_moved = threading.Condition()
+        self._next_line = -1
+        self._is_due = threading.Event()
         self._is_over = False
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="killer")
@@ -63,27 +67,28 @@ class Killer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._has_moved:
-            self._is_over = True
-            self._has_moved.notify_all()
+        self._is_over = True
+        self._is_due.set()
         self._thread.join(STRIKE_S_MAX)
         assert not self._thread.is_alive(), "the killer did not end"
         if self._failure is not None:
             raise self._failure
 
     def confirmed(self) -> None:
-        """One more line was confirmed."""
-        with self._has_moved:
-            self._confirmed += 1
-            self._has_moved.notify_all()
+        """One more line was confirmed; called by one thread."""
+        self._confirmed += 1
+        if self._confirmed == self._next_line:
+            self._is_due.set()
 
     def _run(self) -> None:
         try:
             for line, parts in self._plan:
-                with self._has_moved:
-                    self._has_moved.wait_for(lambda: self._confirmed > line or self._is_over)  # noqa: B023 (called at once)
-                    if self._is_over:
-                        return
+                self._is_due.clear()
+                self._next_line = line
+                if self._confirmed < line and not self._is_over:
+                    self._is_due.wait()
+                if self._is_over:
+                    return
                 self._strike(parts)
         except Exception as failure:  # noqa: BLE001 (raised again where the ``with`` ends)
             self._failure = failure
@@ -93,8 +98,7 @@ class Killer:
         for part in parts:
             if part in pids:
                 self._cluster.wait_restarted(part, pids[part])
-            if pids:
-                threading.Event().wait(self._random.uniform(0, PAUSE_S_MAX))
+            time.sleep(self._random.uniform(0, PAUSE_S_MAX if pids else MOMENT_S_MAX))
             pids[part] = self._cluster.kill_part(part)
             self.kills.append(part)
         for part, pid in pids.items():

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import struct
-import threading
-import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import pulsar
+from tests.integration.official_client import client_of
 from tests.integration.rest import rest
+from tests.integration.waiting import eventually
 
 NUMBER = struct.Struct(">Q")
 SUBSCRIPTION = "torture"
@@ -24,9 +25,8 @@ SEND_TIMEOUT_MS = 30_000
 RECEIVE_TIMEOUT_MS = 60_000
 CONFIRM_S_MAX = 120.0
 # Small batches, and many of them under way: more places to lose one.
-BATCH_LINES_MAX = 50
+BATCH_LINES_MAX = 10
 PENDING_LINES_MAX = 5_000
-BACKLOG_S_MAX = 30.0
 
 
 class PassageFailed(AssertionError):
@@ -34,14 +34,16 @@ class PassageFailed(AssertionError):
 
 
 class Sender:
-    """Sends lines without waiting for each; ``on_confirmed`` is called for each receipt."""
+    """Sends lines without waiting for each; ``on_confirmed`` is called for each receipt.
+
+    It does little for a line, so that there is always something under way.
+    """
 
     def __init__(self, client: Any, topic: str, *, on_confirmed: Callable[[], None]) -> None:
         self._on_confirmed = on_confirmed
         self._sent = 0
         self._confirmed = 0
         self._failures: list[str] = []
-        self._has_answer = threading.Condition()
         self._producer = client.create_producer(
             topic,
             send_timeout_millis=SEND_TIMEOUT_MS,
@@ -51,39 +53,50 @@ class Sender:
             block_if_queue_full=True,
         )
 
-    def send(self, line: bytes) -> None:
-        """Send one line; waits while too many are under way."""
-        self._producer.send_async(NUMBER.pack(self._sent) + line, self._answered)
-        self._sent += 1
+    def send_all(self, lines: Iterable[bytes]) -> None:
+        """Send all of ``lines``, and wait until every one is confirmed.
+
+        Raises ``PassageFailed`` if one was not.
+        """
+        send, answered = self._producer.send_async, self._answered
+        for line in lines:
+            send(NUMBER.pack(self._sent) + line, answered)
+            self._sent += 1
+        eventually(
+            lambda: self._confirmed + len(self._failures),
+            lambda answers: answers == self._sent,
+            CONFIRM_S_MAX,
+        )
+        if self._failures:
+            raise PassageFailed(
+                f"{len(self._failures)} of {self._sent} sends failed: {set(self._failures)}"
+            )
 
     def _answered(self, result: object, _: object) -> None:
-        with self._has_answer:
-            if result == pulsar.Result.Ok:
-                self._confirmed += 1
-            else:
-                self._failures.append(str(result))
-            self._has_answer.notify_all()
-        self._on_confirmed()
-
-    def finish(self) -> None:
-        """Wait until every send is confirmed. Raises ``PassageFailed`` if one was not."""
-        with self._has_answer:
-            is_finished = self._has_answer.wait_for(
-                lambda: self._failures or self._confirmed == self._sent, CONFIRM_S_MAX
-            )
-        if self._failures or not is_finished:
-            raise PassageFailed(
-                f"{self._sent} sent, {self._confirmed} confirmed, {len(self._failures)} failed: "
-                f"{sorted(set(self._failures))}"
-            )
+        """Called on the client's one thread for this producer."""
+        if result == pulsar.Result.Ok:
+            self._confirmed += 1
+            self._on_confirmed()
+        else:
+            self._failures.append(str(result))
 
 
-class Received:
-    """Takes messages in the order of their arrival and drops the repeats.
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """What came out: how many different lines, the SHA-256 of them, each with its newline.
 
     ``resent`` counts lines that stand in the topic again under a new message id, ``redelivered``
     those that came again under the same.
     """
+
+    lines: int
+    digest: str
+    resent: int
+    redelivered: int
+
+
+class Received:
+    """Takes messages in the order of their arrival and drops the repeats."""
 
     def __init__(self) -> None:
         self.lines = 0
@@ -109,48 +122,37 @@ class Received:
             self.redelivered += 1
         self._last_id = max(self._last_id, position)
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the lines so far, each with a newline."""
-        return self._digest.hexdigest()
+    def arrived(self) -> Arrived:
+        """All that was taken."""
+        return Arrived(self.lines, self._digest.hexdigest(), self.resent, self.redelivered)
 
 
-def receive_all(consumer: Any, lines: int) -> Received:
+def receive_all(service_url: str, topic: str, lines: int) -> Arrived:
     """Receive and acknowledge until ``lines`` different ones have come."""
     received = Received()
-    while received.lines < lines:
-        message = consumer.receive(RECEIVE_TIMEOUT_MS)
-        received.take(message)
-        consumer.acknowledge(message)
-    return received
+    with client_of(service_url) as client:
+        consumer = client.subscribe(topic, SUBSCRIPTION)
+        while received.lines < lines:
+            message = consumer.receive(RECEIVE_TIMEOUT_MS)
+            received.take(message)
+            consumer.acknowledge(message)
+    return received.arrived()
 
 
-def read_back(client: Any, topic: str) -> Received:
+def read_back(client: Any, topic: str) -> Arrived:
     """Read the whole topic from its first message to its last."""
     received = Received()
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     while reader.has_message_available():
         received.take(reader.read_next(RECEIVE_TIMEOUT_MS))
     reader.close()
-    return received
-
-
-def send_all(sender: Sender, lines: Iterable[bytes]) -> None:
-    """Send all of ``lines`` and wait until they are confirmed."""
-    for line in lines:
-        sender.send(line)
-    sender.finish()
+    return received.arrived()
 
 
 def wait_for_empty_backlog(web_service_url: str, topic: str) -> None:
     """Return when the subscription has nothing left; its last acknowledgements are on their way."""
     path = topic.replace("persistent://", "/admin/v2/persistent/")
-    deadline = time.monotonic() + BACKLOG_S_MAX
-    while True:
-        _, stats = rest(web_service_url, "GET", f"{path}/stats")
-        backlog = stats["subscriptions"][SUBSCRIPTION]["msgBacklog"]
-        if backlog == 0:
-            return
-        if time.monotonic() > deadline:
-            raise PassageFailed(f"{backlog} entries are not acknowledged")
-        time.sleep(0.1)
+    eventually(
+        lambda: rest(web_service_url, "GET", f"{path}/stats")[1]["subscriptions"][SUBSCRIPTION],
+        lambda subscription: subscription["msgBacklog"] == 0,
+    )

@@ -7,8 +7,9 @@ that comes afterwards, each get the whole text in order, repeats apart.
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import pulsar
@@ -17,12 +18,11 @@ from tests.integration.official_client import client_of
 from tests.torture.killer import Killer
 from tests.torture.passage import (
     SUBSCRIPTION,
+    Arrived,
     PassageFailed,
-    Received,
     Sender,
     read_back,
     receive_all,
-    send_all,
     wait_for_empty_backlog,
 )
 from tests.torture.text import Text, write_text
@@ -46,8 +46,8 @@ class Outcome:
 
     text: Text
     kills: dict[str, int]
-    subscriber: Received
-    reader: Received
+    subscriber: Arrived
+    reader: Arrived
     took_s: float
 
     def __str__(self) -> str:
@@ -68,14 +68,14 @@ def torture(cluster: StandaloneProcess, ordeal: Ordeal, directory: Path) -> Outc
     begun = time.monotonic()
     text = write_text(directory / "text", lines_min=ordeal.lines, bytes_min=ordeal.text_bytes)
     killer = Killer(cluster, seed=ordeal.seed, strikes=ordeal.strikes, lines=text.lines)
-    with client_of(cluster.service_url) as client, ThreadPoolExecutor(1) as threads:
-        consumer = client.subscribe(
+    with client_of(cluster.service_url) as client, _another_process() as process:
+        client.subscribe(
             TOPIC, SUBSCRIPTION, initial_position=pulsar.InitialPosition.Earliest
-        )
+        ).close()
+        subscriber = process.submit(receive_all, cluster.service_url, TOPIC, text.lines)
         sender = Sender(client, TOPIC, on_confirmed=killer.confirmed)
-        subscriber = threads.submit(receive_all, consumer, text.lines)
         with killer:
-            send_all(sender, text)
+            sender.send_all(text)
         received = subscriber.result()
         wait_for_empty_backlog(cluster.web_service_url, TOPIC)
         read = read_back(client, TOPIC)
@@ -89,3 +89,11 @@ def torture(cluster: StandaloneProcess, ordeal: Ordeal, directory: Path) -> Outc
         reader=read,
         took_s=time.monotonic() - begun,
     )
+
+
+def _another_process() -> ProcessPoolExecutor:
+    """For the subscriber: beside it the sender would have half an interpreter.
+
+    Not a fork, which would bring half of the client's threads along.
+    """
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
