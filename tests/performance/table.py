@@ -13,7 +13,7 @@ def table(results: Mapping[str, Rounds]) -> str:
     ours, *peers = results
     header = ["", ours, "", "rounds", "must", "aims at", ""]
     for peer in peers:
-        header += [peer, f"{ours}/{peer}"]
+        header += [peer, f"{ours}/{peer}", "at most", ""]
     header.append("others' cores")
     rows = [_row(each, results) for each in REPORTED if each.values(results[ours])]
     return _aligned([header, *rows])
@@ -31,14 +31,22 @@ def _row(reported: Reported, results: Mapping[str, Rounds]) -> list[str]:
         aim = "" if aims_at is None else f"{aims_at:g}"
         cells += [f"{must:g}", aim, reported.budget.verdict(middle)]
     for peer in peers:
-        theirs = reported.values(peer)
-        if theirs:
-            cells += [_number(median(theirs)), f"{middle / median(theirs):.2f}"]
-        else:
-            cells += ["", ""]
+        cells += _beside(reported, middle, reported.values(peer))
     noise = reported.other_cores(ours)
     cells.append("" if noise is None else f"{noise:.2f}")
     return cells
+
+
+def _beside(reported: Reported, middle: float, theirs: Sequence[float]) -> list[str]:
+    """The peer's figure, the ratio to it, and what the budget says of that."""
+    if not theirs:
+        return ["", "", "", ""]
+    ratio = middle / median(theirs)
+    cells = [_number(median(theirs)), f"{ratio:.2f}"]
+    ratio_max = reported.budget.ratio_max if reported.budget else None
+    if ratio_max is None:
+        return [*cells, "", ""]
+    return [*cells, f"{ratio_max:.2f}", "met" if ratio <= ratio_max else "MISSED"]
 
 
 def _spread(values: Sequence[float]) -> str:

@@ -42,9 +42,15 @@ def test_a_figure_is_the_median_of_its_rounds_beside_their_spread_and_its_budget
     assert line.split()[4:] == ["12.0", "us", "CPU", "9.00..30.0", "16", "11", "met", "0.25"]
 
 
-def test_a_peer_is_shown_with_the_ratio_to_it() -> None:
-    text = table({"Magnetar": rounds(12.0), "Pulsar": rounds(24.0)})
-    assert line_of(text, "publish 1 KB unbatched").split()[-3:] == ["24.0", "0.50", "0.25"]
+@pytest.mark.parametrize(
+    ("cpu_us", "ratio", "verdict"), [(12.0, "0.50", "met"), (18.0, "0.75", "MISSED")]
+)
+def test_a_peer_is_shown_with_the_ratio_to_it_and_what_the_budget_is_in_such_ratios(
+    cpu_us: float, ratio: str, verdict: str
+) -> None:
+    text = table({"Magnetar": rounds(cpu_us), "Pulsar": rounds(24.0)})
+    cells = line_of(text, "publish 1 KB unbatched").split()
+    assert cells[-5:] == ["24.0", ratio, "0.71", verdict, "0.25"]
 
 
 def test_what_was_not_measured_has_no_line() -> None:
