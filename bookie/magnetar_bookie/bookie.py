@@ -13,7 +13,7 @@ from magnetar_bookie.checkpoint import Checkpointer
 from magnetar_bookie.counters import Counters
 from magnetar_bookie.entry_log import EntryLog
 from magnetar_bookie.errors import UnknownFormat
-from magnetar_bookie.formats.journal_v1 import decode_body
+from magnetar_bookie.formats.journal_v1 import Fence, decode_body
 from magnetar_bookie.identity import establish_identity
 from magnetar_bookie.index import (
     EMPTY_CHECKPOINT,
@@ -145,12 +145,14 @@ class Bookie(Service):
         entries = 0
         async with aclosing(replay.groups()) as groups:
             async for group in groups:
-                for adds, fence in decode_body(group.path, group.body):
+                for adds, mark in decode_body(group.path, group.body):
                     for ledger_id, entry_id, master_key, entry in adds:
                         self.storage.restore_add(ledger_id, entry_id, master_key, entry)
                     entries += len(adds)
-                    if fence is not None:
-                        self.storage.restore_fence(*fence)
+                    if isinstance(mark, Fence):
+                        self.storage.restore_fence(*mark)
+                    elif mark is not None:
+                        self.storage.restore_explicit_lac(*mark)
                 self._replayed = group.mark
                 if self.checkpointer.is_due:
                     await self.checkpointer.run()

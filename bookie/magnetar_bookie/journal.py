@@ -138,8 +138,14 @@ class Journal(Service):
 
     def append_fence(self, ledger_id: int, master_key: bytes) -> None:
         """Add to ``forming`` that the ledger is fenced."""
+        self._append_item(layout.encode_fence(ledger_id, master_key))
+
+    def append_explicit_lac(self, ledger_id: int, master_key: bytes, body: bytes) -> None:
+        """Add to ``forming`` what the ledger's writer said about its last-add-confirmed."""
+        self._append_item(layout.encode_explicit_lac(ledger_id, master_key, body))
+
+    def _append_item(self, item: bytes) -> None:
         group = self.forming
-        item = layout.encode_fence(ledger_id, master_key)
         group.chunks.append(item)
         group.crc = crc32c(item, group.crc)
         group.size += len(item)

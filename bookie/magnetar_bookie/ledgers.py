@@ -19,12 +19,14 @@ class Ledger:
     """The state of one ledger on this bookie.
 
     ``is_fence_durable``: the fence is in the journal or the index, not only in memory.
-    ``last_flushed`` is the highest entry id in the entry logs, -1 for none.
+    ``last_flushed`` is the highest entry id in the entry logs, -1 for none. ``explicit_lac`` is
+    what the writer said last, without an entry, about what is confirmed (V3), empty for nothing.
     ``is_changed``: the next checkpoint has something to write about the ledger; ``is_new``: the
     index does not know it yet.
     """
 
     __slots__ = (
+        "explicit_lac",
         "is_changed",
         "is_fence_durable",
         "is_fenced",
@@ -40,12 +42,19 @@ class Ledger:
         self.is_fenced = False
         self.is_fence_durable = False
         self.last_flushed = -1
+        self.explicit_lac = b""
         self.is_changed = False
         self.is_new = False
 
     def record(self) -> LedgerRecord:
         """What the index is to remember."""
-        return LedgerRecord(self.ledger_id, self.master_key, self.is_fenced, self.last_flushed)
+        return LedgerRecord(
+            self.ledger_id,
+            self.master_key,
+            self.is_fenced,
+            self.last_flushed,
+            self.explicit_lac,
+        )
 
 
 class LedgerTable:
@@ -75,6 +84,7 @@ class LedgerTable:
         ledger = Ledger(ledger_id, record.master_key)
         ledger.is_fenced = ledger.is_fence_durable = record.is_fenced
         ledger.last_flushed = record.last_entry
+        ledger.explicit_lac = record.explicit_lac
         self._keep(ledger)
         return ledger
 

@@ -101,6 +101,7 @@ class _Rebuild:
             record,
             is_fenced=record.is_fenced or known.is_fenced,
             last_entry=max(record.last_entry, known.last_entry),
+            explicit_lac=record.explicit_lac or known.explicit_lac,
         )
 
 

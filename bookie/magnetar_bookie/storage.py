@@ -109,6 +109,19 @@ class Storage:
                 self.write_cache.writable.pop(prefix, None)
         return ledger
 
+    def set_explicit_lac(self, ledger_id: int, master_key: bytes, body: bytes) -> Ledger:
+        """Remember what the ledger's writer says, without an entry, about what is confirmed.
+
+        ``body`` is kept as it came; the session has it journalled. Raises ``BookieReadOnly``,
+        ``WrongMasterKey``, ``BookieFailed``.
+        """
+        if self._read_only_reasons:
+            raise BookieReadOnly(ledger_id)
+        ledger = self._open(ledger_id, master_key)
+        ledger.explicit_lac = body
+        self.ledgers.mark_changed(ledger)
+        return ledger
+
     def refuse_adds(self, reason: str) -> None:
         """Take no adds while ``reason`` holds."""
         was_read_only = self.is_read_only
@@ -188,6 +201,10 @@ class Storage:
         """Take back that the ledger was fenced."""
         ledger = self._restore(ledger_id, master_key)
         ledger.is_fenced = ledger.is_fence_durable = True
+
+    def restore_explicit_lac(self, ledger_id: int, master_key: bytes, body: bytes) -> None:
+        """Take back what the ledger's writer said about its last-add-confirmed."""
+        self._restore(ledger_id, master_key).explicit_lac = body
 
     def _restore(self, ledger_id: int, master_key: bytes) -> Ledger:
         ledger = self.ledgers.find(ledger_id)

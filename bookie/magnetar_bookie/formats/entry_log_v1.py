@@ -56,14 +56,18 @@ _HEADER_CRC_BYTES = 4
 assert _BLOCK_HEADER.size == BLOCK_HEADER_BYTES
 
 # A ledger record:
-# +-----------+------------+-------+------------+
-# | ledger_id | master key | flags | last entry |      flags: 1 fenced
-# |  i64      |  20 bytes  |  u8   |  i64       |      last entry is -1 where there is none
-# +-----------+------------+-------+------------+
+# +-----------+------------+-------+------------+------------------------+
+# | ledger_id | master key | flags | last entry | explicit LAC           |
+# |  i64      |  20 bytes  |  u8   |  i64       | size u16, body         |
+# +-----------+------------+-------+------------+------------------------+
+#  flags: 1 fenced, 2 the explicit last-add-confirmed is there (without the flag: no byte of it)
+#  last entry is -1 where there is none
 _LEDGER_RECORD = Struct(">q20sBq")
-LEDGER_RECORD_BYTES = 37
+LEDGER_RECORD_BYTES_MIN = 37
 _FENCED = 1
-assert _LEDGER_RECORD.size == LEDGER_RECORD_BYTES
+_HAS_EXPLICIT_LAC = 2
+_EXPLICIT_LAC_SIZE = Struct(">H")
+assert _LEDGER_RECORD.size == LEDGER_RECORD_BYTES_MIN
 
 _TABLE_ROW_BYTES = 4
 # Entries of this size on average are written where they lie; smaller ones are joined first, since
@@ -103,6 +107,7 @@ class LedgerRecord:
     master_key: bytes
     is_fenced: bool
     last_entry: int
+    explicit_lac: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,23 +292,36 @@ def _table_rows(header: BlockHeader) -> int:
 
 
 def encode_ledger_record(record: LedgerRecord) -> bytes:
-    """The 37 bytes of a ledger record; the index keeps the same."""
-    return _LEDGER_RECORD.pack(
-        record.ledger_id, record.master_key, _FENCED if record.is_fenced else 0, record.last_entry
+    """A ledger record's bytes; the index keeps the same."""
+    said = record.explicit_lac
+    flags = (_FENCED if record.is_fenced else 0) | (_HAS_EXPLICIT_LAC if said else 0)
+    fixed: bytes = _LEDGER_RECORD.pack(
+        record.ledger_id, record.master_key, flags, record.last_entry
     )
+    return fixed + _EXPLICIT_LAC_SIZE.pack(len(said)) + said if said else fixed
 
 
 def decode_ledger_record(buffer: bytes, offset: int = 0) -> LedgerRecord:
     """The ledger record at ``offset`` of bytes that were checked."""
     ledger_id, master_key, flags, last_entry = _LEDGER_RECORD.unpack_from(buffer, offset)
-    return LedgerRecord(ledger_id, master_key, bool(flags & _FENCED), last_entry)
+    said = b""
+    if flags & _HAS_EXPLICIT_LAC:
+        start = offset + LEDGER_RECORD_BYTES_MIN + _EXPLICIT_LAC_SIZE.size
+        (size,) = _EXPLICIT_LAC_SIZE.unpack_from(buffer, start - _EXPLICIT_LAC_SIZE.size)
+        said = buffer[start : start + size]
+    return LedgerRecord(ledger_id, master_key, bool(flags & _FENCED), last_entry, said)
 
 
 def decode_ledgers(header: BlockHeader, content: bytes) -> list[LedgerRecord] | None:
     """The records of a block of ledgers; None where the content is not what was written."""
     if len(content) != header.content_bytes or crc32c(content) != header.content_crc:
         return None
-    return [
-        decode_ledger_record(content, offset)
-        for offset in range(0, header.count * LEDGER_RECORD_BYTES, LEDGER_RECORD_BYTES)
-    ]
+    records: list[LedgerRecord] = []
+    offset = 0
+    for _ in range(header.count):
+        record = decode_ledger_record(content, offset)
+        offset += LEDGER_RECORD_BYTES_MIN
+        if record.explicit_lac:
+            offset += _EXPLICIT_LAC_SIZE.size + len(record.explicit_lac)
+        records.append(record)
+    return records

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -52,6 +53,7 @@ assert _GROUP_HEADER.size == GROUP_HEADER_BYTES
 # +------+------------+---------------------+
 #  ADDS:  V2 requests to add, one after the other, each with its frame size before it
 #  FENCE: ledger_id i64, master key 20 bytes
+#  EXPLICIT_LAC: ledger_id i64, master key 20 bytes, then the body as the writer sent it
 _ITEM_HEADER = Struct(">BI")
 ITEM_HEADER_BYTES = 5
 _FENCE = Struct(">BIq20s")
@@ -71,7 +73,7 @@ class ItemKind(IntEnum):
 
     ADDS = 1
     FENCE = 2
-    # 3: explicit last-add-confirmed, reserved for V3
+    EXPLICIT_LAC = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +96,25 @@ class GroupHeader:
 
 # An add as it is replayed: ledger id, entry id, master key, entry.
 Add = tuple[int, int, bytes, bytes]
-# A fence: ledger id, master key.
-Fence = tuple[int, bytes]
+
+
+class Fence(NamedTuple):
+    """From here on the ledger takes no normal adds."""
+
+    ledger_id: int
+    master_key: bytes
+
+
+class ExplicitLac(NamedTuple):
+    """The writer said in ``body``, without an entry, up to where the ledger is confirmed."""
+
+    ledger_id: int
+    master_key: bytes
+    body: bytes
+
+
+# What an item says that is no add.
+Mark = Fence | ExplicitLac
 
 
 def file_name(number: int) -> str:
@@ -166,8 +185,14 @@ def encode_fence(ledger_id: int, master_key: bytes) -> bytes:
     return _FENCE.pack(ItemKind.FENCE, _FENCE_CONTENT.size, ledger_id, master_key)
 
 
-def decode_body(path: str, body: bytes) -> Iterator[tuple[list[Add], Fence | None]]:
-    """The items of a body whose checksum was right, in order: either adds, or one fence.
+def encode_explicit_lac(ledger_id: int, master_key: bytes, body: bytes) -> bytes:
+    """A whole item: what the writer said about its last-add-confirmed."""
+    size = _FENCE_CONTENT.size + len(body)
+    return _FENCE.pack(ItemKind.EXPLICIT_LAC, size, ledger_id, master_key) + body
+
+
+def decode_body(path: str, body: bytes) -> Iterator[tuple[list[Add], Mark | None]]:
+    """The items of a body whose checksum was right, in order: either adds, or one mark.
 
     Raises ``UnknownFormat`` where they are not laid out as above: a newer program wrote them.
     """
@@ -183,8 +208,11 @@ def decode_body(path: str, body: bytes) -> Iterator[tuple[list[Add], Fence | Non
         if kind == ItemKind.ADDS:
             yield _decode_adds(path, body, start, offset), None
         elif kind == ItemKind.FENCE and size == _FENCE_CONTENT.size:
+            yield [], Fence(*_FENCE_CONTENT.unpack_from(body, start))
+        elif kind == ItemKind.EXPLICIT_LAC and size >= _FENCE_CONTENT.size:
             ledger_id, master_key = _FENCE_CONTENT.unpack_from(body, start)
-            yield [], (ledger_id, master_key)
+            said = body[start + _FENCE_CONTENT.size : offset]
+            yield [], ExplicitLac(ledger_id, master_key, said)
         else:
             raise UnknownFormat(path, f"an item of kind {kind} is not known")
 

@@ -28,7 +28,7 @@ async def written_logs(file_bytes_max: int = 1 << 30) -> MemoryDisk:
     await log.append((block, OTHER_KEY) for block in cut_blocks(2, {7: b"x" * 100_000}, 200))
     await log.append_ledgers(
         [
-            LedgerRecord(1, KEY, is_fenced=True, last_entry=2997),
+            LedgerRecord(1, KEY, is_fenced=True, last_entry=2997, explicit_lac=b"said"),
             LedgerRecord(3, KEY, is_fenced=True, last_entry=-1),
         ]
     )
@@ -61,7 +61,7 @@ async def test_everything_is_found_again(file_bytes_max: int) -> None:
     assert list(index.ledgers()) == [
         LedgerRecord(3, KEY, is_fenced=True, last_entry=-1),
         LedgerRecord(2, OTHER_KEY, is_fenced=False, last_entry=7),
-        LedgerRecord(1, KEY, is_fenced=True, last_entry=3000),
+        LedgerRecord(1, KEY, is_fenced=True, last_entry=3000, explicit_lac=b"said"),
     ]
     assert index.counts() == Counts(3, 1002)
     assert index.journal_mark() is None

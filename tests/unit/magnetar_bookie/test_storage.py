@@ -196,6 +196,30 @@ async def test_what_was_known_before_a_restart_is_known_after() -> None:
     assert again.fence(2, KEY).is_fence_durable
 
 
+def test_what_a_writer_says_is_confirmed_is_kept_for_the_checkpoint() -> None:
+    storage = make_storage()
+    storage.set_explicit_lac(1, KEY, b"said")
+    storage.set_explicit_lac(1, KEY, b"said later")
+    (ledger,) = storage.ledgers.take_changed().values()
+    assert ledger.record().explicit_lac == b"said later"
+    with pytest.raises(WrongMasterKey):
+        storage.set_explicit_lac(1, OTHER_KEY, b"said by another")
+    storage.refuse_adds("no reason")
+    with pytest.raises(BookieReadOnly):
+        storage.set_explicit_lac(1, KEY, b"said too late")
+
+
+async def test_what_a_writer_said_is_known_after_a_restart() -> None:
+    storage = make_storage()
+    record = LedgerRecord(2, KEY, is_fenced=False, last_entry=-1, explicit_lac=b"said")
+    await storage.index.commit(Checkpoint((), [record], None, None, Counts()))
+    ledger = storage.ledgers.find(2)
+    assert ledger is not None
+    assert ledger.explicit_lac == b"said"
+    storage.restore_explicit_lac(2, KEY, b"said later")
+    assert ledger.explicit_lac == b"said later"
+
+
 def test_what_the_journal_says_is_restored_without_asking() -> None:
     storage = make_storage()
     storage.restore_fence(1, KEY)

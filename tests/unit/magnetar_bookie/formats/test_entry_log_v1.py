@@ -115,6 +115,8 @@ def test_a_block_of_another_file_gives_nothing() -> None:
 def test_ledger_records_come_back() -> None:
     records = [
         LedgerRecord(1, KEY, is_fenced=True, last_entry=5),
+        LedgerRecord(2, KEY, is_fenced=True, last_entry=5, explicit_lac=b"confirmed: 7"),
+        LedgerRecord(3, KEY, is_fenced=False, last_entry=5, explicit_lac=b"c"),
         LedgerRecord(2**62, b"k" * 20, is_fenced=False, last_entry=-1),
     ]
     content = layout.encode_ledgers(SEED, records)
