@@ -15,6 +15,7 @@ from magnetar_protocol.records.managed_ledger import (
     ManagedLedgerRecord,
     managed_ledger_path,
 )
+from magnetar_protocol.records.managed_ledger import Position as StoredPosition
 from magnetar_runtime.coordination import Coordination, NodeExists, delete_tree
 
 # What upstream writes into the metadata of every ledger of a log.
@@ -29,7 +30,9 @@ class LogStore:
         self.properties: Mapping[str, str] = {}
         self._coordination = coordination
         self._record = OwnRecord(coordination, managed_ledger_path(name))
+        # What only upstream uses is kept as it came.
         self._offloads: dict[int, bytes] = {}
+        self._terminated_at: StoredPosition | None = None
 
     @property
     def ledger_labels(self) -> dict[str, bytes]:
@@ -40,6 +43,7 @@ class LogStore:
         """The ledgers of the log. Raises ``NodeMissing`` where there is no such log."""
         record = ManagedLedgerRecord.decode(await self._record.load())
         self.properties = record.properties
+        self._terminated_at = record.terminated_at
         self._offloads = {
             each.ledger_id: each.offload for each in record.ledgers if each.offload is not None
         }
@@ -73,7 +77,9 @@ class LogStore:
             )
             for span in spans
         )
-        return ManagedLedgerRecord(ledgers=ledgers, properties=self.properties).encode()
+        return ManagedLedgerRecord(
+            ledgers=ledgers, terminated_at=self._terminated_at, properties=self.properties
+        ).encode()
 
     async def delete(self) -> None:
         """Delete the record and those of the cursors below it."""
