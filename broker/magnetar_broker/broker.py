@@ -81,36 +81,36 @@ class Broker(Service):
         self.namespaces = Namespaces(coordination)
         self.partitioned_topics = PartitionedTopics(coordination)
         self.persistent_topics = PersistentTopics(coordination)
-        self.address = BrokerAddress("", "", "")
+        self.address = _address(options)
+        self.ownership = Ownership(
+            coordination,
+            self.namespaces,
+            self.address,
+            former_broker_ids=options.former_broker_ids,
+        )
+        self.topics = TopicDirectory(self._logs(), clock, owns=self.ownership.owns)
+        self.brokers = Brokers(
+            coordination,
+            clock,
+            self.address,
+            self.load,
+            version=options.version,
+            former_broker_ids=options.former_broker_ids,
+        )
+        self._health = HealthCheck(self.topics, clock, self.address.broker_id)
+        self._context = self._session_context()
+        self.ownership.on_lost(self._bundle_lost)
+        self.ownership.on_release(self._bundle_released)
 
     async def _open(self, stack: AsyncExitStack) -> None:
         await check_initialized(self._coordination, self.options.cluster)
         await stack.enter_async_context(self.ledgers)
-        # The port must be known before anybody is told of it; who comes early waits for discovery.
+        # Before any record is taken over: where the port is taken, another broker serves. Clients
+        # that come early wait for discovery.
         listener = await self._network.listen(
             self._connection, self.options.bind_host, self.options.port
         )
         stack.push_async_callback(listener.close)
-        self.address = self._address(listener.port)
-        self.ownership = Ownership(
-            self._coordination,
-            self.namespaces,
-            self.address,
-            former_broker_ids=self.options.former_broker_ids,
-        )
-        self.topics = TopicDirectory(self._logs(), self._clock, owns=self.ownership.owns)
-        self._context = self._session_context()
-        self.brokers = Brokers(
-            self._coordination,
-            self._clock,
-            self.address,
-            self._load,
-            version=self.options.version,
-            former_broker_ids=self.options.former_broker_ids,
-        )
-        self._health = HealthCheck(self.topics, self._clock, self.address.broker_id)
-        self.ownership.on_lost(self._bundle_lost)
-        self.ownership.on_release(self._bundle_released)
         await stack.enter_async_context(self.ownership)
         await stack.enter_async_context(self.topics)
         stack.callback(self._close_connections)
@@ -118,14 +118,6 @@ class Broker(Service):
         self.discovery.open()
         self.spawn(self._sweep_cache(), name="sweep cache")
         self.spawn(self._renew_rates(), name="renew rates")
-
-    def _address(self, port: int) -> BrokerAddress:
-        host, web_port = self.options.advertised_host, self.options.web_port
-        return BrokerAddress(
-            broker_id=f"{host}:{web_port}",
-            broker_url=f"pulsar://{host}:{port}",
-            http_url=f"http://{host}:{web_port}",
-        )
 
     def _logs(self) -> Logs:
         return Logs(
@@ -189,24 +181,22 @@ class Broker(Service):
     async def _renew_rates(self) -> None:
         while True:
             await asyncio.sleep(self.options.stats_period_s)
-            self.topics.tick()
+            await self.topics.renew_rates()
 
-    def _load(self) -> LocalBrokerData:
-        loaded = self.topics.loaded
-        rates = [topic.meter.rates for topic in loaded]
+    def load(self) -> LocalBrokerData:
+        """What this broker carries; who is connected and the rates as of the last stats period."""
+        totals = self.topics.totals
         bundles = tuple(sorted(str(bundle) for bundle in self.ownership.owned()))
         return LocalBrokerData(
-            num_topics=len(loaded),
+            num_topics=self.topics.loaded_count,
             num_bundles=len(bundles),
             bundles=bundles,
-            num_producers=sum(len(topic.producers) for topic in loaded),
-            num_consumers=sum(
-                len(each.consumers) for topic in loaded for each in topic.subscriptions.values()
-            ),
-            msg_rate_in=sum(each[0] for each in rates),
-            msg_throughput_in=sum(each[1] for each in rates),
-            msg_rate_out=sum(each[2] for each in rates),
-            msg_throughput_out=sum(each[3] for each in rates),
+            num_producers=totals.producers,
+            num_consumers=totals.consumers,
+            msg_rate_in=totals.rate_in,
+            msg_throughput_in=totals.throughput_in,
+            msg_rate_out=totals.rate_out,
+            msg_throughput_out=totals.throughput_out,
         )
 
     # What the REST side asks (BrokerFacade)
@@ -282,3 +272,12 @@ class Broker(Service):
         """Publish one message and read it back. Raises what went wrong."""
         await self.ownership.owner(self._health.topic)
         await self._health.run()
+
+
+def _address(options: BrokerOptions) -> BrokerAddress:
+    host, web_port = options.advertised_host, options.web_port
+    return BrokerAddress(
+        broker_id=f"{host}:{web_port}",
+        broker_url=f"pulsar://{host}:{options.port}",
+        http_url=f"http://{host}:{web_port}",
+    )

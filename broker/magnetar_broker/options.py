@@ -11,10 +11,10 @@ from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """Where the broker is reached, and its limits. A port of 0 means any free one.
+    """Where the broker is reached, and its limits.
 
     ``advertised_host`` is what clients are told; it must reach this broker from where they are.
-    ``web_port`` is the port the REST side was given already.
+    Both ports were chosen already (not 0): they go into records before anybody listens.
     """
 
     cluster: str = "standalone"

@@ -22,7 +22,7 @@ from magnetar_broker.sessions.publishing import Publishing
 from magnetar_protocol.errors import WireError
 from magnetar_protocol.framing import Bounds, FrameReader
 from magnetar_protocol.pulsar import api_pb2 as api
-from magnetar_protocol.pulsar.answers import encode_error, encode_refusal
+from magnetar_protocol.pulsar.answers import encode_refusal
 from magnetar_protocol.pulsar.commands import PART_NAMES, PING, PONG, parse_command
 from magnetar_protocol.pulsar.errors import UnknownCommand
 from magnetar_runtime.errors import MagnetarError
@@ -43,6 +43,22 @@ UNCONFIRMED_BYTES_MAX = 128 * 1024 * 1024
 COMMANDS_IN_PROGRESS_MAX = 5_000
 
 Handler = Callable[[Any], None]
+
+
+# The type of the command that a part makes (each command has a part of its own kind).
+_TYPES = {
+    field.message_type.full_name: field.number
+    for field in api.BaseCommand.DESCRIPTOR.fields
+    if field.message_type is not None
+}
+
+
+def _enclosed(part: Message) -> api.BaseCommand:
+    """The whole command that ``part`` belongs to."""
+    number = _TYPES[part.DESCRIPTOR.full_name]
+    command = api.BaseCommand(type=cast(Any, number))
+    getattr(command, PART_NAMES[number]).CopyFrom(part)
+    return command
 
 
 class Connection(asyncio.Protocol):
@@ -68,6 +84,7 @@ class Connection(asyncio.Protocol):
         self._running: dict[asyncio.Task[object], None] = {}
         self._last_of: dict[object, asyncio.Task[object]] = {}
         self._heard_since_ping = True
+        self._unsent_bytes = 0  # at the last keep-alive, of a client that does not keep up
         self._heard = asyncio.Event()
         self._keepalive: asyncio.TimerHandle | None = None
         self.handshake = Handshake(self)
@@ -109,12 +126,16 @@ class Connection(asyncio.Protocol):
             task.cancel()
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than we write: its consumers get nothing for now."""
+        """The client reads more slowly than we write: its consumers get nothing for now, and its
+        commands, which would be answered, are not read."""
         self.is_writable = False
+        self.review_pressure()
 
     def resume_writing(self) -> None:
         """It caught up."""
         self.is_writable = not self._is_closed
+        self._unsent_bytes = 0
+        self.review_pressure()
         self.consuming.resume()
 
     # Frames in
@@ -167,11 +188,10 @@ class Connection(asyncio.Protocol):
         if handler is not None:
             handler(getattr(command, PART_NAMES[kind]))
             return
-        answer = encode_refusal(
-            command, api.NotAllowedError, f"{PART_NAMES[kind]} is not served by this broker"
+        part = PART_NAMES[kind]
+        self.refuse(
+            getattr(command, part), api.NotAllowedError, f"{part} is not served by this broker"
         )
-        if answer is not None:
-            self.send(answer)
 
     def _handle_ping(self, _: Message) -> None:
         self.send(PONG)
@@ -179,16 +199,18 @@ class Connection(asyncio.Protocol):
     # Commands that take time
 
     def start(
-        self, request_id: int, work: Coroutine[Any, Any, None], *, after: object = None
+        self, command: Message, work: Coroutine[Any, Any, None], *, after: object = None
     ) -> None:
-        """Run ``work`` as a task; its error is answered to ``request_id``.
+        """Run ``work``, which answers ``command``, as a task; its error is answered in the form
+        that this command's clients expect.
 
         Works given the same ``after`` run one after the other: a consumer's commands in the order
         in which they came, while another's slow topic delays nobody.
         """
         predecessor = self._last_of.get(after) if after is not None else None
         task = self._loop.create_task(
-            self._run(request_id, work, predecessor), name=f"{self.address} request {request_id}"
+            self._run(command, work, predecessor),
+            name=f"{self.address} {type(command).__name__}",
         )
         self._running[task] = None
         if after is not None:
@@ -209,7 +231,7 @@ class Connection(asyncio.Protocol):
 
     async def _run(
         self,
-        request_id: int,
+        command: Message,
         work: Coroutine[Any, Any, None],
         predecessor: asyncio.Task[object] | None,
     ) -> None:
@@ -219,18 +241,19 @@ class Connection(asyncio.Protocol):
             async with asyncio.timeout(self.context.operation_timeout_s):
                 await work
         except MagnetarError as error:
-            self.fail(request_id, error)
+            self.refuse(command, self.server_error(error), str(error))
         except TimeoutError:
-            self.send(
-                encode_error(request_id, api.ServiceNotReady, "the broker took too long: try again")
-            )
+            self.refuse(command, api.ServiceNotReady, "the broker took too long: try again")
         except Exception:
             log.exception("request failed", extra={"client": self.address})
-            self.send(encode_error(request_id, api.UnknownError, "internal error of the broker"))
+            self.refuse(command, api.UnknownError, "internal error of the broker")
 
-    def fail(self, request_id: int, error: MagnetarError) -> None:
-        """Answer ``request_id`` with ``error``."""
-        self.send(encode_error(request_id, self.server_error(error), str(error)))
+    def refuse(self, command: Message, error: api.ServerError.ValueType, reason: str) -> None:
+        """Tell the client that ``command`` failed, where it expects an answer at all: in the
+        command's own response if that has room for an error, in ERROR otherwise."""
+        answer = encode_refusal(_enclosed(command), error, reason)
+        if answer is not None:
+            self.send(answer)
 
     @staticmethod
     def server_error(error: MagnetarError) -> api.ServerError.ValueType:
@@ -297,7 +320,8 @@ class Connection(asyncio.Protocol):
         context = self.context
         if not self._is_reading_paused:
             if (
-                self._unconfirmed_bytes > PUBLISH_HIGH_WATER_BYTES
+                not self.is_writable
+                or self._unconfirmed_bytes > PUBLISH_HIGH_WATER_BYTES
                 or context.unconfirmed_bytes > UNCONFIRMED_BYTES_MAX
                 or len(self._running) > COMMANDS_IN_PROGRESS_MAX
             ):
@@ -305,7 +329,8 @@ class Connection(asyncio.Protocol):
                 context.held_back.add(self)
                 self.transport.pause_reading()
         elif (
-            self._unconfirmed_bytes <= PUBLISH_HIGH_WATER_BYTES // 2
+            self.is_writable
+            and self._unconfirmed_bytes <= PUBLISH_HIGH_WATER_BYTES // 2
             and context.unconfirmed_bytes <= UNCONFIRMED_BYTES_MAX // 2
             and len(self._running) <= COMMANDS_IN_PROGRESS_MAX
         ):
@@ -315,8 +340,15 @@ class Connection(asyncio.Protocol):
                 self.transport.resume_reading()
 
     def _check_alive(self) -> None:
-        """Every keep-alive interval: ask, and give up on who has not been heard since."""
-        if not self._heard_since_ping and not self._is_reading_paused:
+        """Every keep-alive interval: ask, and give up on who has not been heard since, or, where
+        it is not read for its own slowness, took nothing."""
+        unsent_bytes = 0 if self.is_writable else self.transport.get_write_buffer_size()
+        if unsent_bytes:
+            is_dead = unsent_bytes >= self._unsent_bytes > 0
+        else:
+            is_dead = not self._heard_since_ping and not self._is_reading_paused
+        self._unsent_bytes = unsent_bytes
+        if is_dead:
             self._give_up()
             return
         self._heard_since_ping = False
@@ -327,10 +359,18 @@ class Connection(asyncio.Protocol):
     async def is_alive(self) -> bool:
         """Ask the client for a sign of life; False when none came in time (it is closed then).
 
-        One that is not read just now counts as alive: its answer could not be heard.
+        One that does not keep up with us must take something in that time. One that is not read
+        for other reasons counts as alive: its answer could not be heard.
         """
-        if self._is_closed or self._is_reading_paused:
-            return not self._is_closed
+        if self._is_closed:
+            return False
+        if not self.is_writable:
+            await self._check_taking()
+        elif not self._is_reading_paused:
+            await self._check_answering()
+        return not self._is_closed
+
+    async def _check_answering(self) -> None:
         self._heard.clear()
         self.send(PING)
         try:
@@ -338,7 +378,12 @@ class Connection(asyncio.Protocol):
                 await self._heard.wait()
         except TimeoutError:
             self._give_up()
-        return not self._is_closed
+
+    async def _check_taking(self) -> None:
+        unsent_bytes = self.transport.get_write_buffer_size()
+        await asyncio.sleep(self.context.liveness_check_s)
+        if not self.is_writable and self.transport.get_write_buffer_size() >= unsent_bytes:
+            self._give_up()
 
     def _close_because(self, reason: str) -> None:
         log.info("connection closed", extra={"client": self.address, "reason": reason})

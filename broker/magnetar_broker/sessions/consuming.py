@@ -20,7 +20,6 @@ from magnetar_protocol.pulsar.answers import (
     encode_active_consumer_change,
     encode_close_consumer,
     encode_last_message_id,
-    encode_refusal,
     encode_success,
     message_id,
 )
@@ -63,7 +62,7 @@ class Consuming:
 
     def _handle_subscribe(self, command: api.CommandSubscribe) -> None:
         self._connection.start(
-            command.request_id, self._subscribe(command), after=("consumer", command.consumer_id)
+            command, self._subscribe(command), after=("consumer", command.consumer_id)
         )
 
     async def _subscribe(self, command: api.CommandSubscribe) -> None:
@@ -128,8 +127,7 @@ class Consuming:
         connected = self._consumers.get(command.consumer_id)
         if connected is None:
             # The client groups acknowledgements and may close the consumer meanwhile.
-            if command.HasField("request_id"):
-                self._answer_ack(command, ConsumerNotFound("the consumer is not connected"))
+            self._answer_ack(command, ConsumerNotFound("the consumer is not connected"))
             return
         consumer, subscription = connected
         on_durable = None
@@ -150,18 +148,11 @@ class Consuming:
             self._answer_ack(command, error)
 
     def _answer_ack(self, command: api.CommandAck, error: MagnetarError | None) -> None:
-        if not command.HasField("request_id"):
-            return
-        if error is None:
-            self._connection.send(encode_ack_response(command.consumer_id, command.request_id))
-            return
-        refused = encode_refusal(
-            api.BaseCommand(type=api.BaseCommand.ACK, ack=command),
-            self._connection.server_error(error),
-            str(error),
-        )
-        if refused is not None:
-            self._connection.send(refused)
+        connection = self._connection
+        if error is not None:
+            connection.refuse(command, connection.server_error(error), str(error))
+        elif command.HasField("request_id"):
+            connection.send(encode_ack_response(command.consumer_id, command.request_id))
 
     def _handle_redeliver(self, command: api.CommandRedeliverUnacknowledgedMessages) -> None:
         connected = self._consumers.get(command.consumer_id)
@@ -182,7 +173,7 @@ class Consuming:
 
     def _handle_seek(self, command: api.CommandSeek) -> None:
         self._connection.start(
-            command.request_id, self._seek(command), after=("consumer", command.consumer_id)
+            command, self._seek(command), after=("consumer", command.consumer_id)
         )
 
     async def _seek(self, command: api.CommandSeek) -> None:
@@ -199,7 +190,7 @@ class Consuming:
 
     def _handle_unsubscribe(self, command: api.CommandUnsubscribe) -> None:
         self._connection.start(
-            command.request_id, self._unsubscribe(command), after=("consumer", command.consumer_id)
+            command, self._unsubscribe(command), after=("consumer", command.consumer_id)
         )
 
     async def _unsubscribe(self, command: api.CommandUnsubscribe) -> None:
@@ -210,7 +201,7 @@ class Consuming:
 
     def _handle_close(self, command: api.CommandCloseConsumer) -> None:
         self._connection.start(
-            command.request_id, self._close(command), after=("consumer", command.consumer_id)
+            command, self._close(command), after=("consumer", command.consumer_id)
         )
 
     async def _close(self, command: api.CommandCloseConsumer) -> None:
@@ -222,7 +213,7 @@ class Consuming:
 
     def _handle_last_message_id(self, command: api.CommandGetLastMessageId) -> None:
         self._connection.start(
-            command.request_id,
+            command,
             self._last_message_id(command),
             after=("consumer", command.consumer_id),
         )

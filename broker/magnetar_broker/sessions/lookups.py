@@ -1,6 +1,6 @@
 """Discovery on a connection: LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE.
 
-Their errors travel in their own answers, not in ERROR: clients match them by request.
+Errors are raised: the connection answers them in the form that each command's clients expect.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.answers import (
     encode_lookup,
     encode_partitions,
-    encode_refusal,
     encode_topics_of_namespace,
 )
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
-from magnetar_runtime.errors import MagnetarError
 from magnetar_server.authorization import Action, Resource
 
 if TYPE_CHECKING:
@@ -35,55 +33,37 @@ class Lookups:
         }
 
     def _handle_lookup(self, command: api.CommandLookupTopic) -> None:
-        self._connection.start(command.request_id, self._lookup(command))
+        self._connection.start(command, self._lookup(command))
 
     async def _lookup(self, command: api.CommandLookupTopic) -> None:
         context = self._connection.context
-        try:
-            name = TopicName.parse(command.topic)
-            self._connection.authorize(Action.LOOKUP, Resource.topic(str(name)))
-            context.check_listener(command.advertised_listener_name)
-            owner = await context.discovery.owner(name)
-        except MagnetarError as error:
-            self._refuse(api.BaseCommand(type=api.BaseCommand.LOOKUP, lookupTopic=command), error)
-        else:
-            self._connection.send(
-                encode_lookup(
-                    command.request_id,
-                    broker_url=owner.broker_url,
-                    broker_url_tls=owner.broker_url_tls or None,
-                    is_redirect=not owner.is_self,
-                    is_authoritative=owner.is_self,
-                )
+        name = TopicName.parse(command.topic)
+        self._connection.authorize(Action.LOOKUP, Resource.topic(str(name)))
+        context.check_listener(command.advertised_listener_name)
+        owner = await context.discovery.owner(name)
+        self._connection.send(
+            encode_lookup(
+                command.request_id,
+                broker_url=owner.broker_url,
+                broker_url_tls=owner.broker_url_tls or None,
+                is_redirect=not owner.is_self,
+                is_authoritative=owner.is_self,
             )
+        )
 
     def _handle_partitions(self, command: api.CommandPartitionedTopicMetadata) -> None:
-        self._connection.start(command.request_id, self._partitions(command))
+        self._connection.start(command, self._partitions(command))
 
     async def _partitions(self, command: api.CommandPartitionedTopicMetadata) -> None:
-        try:
-            name = TopicName.parse(command.topic)
-            self._connection.authorize(Action.LOOKUP, Resource.topic(str(name)))
-            partitions = await self._connection.context.discovery.partitions(
-                name, create=command.metadata_auto_creation_enabled
-            )
-        except MagnetarError as error:
-            self._refuse(
-                api.BaseCommand(
-                    type=api.BaseCommand.PARTITIONED_METADATA, partitionMetadata=command
-                ),
-                error,
-            )
-        else:
-            self._connection.send(encode_partitions(command.request_id, partitions))
-
-    def _refuse(self, command: api.BaseCommand, error: MagnetarError) -> None:
-        refused = encode_refusal(command, self._connection.server_error(error), str(error))
-        assert refused is not None
-        self._connection.send(refused)
+        name = TopicName.parse(command.topic)
+        self._connection.authorize(Action.LOOKUP, Resource.topic(str(name)))
+        partitions = await self._connection.context.discovery.partitions(
+            name, create=command.metadata_auto_creation_enabled
+        )
+        self._connection.send(encode_partitions(command.request_id, partitions))
 
     def _handle_topics(self, command: api.CommandGetTopicsOfNamespace) -> None:
-        self._connection.start(command.request_id, self._topics(command))
+        self._connection.start(command, self._topics(command))
 
     async def _topics(self, command: api.CommandGetTopicsOfNamespace) -> None:
         namespace = NamespaceName.parse(command.namespace)

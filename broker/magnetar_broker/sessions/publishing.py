@@ -135,7 +135,7 @@ class Publishing:
 
     def _handle_producer(self, command: api.CommandProducer) -> None:
         self._connection.start(
-            command.request_id, self._open(command), after=("producer", command.producer_id)
+            command, self._open(command), after=("producer", command.producer_id)
         )
 
     async def _open(self, command: api.CommandProducer) -> None:
@@ -182,7 +182,7 @@ class Publishing:
 
     def _handle_close(self, command: api.CommandCloseProducer) -> None:
         self._connection.start(
-            command.request_id, self._close(command), after=("producer", command.producer_id)
+            command, self._close(command), after=("producer", command.producer_id)
         )
 
     async def _close(self, command: api.CommandCloseProducer) -> None:

@@ -1,17 +1,24 @@
-"""A broker's sessions over memory, for the tests of this directory."""
+"""A broker's sessions over memory and in virtual time, for the tests of this directory."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 from tests.unit.magnetar_broker.sessions.stand_ins import FrameClient, context_over
 
+from magnetar_broker.sessions.connection import Connection
 from magnetar_broker.sessions.context import SessionContext
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.coordination import Coordination
+from magnetar_simulation.loop import SimulatedLoop
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], SimulatedLoop]]:
+    """The loop of this folder's tests: half a minute passes at once."""
+    return {"simulated": SimulatedLoop}
 
 
 @pytest.fixture
@@ -42,4 +49,4 @@ async def context(topics: TopicDirectory) -> AsyncIterator[SessionContext]:
 @pytest.fixture
 def connect(context: SessionContext) -> Callable[[], FrameClient]:
     """Give a client that is connected."""
-    return lambda: FrameClient(context).connected()
+    return lambda: FrameClient(Connection(context)).connected()

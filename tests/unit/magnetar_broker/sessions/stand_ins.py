@@ -24,11 +24,16 @@ TOPIC = "persistent://t/n/topic"
 
 
 class MemoryTransport(asyncio.Transport):
-    """The broker's end of a connection that only notes what is written."""
+    """The broker's end of a connection that only notes what is written.
+
+    While ``is_stuck`` the client takes nothing: over ``high`` bytes the protocol is told to pause.
+    """
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
         self.written = bytearray()
+        self.unsent_bytes = 0
+        self.is_stuck = False
         self.is_paused = False
         self.is_aborted = False
         self._connection = connection
@@ -38,10 +43,29 @@ class MemoryTransport(asyncio.Transport):
         return ("10.0.0.1", 4711) if name == "peername" else default
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        del high, low
+        del low
+        assert high is not None
+        self.high = high
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
+        if self.is_stuck:
+            was_low = self.unsent_bytes <= self.high
+            self.unsent_bytes += len(data)
+            if was_low and self.unsent_bytes > self.high:
+                self._connection.pause_writing()
+
+    def take(self, size_bytes: int) -> None:
+        """The client takes some bytes; when all are taken it is no longer stuck."""
+        was_high = self.unsent_bytes > self.high
+        self.unsent_bytes -= size_bytes
+        if self.unsent_bytes == 0:
+            self.is_stuck = False
+            if was_high:
+                self._connection.resume_writing()
 
     def pause_reading(self) -> None:
         self.is_paused = True
@@ -72,10 +96,15 @@ class MemoryDiscovery:
     async def owner(self, topic: TopicName) -> Owner:
         if topic.local == "nowhere":
             raise TopicNotFound(str(topic))
+        if topic.local == "undecided":
+            await asyncio.get_running_loop().create_future()
+        if topic.local == "broken":
+            raise RuntimeError("a bug")
         return Owner("pulsar://here:6650", "", "http://here:8080", "", is_self=True)
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
         del create
+        await self.owner(topic)
         return self.partitions_of.get(str(topic), 0)
 
     async def topics_of(self, namespace: NamespaceName) -> list[TopicName]:
@@ -103,8 +132,8 @@ def context_over(topics: TopicDirectory) -> SessionContext:
 class FrameClient:
     """A client on a connection of its own. ``answers`` is what it was sent, oldest first."""
 
-    def __init__(self, context: SessionContext) -> None:
-        self.connection = Connection(context)
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
         self.transport = MemoryTransport(self.connection)
         self.connection.connection_made(self.transport)
         self.requests = count(1)
@@ -140,6 +169,10 @@ class FrameClient:
     def lose(self) -> None:
         """The connection breaks."""
         self.connection.connection_lost(None)
+
+    def is_read(self) -> bool:
+        """Whether the broker reads what this client sends."""
+        return not self.transport.is_paused
 
     @property
     def answers(self) -> list[tuple[str, Any]]:

@@ -9,6 +9,8 @@ import pytest
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers
 from tests.unit.magnetar_broker.sessions.stand_ins import TOPIC, FrameClient, command_frame
 
+from magnetar_broker.sessions import connection
+from magnetar_broker.sessions.connection import WRITE_HIGH_WATER_BYTES, Connection
 from magnetar_broker.sessions.context import SessionContext
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -17,9 +19,12 @@ from magnetar_protocol.pulsar.topic_names import TopicName
 Connect = Callable[[], FrameClient]
 Settle = Callable[[], Awaitable[None]]
 
+# Longer than a broker lets any command take.
+OPERATION_S = 30.0
+
 
 async def test_the_first_command_must_be_connect(context: SessionContext, settle: Settle) -> None:
-    client = FrameClient(context)
+    client = FrameClient(Connection(context))
     client.say("ping")
     await settle()
     assert client.transport.is_closing()
@@ -76,6 +81,93 @@ async def test_commands_of_a_read_are_handled_in_order(connect: Connect, settle:
     await settle()
     assert client.heard == ["success", "success"]
     assert [each.request_id for each in client.all_of("success")] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("part", "topic"),
+    [
+        ("lookupTopic", "t/n/undecided"),
+        ("partitionMetadata", "t/n/undecided"),
+        ("lookupTopic", "t/n/broken"),
+        ("partitionMetadata", "t/n/broken"),
+        ("lookupTopic", "t/n/nowhere"),
+        ("lookupTopic", "not a topic://"),
+    ],
+)
+async def test_a_discovery_that_fails_or_takes_too_long_is_answered_in_its_own_response(
+    connect: Connect, part: str, topic: str
+) -> None:
+    client = connect()
+    request_id = client.ask(part, topic=topic)
+    await asyncio.sleep(OPERATION_S)
+    ((name, answer),) = [each for each in client.answers if each[0] not in ("connected", "ping")]
+    assert name == f"{part}Response"
+    assert answer.request_id == request_id
+    assert answer.response == answer.Failed
+    assert answer.message
+    expected = {"undecided": api.ServiceNotReady, "broken": api.UnknownError}
+    assert answer.error == expected.get(topic.rpartition("/")[2], answer.error)
+
+
+async def test_any_other_command_that_takes_too_long_is_told_to_try_again(
+    connect: Connect, ledgers: MemoryLedgers
+) -> None:
+    ledgers.is_prompt = False
+    client = connect()
+    client.open_producer()
+    await asyncio.sleep(1)
+    client.publish(b"stays unconfirmed")
+    request_id = client.ask("close_producer", producer_id=1)
+    await asyncio.sleep(OPERATION_S)
+    (error,) = client.all_of("error")
+    assert (error.request_id, error.error) == (request_id, api.ServiceNotReady)
+    ledgers.writers[0].confirm()
+
+
+async def test_a_client_that_never_reads_is_not_read_either(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "WRITE_HIGH_WATER_BYTES", 64 * 1024)
+    client = connect()
+    client.transport.is_stuck = True
+    asked = 0
+    while client.is_read():
+        for _ in range(100):
+            client.ask("lookupTopic", topic="t/n/topic")
+            asked += 1
+        assert asked < 10_000
+        await asyncio.sleep(0.01)
+    assert client.transport.unsent_bytes < 2 * 64 * 1024
+    client.transport.take(client.transport.unsent_bytes)
+    assert client.is_read()
+    await asyncio.sleep(1)
+    assert len(client.all_of("lookupTopicResponse")) == asked
+
+
+async def test_a_client_that_takes_nothing_for_a_keep_alive_interval_is_given_up(
+    connect: Connect, context: SessionContext
+) -> None:
+    stuck, slow = connect(), connect()
+    for client in (stuck, slow):
+        client.transport.is_stuck = True
+        client.connection.send(bytes(2 * WRITE_HIGH_WATER_BYTES))
+    await asyncio.sleep(1.5 * context.keepalive_s)
+    slow.transport.take(1024)
+    await asyncio.sleep(context.keepalive_s)
+    assert stuck.transport.is_aborted
+    assert not slow.transport.is_aborted
+
+
+async def test_a_stuck_client_makes_room_for_another_at_once(
+    connect: Connect, settle: Settle
+) -> None:
+    client = connect()
+    await settle()
+    client.transport.is_stuck = True
+    client.connection.send(bytes(2 * WRITE_HIGH_WATER_BYTES))
+    await settle()
+    assert not await client.connection.is_alive()
+    assert client.transport.is_aborted
 
 
 def _subscribing(request_id: int) -> dict[str, object]:
