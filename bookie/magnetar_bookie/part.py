@@ -29,6 +29,7 @@ from magnetar_server.control import ControlClient, PartCommands
 from magnetar_server.logging import configure_logging
 from magnetar_server.memory import tune_memory
 from magnetar_server.metrics import LoopLag, PartMetrics, part_app
+from magnetar_server.part_name import part_name
 from magnetar_server.run import StopRequest, run_part
 from magnetar_server.settings import load_settings
 from magnetar_server.zookeeper import ZooKeeper
@@ -44,7 +45,7 @@ CONTROL_SOCKET_VARIABLE = "MAGNETAR_CONTROL_SOCKET"
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
     """Run a bookie until it is told to stop; returns the process's exit code."""
     settings = load_settings(BookiePartSettings, PART, file=file, flags=flags)
-    configure_logging(PART, level=settings.log_level, is_json=settings.log_json)
+    configure_logging(part_name(PART), level=settings.log_level, is_json=settings.log_json)
     return run_part(lambda stop: serve(settings, stop))
 
 
@@ -144,6 +145,6 @@ async def announce(
     socket_path = os.environ.get(CONTROL_SOCKET_VARIABLE)
     if socket_path:
         commands = PartCommands(shutdown=stop.ask, check_health=lambda: check_health(bookie))
-        control = ControlClient(Path(socket_path), PART, version("magnetar"), commands)
+        control = ControlClient(Path(socket_path), part_name(PART), version("magnetar"), commands)
         await stack.enter_async_context(control)
         control.ready(addresses)

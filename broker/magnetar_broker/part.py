@@ -26,6 +26,7 @@ from magnetar_server.control import ControlClient, PartCommands
 from magnetar_server.errors import ServerStartError
 from magnetar_server.logging import configure_logging
 from magnetar_server.memory import tune_memory
+from magnetar_server.part_name import part_name
 from magnetar_server.run import StopRequest, run_part
 from magnetar_server.settings import load_settings
 from magnetar_server.zookeeper import ZooKeeper
@@ -40,7 +41,7 @@ CONTROL_SOCKET_VARIABLE = "MAGNETAR_CONTROL_SOCKET"
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
     """Run a broker until it is told to stop; returns the process's exit code."""
     settings = load_settings(BrokerSettings, PART, file=file, flags=flags)
-    configure_logging(PART, level=settings.log_level, is_json=settings.log_json)
+    configure_logging(part_name(PART), level=settings.log_level, is_json=settings.log_json)
     return run_part(lambda stop: serve(settings, stop))
 
 
@@ -94,7 +95,9 @@ async def announce(stack: AsyncExitStack, broker: Broker, stop: StopRequest) -> 
     socket_path = os.environ.get(CONTROL_SOCKET_VARIABLE)
     if socket_path:
         commands = PartCommands(shutdown=stop.ask, check_health=broker.check_health)
-        control = ControlClient(Path(socket_path), PART, broker.options.version, commands)
+        control = ControlClient(
+            Path(socket_path), part_name(PART), broker.options.version, commands
+        )
         await stack.enter_async_context(control)
         control.ready(addresses)
 

@@ -7,6 +7,7 @@
     ├── SetupFailed            ZooKeeper's jars could not be fetched
     ├── DataDirectoryInUse     another supervisor works on the same data
     ├── UnusablePort           a port that is taken or that nobody may use
+    ├── TooFewBookies          the data is on more bookies than were asked for
     └── StartFailed            the cluster did not come up; says which part, and why
 """
 
@@ -57,6 +58,20 @@ class UnusablePort(MagnetarError):
         )
         self.host = host
         self.port = port
+
+
+class TooFewBookies(MagnetarError):
+    """Messages are stored on bookies that would not be started."""
+
+    code: ClassVar[str] = "TooFewBookies"
+
+    def __init__(self, directory: Path, stored: int, wanted: int) -> None:
+        super().__init__(
+            f"the data in {directory} is on {stored} bookies, with {wanted} a part of it could not "
+            f"be read: start with --num-bookies {stored}, or leave the option out"
+        )
+        self.stored = stored
+        self.wanted = wanted
 
 
 class StartFailed(MagnetarError):

@@ -20,15 +20,18 @@ from magnetar_cli.supervisor.standalone import (
     PortReservations,
     StandaloneSettings,
     make_parts,
+    with_bookies_of_data,
 )
 from magnetar_runtime.clock import SystemClock
 
 PORT_MAX = 65_535
+# On one machine more only share the same disk.
+BOOKIES_MAX = 16
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run until told to stop; returns the exit code. Raises what ``magnetar_cli.errors`` lists."""
-    settings = parse(arguments)
+    settings = with_bookies_of_data(parse(arguments))
     if not settings.is_synced:
         print(no_sync_warning(), file=sys.stderr, flush=True)
     clock = SystemClock()
@@ -71,6 +74,7 @@ def parse(arguments: Sequence[str]) -> StandaloneSettings:
         bookie_port=options.bookie_port,
         zookeeper_port=options.zookeeper_port,
         zookeeper=options.zookeeper,
+        num_bookies=options.num_bookies,
         is_synced=not options.no_sync,
         is_quiet=options.quiet,
         is_json=options.json_logs,
@@ -88,13 +92,21 @@ def _parser() -> argparse.ArgumentParser:
     add("--data-dir", type=Path, default=Path("data"), metavar="DATA", help="default: ./data")
     _add_port(parser, "--broker-port", 6650, "the Pulsar protocol")
     _add_port(parser, "--web-port", 8080, "REST and metrics")
-    _add_port(parser, "--bookie-port", 3181, "the bookie")
+    _add_port(parser, "--bookie-port", 3181, "the bookie; others take the ports after it")
     _add_port(parser, "--zookeeper-port", 2181, "the embedded ZooKeeper")
     add(
         "--zookeeper",
         default="",
         metavar="HOST:PORT",
         help="your own ZooKeeper, instead of the embedded one",
+    )
+    add(
+        "--num-bookies",
+        type=_bookies,
+        default=0,
+        metavar="N",
+        help="how many bookies; with 3 or more, each message is stored on three "
+        "(default: as many as the data is on, 1 for a new cluster)",
     )
     add(
         "--bind-address",
@@ -130,8 +142,14 @@ def _add_port(parser: argparse.ArgumentParser, option: str, default: int, what: 
 
 
 def _port(words: str) -> int:
-    """For argparse, which turns the ``ValueError`` into its own words."""
-    number = int(words)
-    if not 0 <= number <= PORT_MAX:
-        raise argparse.ArgumentTypeError(f"{words} is no port: 0 to {PORT_MAX}")
-    return number
+    return _number(words, "port", 0, PORT_MAX)
+
+
+def _bookies(words: str) -> int:
+    return _number(words, "number of bookies", 1, BOOKIES_MAX)
+
+
+def _number(words: str, what: str, least: int, most: int) -> int:
+    if not words.isascii() or not words.isdigit() or not least <= int(words) <= most:
+        raise argparse.ArgumentTypeError(f"{words} is no {what}: {least} to {most}")
+    return int(words)

@@ -23,6 +23,8 @@ from magnetar_cli.supervisor.fleet import PartRules
 from magnetar_cli.supervisor.process import Command, Process
 
 CONTROL_SOCKET_VARIABLE = "MAGNETAR_CONTROL_SOCKET"
+# What a part calls itself in its log: one bookie of several is told apart by it.
+PART_NAME_VARIABLE = "MAGNETAR_PART_NAME"
 
 
 class Part(Protocol):
@@ -78,17 +80,20 @@ class ZooKeeperPart:
 
 
 class PythonPart:
-    """A part of ours: ``magnetar <name>`` with ``options``; an empty value is an option alone."""
+    """A part of ours: ``magnetar <command>`` with ``options``, of which an empty value says that
+    the option stands alone."""
 
     def __init__(
         self,
         rules: PartRules,
+        command: str,
         options: Mapping[str, str],
         *,
         control_socket: Path,
         inherited: Sequence[int] = (),
     ) -> None:
         self.rules = rules
+        self.command = command
         self.options = options
         self._control_socket = control_socket
         self._inherited = inherited
@@ -99,7 +104,11 @@ class PythonPart:
         if self._gate is not None:
             self._gate.close()
         self._gate = gate = Gate()
-        variables = {CONTROL_SOCKET_VARIABLE: str(self._control_socket), **gate.variables()}
+        variables = {
+            CONTROL_SOCKET_VARIABLE: str(self._control_socket),
+            PART_NAME_VARIABLE: self.rules.name,
+            **gate.variables(),
+        }
         command = Command(self.words(), {**os.environ, **variables})
         try:
             return Process(command, (*self._inherited, gate.entrance))
@@ -109,7 +118,7 @@ class PythonPart:
     def words(self) -> list[str]:
         """The command line."""
         options = [word for option in self.options.items() for word in option if word]
-        return [sys.executable, "-m", "magnetar_cli", self.rules.name, *options]
+        return [sys.executable, "-m", "magnetar_cli", self.command, *options]
 
     def release(self) -> None:
         """Open the gate."""

@@ -6,12 +6,13 @@ The parts' options are the only place where the supervisor knows what a bookie o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count, takewhile
 from pathlib import Path
 
 from magnetar_cli.embedded_zookeeper.configuration import WILDCARDS, ZooKeeperSettings
 from magnetar_cli.embedded_zookeeper.installation import Installation
-from magnetar_cli.errors import UnusablePort
+from magnetar_cli.errors import TooFewBookies, UnusablePort
 from magnetar_cli.ports import ReservedPort, why_unusable
 from magnetar_cli.supervisor.fleet import PartRules
 from magnetar_cli.supervisor.parts import Part, PythonPart, ZooKeeperPart
@@ -23,13 +24,17 @@ CONTROL_SOCKET_NAME = "control.sock"
 ZOOKEEPER = "zookeeper"
 BOOKIE = "bookie"
 BROKER = "broker"
+# So many copies of an entry, and answers before it counts, where there are bookies enough.
+COPIES_MAX = 3
+ANSWERS_MAX = 2
 # Seconds after a stop began; the sum stays below the 5 s that a user waits.
 STOP_DEADLINES_S = {BROKER: 2.0, BOOKIE: 3.5, ZOOKEEPER: 4.5}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandaloneSettings:
-    """What ``magnetar standalone`` was told. A port of 0 is any free one.
+    """What ``magnetar standalone`` was told. A port of 0 is any free one; no bookies are as many as
+    the data is on.
 
     ``zookeeper`` is the user's own (``host:port``), empty for the embedded one. Only the broker
     listens on ``bind_address``: bookie and ZooKeeper ask nobody who they are, and stay on this
@@ -44,9 +49,15 @@ class StandaloneSettings:
     bookie_port: int = 3181
     zookeeper_port: int = 2181
     zookeeper: str = ""
+    num_bookies: int = 0
     is_synced: bool = True
     is_quiet: bool = False
     is_json: bool = False
+
+    @property
+    def bookies(self) -> tuple[str, ...]:
+        """The bookies' names; the first keeps its own when others join it."""
+        return tuple(map(bookie_name, range(1, self.num_bookies + 1)))
 
     @property
     def advertised_host(self) -> str:
@@ -61,14 +72,39 @@ class StandaloneSettings:
         return self.data_directory / CONTROL_SOCKET_NAME
 
 
+def bookie_name(number: int) -> str:
+    """The name of a bookie, the first being 1."""
+    return BOOKIE if number == 1 else f"{BOOKIE}-{number}"
+
+
+def with_bookies_of_data(settings: StandaloneSettings) -> StandaloneSettings:
+    """The settings with as many bookies as were asked for, or else as the data is on.
+
+    Raises ``TooFewBookies`` where data would be out of reach.
+    """
+    directory, wanted = settings.data_directory, settings.num_bookies
+    names = map(bookie_name, count(1))
+    stored = sum(1 for _ in takewhile(lambda name: (directory / name).is_dir(), names))
+    if wanted and wanted < stored:
+        raise TooFewBookies(directory, stored, wanted)
+    return replace(settings, num_bookies=wanted or stored or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class BookiePorts:
+    """Where one bookie listens."""
+
+    bookie: int
+    metrics: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """The ports that were chosen, all of them real."""
+    """The ports that were chosen, all of them real; ``bookies`` in the order of their names."""
 
     broker: int
     web: int
-    bookie: int
-    bookie_metrics: int
+    bookies: tuple[BookiePorts, ...]
     zookeeper: int
 
 
@@ -95,11 +131,17 @@ class PortReservations:
         return Ports(
             broker=self._reserve(settings.bind_address, settings.broker_port, "--broker-port"),
             web=self._reserve(settings.bind_address, settings.web_port, "--web-port"),
-            bookie=self._reserve(LOCALHOST, settings.bookie_port, "--bookie-port"),
-            bookie_metrics=self._reserve(LOCALHOST, 0, ""),
+            bookies=tuple(self._choose_bookie(settings, i) for i in range(settings.num_bookies)),
             zookeeper=0
             if settings.zookeeper
             else self._reserve(LOCALHOST, settings.zookeeper_port, "--zookeeper-port"),
+        )
+
+    def _choose_bookie(self, settings: StandaloneSettings, index: int) -> BookiePorts:
+        """One port after the other, from that of the first."""
+        port = settings.bookie_port + index if settings.bookie_port else 0
+        return BookiePorts(
+            self._reserve(LOCALHOST, port, "--bookie-port"), self._reserve(LOCALHOST, 0, "")
         )
 
     def _reserve(self, host: str, port: int, option: str) -> int:
@@ -133,29 +175,35 @@ def make_parts(
             ports.zookeeper,
             is_synced=settings.is_synced,
         )
-        parts[ZOOKEEPER] = ZooKeeperPart(_rules(ZOOKEEPER, ()), server, installation, inherited)
+        rules = PartRules(ZOOKEEPER, STOP_DEADLINES_S[ZOOKEEPER])
+        parts[ZOOKEEPER] = ZooKeeperPart(rules, server, installation, inherited)
         needs, zookeeper = (ZOOKEEPER,), server.address
-    for name, options in (
-        (BOOKIE, bookie_options(settings, ports, zookeeper)),
-        (BROKER, broker_options(settings, ports, zookeeper, former_broker_id)),
-    ):
+
+    def add(name: str, command: str, options: Mapping[str, str]) -> None:
         parts[name] = PythonPart(
-            _rules(name, needs),
+            PartRules(name, STOP_DEADLINES_S[command], needs),
+            command,
             options,
             control_socket=settings.control_socket,
             inherited=inherited,
         )
+
+    for name, bookie in zip(settings.bookies, ports.bookies, strict=True):
+        add(name, BOOKIE, bookie_options(settings, name, bookie, zookeeper))
+    add(BROKER, BROKER, broker_options(settings, ports, zookeeper, former_broker_id))
     return parts
 
 
-def bookie_options(settings: StandaloneSettings, ports: Ports, zookeeper: str) -> Mapping[str, str]:
-    """What the bookie is told."""
+def bookie_options(
+    settings: StandaloneSettings, name: str, ports: BookiePorts, zookeeper: str
+) -> Mapping[str, str]:
+    """What the bookie ``name`` is told."""
     return {
-        "--data-directory": str(settings.data_directory / BOOKIE),
+        "--data-directory": str(settings.data_directory / name),
         "--zookeeper": zookeeper,
         "--bind-address": LOCALHOST,
         "--port": str(ports.bookie),
-        "--http-port": str(ports.bookie_metrics),
+        "--http-port": str(ports.metrics),
         **({} if settings.is_synced else {"--no-sync": ""}),
         **_log_options(settings),
     }
@@ -173,13 +221,22 @@ def broker_options(
         "--advertised-address": settings.advertised_host,
         "--port": str(ports.broker),
         "--web-port": str(ports.web),
+        **_quorum_options(settings.num_bookies),
         **({"--former-broker-ids": former_broker_id} if former_broker_id else {}),
         **_log_options(settings),
     }
 
 
-def _rules(name: str, needs: tuple[str, ...]) -> PartRules:
-    return PartRules(name, STOP_DEADLINES_S[name], needs)
+def _quorum_options(bookies: int) -> Mapping[str, str]:
+    """On how many of the bookies the broker stores each entry, and how many must answer."""
+    if bookies == 1:
+        return {}
+    copies, answers = min(bookies, COPIES_MAX), min(bookies, ANSWERS_MAX)
+    return {
+        "--log-ensemble-size": str(copies),
+        "--log-write-quorum": str(copies),
+        "--log-ack-quorum": str(answers),
+    }
 
 
 def _log_options(settings: StandaloneSettings) -> Mapping[str, str]:

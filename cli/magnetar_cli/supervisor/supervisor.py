@@ -194,19 +194,19 @@ class Supervisor(Service):
 
     def _greet(self, session: PartSession) -> None:
         """A process said hello on the control channel: believed if it is one that we started."""
-        process = self._processes.get(session.part)
-        if process is None or process.pid != session.pid:
-            log.warning("stranger on the control channel", extra={"pid": session.pid})
-            session.close()
-            return
-        self.spawn(self._hear(session), name=f"hear {session.part}")
+        for name, process in self._processes.items():
+            if process.pid == session.pid:
+                self.spawn(self._hear(name, session), name=f"hear {name}")
+                return
+        log.warning("stranger on the control channel", extra={"pid": session.pid})
+        session.close()
 
-    async def _hear(self, session: PartSession) -> None:
+    async def _hear(self, name: str, session: PartSession) -> None:
         try:
             addresses = await session.wait_ready()
         except ControlError:
             return  # it ended; its process tells the rest
-        self._ready(session.part, session.pid, addresses)
+        self._ready(name, session.pid, addresses)
 
     async def render_metrics(self) -> str:
         """What /metrics/ shows: our own counters, and ZooKeeper's measurements."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pulsar
 import pytest
-from tests.integration.cluster_process import StandaloneProcess, is_running
+from tests.integration.cluster_process import StandaloneProcess, StartFailed, is_running
 
 PARTS = ("zookeeper", "bookie", "broker")
 START_MAX_S = 20.0  # on a machine that is busy with other tests; `make bench` measures
@@ -117,6 +117,24 @@ def test_a_bookie_keeps_its_identity_when_its_port_changes(
     second = start_standalone()
     assert second.endpoints["bookie"]["bookie"] != address
     assert round_trip(second, "kept") == b"hello"
+
+
+def test_several_bookies_each_keep_a_copy_of_every_message(
+    start_standalone: StartStandalone,
+) -> None:
+    cluster = start_standalone("--num-bookies", "3")
+    names = ("bookie", "bookie-2", "bookie-3")
+    assert len({cluster.endpoints[name]["bookie"] for name in names}) == 3
+    assert round_trip(cluster, "thrice") == b"hello"
+    cluster.stop()
+    for name in names:
+        journals = (cluster.data_directory / name / "journal").glob("*.journal")
+        assert any(b"hello" in journal.read_bytes() for journal in journals)
+    with pytest.raises(StartFailed, match="on 3 bookies"):
+        start_standalone("--num-bookies", "1")
+    again = start_standalone()
+    assert set(names) <= again.endpoints.keys()
+    assert round_trip(again, "thrice") == b"hello"
 
 
 def test_nothing_runs_as_our_child_after_a_kill_of_everything(

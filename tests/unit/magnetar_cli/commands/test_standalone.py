@@ -24,13 +24,14 @@ def test_without_options_it_is_a_safe_cluster_on_the_usual_ports(
 
 def test_every_option_arrives() -> None:
     ports = ["--broker-port", "0", "--web-port", "1", "--bookie-port", "2", "--zookeeper-port", "3"]
-    addresses = ["--zookeeper", "zk:2181", "--bind-address", "0.0.0.0"]
+    addresses = ["--zookeeper", "zk:2181", "--bind-address", "0.0.0.0", "--num-bookies", "3"]
     more = ["--advertised-address", "example.org", "--no-sync", "--quiet", "--json-logs"]
     settings = parse(["--data-dir", "/d", *ports, *addresses, *more])
     assert settings.data_directory == Path("/d")
     assert (settings.broker_port, settings.web_port) == (0, 1)
     assert (settings.bookie_port, settings.zookeeper_port) == (2, 3)
     assert settings.zookeeper == "zk:2181"
+    assert settings.num_bookies == 3
     assert settings.bind_address == "0.0.0.0"
     assert settings.advertised_host == "example.org"
     assert not settings.is_synced
@@ -38,10 +39,19 @@ def test_every_option_arrives() -> None:
     assert settings.is_json
 
 
-@pytest.mark.parametrize("words", ["--web-port 65536", "--web-port -1", "--web-port x", "--data x"])
-def test_what_is_no_port_or_no_option_is_refused(
-    words: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--web-port 65536", "65536 is no port: 0 to 65535"),
+        ("--web-port -1", "-1 is no port: 0 to 65535"),
+        ("--web-port x", "x is no port: 0 to 65535"),
+        ("--num-bookies 0", "0 is no number of bookies: 1 to 16"),
+        ("--data x", "unrecognized arguments: --data x"),
+    ],
+)
+def test_what_is_no_port_or_no_option_is_refused_with_the_reason(
+    words: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         parse(words.split())
-    assert "usage: magnetar standalone" in capsys.readouterr().err
+    assert reason in capsys.readouterr().err

@@ -18,10 +18,15 @@ from magnetar_cli.embedded_zookeeper.java import Java
 from magnetar_cli.gate import pass_gate
 from magnetar_cli.supervisor import parts
 from magnetar_cli.supervisor.fleet import PartRules
-from magnetar_cli.supervisor.parts import CONTROL_SOCKET_VARIABLE, PythonPart, ZooKeeperPart
+from magnetar_cli.supervisor.parts import (
+    CONTROL_SOCKET_VARIABLE,
+    PART_NAME_VARIABLE,
+    PythonPart,
+    ZooKeeperPart,
+)
 from magnetar_cli.supervisor.process import Command
 
-RULES = PartRules("bookie", stop_deadline_s=1.0)
+RULES = PartRules("bookie-2", stop_deadline_s=1.0)
 
 
 class Started:
@@ -75,16 +80,17 @@ def test_a_class_archive_is_only_named_where_there_is_one(tmp_path: Path, starte
     assert f"-XX:SharedArchiveFile={tmp_path}/jars/classes.jsa" in with_it.words
 
 
-def test_a_python_part_is_told_its_options_its_control_socket_and_its_gate(
+def test_a_python_part_is_told_its_options_its_control_socket_its_name_and_its_gate(
     started: Started,
 ) -> None:
     options = {"--port": "1", "--no-sync": ""}
-    part = PythonPart(RULES, options, control_socket=Path("/c.sock"), inherited=(0,))
+    part = PythonPart(RULES, "bookie", options, control_socket=Path("/c.sock"), inherited=(0,))
     part.launch()
     (command,) = started.commands
     words = ["-m", "magnetar_cli", "bookie", "--port", "1", "--no-sync"]
     assert list(command.words) == [sys.executable, *words]
     assert command.environment[CONTROL_SOCKET_VARIABLE] == "/c.sock"
+    assert command.environment[PART_NAME_VARIABLE] == "bookie-2"
     assert command.log_file is None
     assert started.inherited[0] == 0
     gate = started.kept[1]
@@ -94,7 +100,7 @@ def test_a_python_part_is_told_its_options_its_control_socket_and_its_gate(
 
 
 def test_a_part_that_is_started_again_gets_a_gate_of_its_own(started: Started) -> None:
-    part = PythonPart(RULES, {}, control_socket=Path("/c.sock"))
+    part = PythonPart(RULES, "bookie", {}, control_socket=Path("/c.sock"))
     part.launch()
     first = started.kept[0]
     part.launch()

@@ -10,22 +10,25 @@ import pytest
 
 from magnetar_cli.embedded_zookeeper.installation import Installation
 from magnetar_cli.embedded_zookeeper.java import Java
-from magnetar_cli.errors import UnusablePort
+from magnetar_cli.errors import TooFewBookies, UnusablePort
 from magnetar_cli.supervisor.parts import PythonPart, ZooKeeperPart
 from magnetar_cli.supervisor.standalone import (
     STOP_DEADLINES_S,
+    BookiePorts,
     PortReservations,
     Ports,
     StandaloneSettings,
     bookie_options,
     broker_options,
     make_parts,
+    with_bookies_of_data,
 )
 
 DATA = Path("/data")
-SETTINGS = StandaloneSettings(data_directory=DATA)
+SETTINGS = StandaloneSettings(data_directory=DATA, num_bookies=1)
 ANY_PORTS = replace(SETTINGS, broker_port=0, web_port=0, bookie_port=0, zookeeper_port=0)
-PORTS = Ports(broker=1, web=2, bookie=3, bookie_metrics=4, zookeeper=5)
+BOOKIE_PORTS = BookiePorts(3, 4)
+PORTS = Ports(broker=1, web=2, bookies=(BOOKIE_PORTS,), zookeeper=5)
 INSTALLATION = Installation(Java(Path("/java"), "17"), Path("/jars"), Path("/jars/c.jsa"))
 
 
@@ -42,6 +45,49 @@ def test_the_embedded_zookeeper_stays_on_this_machine() -> None:
     assert server.settings.address == "127.0.0.1:5"
     assert server.settings.data_directory == DATA / "zookeeper"
     assert not server.settings.is_synced
+
+
+def test_bookies_are_named_and_kept_apart() -> None:
+    settings = replace(SETTINGS, num_bookies=3)
+    ports = replace(PORTS, bookies=(BookiePorts(3, 4), BookiePorts(6, 7), BookiePorts(8, 9)))
+    parts = make_parts(settings, ports, INSTALLATION)
+    assert list(parts) == ["zookeeper", "bookie", "bookie-2", "bookie-3", "broker"]
+    third = parts["bookie-3"]
+    assert isinstance(third, PythonPart)
+    assert third.command == "bookie"
+    assert third.options["--data-directory"] == "/data/bookie-3"
+    assert (third.options["--port"], third.options["--http-port"]) == ("8", "9")
+
+
+@pytest.mark.parametrize(
+    ("bookies", "told"),
+    [(1, (None, None, None)), (2, ("2", "2", "2")), (3, ("3", "3", "2")), (5, ("3", "3", "2"))],
+)
+def test_the_broker_stores_each_entry_on_up_to_three_bookies(
+    bookies: int, told: tuple[str | None, ...]
+) -> None:
+    options = broker_options(replace(SETTINGS, num_bookies=bookies), PORTS, "zk:5", "")
+    names = ("--log-ensemble-size", "--log-write-quorum", "--log-ack-quorum")
+    assert tuple(options.get(name) for name in names) == told
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted", "started"), [(0, 0, 1), (0, 3, 3), (1, 3, 3), (3, 0, 3), (3, 3, 3)]
+)
+def test_there_are_as_many_bookies_as_asked_for_or_else_as_the_data_is_on(
+    tmp_path: Path, stored: int, wanted: int, started: int
+) -> None:
+    for name in ("bookie", "bookie-2", "bookie-3")[:stored]:
+        (tmp_path / name).mkdir()
+    settings = StandaloneSettings(data_directory=tmp_path, num_bookies=wanted)
+    assert len(with_bookies_of_data(settings).bookies) == started
+
+
+def test_fewer_bookies_than_the_data_is_on_are_refused(tmp_path: Path) -> None:
+    for name in ("bookie", "bookie-2"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(TooFewBookies, match=r"on 2 bookies.*--num-bookies 2"):
+        with_bookies_of_data(StandaloneSettings(data_directory=tmp_path, num_bookies=1))
 
 
 def test_the_users_own_zookeeper_is_no_part_of_ours() -> None:
@@ -83,16 +129,20 @@ def test_clients_are_told_an_address_they_can_use(bind: str, advertised: str, to
 
 
 def test_the_bookie_stays_on_this_machine_and_syncs_unless_told_not_to() -> None:
-    options = bookie_options(replace(SETTINGS, bind_address="0.0.0.0"), PORTS, "zk:5")
+    options = bookie_options(
+        replace(SETTINGS, bind_address="0.0.0.0"), "bookie", BOOKIE_PORTS, "zk:5"
+    )
     assert options["--bind-address"] == "127.0.0.1"
     assert "--no-sync" not in options
-    assert "--no-sync" in bookie_options(replace(SETTINGS, is_synced=False), PORTS, "zk:5")
+    assert "--no-sync" in bookie_options(
+        replace(SETTINGS, is_synced=False), "bookie", BOOKIE_PORTS, "zk:5"
+    )
 
 
 def test_quiet_and_json_reach_both_parts() -> None:
     settings = replace(SETTINGS, is_quiet=True, is_json=True)
     for options in (
-        bookie_options(settings, PORTS, "zk:5"),
+        bookie_options(settings, "bookie", BOOKIE_PORTS, "zk:5"),
         broker_options(settings, PORTS, "zk:5", ""),
     ):
         assert options["--log-level"] == "WARNING"
@@ -110,9 +160,10 @@ def test_options_without_a_value_stand_alone_on_the_command_line() -> None:
 def test_any_free_ports_all_differ_and_are_kept() -> None:
     first, second = PortReservations(ANY_PORTS), PortReservations(ANY_PORTS)
     numbers = [
-        getattr(reserved.ports, name)
-        for reserved in (first, second)
-        for name in ("broker", "web", "bookie", "bookie_metrics", "zookeeper")
+        number
+        for ports in (first.ports, second.ports)
+        for bookie in ports.bookies
+        for number in (ports.broker, ports.web, bookie.bookie, bookie.metrics, ports.zookeeper)
     ]
     assert 0 not in numbers
     assert len(set(numbers)) == len(numbers)
