@@ -88,7 +88,12 @@ class Broker(Service):
             self.address,
             former_broker_ids=options.former_broker_ids,
         )
-        self.topics = TopicDirectory(self._logs(), clock, owns=self.ownership.owns)
+        self.topics = TopicDirectory(
+            self._logs(),
+            clock,
+            owns=self.ownership.owns,
+            close_budget_s=options.close_budget_s,
+        )
         self.brokers = Brokers(
             coordination,
             clock,

@@ -78,7 +78,7 @@ class HealthCheck:
             priority=0,
             partition=-1,
             metadata={},
-            connected_at_ms=self._clock.wall_ms(),
+            clock=self._clock,
             on_active_changed=lambda _, __: None,
             on_closed=lambda _: None,
         )

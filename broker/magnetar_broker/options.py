@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from magnetar_broker.log.entry_cache import CACHE_BYTES_DEFAULT
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT
+from magnetar_broker.topics.directory import CLOSE_BUDGET_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,3 +33,5 @@ class BrokerOptions:
     max_message_bytes: int = MAX_MESSAGE_BYTES_DEFAULT
     keepalive_s: float = 30.0
     stats_period_s: float = 60.0
+    # How long ending may take for topics whose bookies do not answer.
+    close_budget_s: float = CLOSE_BUDGET_S

@@ -11,6 +11,7 @@ from magnetar_broker.log.entry_cache import CACHE_BYTES_DEFAULT
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.options import BrokerOptions
 from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT
+from magnetar_broker.topics.directory import CLOSE_BUDGET_S
 
 Port = Annotated[int, Ge(0), Le(65535)]
 MIB = 1024 * 1024
@@ -38,6 +39,9 @@ class BrokerSettings:
     cache_bytes_max: Annotated[int, Ge(MIB)] = CACHE_BYTES_DEFAULT
     keepalive_s: Annotated[float, Gt(0)] = 30.0
     stats_period_s: Annotated[float, Gt(0)] = 60.0
+    # Asked to end, so long may topics take whose bookies do not answer; what is still open then is
+    # recovered by the next owner.
+    close_budget_s: Annotated[float, Gt(0)] = CLOSE_BUDGET_S
     log_level: str = "INFO"
     log_json: bool = False
     log: LogOptions = field(default_factory=LogOptions)
@@ -61,4 +65,5 @@ class BrokerSettings:
             max_message_bytes=self.max_message_bytes,
             keepalive_s=self.keepalive_s,
             stats_period_s=self.stats_period_s,
+            close_budget_s=self.close_budget_s,
         )

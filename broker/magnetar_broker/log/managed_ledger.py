@@ -126,6 +126,8 @@ class ManagedLedger(Service):
         except (LedgerError, CoordinationError) as error:
             log.warning("log left open", extra={"log": self.name, "error": str(error)})
         finally:
+            if appender is not None:
+                appender.writer.detach()  # also where it could not be closed, or not in time
             # Last: until the ledger is closed, what is on its way is confirmed into the cache.
             self._discard_caches()
 

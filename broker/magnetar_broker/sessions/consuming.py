@@ -83,7 +83,7 @@ class Consuming:
             priority=command.priority_level,
             partition=name.partition_index,
             metadata={pair.key: pair.value for pair in command.metadata},
-            connected_at_ms=context.clock.wall_ms(),
+            clock=context.clock,
             on_active_changed=self._tell_active,
             on_closed=self._closed_by_topic,
         )

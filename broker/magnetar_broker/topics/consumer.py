@@ -14,11 +14,11 @@ from magnetar_broker.log.payloads import message_count
 from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.topics.rates import Meter
 from magnetar_protocol.pulsar.message import MessageEncoder
+from magnetar_runtime.clock import Clock
 
 # Messages a Shared consumer may hold unacknowledged before it gets no more
 # (upstream's maxUnackedMessagesPerConsumer).
 UNACKNOWLEDGED_MAX = 50_000
-
 
 # Bytes handed to a session in one go; then it is asked again whether its socket takes more.
 DELIVERY_BYTES_MAX = 1024 * 1024
@@ -66,7 +66,7 @@ class Consumer:
         priority: int,
         partition: int,
         metadata: Mapping[str, str],
-        connected_at_ms: int,
+        clock: Clock,
         on_active_changed: Callable[[Consumer, bool], None],
         on_closed: Callable[[Consumer], None],
     ) -> None:
@@ -76,7 +76,7 @@ class Consumer:
         self.priority = priority
         self.partition = partition
         self.metadata = metadata
-        self.connected_at_ms = connected_at_ms
+        self.connected_at_ms = clock.wall_ms()
         self.on_active_changed = on_active_changed
         self.on_closed = on_closed
         self.permits = 0
@@ -84,6 +84,7 @@ class Consumer:
         self.unacknowledged = 0
         self.pending: dict[Position, int] = {}
         self.is_blocked_on_unacknowledged = False
+        self._clock = clock
         self._encoder = MessageEncoder(consumer_id, partition)
         self.meter = Meter(None, 0, 0, 0, 0)
         self.messages_out = 0
@@ -130,7 +131,9 @@ class Consumer:
             if size_bytes > DELIVERY_BYTES_MAX:
                 break
         self.permits = permits
-        self._count_sent(sent, size_bytes)
+        if sent:
+            self._count_sent(sent, size_bytes)
+            self.note_time()
         return used
 
     def deliver_untracked(self, position: Position, payload: bytes, messages: int) -> None:
@@ -167,10 +170,13 @@ class Consumer:
         self._count_sent(messages, len(payload))
 
     def _count_sent(self, messages: int, size_bytes: int) -> None:
-        if messages:
-            self.messages_out += messages
-            self.bytes_out += size_bytes
-            self.session.delivered(size_bytes)
+        self.messages_out += messages
+        self.bytes_out += size_bytes
+        self.session.delivered(size_bytes)
+
+    def note_time(self) -> None:
+        """It was sent something just now: called once for all that is sent together."""
+        self.last_sent_ms = self._clock.wall_ms()
 
     def forget(self, position: Position) -> bool:
         """An entry needs no acknowledgement any more; False when it was not sent to this one."""

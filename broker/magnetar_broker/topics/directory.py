@@ -30,6 +30,8 @@ AnyTopic = PersistentTopic | NonPersistentTopic
 
 # Topics whose rates are renewed before others get a turn: a topic takes a few microseconds.
 TICK_TOPICS_MAX = 500
+# A part that is asked to end is cut off after 5 s (``magnetar_server.run``).
+CLOSE_BUDGET_S = 3.0
 
 
 @dataclass(slots=True)
@@ -59,13 +61,24 @@ def _moved(name: TopicName) -> ServiceNotReady:
 
 
 class TopicDirectory(Service):
-    """Topics by name. ``owns`` says whether a topic's bundle is this broker's now."""
+    """Topics by name. ``owns`` says whether a topic's bundle is this broker's now.
 
-    def __init__(self, logs: Logs, clock: Clock, *, owns: Callable[[TopicName], bool]) -> None:
+    When the directory closes, what its topics have to write may take ``close_budget_s``.
+    """
+
+    def __init__(
+        self,
+        logs: Logs,
+        clock: Clock,
+        *,
+        owns: Callable[[TopicName], bool],
+        close_budget_s: float = CLOSE_BUDGET_S,
+    ) -> None:
         super().__init__()
         self._logs = logs
         self._clock = clock
         self._owns = owns
+        self._close_budget_s = close_budget_s
         self._loading: dict[TopicName, asyncio.Future[None]] = {}
         self._topics: dict[TopicName, AnyTopic] = {}
         self.totals = TopicTotals()
@@ -209,6 +222,11 @@ class TopicDirectory(Service):
         await asyncio.gather(*(self.unload(name) for name in list(self._topics) if is_lost(name)))
 
     async def _close_all(self) -> None:
+        """The broker ends: topics whose bookies do not answer are left open in time."""
+        close_by_s = asyncio.get_running_loop().time() + self._close_budget_s
+        for topic in self._topics.values():
+            if isinstance(topic, PersistentTopic):
+                topic.close_by_s = close_by_s
         await self.unload_where(lambda _: True)
 
     async def renew_rates(self) -> None:

@@ -22,6 +22,10 @@ log = logging.getLogger(__name__)
 # Entries handed out before others get a turn; a cached run is a slice, so this bounds its copy.
 RUN_ENTRIES_MAX = 500
 READ_RETRY_S = 0.5
+# Fetched entries (up to a MiB for each subscription) that nobody took for so long are let go: with
+# thousands of subscriptions whose consumers do not keep up they would fill the memory.
+FETCHED_KEPT_S = 5.0
+NOTHING_FETCHED: tuple[int, list[Entry]] = (-1, [])
 
 
 class Dispatcher(ABC):
@@ -33,7 +37,9 @@ class Dispatcher(ABC):
         self.cursor = cursor
         self.read_position = self._after_mark_delete()
         self._is_reading = False
-        self._fetched: tuple[int, list[Entry]] = (-1, [])
+        self._fetched = NOTHING_FETCHED
+        self._is_fetched_in_use = False
+        self._fetched_timer: asyncio.TimerHandle | None = None
 
     @property
     def active(self) -> Consumer | None:
@@ -67,7 +73,7 @@ class Dispatcher(ABC):
     def rewind(self) -> None:
         """Begin again after the mark-delete position (a seek)."""
         self.read_position = self._after_mark_delete()
-        self._fetched = (-1, [])
+        self._fetched = NOTHING_FETCHED
 
     @property
     def redelivery_backlog(self) -> int:
@@ -84,6 +90,7 @@ class Dispatcher(ABC):
         self.read_position = position
         span = chain.span(position[0])
         if span is None or position[1] >= span.entries:
+            self._fetched = NOTHING_FETCHED  # all is delivered
             return None
         run = self._entries_at(position)
         return (position[0], run) if run else None
@@ -95,6 +102,7 @@ class Dispatcher(ABC):
             return run
         ledger_id, fetched = self._fetched
         if fetched and ledger_id == position[0] and fetched[0][0] <= position[1] <= fetched[-1][0]:
+            self._is_fetched_in_use = True
             return fetched[position[1] - fetched[0][0] :]
         if not self._is_reading:
             self._is_reading = True
@@ -106,8 +114,7 @@ class Dispatcher(ABC):
     async def _fetch(self, position: Position) -> None:
         limit = self.managed_ledger.options.read_entries_max
         try:
-            entries = await self.managed_ledger.read(position, limit)
-            self._fetched = (position[0], entries)
+            self._keep(position[0], await self.managed_ledger.read(position, limit))
         except StorageUnavailable as error:
             log.warning("read failed", extra={"position": str(position), "error": str(error)})
             await asyncio.sleep(READ_RETRY_S)
@@ -117,3 +124,21 @@ class Dispatcher(ABC):
             self.dispatch()
         except BrokerError:
             log.exception("dispatch failed", extra={"cursor": self.cursor.name})
+
+    def _keep(self, ledger_id: int, entries: list[Entry]) -> None:
+        self._fetched = (ledger_id, entries)
+        self._is_fetched_in_use = True
+        if self._fetched_timer is None:
+            self._let_go_later()
+
+    def _let_go_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._fetched_timer = loop.call_later(FETCHED_KEPT_S, self._let_go_if_idle)
+
+    def _let_go_if_idle(self) -> None:
+        self._fetched_timer = None
+        if self._is_fetched_in_use and self._fetched[1]:
+            self._is_fetched_in_use = False
+            self._let_go_later()
+        else:
+            self._fetched = NOTHING_FETCHED

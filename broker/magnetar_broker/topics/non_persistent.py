@@ -33,6 +33,8 @@ class VolatileSubscription:
         self.name = name
         self.type: SubscriptionType | None = None
         self.consumers: list[Consumer] = []
+        # The consumer that gets everything, unless the type is Shared.
+        self.active: Consumer | None = None
         self.messages_dropped = 0
         self.messages_out_before = 0
         self.bytes_out_before = 0
@@ -54,15 +56,6 @@ class VolatileSubscription:
         """Nothing is kept, so nothing is marked."""
         return
 
-    @property
-    def active(self) -> Consumer | None:
-        """The consumer that gets everything, unless the type is Shared."""
-        if not self.consumers or self.type is SubscriptionType.SHARED:
-            return None
-        names = [(each.priority, each.name) for each in self.consumers]
-        topic = self._topic.name
-        return self.consumers[choose_active(str(topic), topic.partition_index, names)]
-
     def check(self, kind: SubscriptionType) -> None:
         """Raise where a consumer of that type may not connect."""
         if kind is SubscriptionType.KEY_SHARED:
@@ -76,13 +69,20 @@ class VolatileSubscription:
     def connected(self, consumer: Consumer) -> None:
         """Let ``consumer`` take part."""
         self.consumers.append(consumer)
-        self._tell()
+        self._consumers_changed()
 
-    def _tell(self) -> None:
+    def _consumers_changed(self) -> None:
+        self.active = self._choose_active()
         if self.type is SubscriptionType.FAILOVER:
-            active = self.active
             for each in self.consumers:
-                each.on_active_changed(each, each is active)
+                each.on_active_changed(each, each is self.active)
+
+    def _choose_active(self) -> Consumer | None:
+        if not self.consumers or self.type is SubscriptionType.SHARED:
+            return None
+        names = [(each.priority, each.name) for each in self.consumers]
+        topic = self._topic.name
+        return self.consumers[choose_active(str(topic), topic.partition_index, names)]
 
     def deliver(self, payload: bytes, messages: int) -> None:
         """Send one entry to whoever's turn it is, or drop it."""
@@ -91,6 +91,7 @@ class VolatileSubscription:
             self.messages_dropped += messages
             return
         consumer.deliver_untracked(NOWHERE, payload, messages)
+        consumer.note_time()
 
     def _next_ready(self) -> Consumer | None:
         ready = [each for each in self.consumers if each.can_take]
@@ -149,7 +150,7 @@ class VolatileSubscription:
             self.consumers.remove(consumer)
             self.messages_out_before += consumer.messages_out
             self.bytes_out_before += consumer.bytes_out
-            self._tell()
+            self._consumers_changed()
         if not self.consumers and self._topic.subscriptions.get(self.name) is self:
             del self._topic.subscriptions[self.name]
 
@@ -162,7 +163,7 @@ class VolatileSubscription:
 
     def close_consumers(self) -> None:
         """Tell every consumer to subscribe again."""
-        gone, self.consumers = self.consumers, []
+        gone, self.consumers, self.active = self.consumers, [], None
         for consumer in gone:
             consumer.on_closed(consumer)
 

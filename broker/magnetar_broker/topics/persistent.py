@@ -60,6 +60,9 @@ class PersistentTopic(Service):
         self._clock = clock
         self._on_fenced = on_fenced
         self._is_fenced = False
+        # When closing must be over, by the event loop's time; what is still open then is left to
+        # the next owner to recover, as after a crash. None: it takes as long as it takes.
+        self.close_by_s: float | None = None
         # Guards which subscriptions exist while one is being created or deleted.
         self._subscribing = asyncio.Lock()
 
@@ -219,11 +222,22 @@ class PersistentTopic(Service):
 
     async def _close(self) -> None:
         self.disconnect_all()
+        try:
+            async with asyncio.timeout_at(self.close_by_s):
+                await self._close_cursors()
+        except TimeoutError:
+            log.warning("cursors left open", extra={"topic": str(self.name)})
+        try:
+            async with asyncio.timeout_at(self.close_by_s):
+                await super()._close()
+        except TimeoutError:
+            log.warning("topic left open", extra={"topic": str(self.name)})
+
+    async def _close_cursors(self) -> None:
         async with self._subscribing:
             await asyncio.gather(
                 *(each.cursor.__aexit__(None, None, None) for each in self.subscriptions.values())
             )
-        await super()._close()
 
     async def delete(self) -> None:
         """Let all clients go and delete all that is stored; then close the service."""

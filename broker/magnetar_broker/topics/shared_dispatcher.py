@@ -115,6 +115,7 @@ class SharedDispatcher(Dispatcher):
                 break
             used += 1
             self._send(consumer, ledger_id, entry)
+        consumer.note_time()
         self.read_position = Position(ledger_id, run[0][0] + used)
         return True
 
@@ -133,6 +134,7 @@ class SharedDispatcher(Dispatcher):
             return False
         del self._replay[0]
         self._send(consumer, position[0], run[0])
+        consumer.note_time()
         return True
 
     def _send(self, consumer: Consumer, ledger_id: int, entry: Entry) -> None:

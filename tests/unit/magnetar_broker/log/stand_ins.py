@@ -35,6 +35,7 @@ class MemoryWriter:
         self.last_pushed = -1
         self.last_confirmed = -1
         self.is_closed = False
+        self.is_detached = False
         self._ledgers = ledgers
         self._listener = listener
         self._refusal: LedgerError | None = None
@@ -56,6 +57,8 @@ class MemoryWriter:
 
     def confirm(self) -> None:
         """Everything appended is durable."""
+        if self.is_detached:
+            return
         if self.last_confirmed < self.last_pushed and self._refusal_is_none_or_closed():
             self.last_confirmed = self.last_pushed
             self._listener.entries_confirmed(self.last_confirmed)
@@ -70,6 +73,9 @@ class MemoryWriter:
         del self._ledgers.entries[self.ledger_id][self.last_confirmed + 1 :]
         self._listener.writer_failed(error)
         self._drained.set()
+
+    def detach(self) -> None:
+        self.is_detached = True
 
     async def close(self) -> None:
         if self._refusal is None:

@@ -41,20 +41,27 @@ class NotedSession:
     async def is_alive(self) -> bool:
         return self.answers
 
-    def messages(self) -> list[tuple[Position, int]]:
-        """Position and redelivery count of each MESSAGE sent so far."""
+    def commands(self) -> list[api.BaseCommand]:
+        """Every command sent so far."""
         stream = b"".join(self.out)
-        found: list[tuple[Position, int]] = []
+        found: list[api.BaseCommand] = []
         start = 0
         while start < len(stream):
             end = start + 4 + int.from_bytes(stream[start : start + 4], "big")
-            command, _ = parse_command(stream, start + 4, end)
-            if command.type == api.BaseCommand.MESSAGE:
-                name = command.message.message_id
-                position = Position(name.ledgerId, name.entryId)
-                found.append((position, command.message.redelivery_count))
+            found.append(parse_command(stream, start + 4, end)[0])
             start = end
         return found
+
+    def messages(self) -> list[tuple[Position, int]]:
+        """Position and redelivery count of each MESSAGE sent so far."""
+        return [
+            (
+                Position(command.message.message_id.ledgerId, command.message.message_id.entryId),
+                command.message.redelivery_count,
+            )
+            for command in self.commands()
+            if command.type == api.BaseCommand.MESSAGE
+        ]
 
     def positions(self) -> list[tuple[int, int]]:
         """Positions of each MESSAGE sent so far."""
@@ -136,7 +143,7 @@ def consumer_of(
         priority=priority,
         partition=-1,
         metadata={},
-        connected_at_ms=0,
+        clock=SystemClock(),
         on_active_changed=lambda _, is_active: told.active.append(is_active),
         on_closed=note_closed,
     )

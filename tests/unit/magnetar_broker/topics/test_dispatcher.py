@@ -1,0 +1,127 @@
+"""Proves how what is not cached is read: once, again after a failure, and not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.unit.magnetar_broker.topics.stand_ins import (
+    MemoryLog,
+    NotedSession,
+    consumer_of,
+    cursor_over,
+)
+
+from magnetar_broker.errors import StorageUnavailable
+from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.topics.consumer import Consumer
+from magnetar_broker.topics.dispatcher import FETCHED_KEPT_S, NOTHING_FETCHED, READ_RETRY_S
+from magnetar_broker.topics.single_dispatcher import SingleDispatcher
+
+
+class Watched(SingleDispatcher):
+    """A dispatcher that tells what it holds."""
+
+    @property
+    def held(self) -> int:
+        """How many fetched entries are in memory."""
+        return len(self._fetched[1])
+
+
+def dispatcher_over(log: MemoryLog) -> tuple[Watched, Consumer, NotedSession]:
+    session = NotedSession()
+    dispatcher = Watched(
+        log,  # type: ignore[arg-type]  # a stand-in with what dispatchers use
+        cursor_over(log.chain),
+        topic="persistent://t/n/topic",
+        partition=0,
+        is_exclusive=True,
+    )
+    consumer = consumer_of(session)
+    dispatcher.add(consumer)
+    return dispatcher, consumer, session
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """A log of which nothing is cached."""
+    log = MemoryLog((1, 10))
+    log.is_cold = True
+    return log
+
+
+async def test_fetched_entries_serve_until_all_are_delivered_and_are_then_let_go(
+    log: MemoryLog,
+) -> None:
+    dispatcher, consumer, session = dispatcher_over(log)
+    for permits in (4, 6):
+        consumer.permits = permits
+        dispatcher.dispatch()
+        await log.settled()
+    assert len(session.positions()) == 10
+    consumer.permits = 1
+    dispatcher.dispatch()
+    assert log.reads == 1
+    assert dispatcher.held == 0
+
+
+async def test_fetched_entries_that_nobody_takes_are_let_go_and_fetched_again(
+    log: MemoryLog,
+) -> None:
+    dispatcher, consumer, session = dispatcher_over(log)
+    consumer.permits = 4
+    dispatcher.dispatch()
+    await log.settled()
+    assert dispatcher.held == 10
+    await asyncio.sleep(3 * FETCHED_KEPT_S)
+    assert dispatcher.held == 0
+    consumer.permits = 6
+    dispatcher.dispatch()
+    await log.settled()
+    assert len(session.positions()) == 10
+    assert log.reads == 2
+
+
+async def test_fetched_entries_in_use_are_kept(log: MemoryLog) -> None:
+    dispatcher, consumer, _ = dispatcher_over(log)
+    for _ in range(9):
+        consumer.permits = 1
+        dispatcher.dispatch()
+        await asyncio.sleep(0.6 * FETCHED_KEPT_S)
+    assert log.reads == 1
+
+
+async def test_a_read_that_fails_is_tried_again() -> None:
+    class Failing(MemoryLog):
+        is_broken = True
+
+        async def read(self, position: Position, count_max: int) -> list[Entry]:
+            if self.is_broken:
+                self.reads += 1
+                raise StorageUnavailable("no bookie")
+            return await super().read(position, count_max)
+
+    failing = Failing((1, 10))
+    failing.is_cold = True
+    dispatcher, consumer, session = dispatcher_over(failing)
+    consumer.permits = 10
+    dispatcher.dispatch()
+    await asyncio.sleep(3.5 * READ_RETRY_S)
+    assert failing.reads == 4
+    failing.is_broken = False
+    await asyncio.sleep(READ_RETRY_S)
+    assert len(session.positions()) == 10
+
+
+async def test_a_rewound_dispatcher_delivers_nothing_it_had_fetched(log: MemoryLog) -> None:
+    dispatcher, consumer, session = dispatcher_over(log)
+    consumer.permits = 4
+    dispatcher.dispatch()
+    await log.settled()
+    dispatcher.rewind()
+    assert dispatcher.held == len(NOTHING_FETCHED[1])
+    consumer.permits = 1
+    dispatcher.dispatch()
+    await log.settled()
+    assert session.positions()[-1] == (1, 0)
+    assert log.reads == 2

@@ -1,0 +1,167 @@
+"""Proves what a persistent topic promises: receipts, kept subscriptions, an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.magnetar_broker.topics.stand_ins import NotedSession, Told, consumer_of
+
+from magnetar_broker.errors import SubscriptionNotFound, TopicFenced
+from magnetar_broker.topics.directory import CLOSE_BUDGET_S, TopicDirectory
+from magnetar_broker.topics.persistent import PersistentTopic
+from magnetar_broker.topics.producers import AccessMode, Producer
+from magnetar_broker.topics.subscription_type import SubscriptionType
+from magnetar_broker.topics.topic import SubscribeRequest
+from magnetar_ledger import LedgerFenced
+from magnetar_protocol.pulsar import api_pb2 as api
+from magnetar_protocol.pulsar.payload import encode_payload
+from magnetar_protocol.pulsar.topic_names import TopicName
+from magnetar_runtime.clock import SystemClock
+from magnetar_runtime.coordination import Coordination
+
+NAME = TopicName.parse("persistent://t/n/topic")
+EXCLUSIVE = SubscribeRequest("sub", SubscriptionType.EXCLUSIVE)
+PAYLOAD = encode_payload(
+    api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), b"body"
+)
+
+
+@pytest.fixture
+def ledgers() -> MemoryLedgers:
+    """The cluster's ledgers."""
+    return MemoryLedgers()
+
+
+@pytest.fixture
+async def topics(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> AsyncIterator[TopicDirectory]:
+    """Where the topic under test is opened."""
+    logs = logs_over(coordination, ledgers)
+    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True) as topics:
+        yield topics
+        ledgers.is_prompt = True
+        for writer in ledgers.writers:
+            writer.confirm()
+
+
+@pytest.fixture
+async def topic(topics: TopicDirectory) -> PersistentTopic:
+    """The topic under test."""
+    topic = await topics.get(NAME, create=True)
+    assert isinstance(topic, PersistentTopic)
+    return topic
+
+
+async def connected(topic: PersistentTopic, session: NotedSession) -> Producer:
+    """A producer of ``topic``."""
+    producer = Producer(
+        session,
+        1,
+        "p",
+        epoch=0,
+        is_name_given=True,
+        access_mode=AccessMode.SHARED,
+        metadata={},
+        connected_at_ms=0,
+        on_closed=lambda _: None,
+    )
+    await topic.connect_producer(producer)
+    return producer
+
+
+def publish(producer: Producer, *numbers: int) -> None:
+    producer.append_all([(PAYLOAD, 1, producer, number, 0) for number in numbers])
+
+
+def receipts(session: NotedSession) -> list[int]:
+    """Sequence ids of the receipts sent so far."""
+    return [
+        command.send_receipt.sequence_id
+        for command in session.commands()
+        if command.type == api.BaseCommand.SEND_RECEIPT
+    ]
+
+
+async def test_a_receipt_is_sent_when_the_entry_is_durable_and_then_it_is_delivered(
+    topic: PersistentTopic, ledgers: MemoryLedgers
+) -> None:
+    ledgers.is_prompt = False
+    producing, consuming = NotedSession(), NotedSession()
+    producer = await connected(topic, producing)
+    subscription = await topic.subscribe(EXCLUSIVE)
+    consumer = consumer_of(consuming)
+    subscription.connected(consumer)
+    subscription.flow(consumer, 10)
+    publish(producer, 7, 8)
+    assert receipts(producing) == []
+    assert consuming.positions() == []
+    ledgers.writers[0].confirm()
+    assert receipts(producing) == [7, 8]
+    assert [entry_id for _, entry_id in consuming.positions()] == [0, 1]
+    assert topic.messages_in == 2
+    assert topic.bytes_in == 2 * len(PAYLOAD)
+
+
+async def test_a_durable_subscription_is_kept_and_a_readers_ends_with_it(
+    topic: PersistentTopic, topics: TopicDirectory
+) -> None:
+    reading = SubscribeRequest("reader", SubscriptionType.EXCLUSIVE, is_durable=False)
+    for request in (EXCLUSIVE, reading):
+        subscription = await topic.subscribe(request)
+        consumer = consumer_of(NotedSession())
+        subscription.connected(consumer)
+        await subscription.disconnect(consumer)
+    assert not topic.is_connected
+    assert list(topic.subscriptions) == ["sub"]
+    with pytest.raises(SubscriptionNotFound, match="reader not found"):
+        topic.subscription("reader")
+    await topics.unload(NAME)
+    again = await topics.get(NAME, create=False)
+    assert list(again.subscriptions) == ["sub"]
+
+
+async def test_a_fenced_topic_lets_everybody_go_and_takes_nobody(
+    topic: PersistentTopic, topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    subscription = await topic.subscribe(EXCLUSIVE)
+    told = Told()
+    subscription.connected(consumer_of(NotedSession(), told=told))
+    ledgers.writers[0].fail(LedgerFenced(0))
+    with pytest.raises(TopicFenced):
+        await topic.subscribe(EXCLUSIVE)
+    await asyncio.sleep(1)
+    assert told.closed == 1
+    assert topics.find(NAME) is None
+
+
+async def test_a_broker_that_ends_waits_for_dead_bookies_no_longer_than_its_budget(
+    topic: PersistentTopic,
+    topics: TopicDirectory,
+    ledgers: MemoryLedgers,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ledgers.is_prompt = False
+    publish(await connected(topic, NotedSession()), 1)
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    await topics.__aexit__(None, None, None)
+    assert 0 < loop.time() - began_s <= CLOSE_BUDGET_S
+    assert not ledgers.writers[0].is_closed
+    assert "topic left open" in caplog.text
+
+
+async def test_an_unloaded_topic_waits_for_what_is_on_its_way(
+    topic: PersistentTopic, topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    ledgers.is_prompt = False
+    publish(await connected(topic, NotedSession()), 1)
+    unloading = asyncio.ensure_future(topics.unload(NAME))
+    await asyncio.sleep(10 * CLOSE_BUDGET_S)
+    assert not unloading.done()
+    ledgers.writers[0].confirm()
+    await unloading
+    assert ledgers.writers[0].is_closed
