@@ -3,6 +3,9 @@
 Acknowledging changes memory at once; the change is written soon after, one write at a time for
 however many acknowledgements came meanwhile. Who asked for a receipt is called when a write that
 covers its acknowledgement is durable. A cursor that is not durable (a reader's) keeps nothing.
+
+A cursor whose record or ledger another broker has taken writes nothing any more; who waits is told
+that nothing was saved, and the cursor's owner that the topic is lost.
 """
 
 from __future__ import annotations
@@ -11,31 +14,41 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from itertools import islice
 from random import Random
 
+from magnetar_broker.errors import BrokerError, ServiceNotReady
 from magnetar_broker.log.acknowledged import Acknowledged
 from magnetar_broker.log.chain import LedgerChain
-from magnetar_broker.log.cursor_store import CursorState, CursorStore
+from magnetar_broker.log.cursor_state import CursorState, StateLimits, state_of
+from magnetar_broker.log.cursor_store import TAKEN_OVER, CursorStore
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.positions import Position
 from magnetar_ledger import LedgerError
 from magnetar_runtime.backoff import Backoff
 from magnetar_runtime.clock import Clock
-from magnetar_runtime.coordination import CoordinationError
+from magnetar_runtime.coordination import ConnectionLost, CoordinationError
 from magnetar_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
-# More acknowledged ranges than this are written as bits: at 1.5 us each they would hold the loop,
-# and a record in ZooKeeper may not pass 1 MiB.
-RANGES_MAX = 1000
+# So often is a deletion tried whose answer is lost: half a minute with the usual back-off.
+DELETE_ATTEMPTS_MAX = 10
+# Timers are no finer than this.
+REST_S_MIN = 0.001
 
-OnDurable = Callable[[], None]
+OnDurable = Callable[[BrokerError | None], None]
+"""Called once: with None when the acknowledgement is durable, with why when it never will be."""
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 class Cursor(Service):
-    """The acknowledged positions of subscription ``name``; ``store`` is None if not durable."""
+    """The acknowledged positions of subscription ``name``; ``store`` is None if not durable.
+
+    ``on_lost`` is called when another broker turns out to have the cursor: its owner may set it.
+    """
 
     def __init__(
         self,
@@ -56,15 +69,21 @@ class Cursor(Service):
         self.acknowledged.restore(state.ranges, state.partial)
         self.acknowledged.restore_bits(state.bits)
         self.last_mark_delete_ms = 0
+        self.on_lost: Callable[[], None] = _nothing
         self._position_properties = state.position_properties
         self._store = store
         self._clock = clock
         self._options = options
+        self._limits = StateLimits(
+            ranges_max=options.cursor_ranges_max, batches_max=options.cursor_batches_max
+        )
         self._backoff = Backoff(options.retry_first_s, options.retry_limit_s, random)
         self._is_dirty = False
         self._is_flushing = False
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: list[OnDurable] = []
+        self._is_lost = False
+        self._left_out = 0
 
     async def _open(self, stack: AsyncExitStack) -> None:
         stack.push_async_callback(self._finish)
@@ -96,7 +115,11 @@ class Cursor(Service):
         """Something was acknowledged: write it soon, at once where somebody waits for it."""
         if self._store is None:
             if on_durable is not None:
-                on_durable()
+                on_durable(None)
+            return
+        if self._is_lost:
+            if on_durable is not None:
+                on_durable(self._not_saved())
             return
         self._is_dirty = True
         if on_durable is not None:
@@ -116,49 +139,51 @@ class Cursor(Service):
 
     def state(self) -> CursorState:
         """What must be kept."""
-        ranges = tuple(islice(self.acknowledged.ranges(), RANGES_MAX + 1))
-        is_dense = len(ranges) > RANGES_MAX
-        return CursorState(
-            mark_delete=self.mark_delete,
-            ranges=() if is_dense else ranges,
-            bits=self.acknowledged.bits() if is_dense else {},
-            partial=tuple(sorted(self.acknowledged.partial_entries.items())),
+        state, left_out = state_of(
+            self.acknowledged,
+            self._limits,
             position_properties=self._position_properties,
             cursor_properties=self.properties,
         )
+        if left_out and not self._left_out:
+            log.warning(
+                "too many holes: after a crash some messages would be delivered again",
+                extra={"cursor": self.name, "left_out": left_out},
+            )
+        self._left_out = left_out
+        return state
 
     # Writing
 
     def _flush_now(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_timer()
         if not self._is_flushing and self._is_dirty:
             self._is_flushing = True
             self.spawn(self._flush(), name=f"flush cursor {self.name}")
 
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     async def _flush(self) -> None:
-        assert self._store is not None
         try:
             while self._is_dirty:
                 self._is_dirty = False
-                waiting, self._waiting = self._waiting, []
+                covered = len(self._waiting)
                 try:
-                    await self._store.save(self.state())
+                    written_bytes = await self._save()
+                except TAKEN_OVER as error:
+                    self._give_up(error)
+                    return
                 except (LedgerError, CoordinationError) as error:
                     self._is_dirty = True
-                    self._waiting[:0] = waiting
-                    delay_s = self._backoff.next_s()
-                    log.warning(
-                        "cursor not saved",
-                        extra={"cursor": self.name, "error": str(error), "retry_in_s": delay_s},
-                    )
-                    await asyncio.sleep(delay_s)
+                    await self._back_off("cursor not saved", error)
                     continue
                 self._backoff.reset()
                 self.last_mark_delete_ms = self._clock.wall_ms()
-                for on_durable in waiting:
-                    on_durable()
+                self._tell(covered, None)
+                await self._rest(written_bytes)
                 if not self._waiting:
                     break
         finally:
@@ -166,23 +191,70 @@ class Cursor(Service):
         if self._is_dirty:
             self.changed()
 
+    async def _save(self) -> int:
+        assert self._store is not None
+        return await self._store.save(self.state())
+
+    async def _rest(self, written_bytes: int) -> None:
+        """Keep to the rate; what is small needs no rest, which would only delay receipts."""
+        rest_s = written_bytes / self._options.cursor_bytes_per_s_max
+        if rest_s > REST_S_MIN:
+            await asyncio.sleep(rest_s)
+
+    async def _back_off(self, what: str, error: Exception) -> None:
+        delay_s = self._backoff.next_s()
+        log.warning(what, extra={"cursor": self.name, "error": str(error), "retry_in_s": delay_s})
+        await asyncio.sleep(delay_s)
+
+    def _give_up(self, error: Exception) -> None:
+        """Another broker has the cursor: nothing was saved, and nothing more will be."""
+        self._is_lost = True
+        log.warning("cursor lost", extra={"cursor": self.name, "error": str(error)})
+        self._tell(len(self._waiting), self._not_saved())
+        self.on_lost()
+
+    def _tell(self, count: int, error: BrokerError | None) -> None:
+        """Tell the first ``count`` of those who wait."""
+        told, self._waiting = self._waiting[:count], self._waiting[count:]
+        for on_durable in told:
+            on_durable(error)
+
+    def _not_saved(self) -> BrokerError:
+        return ServiceNotReady(
+            f"nothing was saved for subscription {self.name}: look its topic up again"
+        )
+
+    # Ending
+
     async def _finish(self) -> None:
         """A last write, as a snapshot that the next owner reads without opening a ledger."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._store is not None:
-            try:
+        self._stop_timer()
+        outcome: BrokerError | None = self._not_saved()
+        try:
+            if self._store is not None and not self._is_lost:
                 await self._store.close(self.state())
-            except (LedgerError, CoordinationError) as error:
-                log.warning("cursor left open", extra={"cursor": self.name, "error": str(error)})
+                outcome = None
+        except (LedgerError, CoordinationError) as error:
+            log.warning("cursor left open", extra={"cursor": self.name, "error": str(error)})
+        finally:
+            self._tell(len(self._waiting), outcome)
 
     async def delete(self) -> None:
         """Forget the cursor for good; closing it then has nothing more to write."""
         store, self._store = self._store, None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_timer()
         await self._end_tasks()  # a write under way must not overlap
+        self._tell(len(self._waiting), self._not_saved())
         if store is not None:
-            await store.delete()
+            await self._delete_stored(store)
+
+    async def _delete_stored(self, store: CursorStore) -> None:
+        """A lost answer leaves in doubt whether the ledgers may go: ask until there is one."""
+        for _ in range(DELETE_ATTEMPTS_MAX - 1):
+            try:
+                await store.delete()
+            except ConnectionLost as error:
+                await self._back_off("cursor not deleted", error)
+            else:
+                return
+        await store.delete()

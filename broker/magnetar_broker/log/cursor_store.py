@@ -3,23 +3,33 @@
 The ZooKeeper record (``ManagedCursorInfo``) either is the cursor (a snapshot, cursor ledger -1) or
 names the cursor ledger, whose last entry (``PositionInfo``) is. Moving a cursor appends one entry;
 closing it cleanly writes the snapshot and deletes the ledger.
+
+A ledger counts from the moment the record names it, and it has the newest state before that: at
+whatever step the broker dies, what was said to be durable is found. Two deaths leave a ledger
+behind that nobody names: between its creation and the record, and between the record and the
+deletion of the one before. As upstream's, they are told by their labels.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from magnetar_broker.log.acknowledged import PositionRange
+from magnetar_broker.errors import InvalidRequest
+from magnetar_broker.log.cursor_state import (
+    SNAPSHOT_BYTES_MAX,
+    CursorState,
+    naming_record,
+    position_record,
+    snapshot,
+    state_from,
+)
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.own_record import OwnRecord
-from magnetar_broker.log.positions import Position
 from magnetar_broker.log.store import LABELS
-from magnetar_ledger import LedgerError, Ledgers, LedgerWriter, NoSuchLedger
+from magnetar_ledger import LedgerError, LedgerFenced, Ledgers, LedgerWriter, NoSuchLedger
 from magnetar_protocol.pulsar.topic_names import encode_local
-from magnetar_protocol.records.bit_sets import bits_of_words, words_of_bits
 from magnetar_protocol.records.cursor import (
     NO_CURSOR_LEDGER,
     CursorRecord,
@@ -27,33 +37,25 @@ from magnetar_protocol.records.cursor import (
     cursor_path,
 )
 from magnetar_runtime.clock import Clock
-from magnetar_runtime.coordination import Coordination, NodeMissing
+from magnetar_runtime.coordination import (
+    Coordination,
+    CoordinationError,
+    NodeMissing,
+    VersionMismatch,
+)
 
 log = logging.getLogger(__name__)
 
-Words = tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CursorState:
-    """All that a cursor remembers.
-
-    What is acknowledged beyond ``mark_delete`` is given as ``ranges``, or, where there are many, as
-    ``bits``: a set of entry ids for each ledger. ``partial`` gives, for batches acknowledged in
-    part, the bit sets of the messages still to be consumed.
-    """
-
-    mark_delete: Position
-    ranges: tuple[PositionRange, ...] = ()
-    bits: Mapping[int, int] = field(default_factory=dict)
-    partial: tuple[tuple[Position, Words], ...] = ()
-    position_properties: Mapping[str, int] = field(default_factory=dict)
-    cursor_properties: Mapping[str, str] = field(default_factory=dict)
+# What saving meets with when another broker has the cursor: stop, never try again.
+TAKEN_OVER = (LedgerFenced, VersionMismatch, NodeMissing)
 
 
 class CursorStore:
     """The stored cursor ``name`` of log ``log_name``. ``load`` or ``create`` comes first; calls
-    must not overlap."""
+    must not overlap.
+
+    ``ledger_switched_ms`` is when the cursor was loaded or its ledger last replaced (Unix time).
+    """
 
     def __init__(
         self,
@@ -72,16 +74,43 @@ class CursorStore:
         self._log_name = log_name
         self._name = name
         self._node = OwnRecord(coordination, cursor_path(log_name, encode_local(name)))
-        self._writer: LedgerWriter | None = None
-        self._writes: _Writes | None = None
-        self._ledger_id = NO_CURSOR_LEDGER
         self._stored: CursorState | None = None
-        # Ledgers made for this cursor of which it is not known that the record names them.
-        self._unnamed: list[int] = []
+        # The ledger that the record names, as far as we know, and its writer if it is ours.
+        self._ledger_id = NO_CURSOR_LEDGER
+        self._last_entry = -1
+        self._current: _OpenLedger | None = None
+        # A ledger that has the state already and waits to be named.
+        self._candidate: _OpenLedger | None = None
+        # Candidates given up, of which it is in doubt whether the record names one.
+        self._doubtful: list[int] = []
+        # Ledgers that the record surely does not name: to be deleted.
+        self._unneeded: list[int] = []
+        self.ledger_switched_ms = clock.wall_ms()
+
+    @property
+    def ledger_id(self) -> int:
+        """The cursor ledger, -1 where there is none."""
+        return self._ledger_id
+
+    @property
+    def ledger_last_entry(self) -> int:
+        """The last entry of the cursor ledger, -1 where there is none."""
+        return self._last_entry
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether there is a cursor ledger that takes entries."""
+        return self._current is not None
 
     async def create(self, state: CursorState) -> None:
-        """Write the first record. Raises ``NodeExists``."""
-        await self._node.create(self._record(state, NO_CURSOR_LEDGER).encode())
+        """Write the first record. Raises ``NodeExists``, ``InvalidRequest`` for huge properties."""
+        value = snapshot(state, last_active_ms=self._clock.wall_ms())
+        if value is None:
+            raise InvalidRequest(
+                f"the properties of subscription {self._name} are too large: "
+                f"at most {SNAPSHOT_BYTES_MAX} bytes"
+            )
+        await self._node.create(value)
         self._stored = state
 
     async def load(self) -> CursorState:
@@ -91,21 +120,8 @@ class CursorStore:
         """
         record = CursorRecord.decode(await self._node.load())
         self._ledger_id = record.cursor_ledger_id
-        written = await self._last_written()
-        snapshot = record if written is None else written
-        ledger_id, entry_id = snapshot.mark_delete or (-1, -1)
-        self._stored = state = CursorState(
-            mark_delete=Position(ledger_id, entry_id),
-            ranges=tuple((Position(*low), Position(*high)) for low, high in snapshot.acknowledged),
-            bits={
-                ledger_id: bits_of_words(words)
-                for ledger_id, words in (written.acknowledged_bits if written else {}).items()
-            },
-            partial=tuple((Position(*at), bits) for at, bits in snapshot.partial_batches.items()),
-            position_properties=snapshot.properties,
-            cursor_properties=record.cursor_properties,
-        )
-        return state
+        self._stored = state_from(record, await self._last_written())
+        return self._stored
 
     async def _last_written(self) -> PositionRecord | None:
         """The last entry of the cursor ledger; None where the ZooKeeper record is all there is."""
@@ -116,32 +132,66 @@ class CursorStore:
         except NoSuchLedger:
             log.warning("cursor ledger is gone", extra={"cursor": self._name})
             return None
-        last = reader.last_confirmed
+        last = self._last_entry = reader.last_confirmed
         if last < 0:
             return None
-        return PositionRecord.decode(
-            (await reader.read(last, last, bytes_max=self._options.read_bytes_max))[0]
+        payloads = await reader.read(last, last, bytes_max=self._options.read_bytes_max)
+        return PositionRecord.decode(payloads[0])
+
+    # Saving
+
+    async def save(self, state: CursorState) -> int:
+        """Append ``state`` to the cursor ledger and wait until it is durable; returns its bytes.
+
+        Raises one of ``TAKEN_OVER`` where another broker has the cursor; other errors are worth
+        another attempt.
+        """
+        payload = position_record(state).encode()
+        current = self._current
+        if current is None or self._is_full(current):
+            await self._turn_to_new_ledger(state, payload)
+        else:
+            try:
+                await current.append(payload)
+            except LedgerError:
+                # The next attempt begins another ledger; the record names this one until then.
+                current.writer.detach()
+                self._current = None
+                raise
+            self._last_entry = current.writer.last_confirmed
+        self._stored = state
+        await self._clean_up()
+        return len(payload)
+
+    def _is_full(self, ledger: _OpenLedger) -> bool:
+        age_s = self._clock.monotonic() - ledger.begun_at_s
+        return (
+            ledger.writer.last_pushed + 1 >= self._options.cursor_ledger_entries_max
+            or age_s >= self._options.cursor_ledger_age_max_s
         )
 
-    async def save(self, state: CursorState) -> None:
-        """Append ``state`` to the cursor ledger and wait until it is durable."""
-        if (
-            self._writer is None
-            or self._writer.last_pushed + 1 >= self._options.cursor_ledger_entries_max
-        ):
-            await self._turn_to_new_ledger(state)
-        assert self._writer is not None
-        assert self._writes is not None
+    async def _turn_to_new_ledger(self, state: CursorState, payload: bytes) -> None:
+        """Begin a new cursor ledger with ``payload`` in it, then name it, then drop the old one."""
+        if self._candidate is None:
+            self._candidate = await self._begin_ledger()
+        candidate = self._candidate
         try:
-            await self._writes.append(self._writer, self._position(state).encode())
+            await candidate.append(payload)
         except LedgerError:
-            # The next attempt begins another ledger; the record still names this one until then.
-            self._writer = None
+            self._drop_candidate()
             raise
-        self._stored = state
+        # Only a ledger that the record names counts: until then the old one is the cursor's.
+        record = naming_record(
+            state, candidate.writer.ledger_id, last_active_ms=self._clock.wall_ms()
+        )
+        await self._node.write(record.encode())
+        if self._ledger_id != NO_CURSOR_LEDGER:
+            self.ledger_switched_ms = self._clock.wall_ms()
+        self._candidate = None
+        self._named(candidate)
+        self._last_entry = candidate.writer.last_confirmed
 
-    async def _turn_to_new_ledger(self, state: CursorState) -> None:
-        """Begin a new cursor ledger with ``state`` in it, then name it, then drop the old one."""
+    async def _begin_ledger(self) -> _OpenLedger:
         writes = _Writes()
         writer = await self._ledgers.create(
             ensemble_size=self._options.ensemble_size,
@@ -154,78 +204,88 @@ class CursorStore:
             },
             listener=writes,
         )
-        self._unnamed.append(writer.ledger_id)
-        await writes.append(writer, self._position(state).encode())
-        # Only a ledger that the record names counts: until then the old one is the cursor's.
-        await self._node.write(self._record(state, writer.ledger_id).encode())
-        self._unnamed.remove(writer.ledger_id)
-        finished, self._writer = self._writer, writer
-        previous, self._ledger_id = self._ledger_id, writer.ledger_id
-        self._writes = writes
+        return _OpenLedger(writer, writes, self._clock.monotonic())
+
+    def _named(self, ledger: _OpenLedger | None) -> None:
+        """The record names ``ledger`` and surely no other any more."""
+        finished, self._current = self._current, ledger
         if finished is not None:
-            await finished.close()
-        await self._drop(previous, *self._unnamed)
+            finished.writer.detach()
+        former, self._ledger_id = self._ledger_id, _id_of(ledger)
+        self._unneeded += self._doubtful
+        self._doubtful.clear()
+        if former != NO_CURSOR_LEDGER:
+            self._unneeded.append(former)
+
+    async def _clean_up(self) -> None:
+        """Delete what nobody needs; what cannot be deleted now is tried again with the next write.
+
+        That the state is safe does not depend on it.
+        """
+        while self._unneeded:
+            try:
+                await self._ledgers.delete(self._unneeded[-1])
+            except (LedgerError, CoordinationError) as error:
+                log.info(
+                    "cursor ledgers not deleted yet",
+                    extra={"ledgers": list(self._unneeded), "error": str(error)},
+                )
+                return
+            self._unneeded.pop()
+
+    # Ending
 
     async def close(self, state: CursorState) -> None:
         """Write ``state`` as a snapshot that is read without opening a ledger.
 
         One that has not changed needs nothing; one with very many holes stays in its ledger.
         """
-        if self._ledger_id == NO_CURSOR_LEDGER and state == self._stored and not self._unnamed:
+        if self._is_at_rest(state):
             return
-        if state.bits:
-            # Too much for a record in ZooKeeper: the cursor ledger, closed, keeps it.
+        value = snapshot(state, last_active_ms=self._clock.wall_ms())
+        if value is None:
+            await self._close_ledger(state)
+            return
+        await self._node.write(value)
+        self._stored = state
+        self._drop_candidate()
+        self._named(None)
+        await self._clean_up()
+
+    def _is_at_rest(self, state: CursorState) -> bool:
+        return (
+            self._ledger_id == NO_CURSOR_LEDGER
+            and state == self._stored
+            and not (self._candidate or self._doubtful or self._unneeded)
+        )
+
+    async def _close_ledger(self, state: CursorState) -> None:
+        """Too much for a record in ZooKeeper: the cursor ledger, closed, keeps it."""
+        if state != self._stored:
             await self.save(state)
-            if self._writer is not None:
-                await self._writer.close()
-            return
-        await self._node.write(self._record(state, NO_CURSOR_LEDGER).encode())
-        previous, self._ledger_id = self._ledger_id, NO_CURSOR_LEDGER
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            await writer.close()
-        await self._drop(previous, *self._unnamed)
+        if self._current is not None:
+            await self._current.writer.close()
 
     async def delete(self) -> None:
-        """Delete the record and the ledger."""
+        """Delete the record and the ledgers; done again, it finishes what it did not the first
+        time."""
         try:
             await self._coordination.delete(self._node.path)
         except NodeMissing:
-            return
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            await writer.close()
-        await self._drop(self._ledger_id, *self._unnamed)
+            log.info("cursor was deleted already", extra={"cursor": self._name})
+        self._drop_candidate()
+        self._named(None)
+        await self._clean_up()
 
-    async def _drop(self, *ledger_ids: int) -> None:
-        """Delete ledgers that the record surely does not name any more."""
-        for ledger_id in ledger_ids:
-            if ledger_id != NO_CURSOR_LEDGER:
-                await self._ledgers.delete(ledger_id)
-        self._unnamed.clear()
+    def _drop_candidate(self) -> None:
+        candidate, self._candidate = self._candidate, None
+        if candidate is not None:
+            candidate.writer.detach()
+            self._doubtful.append(candidate.writer.ledger_id)
 
-    def _position(self, state: CursorState) -> PositionRecord:
-        return PositionRecord(
-            mark_delete=state.mark_delete,
-            acknowledged=state.ranges,
-            properties=state.position_properties,
-            partial_batches=dict(state.partial),
-            acknowledged_bits={
-                ledger_id: words_of_bits(bits) for ledger_id, bits in state.bits.items()
-            },
-        )
 
-    def _record(self, state: CursorState, ledger_id: int) -> CursorRecord:
-        is_snapshot = ledger_id == NO_CURSOR_LEDGER
-        return CursorRecord(
-            cursor_ledger_id=ledger_id,
-            mark_delete=state.mark_delete,
-            acknowledged=state.ranges if is_snapshot else (),
-            properties=state.position_properties if is_snapshot else {},
-            last_active_ms=self._clock.wall_ms(),
-            partial_batches=dict(state.partial) if is_snapshot else {},
-            cursor_properties=state.cursor_properties,
-        )
+def _id_of(ledger: _OpenLedger | None) -> int:
+    return NO_CURSOR_LEDGER if ledger is None else ledger.writer.ledger_id
 
 
 class _Writes:
@@ -236,10 +296,8 @@ class _Writes:
         self._error: LedgerError | None = None
         self._waiting: asyncio.Future[None] | None = None
 
-    async def append(self, writer: LedgerWriter, payload: bytes) -> None:
-        if self._error is not None:
-            raise self._error
-        entry_id = writer.append(payload)
+    async def wait_for(self, entry_id: int) -> None:
+        """Return when the entry is durable; raises why it never will be."""
         while self._confirmed < entry_id:
             if self._error is not None:
                 raise self._error
@@ -257,3 +315,15 @@ class _Writes:
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
+
+
+class _OpenLedger(NamedTuple):
+    """A cursor ledger that is being written."""
+
+    writer: LedgerWriter
+    writes: _Writes
+    begun_at_s: float
+
+    async def append(self, payload: bytes) -> None:
+        """Return when the entry is durable."""
+        await self.writes.wait_for(self.writer.append(payload))

@@ -8,7 +8,8 @@ from random import Random
 from magnetar_broker.errors import TopicNotFound
 from magnetar_broker.log.chain import LedgerChain
 from magnetar_broker.log.cursor import Cursor
-from magnetar_broker.log.cursor_store import CursorState, CursorStore
+from magnetar_broker.log.cursor_state import CursorState
+from magnetar_broker.log.cursor_store import CursorStore
 from magnetar_broker.log.entry_cache import EntryCache
 from magnetar_broker.log.managed_ledger import LogListener, ManagedLedger
 from magnetar_broker.log.options import LogOptions

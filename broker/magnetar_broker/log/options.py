@@ -21,7 +21,15 @@ class LogOptions:
     ledger_bytes_max: int = 2048 * 1024 * 1024
     ledger_age_max_s: float = 240 * 60.0
     cursor_ledger_entries_max: int = 50_000
+    cursor_ledger_age_max_s: float = 4 * 3600.0
     cursor_flush_delay_s: float = 0.1
+    # A cursor with a great many holes rests after a write, so that it writes no more than this.
+    cursor_bytes_per_s_max: int = 4 * 1024 * 1024
+    # With more ranges than this a cursor is kept as bits, and in its ledger, not in ZooKeeper
+    # (managedLedgerMaxUnackedRangesToPersistInMetadataStore).
+    cursor_ranges_max: int = 1000
+    # So many batches acknowledged in part are kept (managedLedgerMaxBatchDeletedIndexToPersist).
+    cursor_batches_max: int = 10_000
     retry_first_s: float = 0.1
     retry_limit_s: float = 5.0
     # Entries waiting for a new ledger: beyond it producers are told to slow down.

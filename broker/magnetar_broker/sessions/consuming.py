@@ -7,6 +7,7 @@ consumer's commands in the order in which they came.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magnetar_broker.errors import ConsumerNotFound, InvalidRequest
@@ -132,7 +133,7 @@ class Consuming:
         consumer, subscription = connected
         on_durable = None
         if command.HasField("request_id"):
-            on_durable = lambda: self._answer_ack(command, None)  # noqa: E731 (one expression)
+            on_durable = partial(self._answer_ack, command)
         try:
             if command.ack_type == api.CommandAck.Individual:
                 entries = [

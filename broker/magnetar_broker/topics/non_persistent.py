@@ -113,7 +113,7 @@ class VolatileSubscription:
         """Nothing is kept, so there is nothing to forget."""
         del consumer, entries
         if on_durable is not None:
-            on_durable()
+            on_durable(None)
 
     def acknowledge_upto(
         self,
@@ -125,7 +125,7 @@ class VolatileSubscription:
         """The same."""
         del consumer, position, ack_set
         if on_durable is not None:
-            on_durable()
+            on_durable(None)
 
     def redeliver(self, consumer: Consumer, positions: list[Position] | None) -> None:
         """What was sent is gone."""

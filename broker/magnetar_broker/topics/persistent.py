@@ -78,6 +78,7 @@ class PersistentTopic(Service):
             await self._add(cursor)
 
     async def _add(self, cursor: Cursor) -> Subscription:
+        cursor.on_lost = self.log_fenced
         await cursor.__aenter__()
         subscription = Subscription(
             self,

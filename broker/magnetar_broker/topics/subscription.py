@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from magnetar_broker.errors import ConsumerBusy, NotAllowed
+from magnetar_broker.errors import BrokerError, ConsumerBusy, NotAllowed
 from magnetar_broker.log.cursor import Cursor, OnDurable
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.payloads import batch_size, publish_time_ms
@@ -265,7 +265,7 @@ class Subscription:
     async def _move_to(self, position: Position) -> None:
         durable = asyncio.get_running_loop().create_future()
         before = self._managed_ledger.chain.previous_of(position)
-        self.cursor.reset(before, lambda: _settle(durable))
+        self.cursor.reset(before, lambda error: _settle(durable, error))
         if self.dispatcher is not None:
             self.dispatcher.rewind()
         await durable
@@ -307,6 +307,10 @@ class Subscription:
         await self._owner.delete_subscription(self)
 
 
-def _settle(waiting: asyncio.Future[None]) -> None:
-    if not waiting.done():
+def _settle(waiting: asyncio.Future[None], error: BrokerError | None) -> None:
+    if waiting.done():
+        return
+    if error is None:
         waiting.set_result(None)
+    else:
+        waiting.set_exception(error)

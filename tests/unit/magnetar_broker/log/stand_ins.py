@@ -77,6 +77,10 @@ class MemoryWriter:
     def detach(self) -> None:
         self.is_detached = True
 
+    def detach(self) -> None:
+        """What is on its way is never heard of."""
+        self._refusal = self._refusal or LedgerClosed(self.ledger_id)
+
     async def close(self) -> None:
         if self._refusal is None:
             self._refusal = LedgerClosed(self.ledger_id)

@@ -7,7 +7,7 @@ from random import Random
 
 from magnetar_broker.log.chain import LedgerChain, LedgerSpan
 from magnetar_broker.log.cursor import Cursor
-from magnetar_broker.log.cursor_store import CursorState
+from magnetar_broker.log.cursor_state import CursorState
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.topics.consumer import Consumer
