@@ -55,6 +55,10 @@ class AddListener(Protocol):
         """There is a connection (again): send what the bookie has not stored."""
         ...
 
+    def bookie_unreachable(self, bookie: int) -> None:
+        """An attempt to connect failed; others follow, and each is told."""
+        ...
+
     def link_closed(self) -> None:
         """This process is closing its connections: there will be no more answers."""
         ...

@@ -8,16 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from random import Random
 
+from magnetar_ledger.bookies import Bookies
+from magnetar_ledger.counters import LedgerCounters
 from magnetar_ledger.errors import LedgerError, NotEnoughBookies, UnsupportedLedger
 from magnetar_ledger.last_entry import LastEntryPoll
-from magnetar_ledger.links import BookieLink, BookieLinks, Purpose
+from magnetar_ledger.links import BookieLinks
 from magnetar_ledger.options import LedgerOptions
 from magnetar_ledger.patience import Patience
 from magnetar_ledger.pipeline import LedgerListener
-from magnetar_ledger.placement import choose_ensemble
 from magnetar_ledger.quorum import Quorum
 from magnetar_ledger.reader import LedgerReader
 from magnetar_ledger.recovery import LedgerRecovery
@@ -57,6 +57,8 @@ class Ledgers(Service):
         self._links = BookieLinks(
             self._registry, network=network, clock=clock, random=random, options=options
         )
+        self._bookies = Bookies(self._registry, self._links, random)
+        self.counters = LedgerCounters()
         # By ledger: who may recover it, and how many want to.
         self._recovering: dict[int, tuple[asyncio.Lock, int]] = {}
 
@@ -85,7 +87,7 @@ class Ledgers(Service):
             write_quorum or options.write_quorum,
             ack_quorum or options.ack_quorum,
         )
-        ensemble = await self._new_ensemble(quorum.ensemble_size)
+        ensemble = await self._new_ensemble(quorum)
         stored = await self._store.create(
             LedgerMetadata(
                 ensemble_size=quorum.ensemble_size,
@@ -99,9 +101,10 @@ class Ledgers(Service):
         )
         return LedgerWriter(
             stored,
-            [self._links.link(bookie_id) for bookie_id in ensemble],
+            bookies=self._bookies,
             store=self._store,
             listener=listener,
+            counters=self.counters,
             clock=self._clock,
             options=options,
         )
@@ -136,31 +139,24 @@ class Ledgers(Service):
         """Delete the ledger; no error where there is none. Bookies drop its entries in time."""
         await self._store.delete(ledger_id)
 
-    async def _new_ensemble(self, size: int) -> tuple[str, ...]:
+    async def _new_ensemble(self, quorum: Quorum) -> tuple[str, ...]:
         try:
             async with asyncio.timeout(self._options.create_deadline_s):
                 while True:
                     try:
-                        return self._choose_ensemble(size)
+                        return self._bookies.new_ensemble(quorum)
                     except NotEnoughBookies:
-                        await self._registry.changed()
+                        await self._bookies.changed()
         except TimeoutError:
-            return self._choose_ensemble(size)
-
-    def _choose_ensemble(self, size: int) -> tuple[str, ...]:
-        candidates = [
-            replace(each, is_down=self._links.is_down(each.bookie_id))
-            for each in self._registry.candidates
-        ]
-        self._random.shuffle(candidates)
-        return choose_ensemble(candidates, size)
+            return self._bookies.new_ensemble(quorum)
 
     async def _recover(self, ledger_id: int) -> StoredMetadata:
         async with self._turn(ledger_id):
             return await LedgerRecovery(
                 ledger_id,
                 store=self._store,
-                link=self._recovery_link,
+                bookies=self._bookies,
+                counters=self.counters,
                 clock=self._clock,
                 patience=self._patience,
                 options=self._options,
@@ -202,9 +198,6 @@ class Ledgers(Service):
             patience=self._patience,
             options=self._options,
         )
-
-    def _recovery_link(self, bookie_id: str) -> BookieLink:
-        return self._links.link(bookie_id, Purpose.RECOVERY)
 
 
 def _supported(stored: StoredMetadata) -> StoredMetadata:

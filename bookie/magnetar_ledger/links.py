@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from magnetar_ledger.connection import AddListener, BookieConnection, ReadListener
 from magnetar_ledger.errors import BookieUnavailable
+from magnetar_ledger.health import BookieHealth
 from magnetar_ledger.options import LedgerOptions
 from magnetar_ledger.outbox import Outbox
 from magnetar_protocol.bookkeeper.v2 import encode_read
@@ -64,6 +65,7 @@ class BookieLink:
         clock: Clock,
         random: Random,
         options: LedgerOptions,
+        health: BookieHealth,
         spawn: Spawn,
     ) -> None:
         self.bookie_id = bookie_id
@@ -74,6 +76,7 @@ class BookieLink:
         self._network = network
         self._clock = clock
         self._options = options
+        self._health = health
         self._spawn = spawn
         self._backoff = Backoff(options.retry_first_s, options.retry_limit_s, random)
         self._adders: dict[int, tuple[AddListener, int]] = {}
@@ -96,6 +99,20 @@ class BookieLink:
             self._connection is None
             and self._clock.monotonic() - self._failed_at_s < self._options.down_memory_s
         )
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the bookie is down, or failed or was slow a moment ago: ask it last."""
+        return self.is_down or self._health.is_doubtful(self.bookie_id, self._clock.monotonic())
+
+    def note_failure(self) -> None:
+        """The bookie answered with an error that is its own fault, or not in time."""
+        if self._health.failed(self.bookie_id, self._clock.monotonic()):
+            log.warning("bookie quarantined", extra={"bookie": self.bookie_id})
+
+    def note_doubt(self) -> None:
+        """The bookie is slow, or its copy of something is damaged."""
+        self._health.doubt(self.bookie_id, self._clock.monotonic())
 
     def attach(self, ledger_id: int, listener: AddListener, bookie: int) -> None:
         """Answers to adds of the ledger go to ``listener``, until it detaches.
@@ -207,6 +224,8 @@ class BookieLink:
                 except BookieUnavailable as error:
                     self._failed_at_s = self._clock.monotonic()
                     self._fail_waiters(error)
+                    for listener, bookie in list(self._adders.values()):
+                        listener.bookie_unreachable(bookie)
                     await asyncio.sleep(self._backoff.next_s())
         finally:
             self._connecting = None
@@ -276,6 +295,12 @@ class BookieLinks(Service):
         self._clock = clock
         self._random = random
         self._options = options
+        self.health = BookieHealth(
+            doubt_s=options.doubt_s,
+            errors_max=options.quarantine_errors_max,
+            interval_s=options.quarantine_interval_s,
+            quarantine_s=options.quarantine_s,
+        )
         # Grows with the bookies that ever were in an ensemble we touched: tens, not thousands.
         self._links: dict[tuple[str, Purpose], BookieLink] = {}
 
@@ -294,14 +319,21 @@ class BookieLinks(Service):
                 clock=self._clock,
                 random=self._random,
                 options=self._options,
+                health=self.health,
                 spawn=lambda work, name: self.spawn(work, name=name),
             )
         return link
 
     def is_down(self, bookie_id: str) -> bool:
-        """Whether an ordinary connection to the bookie failed a moment ago."""
+        """Whether the bookie could not be reached or failed a moment ago, for what is ordinary."""
         link = self._links.get((bookie_id, Purpose.ORDINARY))
-        return link is not None and link.is_down
+        if link is not None:
+            return link.is_doubtful
+        return self.health.is_doubtful(bookie_id, self._clock.monotonic())
+
+    def is_quarantined(self, bookie_id: str) -> bool:
+        """Whether the bookie has failed so often that new ledgers better go elsewhere."""
+        return self.health.is_quarantined(bookie_id, self._clock.monotonic())
 
     def _close_links(self) -> None:
         for link in self._links.values():

@@ -35,6 +35,23 @@ class LedgerOptions:
 
     # A bookie that could not be reached is asked last for so long.
     down_memory_s: float = 5.0
+    # So is one that failed or was slow; nor does it replace another one meanwhile.
+    doubt_s: float = 30.0
+    # With so many errors within the interval, a bookie gets no new ledgers for a while where there
+    # are others (bookkeeperClientHealthCheckErrorThresholdPerInterval and its neighbours).
+    quarantine_errors_max: int = 5
+    quarantine_interval_s: float = 60.0
+    quarantine_s: float = 1800.0
+    # While the metadata of an ensemble change is written, nothing is confirmed, so that the new
+    # bookie gets all that the new fragment has. Where ZooKeeper takes longer than this, entries
+    # are confirmed by the bookies that stay, and the new one lacks those.
+    change_pause_s: float = 1.0
+
+    # An entry that a bookie does not give within this time is asked of the next one as well; 0
+    # turns that off, as Pulsar's brokers do. BookKeeper's own default is this.
+    speculative_read_s: float = 2.0
+    # How often a reader of an open ledger asks how far it is confirmed, while it waits for more.
+    poll_interval_s: float = 0.1
 
     connect_timeout_s: float = 3.0
     # Between attempts to reach a bookie (or ZooKeeper, inside one operation).

@@ -2,9 +2,13 @@
 
 The engine under ``LedgerWriter`` and under recovery. Appending is synchronous: the bytes go into
 the outboxes of the write set and leave at the end of the loop turn. Every entry is kept until it is
-confirmed, so that a bookie whose connection broke can be sent all it has not answered. When one
-cannot be confirmed (fenced, refused, deadline) the pipeline fails as a whole and says so once; what
-it confirmed stays confirmed.
+confirmed, so that a bookie whose connection broke, or one that comes in the place of another
+(``ensemble_change``), can be sent all it has not answered. When an entry cannot be confirmed
+(fenced, refused by too many with nobody to replace them, deadline) the pipeline fails as a whole
+and says so once; what it confirmed stays confirmed.
+
+A bookie fails when it cannot be connected to while it should be sent something, refuses an entry,
+or owes answers and gives none for the time that answers may take.
 
 HOT: no future, task or timer for an entry. One timer per pipeline that has something on its way.
 """
@@ -14,9 +18,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from magnetar_ledger.ensemble_change import EnsembleChange
 from magnetar_ledger.errors import (
     AppendRefused,
     AppendTimedOut,
@@ -30,8 +35,9 @@ from magnetar_ledger.errors import (
 )
 from magnetar_ledger.links import BookieLink
 from magnetar_ledger.options import LedgerOptions
-from magnetar_ledger.outbox import GATHER_CHUNKS_MAX
+from magnetar_ledger.outbox import GATHER_CHUNKS_MAX, Outbox
 from magnetar_ledger.quorum import Acknowledgements, Quorum
+from magnetar_ledger.silence import Answers, SilenceWatch
 from magnetar_protocol.bookkeeper.codes import ReturnCode
 from magnetar_protocol.bookkeeper.errors import refusal_of
 from magnetar_protocol.bookkeeper.v2 import encode_add
@@ -60,7 +66,7 @@ class LedgerListener(Protocol):
 
 
 class AddPipeline:
-    """Appends entries ``last_confirmed + 1``, … to one ensemble.
+    """Appends entries ``last_confirmed + 1``, … to one ensemble, whose bookies ``change`` replaces.
 
     ``length_bytes`` is the sum of all payloads of the ledger so far, ``flags`` go with every add.
     """
@@ -73,6 +79,7 @@ class AddPipeline:
         *,
         master_key: bytes,
         listener: LedgerListener,
+        change: EnsembleChange,
         clock: Clock,
         options: LedgerOptions,
         flags: int = 0,
@@ -81,13 +88,16 @@ class AddPipeline:
     ) -> None:
         assert len(links) == quorum.ensemble_size
         self.ledger_id = ledger_id
+        self.quorum = quorum
+        self.is_over = False
         self.last_pushed = last_confirmed
         self.last_confirmed = last_confirmed
         self.length_bytes = length_bytes
         self.pending_bytes = 0
         self.failure: LedgerError | None = None
-        self._links = tuple(links)
+        self._links = list(links)
         self._listener = listener
+        self._change = change
         self._clock = clock
         self._options = options
         self._pending_bytes_max = options.pending_bytes_max
@@ -100,16 +110,40 @@ class AddPipeline:
         # (everything before the payload, payload) of the entries from last_confirmed + 1 on.
         self._pending: deque[tuple[bytes, bytes]] = deque()
         self._ensemble_size = quorum.ensemble_size
-        self._outboxes = [
-            tuple(links[bookie].outbox for bookie in write_set) for write_set in quorum.write_sets
-        ]
+        self._outboxes = self._route()
         self._timer: asyncio.TimerHandle | None = None
+        # Slots whose bookies should be replaced; by slot: why its bookie refused, how far was
+        # pushed when it was first found unreachable, and the entries it answered for last.
+        self._failing: set[int] = set()
+        self._refusals: dict[int, AppendRefused] = {}
+        self._unreachable_since: dict[int, int] = {}
+        # One more than there are bookies: ``release`` has a place of its own.
+        self._answers: list[Answers] = [(last_confirmed,)] * (quorum.ensemble_size + 1)
+        self._silence = SilenceWatch()
+        self._retired: set[int] = set()
         self._overloaded: set[int] = set()
         self._stalled_entry = -1
         self._stalled_since_s = 0.0
         self._drained: asyncio.Future[None] | None = None
         for bookie, link in enumerate(links):
             link.attach(ledger_id, self, bookie)
+
+    @property
+    def ensemble(self) -> tuple[str, ...]:
+        """The bookies as they are now, by slot."""
+        return tuple(link.bookie_id for link in self._links)
+
+    @property
+    def failing(self) -> list[int]:
+        """The slots whose bookies should be replaced."""
+        return sorted(self._failing)
+
+    def _route(self) -> list[tuple[Outbox, ...]]:
+        """The outboxes of each write set."""
+        return [
+            tuple(self._links[bookie].outbox for bookie in write_set)
+            for write_set in self.quorum.write_sets
+        ]
 
     def append(self, payload: bytes) -> int:
         """Send one entry on its way; returns its id. Raises as ``append_all`` does."""
@@ -171,6 +205,8 @@ class AddPipeline:
 
     def detach(self) -> None:
         """Hear no more from the bookies and send them nothing."""
+        self.is_over = True
+        self._change.stop()
         for link in self._links:
             link.detach(self.ledger_id, self)
         if self._timer is not None:
@@ -196,6 +232,7 @@ class AddPipeline:
 
     def adds_stored(self, bookie: int, entry_ids: list[int]) -> None:
         """A bookie has stored entries (``AddListener``); HOT."""
+        self._answers[bookie] = entry_ids
         confirmed = self._acks.record(bookie, entry_ids, self.last_pushed)
         count = confirmed - self.last_confirmed
         if not count:
@@ -226,22 +263,40 @@ class AddPipeline:
             # It did not begin with it; the next check sends it again.
             self._overloaded.add(bookie)
             return
-        bookie_id = self._links[bookie].bookie_id
-        refusal = refusal_of(return_code, ledger_id, entry_id)
-        log.warning("bookie refused an entry", extra={"bookie": bookie_id, "error": str(refusal)})
-        if self._acks.refuse(bookie, entry_id):
-            is_read_only = return_code == ReturnCode.EREADONLY
-            error_type = BookiesReadOnly if is_read_only else AppendRefused
-            error = error_type(ledger_id, entry_id, bookie_id)
-            error.__cause__ = refusal
-            self.fail(error)
+        self._acks.refuse(bookie, entry_id)
+        if bookie not in self._refusals:
+            self._note_refusal(bookie, entry_id, return_code)
+            self._fails(bookie)
+
+    def _note_refusal(self, bookie: int, entry_id: int, return_code: int) -> None:
+        link = self._links[bookie]
+        refusal = refusal_of(return_code, self.ledger_id, entry_id)
+        log.warning(
+            "bookie refused an entry", extra={"bookie": link.bookie_id, "error": str(refusal)}
+        )
+        link.note_failure()
+        error_type = BookiesReadOnly if return_code == ReturnCode.EREADONLY else AppendRefused
+        error = error_type(self.ledger_id, entry_id, link.bookie_id)
+        error.__cause__ = refusal
+        self._refusals[bookie] = error
+
+    def bookie_unreachable(self, bookie: int) -> None:
+        """A bookie cannot be connected to (``AddListener``): a failure once it is needed."""
+        pushed = self._unreachable_since.setdefault(bookie, self.last_pushed)
+        if self._pending or self.last_pushed > pushed:
+            self._fails(bookie)
 
     def bookie_connected(self, bookie: int) -> None:
         """A bookie can be reached (again): send what it has not stored (``AddListener``)."""
+        self._unreachable_since.pop(bookie, None)
+        self._refusals.pop(bookie, None)
+        self._failing.discard(bookie)
         acks = self._acks
         acks.forgive(bookie)
         outbox = self._links[bookie].outbox
         unstored = set(acks.unstored(bookie, self.last_pushed))
+        # What was lost on the way before counts as answered, unless it is sent again now.
+        self._answers[bookie] = (self.last_confirmed if unstored else self.last_pushed,)
         if not unstored:
             return
         if not outbox.chunks:
@@ -262,6 +317,49 @@ class AddPipeline:
         """The owner of all connections is closing (``AddListener``)."""
         self.fail(LedgerClosed(self.ledger_id))
 
+    # Bookies that are replaced (called by ``EnsembleChange``)
+
+    def _fails(self, bookie: int) -> None:
+        if bookie not in self._retired:
+            self._failing.add(bookie)
+            self._change.look(self)
+
+    def retire(self, slots: Mapping[int, BookieLink]) -> None:
+        """Count no more what these slots' bookies say, and confirm nothing for the moment."""
+        self._acks.hold()
+        for bookie in slots:
+            self._retired.add(bookie)
+            self._links[bookie].detach(self.ledger_id, self)
+            self._acks.forget(bookie)
+            self._failing.discard(bookie)
+            self._refusals.pop(bookie, None)
+            self._overloaded.discard(bookie)
+
+    def release(self) -> None:
+        """Confirm again what enough bookies have."""
+        if self.is_over:
+            return
+        self._acks.release()
+        self.adds_stored(self.quorum.ensemble_size, [])
+
+    def admit(self, newcomers: Mapping[int, BookieLink]) -> None:
+        """These are the slots' bookies from now on: send them all that is not confirmed."""
+        for bookie, link in newcomers.items():
+            self._retired.discard(bookie)
+            self._unreachable_since.pop(bookie, None)
+            self._links[bookie] = link
+            link.attach(self.ledger_id, self, bookie)
+        self._outboxes = self._route()
+        for bookie, link in newcomers.items():
+            if link.is_connected:
+                self.bookie_connected(bookie)
+        self.release()
+
+    def nobody_comes(self) -> None:
+        """There is no replacement now: fail where these bookies can never confirm all entries."""
+        if self._refusals and self._acks.hopeless() is not None:
+            self.fail(next(reversed(self._refusals.values())))
+
     # Entries that wait too long
 
     def _watch(self) -> None:
@@ -269,26 +367,72 @@ class AddPipeline:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._check_progress)
 
     def _check_progress(self) -> None:
-        """Find out whether the first unconfirmed entry is still the one it was last time."""
+        """Find out who does not answer, and whether the first unconfirmed entry is still the one
+        it was last time."""
         self._timer = None
-        if not self._pending:
+        now_s = self._clock.monotonic()
+        owing = [bookie for bookie in range(self._ensemble_size) if self._owes(bookie)]
+        silent = self._silent(owing, now_s) + self._lagging(now_s)
+        if self.is_over:
             return
-        self._watch()
+        if self._pending or owing:
+            self._watch()
         overloaded, self._overloaded = sorted(self._overloaded), set()
         for bookie in overloaded:
             self.bookie_connected(bookie)
-        oldest = self.last_confirmed + 1
-        now_s = self._clock.monotonic()
+        for bookie in dict.fromkeys(silent):
+            self._give_up_on(bookie)
+        if self._failing:
+            self._change.look(self)
+
+    def _owes(self, bookie: int) -> bool:
+        """Whether an answer from the bookie is due: one to the last entry that was sent to it."""
+        if bookie in self._retired or not self._links[bookie].is_connected:
+            return False
+        first = max(self.last_pushed - self._ensemble_size + 1, 0)
+        newest = next(
+            (
+                entry_id
+                for entry_id in range(self.last_pushed, first - 1, -1)
+                if bookie in self.quorum.write_set(entry_id)
+            ),
+            -1,
+        )
+        return newest > max(self._answers[bookie], default=-1)
+
+    def _silent(self, owing: Sequence[int], now_s: float) -> list[int]:
+        """Bookies that owe answers and have given none for too long."""
+        answers = self._answers
+        return [
+            bookie
+            for bookie in range(self._ensemble_size)
+            if self._silence.silent_s(bookie, answers[bookie], now_s, owes=bookie in owing)
+            >= self._options.answer_timeout_s
+        ]
+
+    def _lagging(self, now_s: float) -> list[int]:
+        """Bookies without the first unconfirmed entry, when that has waited for too long.
+
+        Fails the pipeline where it has waited for the whole deadline.
+        """
+        oldest = self.last_confirmed + 1 if self._pending else -1
         if oldest != self._stalled_entry:
             self._stalled_entry = oldest
             self._stalled_since_s = now_s
-            return
         stalled_s = now_s - self._stalled_since_s
+        if not self._pending or stalled_s < self._options.answer_timeout_s:
+            return []
         if stalled_s >= self._options.append_deadline_s:
             self.fail(AppendTimedOut(self.ledger_id, oldest, stalled_s))
-        elif stalled_s >= self._options.answer_timeout_s:
-            for bookie in self._acks.lagging(oldest):
-                self._links[bookie].suspect(self._options.answer_timeout_s)
+            return []
+        return [each for each in self._acks.lagging(oldest) if each not in self._retired]
+
+    def _give_up_on(self, bookie: int) -> None:
+        link = self._links[bookie]
+        if link.is_connected:
+            link.note_failure()
+            self._fails(bookie)
+            link.suspect(self._options.answer_timeout_s)
 
     def _wake_drained(self) -> None:
         drained, self._drained = self._drained, None

@@ -62,6 +62,7 @@ class Acknowledgements:
     __slots__ = (
         "_ack_quorum",
         "_ensemble_size",
+        "_is_held",
         "_refused",
         "_stored",
         "_write_masks",
@@ -78,6 +79,7 @@ class Acknowledgements:
         # Bit sets of bookies by entry id, of entries that at least one bookie answered for.
         self._stored: dict[int, int] = {}
         self._refused: dict[int, int] = {}
+        self._is_held = False
 
     def record(self, bookie: int, entry_ids: list[int], last_pushed: int) -> int:
         """``bookie`` has stored these entries (in any order, repeats allowed); HOT.
@@ -103,6 +105,8 @@ class Acknowledgements:
         return self._advance()
 
     def _advance(self) -> int:
+        if self._is_held:
+            return self.last_confirmed
         stored = self._stored
         entry_id = self.last_confirmed + 1
         while stored.get(entry_id, 0).bit_count() >= self._ack_quorum:
@@ -113,13 +117,37 @@ class Acknowledgements:
         self.last_confirmed = entry_id - 1
         return entry_id - 1
 
-    def refuse(self, bookie: int, entry_id: int) -> bool:
-        """``bookie`` will not store the entry; tells whether it can now never be confirmed."""
-        if entry_id <= self.last_confirmed:
-            return False
-        self._refused[entry_id] = self._refused.get(entry_id, 0) | 1 << bookie
-        refused = self._refused[entry_id] & ~self._stored.get(entry_id, 0)
-        return refused.bit_count() >= self.quorum.absences_proving
+    def hold(self) -> None:
+        """Count on, but confirm nothing until ``release``: the ensemble is about to change."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Confirm again, from the next ``record`` on."""
+        self._is_held = False
+
+    def forget(self, bookie: int) -> None:
+        """``bookie`` is replaced: what the old one has stored of unconfirmed entries is void.
+
+        They belong to the new ensemble, where the old one's copy does not count: an entry that was
+        confirmed by it would have one copy less than promised, and recovery might not find it.
+        """
+        keep = ~(1 << bookie)
+        for entry_id, stored in self._stored.items():
+            self._stored[entry_id] = stored & keep
+        self.forgive(bookie)
+
+    def refuse(self, bookie: int, entry_id: int) -> None:
+        """``bookie`` will not store the entry."""
+        if entry_id > self.last_confirmed:
+            self._refused[entry_id] = self._refused.get(entry_id, 0) | 1 << bookie
+
+    def hopeless(self) -> int | None:
+        """The first entry that so many refused that these bookies can never confirm it."""
+        for entry_id in sorted(self._refused):
+            refused = self._refused[entry_id] & ~self._stored.get(entry_id, 0)
+            if refused.bit_count() >= self.quorum.absences_proving:
+                return entry_id
+        return None
 
     def forgive(self, bookie: int) -> None:
         """``bookie`` is asked anew for all it has not stored: its refusals no longer count."""
@@ -153,30 +181,38 @@ class EntrySearch:
     """Looks for one entry on its write set, from the first bookie of it to the last.
 
     ``absences_proving`` bookies without it end the search: ``Quorum.absences_proving`` where only
-    confirmed entries matter, the write quorum where every copy does.
+    confirmed entries matter, the write quorum where every copy does. More than one bookie may be
+    asked at a time.
     """
 
-    __slots__ = ("_absences_left", "_tried", "_write_set")
+    __slots__ = ("_absences_left", "_tried", "_write_set", "awaited")
 
     def __init__(self, write_set: tuple[int, ...], absences_proving: int) -> None:
         self._write_set = write_set
         self._tried = 0
         self._absences_left = absences_proving
+        # Bookies that were asked and have not answered.
+        self.awaited: tuple[int, ...] = ()
 
     def next_bookie(self) -> int | None:
         """Whom to ask next; None when all were asked."""
         if self._tried == len(self._write_set):
             return None
+        bookie = self._write_set[self._tried]
         self._tried += 1
-        return self._write_set[self._tried - 1]
+        self.awaited = (*self.awaited, bookie)
+        return bookie
 
-    def absent(self) -> Verdict | None:
-        """The bookie asked last does not have it; a verdict, or None to ask the next."""
+    def absent(self, bookie: int) -> Verdict | None:
+        """``bookie`` does not have it; a verdict where one is possible."""
         self._absences_left -= 1
         if self._absences_left == 0:
             return Verdict.ABSENT
-        return self.unknown()
+        return self.unknown(bookie)
 
-    def unknown(self) -> Verdict | None:
-        """The bookie asked last gave no answer that counts; a verdict, or None to ask the next."""
-        return None if self._tried < len(self._write_set) else Verdict.UNDECIDED
+    def unknown(self, bookie: int) -> Verdict | None:
+        """``bookie`` gives no answer that counts; a verdict where one is possible."""
+        self.awaited = tuple(each for each in self.awaited if each != bookie)
+        if self.awaited or self._tried < len(self._write_set):
+            return None
+        return Verdict.UNDECIDED

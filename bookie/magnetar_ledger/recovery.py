@@ -3,16 +3,23 @@
 The steps and rules are BookKeeper's (``LedgerRecoveryOp``, ``ReadOnlyLedgerHandle.recover``); the
 decisions stand in ``recovery_rules`` and ``quorum``. Two who recover at once come to the same
 entries or the first to close wins: nobody is told anything before the metadata is closed.
+
+A bookie that fails while the tail is stored again is replaced; the new fragments are written
+together with the end, so that two recoveries do not get into each other's way before.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from dataclasses import replace
 
+from magnetar_ledger.bookies import Bookies
+from magnetar_ledger.counters import LedgerCounters
+from magnetar_ledger.ensemble_change import EnsembleChange
+from magnetar_ledger.ensembles import ended_at, with_fragment
 from magnetar_ledger.errors import LedgerError, RecoveryUndecided
 from magnetar_ledger.last_entry import LastEntryPoll
-from magnetar_ledger.links import BookieLink
+from magnetar_ledger.links import BookieLink, Purpose
 from magnetar_ledger.options import LedgerOptions
 from magnetar_ledger.patience import Patience
 from magnetar_ledger.pipeline import AddPipeline
@@ -39,21 +46,23 @@ End = tuple[int, int]
 
 
 class LedgerRecovery:
-    """Recovers one ledger. ``link`` gives links for recovery, which nothing else uses."""
+    """Recovers one ledger, over connections that nothing else uses."""
 
     def __init__(
         self,
         ledger_id: int,
         *,
         store: LedgerStore,
-        link: Callable[[str], BookieLink],
+        bookies: Bookies,
+        counters: LedgerCounters,
         clock: Clock,
         patience: Patience,
         options: LedgerOptions,
     ) -> None:
         self._ledger_id = ledger_id
         self._store = store
-        self._link = link
+        self._bookies = bookies
+        self._counters = counters
         self._clock = clock
         self._patience = patience
         self._options = options
@@ -73,12 +82,17 @@ class LedgerRecovery:
         stored = await self._store.update(await self._store.read(self._ledger_id), _marked)
         if stored.metadata.state is LedgerState.CLOSED:
             return stored
-        last_entry, length = await self._recover_tail(stored.metadata)
+        tail = _Tail(stored.metadata)
+        last_entry, length = await self._recover_tail(tail)
 
         def closed(metadata: LedgerMetadata) -> LedgerMetadata | None:
             if metadata.state is LedgerState.CLOSED:
                 return None
-            return metadata.closed(last_entry, length)
+            if metadata.fragments != tail.before.fragments:
+                raise RecoveryUndecided(self._ledger_id, "its ensembles were changed meanwhile")
+            return ended_at(replace(metadata, fragments=tail.after.fragments), last_entry).closed(
+                last_entry, length
+            )
 
         stored = await self._store.update(stored, closed)
         log.info(
@@ -87,8 +101,9 @@ class LedgerRecovery:
         )
         return stored
 
-    async def _recover_tail(self, metadata: LedgerMetadata) -> End:
+    async def _recover_tail(self, tail: _Tail) -> End:
         """Fence the last ensemble, and store again on it all that may have been confirmed."""
+        metadata = tail.before
         quorum = Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         fragment = metadata.fragments[-1]
         links = [self._link(bookie_id) for bookie_id in fragment.ensemble]
@@ -100,12 +115,20 @@ class LedgerRecovery:
             master_key=self._master_key,
         ).run()
         start = recovery_start(votes.last_confirmed, fragment.first_entry)
-        pipeline = AddPipeline(
+        change = EnsembleChange(
+            self._bookies,
+            Purpose.RECOVERY,
+            tail.change_ensemble,
+            counters=self._counters,
+            options=self._options,
+        )
+        pipeline = tail.pipeline = AddPipeline(
             self._ledger_id,
             quorum,
             links,
             master_key=self._master_key,
             listener=_Silent(),
+            change=change,
             clock=self._clock,
             options=self._options,
             flags=RECOVERY_ADD,
@@ -174,9 +197,28 @@ class LedgerRecovery:
             last=first + count - 1,
             absences_proving=metadata.write_quorum - metadata.ack_quorum + 1,
             answer_timeout_s=self._options.answer_timeout_s,
+            speculative_s=self._options.speculative_read_s,
             flags=RECOVERY_READ,
             master_key=self._master_key,
+            counters=self._counters,
         ).run()
+
+    def _link(self, bookie_id: str) -> BookieLink:
+        return self._bookies.links.link(bookie_id, Purpose.RECOVERY)
+
+
+class _Tail:
+    """What one attempt found, ``before``, and the fragments it leaves, ``after``."""
+
+    def __init__(self, metadata: LedgerMetadata) -> None:
+        self.before = metadata
+        self.after = metadata
+        self.pipeline: AddPipeline | None = None
+
+    async def change_ensemble(self, ensemble: tuple[str, ...]) -> None:
+        """What comes after what is confirmed goes to ``ensemble`` (``Commit``)."""
+        assert self.pipeline is not None
+        self.after = with_fragment(self.after, self.pipeline.last_confirmed + 1, ensemble)
 
 
 class _Silent:

@@ -1,14 +1,17 @@
-"""Which bookies there are and where they listen: what stands under /ledgers/available.
+"""Which bookies there are, where they listen and in which racks they stand.
 
-The list of writable bookies is watched; an address is looked up when a connection is made, because
-that is rare and a bookie may come back elsewhere. Facts: ``ZKRegistrationClient`` and
-``DefaultBookieAddressResolver`` of Apache BookKeeper.
+The list of writable bookies (/ledgers/available, without /ledgers/available/readonly) and the racks
+(/bookies) are watched; an address is looked up when a connection is made, because that is rare and
+a bookie may come back elsewhere. Facts: ``ZKRegistrationClient`` and
+``DefaultBookieAddressResolver`` of Apache BookKeeper, ``BookieRackAffinityMapping`` of Apache
+Pulsar.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from random import Random
 
@@ -22,6 +25,7 @@ from magnetar_protocol.records.bookie_info import (
     BookieInfo,
 )
 from magnetar_protocol.records.errors import MalformedRecord
+from magnetar_protocol.records.racks import RACKS_PATH, BookieRacks
 from magnetar_runtime.backoff import Backoff
 from magnetar_runtime.coordination import (
     Coordination,
@@ -46,6 +50,7 @@ class BookieRegistry(Service):
         self._coordination = coordination
         self._backoff = Backoff(options.retry_first_s, options.retry_limit_s, random)
         self._writable: tuple[str, ...] = ()
+        self._racks: Mapping[str, str] = {}
         self._is_stale = asyncio.Event()
         self._changed = asyncio.Event()
 
@@ -53,6 +58,11 @@ class BookieRegistry(Service):
     def candidates(self) -> list[Candidate]:
         """The bookies that take new entries, sorted by id."""
         return [Candidate(bookie_id) for bookie_id in self._writable]
+
+    @property
+    def racks(self) -> Mapping[str, str]:
+        """Bookie id → rack, of those that somebody gave one."""
+        return self._racks
 
     async def changed(self) -> None:
         """Return at the next change of ``candidates``."""
@@ -117,9 +127,33 @@ class BookieRegistry(Service):
             if await self._coordination.exists(AVAILABLE_PATH, on_change=self._is_stale.set):
                 self._is_stale.set()
             names = []
+        await self._refresh_racks()
         writable = tuple(sorted(name for name in names if name != READ_ONLY_NODE))
         if writable != self._writable:
             self._writable = writable
             log.info("bookies changed", extra={"writable": list(writable)})
             self._changed.set()
             self._changed = asyncio.Event()
+
+    async def _refresh_racks(self) -> None:
+        try:
+            value, _ = await self._coordination.get(RACKS_PATH, on_change=self._is_stale.set)
+        except NodeMissing:
+            if await self._coordination.exists(RACKS_PATH, on_change=self._is_stale.set):
+                self._is_stale.set()
+            value = b""
+        try:
+            groups = BookieRacks.decode(value).groups if value else {}
+        except MalformedRecord as error:
+            # Racks are a wish; where they cannot be read, those known before are the best guess.
+            log.warning("bookie racks not readable", extra={"error": str(error)})
+            return
+        racks = {
+            bookie_id: each.rack
+            for group in groups.values()
+            for bookie_id, each in group.items()
+            if each.rack
+        }
+        if racks != self._racks:
+            self._racks = racks
+            log.info("bookie racks changed", extra={"racks": racks})

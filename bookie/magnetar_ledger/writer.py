@@ -1,18 +1,25 @@
 """The one writer of a ledger: appends entries, and closes the ledger where its confirmed ones end.
 
-How entries get to the bookies is ``pipeline``'s business; this module adds the end. Made by
-``Ledgers.create``. Replacing a dead bookie in the ensemble (a new fragment of the metadata) will be
-the writer's too (issue 4): until then a dead bookie is waited for, up to the append deadline.
+How entries get to the bookies is ``pipeline``'s business, and who replaces a bookie that fails is
+``ensemble_change``'s; this module says what the metadata becomes, at a change and at the end. Made
+by ``Ledgers.create``.
+
+Both are compare-and-set: a ledger that somebody recovers, or has closed, is not changed any more,
+and its writer is fenced by finding it so.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from functools import partial
 
+from magnetar_ledger.bookies import Bookies
+from magnetar_ledger.counters import LedgerCounters
+from magnetar_ledger.ensemble_change import EnsembleChange
+from magnetar_ledger.ensembles import with_fragment
 from magnetar_ledger.errors import LedgerClosed, LedgerClosedByOther, LedgerFenced
-from magnetar_ledger.links import BookieLink
+from magnetar_ledger.links import Purpose
 from magnetar_ledger.options import LedgerOptions
 from magnetar_ledger.pipeline import AddPipeline, LedgerListener
 from magnetar_ledger.quorum import Quorum
@@ -35,10 +42,11 @@ class LedgerWriter(AddPipeline):
     def __init__(
         self,
         metadata: StoredMetadata,
-        links: Sequence[BookieLink],
         *,
+        bookies: Bookies,
         store: LedgerStore,
         listener: LedgerListener,
+        counters: LedgerCounters,
         clock: Clock,
         options: LedgerOptions,
     ) -> None:
@@ -46,9 +54,16 @@ class LedgerWriter(AddPipeline):
         super().__init__(
             metadata.ledger_id,
             Quorum(record.ensemble_size, record.write_quorum, record.ack_quorum),
-            links,
+            [bookies.links.link(bookie_id) for bookie_id in record.fragments[-1].ensemble],
             master_key=master_key(options.password),
             listener=listener,
+            change=EnsembleChange(
+                bookies,
+                Purpose.ORDINARY,
+                self._change_ensemble,
+                counters=counters,
+                options=options,
+            ),
             clock=clock,
             options=options,
         )
@@ -86,13 +101,37 @@ class LedgerWriter(AddPipeline):
             },
         )
 
+    async def _change_ensemble(self, ensemble: tuple[str, ...]) -> None:
+        change = partial(self._changed, ensemble)
+        self._metadata = await self._store.update(self._metadata, change)
+
+    def _changed(
+        self, ensemble: tuple[str, ...], metadata: LedgerMetadata
+    ) -> LedgerMetadata | None:
+        """The metadata with a new ensemble for what is not confirmed; None where it is there
+        already, put by an attempt whose answer was lost."""
+        if metadata.state is LedgerState.CLOSED:
+            raise self._closed_by_other(metadata)
+        if metadata.state is LedgerState.IN_RECOVERY:
+            raise LedgerFenced(self.ledger_id)
+        newest = metadata.fragments[-1].ensemble
+        if newest == ensemble:
+            return None
+        if newest != self.ensemble:
+            # Only the writer begins fragments: somebody else takes himself for it.
+            raise LedgerFenced(self.ledger_id)
+        return with_fragment(metadata, self.last_confirmed + 1, ensemble)
+
     def _closed(self, metadata: LedgerMetadata) -> LedgerMetadata | None:
         """The metadata with our end in it. A recovery that goes on meanwhile finds it and stops."""
         if metadata.state is not LedgerState.CLOSED:
             return metadata.closed(self.last_confirmed, self.length_bytes)
         if metadata.last_entry == self.last_confirmed and metadata.length == self.length_bytes:
             return None
-        raise LedgerClosedByOther(
+        raise self._closed_by_other(metadata)
+
+    def _closed_by_other(self, metadata: LedgerMetadata) -> LedgerClosedByOther:
+        return LedgerClosedByOther(
             self.ledger_id,
             last_entry=metadata.last_entry,
             our_last_entry=self.last_confirmed,

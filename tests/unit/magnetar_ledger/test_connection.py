@@ -39,6 +39,9 @@ class Asker:
     def bookie_connected(self, bookie: int) -> None:
         raise AssertionError(f"links tell of bookie {bookie}, not connections")
 
+    def bookie_unreachable(self, bookie: int) -> None:
+        del bookie
+
     def link_closed(self) -> None:
         raise AssertionError("links tell that, not connections")
 

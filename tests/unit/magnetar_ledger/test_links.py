@@ -36,6 +36,9 @@ class Writer:
     def bookie_connected(self, bookie: int) -> None:
         self.connected.append(bookie)
 
+    def bookie_unreachable(self, bookie: int) -> None:
+        del bookie
+
     def link_closed(self) -> None:
         self.is_closed = True
 

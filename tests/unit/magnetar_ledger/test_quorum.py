@@ -107,29 +107,36 @@ def test_an_entry_is_lost_when_too_few_bookies_are_left(
     quorum: Quorum, refusals_needed: int
 ) -> None:
     acks = Acknowledgements(quorum)
-    told = [acks.refuse(bookie, 0) for bookie in range(refusals_needed)]
-    assert told == [False] * (refusals_needed - 1) + [True]
+    told: list[int | None] = []
+    for bookie in range(refusals_needed):
+        acks.refuse(bookie, 0)
+        told.append(acks.hopeless())
+    assert told == [None] * (refusals_needed - 1) + [0]
 
 
 def test_a_refusal_of_a_confirmed_entry_does_not_matter() -> None:
     acks = Acknowledgements(Quorum(3, 3, 2))
     acks.record(0, [0], 0)
     acks.record(1, [0], 0)
-    assert not acks.refuse(2, 0)
+    acks.refuse(2, 0)
+    assert not acks._refused
 
 
 def test_a_bookie_that_refuses_after_it_stored_still_counts_as_having_stored() -> None:
     acks = Acknowledgements(Quorum(2, 2, 2))
     acks.record(0, [0], 0)
-    assert not acks.refuse(0, 0)
+    acks.refuse(0, 0)
+    assert acks.hopeless() is None
 
 
 def test_refusals_of_a_bookie_that_is_asked_anew_are_forgiven() -> None:
     acks = Acknowledgements(Quorum(3, 3, 2))
     acks.refuse(0, 0)
     acks.forgive(0)
-    assert not acks.refuse(1, 0)
-    assert acks.refuse(2, 0)
+    acks.refuse(1, 0)
+    assert acks.hopeless() is None
+    acks.refuse(2, 0)
+    assert acks.hopeless() == 0
 
 
 def test_nothing_is_kept_of_confirmed_entries() -> None:
@@ -176,12 +183,57 @@ def test_sizes_that_make_no_sense_are_refused(sizes: tuple[int, int, int]) -> No
         Quorum(*sizes)
 
 
+def test_what_a_replaced_bookie_has_stored_counts_no_more() -> None:
+    acks = Acknowledgements(Quorum(3, 3, 2))
+    acks.record(0, [0, 1], 1)
+    acks.refuse(0, 1)
+    acks.forget(0)
+    assert acks.record(1, [0, 1], 1) == -1
+    assert list(acks.unstored(0, 1)) == [0, 1]
+    assert acks.hopeless() is None
+    assert acks.record(0, [0], 1) == 0
+
+
+@settings(max_examples=150)
+@given(st.data(), quorums())
+def test_forgetting_equals_a_dumb_model_that_loses_the_answers(
+    data: st.DataObject, quorum: Quorum
+) -> None:
+    pushed = data.draw(st.integers(0, 8))
+    acks = Acknowledgements(quorum)
+    model = DumbCounter(quorum, pushed)
+    for _ in range(data.draw(st.integers(0, 10))):
+        bookie = data.draw(st.integers(0, quorum.ensemble_size - 1))
+        if data.draw(st.booleans()):
+            # What is confirmed stays confirmed, whoever leaves.
+            kept = acks.last_confirmed
+            acks.forget(bookie)
+            model.answers = {
+                (each, entry_id)
+                for each, entry_id in model.answers
+                if each != bookie or entry_id <= kept
+            }
+        entry_ids = data.draw(st.lists(st.integers(0, pushed), min_size=1, max_size=4))
+        model.answers |= {(bookie, entry_id) for entry_id in entry_ids}
+        assert acks.record(bookie, entry_ids, pushed) == model.confirmed()
+
+
+def test_while_answers_are_held_they_count_and_confirm_nothing() -> None:
+    acks = Acknowledgements(Quorum(2, 2, 1))
+    acks.hold()
+    assert acks.record(0, [0, 1], 1) == -1
+    acks.release()
+    assert acks.record(1, [], 1) == 1
+
+
 def test_a_search_asks_the_write_set_in_order() -> None:
     search = EntrySearch(Quorum(5, 3, 2).write_set(4), absences_proving=3)
     asked: list[int | None] = []
     for _ in range(3):
-        asked.append(search.next_bookie())
-        search.unknown()
+        bookie = search.next_bookie()
+        assert bookie is not None
+        asked.append(bookie)
+        search.unknown(bookie)
     assert asked == [4, 0, 1]
     assert search.next_bookie() is None
 
@@ -190,16 +242,25 @@ def test_enough_absences_end_a_search_before_all_were_asked() -> None:
     quorum = Quorum(3, 3, 2)
     search = EntrySearch(quorum.write_set(0), quorum.absences_proving)
     search.next_bookie()
-    assert search.absent() is None
+    assert search.absent(0) is None
     search.next_bookie()
-    assert search.absent() is Verdict.ABSENT
+    assert search.absent(1) is Verdict.ABSENT
 
 
 def test_too_few_absences_leave_it_undecided() -> None:
     quorum = Quorum(3, 3, 2)
     search = EntrySearch(quorum.write_set(0), quorum.absences_proving)
-    verdicts = []
-    for step in (search.unknown, search.absent, search.unknown):
+    verdicts: list[Verdict | None] = []
+    for bookie, step in enumerate((search.unknown, search.absent, search.unknown)):
         search.next_bookie()
-        verdicts.append(step())
+        verdicts.append(step(bookie))
     assert verdicts == [None, None, Verdict.UNDECIDED]
+
+
+def test_nothing_is_decided_while_a_bookie_that_was_asked_may_still_answer() -> None:
+    search = EntrySearch((0, 1), absences_proving=2)
+    search.next_bookie()
+    search.next_bookie()
+    assert search.awaited == (0, 1)
+    assert search.unknown(1) is None
+    assert search.unknown(0) is Verdict.UNDECIDED

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 from tests.unit.magnetar_ledger.world import KEY, World, entry_of, payload_of, settle
 
+from magnetar_ledger.counters import LedgerCounters
 from magnetar_ledger.links import BookieLinks
 from magnetar_ledger.options import LedgerOptions
 from magnetar_ledger.quorum import Verdict
@@ -29,8 +30,11 @@ class Bench:
     def __init__(self, world: World, links: BookieLinks) -> None:
         self.world = world
         self.links = links
+        self.counters = LedgerCounters()
 
-    def read(self, first: int, last: int, absences_proving: int = 3) -> RangeRead:
+    def read(
+        self, first: int, last: int, absences_proving: int = 3, *, speculative_s: float = 0.0
+    ) -> RangeRead:
         return RangeRead(
             LEDGER,
             self.world.metadata(LEDGER),
@@ -39,6 +43,8 @@ class Bench:
             last=last,
             absences_proving=absences_proving,
             answer_timeout_s=OPTIONS.answer_timeout_s,
+            speculative_s=speculative_s,
+            counters=self.counters,
         )
 
     def reads_at(self, number: int) -> list[int]:
@@ -83,6 +89,7 @@ async def test_a_damaged_copy_is_reported_and_read_from_the_next(
     read = bench.read(0, 0)
     assert await read.run() == [found(0)]
     assert read.damaged == {0}
+    assert bench.counters.copies_damaged == 2
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
         "damaged entry",
         "damaged entry",
@@ -146,3 +153,72 @@ async def test_each_fragment_is_read_from_its_own_ensemble(bench: Bench) -> None
     bench.world.put_metadata(LEDGER, replace(metadata, fragments=fragments))
     assert await bench.read(0, 2, 1).run() == [found(number) for number in range(3)]
     assert bench.reads_at(1) == []
+
+
+async def test_an_entry_that_is_slow_to_come_is_asked_of_the_next_bookie_as_well(
+    bench: Bench,
+) -> None:
+    bench.world.left_behind(LEDGER, (3, 3, 2), dict.fromkeys(range(4), ALL))
+    bench.world.bookies[0].is_silent = True
+    before_s = bench.world.clock.monotonic()
+    read = bench.read(0, 3, speculative_s=2.0)
+    assert await read.run() == [found(number) for number in range(4)]
+    assert bench.world.clock.monotonic() - before_s == pytest.approx(2.0, abs=0.1)
+    assert bench.reads_at(1) == [1, 0, 3]
+    assert bench.counters.reads_speculative == 2
+
+
+async def test_a_slow_bookie_is_asked_last_for_a_while(bench: Bench) -> None:
+    bench.world.left_behind(LEDGER, (3, 3, 2), dict.fromkeys(range(4), ALL))
+    bench.world.bookies[0].is_silent = True
+    await bench.read(0, 0, speculative_s=2.0).run()
+    assert bench.reads_at(0) == [0]
+    await bench.read(3, 3).run()
+    assert bench.reads_at(0) == [0]
+    await asyncio.sleep(OPTIONS.doubt_s)
+    bench.world.bookies[0].is_silent = False
+    await bench.read(3, 3).run()
+    assert bench.reads_at(0) == [0, 3]
+
+
+async def test_a_bookie_that_answers_others_meanwhile_is_not_slow(bench: Bench) -> None:
+    bench.world.left_behind(LEDGER, (2, 2, 1), dict.fromkeys(range(16), (0,)))
+    bench.world.bookies[0].is_holding = True
+    reading = asyncio.ensure_future(bench.read(0, 15, 2, speculative_s=2.0).run())
+    for _ in range(16):
+        await asyncio.sleep(1.9)
+        held = bench.world.bookies[0].held
+        bench.world.bookies[0].held = held[:1]
+        bench.world.bookies[0].release()
+        bench.world.bookies[0].held = held[1:]
+    assert await reading == [found(number) for number in range(16)]
+    assert bench.counters.reads_speculative == 0
+
+
+async def test_the_slow_answer_counts_where_it_is_the_better_one(bench: Bench) -> None:
+    bench.world.left_behind(LEDGER, (2, 2, 1), {0: (0,)})
+    bench.world.bookies[0].is_holding = True
+    reading = asyncio.ensure_future(bench.read(0, 0, 2, speculative_s=2.0).run())
+    await asyncio.sleep(3)
+    assert bench.reads_at(1) == [0]
+    assert not reading.done()
+    bench.world.bookies[0].release()
+    assert await reading == [found(0)]
+
+
+async def test_a_machine_that_is_dark_delays_a_read_by_no_more_than_a_slow_one(
+    bench: Bench,
+) -> None:
+    bench.world.left_behind(LEDGER, (3, 3, 2), dict.fromkeys(range(3), ALL))
+    bench.world.network.silent.add(3181)
+    before_s = bench.world.clock.monotonic()
+    read = bench.read(0, 2, speculative_s=1.0)
+    assert await read.run() == [found(number) for number in range(3)]
+    assert bench.world.clock.monotonic() - before_s == pytest.approx(1.0, abs=0.1)
+
+
+async def test_copies_that_are_not_there_are_counted_by_bookie(bench: Bench) -> None:
+    bench.world.left_behind(LEDGER, (3, 3, 2), {0: (2,), 1: (1, 2)})
+    read = bench.read(0, 1)
+    assert await read.run() == [found(0), found(1)]
+    assert read.missing == {"b0": 1, "b1": 1}

@@ -328,6 +328,50 @@ async def test_recovery_survives_a_bookie_that_is_killed_in_the_middle() -> None
     assert (await recovering).last_confirmed == 2
 
 
+async def test_a_bookie_that_dies_while_the_tail_is_stored_again_is_replaced() -> None:
+    world = World(4)
+    world.left_behind(LEDGER, (3, 3, 3), dict.fromkeys(range(5), ALL), told={4: 1})
+    world.bookies[1].refusals[Operation.ADD] = ReturnCode.EIO
+    await recover(world)
+    assert ended_at(world, 4)
+    # Entry 1 is the last that an entry says to be confirmed; what comes after it has moved.
+    assert world.metadata(LEDGER).fragments == (
+        Fragment(0, ("b0", "b1", "b2")),
+        Fragment(2, ("b0", "b3", "b2")),
+    )
+    assert world.bookies[3].stored(LEDGER) == [2, 3, 4]
+
+
+async def test_a_ledger_with_a_dead_bookie_ends_without_it_where_another_is_there() -> None:
+    world = World(4)
+    holders: Holders = {0: (0, 1), 1: (1, 2), 2: (2, 0), 3: (0, 1), 4: (1, 2)}
+    world.left_behind(LEDGER, (3, 2, 2), holders)
+    world.bookies[2].kill()
+    await recover(world)
+    assert ended_at(world, 4)
+    assert world.metadata(LEDGER).fragments[1:] == (Fragment(4, ("b0", "b1", "b3")),)
+
+
+async def test_a_change_of_the_ensembles_by_somebody_else_begins_the_recovery_anew() -> None:
+    world = World(2)
+    world.left_behind(LEDGER, (1, 1, 1), {0: (0,), 1: (0,)})
+    fragments = (Fragment(0, ("b1",)), Fragment(1, ("b0",)))
+    world.bookies[1].store(LEDGER, 0, entry_of(LEDGER, 0, -1), KEY)
+    sets: list[str] = []
+
+    def interfere(method: str, path: str) -> None:
+        if method == "set":
+            sets.append(path)
+            if len(sets) == 2:
+                changed = replace(world.metadata(LEDGER), fragments=fragments)
+                world.put_metadata(LEDGER, changed)
+
+    world.coordination.before = interfere
+    await recover(world)
+    assert ended_at(world, 1)
+    assert world.metadata(LEDGER).fragments == fragments
+
+
 async def test_two_recoverers_agree() -> None:
     world = World(3)
     world.left_behind(LEDGER, (3, 3, 2), {0: ALL, 1: (1, 2), 2: (2,)}, told={2: 0})

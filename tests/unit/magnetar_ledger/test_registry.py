@@ -16,6 +16,7 @@ from magnetar_protocol.records.bookie_info import (
     READ_ONLY_PATH,
     BookieInfo,
 )
+from magnetar_protocol.records.racks import RACKS_PATH, BookieRack, BookieRacks
 from magnetar_runtime.coordination import SessionState
 
 
@@ -76,6 +77,23 @@ async def test_a_lost_connection_only_delays_the_news() -> None:
             world.coordination.lose_answer("children", AVAILABLE_PATH, is_done=False)
         world.add_bookies(1)
         await until(lambda: names(registry) == ["b0", "b1"])
+
+
+async def test_racks_are_read_from_all_groups_and_followed() -> None:
+    world = World(1)
+    async with registry_in(world) as registry:
+        assert registry.racks == {}
+        groups = {
+            "default": {"b0": BookieRack(rack="/r0", hostname="h")},
+            "other": {"b1": BookieRack(rack="/r1"), "b2": BookieRack()},
+        }
+        world.coordination.put(RACKS_PATH, BookieRacks(groups).encode())
+        await until(lambda: registry.racks == {"b0": "/r0", "b1": "/r1"})
+        world.coordination.put(RACKS_PATH, b"not json")
+        await settle()
+        assert registry.racks == {"b0": "/r0", "b1": "/r1"}
+        world.coordination.remove(RACKS_PATH)
+        await until(lambda: registry.racks == {})
 
 
 async def test_an_address_is_looked_up_each_time() -> None:

@@ -1,0 +1,54 @@
+"""How the bookies have behaved lately, as this process has seen it.
+
+A bookie that failed somebody is in doubt for a moment: reads ask it last, and no new entries are
+given to it while others are there. One that fails often (errors and silence; not being reachable
+has its own memory in ``links``) goes into quarantine: ledgers are placed on it only where nobody
+else is left. Facts: ``bookkeeperClientHealthCheck…`` of Pulsar's broker.conf, whose numbers are the
+defaults of ``LedgerOptions``.
+
+Pure: times come in, in seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+
+class BookieHealth:
+    """What is remembered of all bookies. Grows with the bookies there ever were: tens."""
+
+    def __init__(
+        self, *, doubt_s: float, errors_max: int, interval_s: float, quarantine_s: float
+    ) -> None:
+        self._doubt_s = doubt_s
+        self._errors_max = errors_max
+        self._interval_s = interval_s
+        self._quarantine_s = quarantine_s
+        self._doubted_at_s: dict[str, float] = {}
+        self._errors: dict[str, deque[float]] = {}
+        self._quarantined_at_s: dict[str, float] = {}
+
+    def doubt(self, bookie_id: str, now_s: float) -> None:
+        """The bookie was slow, or gave a damaged copy."""
+        self._doubted_at_s[bookie_id] = now_s
+
+    def failed(self, bookie_id: str, now_s: float) -> bool:
+        """The bookie answered with an error, or not in time; whether it is now quarantined anew."""
+        self.doubt(bookie_id, now_s)
+        errors = self._errors.setdefault(bookie_id, deque(maxlen=self._errors_max))
+        errors.append(now_s)
+        if len(errors) < self._errors_max or now_s - errors[0] > self._interval_s:
+            return False
+        errors.clear()
+        was_quarantined = self.is_quarantined(bookie_id, now_s)
+        self._quarantined_at_s[bookie_id] = now_s
+        return not was_quarantined
+
+    def is_doubtful(self, bookie_id: str, now_s: float) -> bool:
+        """Whether it is better to ask another bookie, if there is one."""
+        return now_s - self._doubted_at_s.get(bookie_id, -math.inf) < self._doubt_s
+
+    def is_quarantined(self, bookie_id: str, now_s: float) -> bool:
+        """Whether it is better to place new ledgers elsewhere."""
+        return now_s - self._quarantined_at_s.get(bookie_id, -math.inf) < self._quarantine_s
