@@ -1,8 +1,9 @@
 """One client's TCP connection: frames in, frames out, who the client is, and when it is dead.
 
 All frames of one read are handled before anything is written; what they and the topics answer is
-collected and written once before the loop turns. SEND is taken apart by hand and goes straight to
-its producer; every other command goes, by its type, to one of the handler groups.
+collected and written once before the loop turns. SENDs and plain ACKs are taken apart by hand and
+go straight to their producers and consumers; every other command goes, by its type, to one of the
+handler groups.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from magnetar_broker.sessions.publishing import Publishing
 from magnetar_protocol.errors import WireError
 from magnetar_protocol.framing import Bounds, FrameReader
 from magnetar_protocol.pulsar import api_pb2 as api
+from magnetar_protocol.pulsar.ack import parse_ack
 from magnetar_protocol.pulsar.answers import encode_refusal
 from magnetar_protocol.pulsar.commands import PART_NAMES, PING, PONG, parse_command
 from magnetar_protocol.pulsar.errors import UnknownCommand
@@ -174,6 +176,10 @@ class Connection(asyncio.Protocol):
                 self._handle_frame(buffer, start, end)
 
     def _handle_frame(self, buffer: bytes, start: int, end: int) -> None:
+        ack = parse_ack(buffer, start, end)
+        if ack is not None:
+            self.consuming.acknowledge(*ack)
+            return
         try:
             command, payload_start = parse_command(buffer, start, end)
         except UnknownCommand as error:

@@ -6,6 +6,7 @@ consumer's commands in the order in which they came.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from magnetar_broker.topics.consumer import Consumer
 from magnetar_broker.topics.subscription_type import SubscriptionType
 from magnetar_broker.topics.topic import SubscribeRequest, TopicSubscription
 from magnetar_protocol.pulsar import api_pb2 as api
+from magnetar_protocol.pulsar.ack import Ids
 from magnetar_protocol.pulsar.answers import (
     encode_ack_response,
     encode_active_consumer_change,
@@ -32,9 +34,12 @@ from magnetar_server.authorization import Action, Resource
 if TYPE_CHECKING:
     from magnetar_broker.sessions.connection import Connection
 
+log = logging.getLogger(__name__)
+
 Connected = tuple[Consumer, TopicSubscription]
 # Since this protocol version clients know ACTIVE_CONSUMER_CHANGE.
 ACTIVE_CHANGE_SINCE = 12
+ONE_MESSAGE = "a cumulative acknowledgement names exactly one message"
 
 
 def position_of(name: api.MessageIdData) -> Position:
@@ -124,6 +129,24 @@ class Consuming:
             consumer, subscription = connected
             subscription.flow(consumer, command.messagePermits)
 
+    def acknowledge(self, consumer_id: int, is_cumulative: bool, ids: Ids) -> None:  # noqa: FBT001 (as parsed)
+        """A plain ACK: whole entries, no receipt wanted. The busiest command of a consumer."""
+        connected = self._consumers.get(consumer_id)
+        if connected is None:
+            return  # the client groups acknowledgements and may close the consumer meanwhile
+        consumer, subscription = connected
+        try:
+            if not is_cumulative:
+                subscription.acknowledge_entries(consumer, ids)
+            elif len(ids) == 1:
+                subscription.acknowledge_upto(consumer, Position(*ids[0]), (), None)
+            else:
+                raise InvalidRequest(ONE_MESSAGE)
+        except MagnetarError as error:
+            log.debug(
+                "acknowledgement refused", extra={"consumer": consumer.name, "why": str(error)}
+            )
+
     def _handle_ack(self, command: api.CommandAck) -> None:
         connected = self._consumers.get(command.consumer_id)
         if connected is None:
@@ -144,7 +167,7 @@ class Consuming:
                 upto = command.message_id[0]
                 subscription.acknowledge_upto(consumer, position_of(upto), upto.ack_set, on_durable)
             else:
-                raise InvalidRequest("a cumulative acknowledgement names exactly one message")
+                raise InvalidRequest(ONE_MESSAGE)
         except MagnetarError as error:
             self._answer_ack(command, error)
 

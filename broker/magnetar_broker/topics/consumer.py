@@ -6,7 +6,7 @@ stored payload follows as it came. Nothing here waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from magnetar_broker.log.acknowledged import Acknowledged, bits_set
@@ -185,6 +185,20 @@ class Consumer:
             return False
         self.unacknowledged -= messages
         return True
+
+    def forget_all(self, ids: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Many entries need no acknowledgement any more; returns those not sent to this one."""
+        take = self.pending.pop
+        messages = 0
+        foreign: list[tuple[int, int]] = []
+        for each in ids:
+            count = take(each, None)  # type: ignore[call-overload]  # equal to its Position
+            if count is None:
+                foreign.append(each)
+            else:
+                messages += count
+        self.unacknowledged -= messages
+        return foreign
 
     def unblock(self) -> bool:
         """Let it have messages again once enough was acknowledged; False while it stays blocked."""

@@ -70,6 +70,10 @@ class Dispatcher(ABC):
         """An entry was acknowledged: whoever tracks single entries forgets it."""
         del position
 
+    def acknowledged_all(self, ids: Iterable[tuple[int, int]]) -> None:
+        """The same for many, as plain tuples."""
+        del ids
+
     def rewind(self) -> None:
         """Begin again after the mark-delete position (a seek)."""
         self.read_position = self._after_mark_delete()

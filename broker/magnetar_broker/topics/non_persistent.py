@@ -18,7 +18,7 @@ from magnetar_broker.topics.consumer import Consumer
 from magnetar_broker.topics.producers import Producer, Producers
 from magnetar_broker.topics.rates import Meter, tick_topic
 from magnetar_broker.topics.subscription_type import SubscriptionType
-from magnetar_broker.topics.topic import AckedEntry, SubscribeRequest
+from magnetar_broker.topics.topic import AckedEntry, EntryId, SubscribeRequest
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.service import Service
@@ -114,6 +114,9 @@ class VolatileSubscription:
         del consumer, entries
         if on_durable is not None:
             on_durable(None)
+
+    def acknowledge_entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
+        """The same."""
 
     def acknowledge_upto(
         self,

@@ -71,6 +71,12 @@ class SharedDispatcher(Dispatcher):
         if self._replay:
             self._replay.discard(position)
 
+    def acknowledged_all(self, ids: Iterable[tuple[int, int]]) -> None:
+        """Forget many."""
+        if self._redeliveries or self._replay:
+            for each in ids:
+                self.acknowledged(Position(*each))
+
     def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> None:
         """Replay what ``consumer`` gives back."""
         wanted = list(consumer.pending) if positions is None else list(positions)

@@ -13,6 +13,9 @@ from magnetar_broker.topics.producers import Producer
 from magnetar_broker.topics.subscription_type import SubscriptionType
 from magnetar_protocol.pulsar.topic_names import TopicName
 
+EntryId = tuple[int, int]
+"""``(ledger_id, entry_id)`` as it came from a client: a plain tuple, equal to its ``Position``."""
+
 AckedEntry = tuple[int, int, Sequence[int]]
 """``(ledger_id, entry_id, ack_set)``; an empty ack set means the whole entry."""
 
@@ -53,6 +56,10 @@ class TopicSubscription(Protocol):
         self, consumer: Consumer, entries: Iterable[AckedEntry], on_durable: OnDurable | None
     ) -> None:
         """Acknowledge single entries."""
+        ...
+
+    def acknowledge_entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
+        """Acknowledge whole entries, by the thousand; ``ids`` may come back in another order."""
         ...
 
     def acknowledge_upto(

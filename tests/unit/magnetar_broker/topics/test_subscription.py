@@ -1,0 +1,175 @@
+"""Proves what a subscription does with acknowledgements, and whom it lets in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.magnetar_broker.topics.stand_ins import (
+    MemoryLog,
+    NotedSession,
+    Told,
+    consumer_of,
+    cursor_over,
+)
+
+from magnetar_broker.errors import ConsumerBusy, NotAllowed
+from magnetar_broker.log.positions import Position
+from magnetar_broker.topics.consumer import UNACKNOWLEDGED_MAX, Consumer
+from magnetar_broker.topics.subscription import Subscription
+from magnetar_broker.topics.subscription_type import SubscriptionType
+from magnetar_runtime.clock import SystemClock
+from magnetar_simulation.loop import SimulatedLoop
+
+EXCLUSIVE, SHARED, FAILOVER = (
+    SubscriptionType.EXCLUSIVE,
+    SubscriptionType.SHARED,
+    SubscriptionType.FAILOVER,
+)
+
+
+class Owner:
+    """The topic, which notes what it is told."""
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+        self.left: list[str] = []
+
+    def subscription_left(self, subscription: Subscription) -> None:
+        self.left.append(subscription.name)
+
+    async def delete_subscription(self, subscription: Subscription) -> None:
+        self.deleted.append(subscription.name)
+
+
+def subscription_over(log: MemoryLog, owner: Owner | None = None) -> Subscription:
+    return Subscription(
+        owner or Owner(),
+        "persistent://t/n/topic",
+        -1,
+        log,  # type: ignore[arg-type]  # a stand-in with what subscriptions use
+        cursor_over(log.chain),
+        SystemClock(),
+    )
+
+
+async def joined(
+    subscription: Subscription, kind: SubscriptionType, name: str = "c", *, permits: int = 100
+) -> tuple[Consumer, NotedSession]:
+    session = NotedSession()
+    await subscription.admit(kind)
+    consumer = consumer_of(session, name)
+    subscription.connected(consumer)
+    subscription.flow(consumer, permits)
+    return consumer, session
+
+
+ids = st.lists(st.tuples(st.integers(0, 4), st.integers(-1, 24)), min_size=1, max_size=40)
+runs = st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(1, 24)).map(
+    lambda run: [(run[0], run[1] + number) for number in range(run[2])]
+)
+
+
+@given(st.lists(ids | runs, max_size=8), st.sampled_from([EXCLUSIVE, SHARED]))
+def test_entries_acknowledged_together_are_as_good_as_one_by_one(
+    commands: list[list[tuple[int, int]]], kind: SubscriptionType
+) -> None:
+    async def acknowledged_by(
+        acknowledge: Callable[[Subscription, Consumer, list[tuple[int, int]]], None],
+    ) -> list[object]:
+        subscription = subscription_over(MemoryLog((0, 20), (1, 8), (3, 20)))
+        consumer, _ = await joined(subscription, kind, permits=30)
+        other, _ = await joined(subscription, kind) if kind is SHARED else (consumer, None)
+        for command in commands:
+            acknowledge(subscription, consumer, list(command))
+        subscription.redeliver(other, None)
+        return [
+            subscription.mark_delete,
+            list(subscription.cursor.acknowledged.ranges()),
+            consumer.messages_acknowledged,
+            consumer.unacknowledged,
+            sorted(consumer.pending),
+            sorted(other.pending),
+        ]
+
+    def together(
+        subscription: Subscription, consumer: Consumer, ids: list[tuple[int, int]]
+    ) -> None:
+        subscription.acknowledge_entries(consumer, ids)
+
+    def singly(subscription: Subscription, consumer: Consumer, ids: list[tuple[int, int]]) -> None:
+        for ledger_id, entry_id in ids:
+            subscription.acknowledge(consumer, [(ledger_id, entry_id, ())], None)
+
+    loop = SimulatedLoop()
+    try:
+        assert loop.run_until_complete(acknowledged_by(together)) == loop.run_until_complete(
+            acknowledged_by(singly)
+        )
+    finally:
+        loop.close()
+
+
+async def test_a_consumer_that_settled_half_of_too_much_is_sent_more() -> None:
+    count = UNACKNOWLEDGED_MAX + 10
+    subscription = subscription_over(MemoryLog((1, count)))
+    consumer, session = await joined(subscription, SHARED, permits=count)
+    assert consumer.is_blocked_on_unacknowledged
+    subscription.acknowledge_entries(consumer, [(1, entry) for entry in range(count // 2)])
+    assert len(session.positions()) == count
+
+
+async def test_entries_another_consumer_holds_are_acknowledged_for_it() -> None:
+    subscription = subscription_over(MemoryLog((1, 10)))
+    first, _ = await joined(subscription, SHARED, "first", permits=10)
+    second, _ = await joined(subscription, SHARED, "second")
+    subscription.acknowledge_entries(second, [(1, entry) for entry in range(10)])
+    assert first.unacknowledged == 0
+    assert second.messages_acknowledged == 10
+    assert subscription.mark_delete == Position(1, 9)
+
+
+async def test_a_cumulative_acknowledgement_is_not_for_shared() -> None:
+    subscription = subscription_over(MemoryLog((1, 10)))
+    consumer, _ = await joined(subscription, SHARED)
+    with pytest.raises(NotAllowed, match="needs an Exclusive or Failover"):
+        subscription.acknowledge_upto(consumer, Position(1, 3), (), None)
+    assert subscription.mark_delete == Position(1, -1)
+
+
+async def test_consumers_of_one_type_at_a_time_are_let_in() -> None:
+    subscription = subscription_over(MemoryLog((1, 1)))
+    consumer, _ = await joined(subscription, SHARED)
+    for kind in (EXCLUSIVE, FAILOVER):
+        with pytest.raises(ConsumerBusy, match="different type"):
+            await subscription.admit(kind)
+    await subscription.disconnect(consumer)
+    await joined(subscription, EXCLUSIVE)
+    with pytest.raises(NotAllowed, match="Key_Shared"):
+        await subscription.admit(SubscriptionType.KEY_SHARED)
+
+
+async def test_counters_outlive_the_consumers_they_came_from() -> None:
+    subscription = subscription_over(MemoryLog((1, 10)))
+    for permits in (4, 6):
+        consumer, _ = await joined(subscription, SHARED, permits=permits)
+        await subscription.disconnect(consumer)
+    assert subscription.messages_out == 10
+    assert subscription.bytes_out > 0
+
+
+async def test_only_the_sole_consumer_unsubscribes_unless_forced() -> None:
+    owner = Owner()
+    subscription = subscription_over(MemoryLog((1, 1)), owner)
+    first, _ = await joined(subscription, FAILOVER, "first")
+    told = Told()
+    await subscription.admit(FAILOVER)
+    second = consumer_of(NotedSession(), "second", told=told)
+    subscription.connected(second)
+    with pytest.raises(NotAllowed):
+        await subscription.unsubscribe(first, force=False)
+    await subscription.unsubscribe(first, force=True)
+    assert told.closed == 1
+    assert owner.deleted == ["sub"]
