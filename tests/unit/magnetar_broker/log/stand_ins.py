@@ -75,11 +75,9 @@ class MemoryWriter:
         self._drained.set()
 
     def detach(self) -> None:
-        self.is_detached = True
-
-    def detach(self) -> None:
         """What is on its way is never heard of."""
         self._refusal = self._refusal or LedgerClosed(self.ledger_id)
+        self.is_detached = True
 
     async def close(self) -> None:
         if self._refusal is None:
