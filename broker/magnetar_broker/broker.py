@@ -52,8 +52,6 @@ from magnetar_server.authorization import Authorizer
 
 log = logging.getLogger(__name__)
 
-CACHE_SWEEP_S = 1.0
-
 
 class Broker(Service):
     """One broker. Entered, it serves; left, it hands its topics back in order."""
@@ -75,7 +73,12 @@ class Broker(Service):
         self._clock = clock
         self._random = random
         self._authorizer = authorizer
-        self._cache = EntryCache(bytes_max=options.cache_bytes_max)
+        self._cache = EntryCache(
+            bytes_max=options.cache_bytes_max,
+            watermark=options.cache_watermark,
+            age_max_s=options.cache_age_max_s,
+            wanted_age_max_s=options.cache_wanted_age_max_s,
+        )
         self._connections_made = 0
         self.ledgers = Ledgers(coordination, network, clock, random)
         self.namespaces = Namespaces(coordination)
@@ -88,8 +91,9 @@ class Broker(Service):
             self.address,
             former_broker_ids=options.former_broker_ids,
         )
+        self._logs = self._new_logs()
         self.topics = TopicDirectory(
-            self._logs(),
+            self._logs,
             clock,
             owns=self.ownership.owns,
             close_budget_s=options.close_budget_s,
@@ -117,14 +121,14 @@ class Broker(Service):
         )
         stack.push_async_callback(listener.close)
         await stack.enter_async_context(self.ownership)
+        await stack.enter_async_context(self._logs)
         await stack.enter_async_context(self.topics)
         stack.callback(self._close_connections)
         await stack.enter_async_context(self.brokers)
         self.discovery.open()
-        self.spawn(self._sweep_cache(), name="sweep cache")
         self.spawn(self._renew_rates(), name="renew rates")
 
-    def _logs(self) -> Logs:
+    def _new_logs(self) -> Logs:
         return Logs(
             coordination=self._coordination,
             ledgers=self.ledgers,
@@ -177,11 +181,6 @@ class Broker(Service):
             connection.close()
 
     # Housekeeping
-
-    async def _sweep_cache(self) -> None:
-        while True:
-            await asyncio.sleep(CACHE_SWEEP_S)
-            self._cache.evict_older_than(self._clock.monotonic() - self.options.cache_age_max_s)
 
     async def _renew_rates(self) -> None:
         while True:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from magnetar_broker.log.entry_cache import CACHE_BYTES_DEFAULT
+from magnetar_broker.log.entry_cache import (
+    AGE_MAX_S_DEFAULT,
+    CACHE_BYTES_DEFAULT,
+    WANTED_AGE_MAX_S_DEFAULT,
+    WATERMARK_DEFAULT,
+)
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
@@ -28,8 +33,12 @@ class BrokerOptions:
     version: str = "4.0.6"
     log: LogOptions = field(default_factory=LogOptions)
     cache_bytes_max: int = CACHE_BYTES_DEFAULT
-    # Entries older than this leave the cache even where there is room: nobody tails them.
-    cache_age_max_s: float = 60.0
+    # Where the cache's bound is passed, entries leave until it is filled to this part.
+    cache_watermark: float = WATERMARK_DEFAULT
+    # Older entries leave the cache even where there is room: those that every subscription was
+    # sent, and those that one is still to be sent.
+    cache_age_max_s: float = AGE_MAX_S_DEFAULT
+    cache_wanted_age_max_s: float = WANTED_AGE_MAX_S_DEFAULT
     max_message_bytes: int = MAX_MESSAGE_BYTES_DEFAULT
     keepalive_s: float = 30.0
     stats_period_s: float = 60.0

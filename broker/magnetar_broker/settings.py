@@ -7,7 +7,12 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
-from magnetar_broker.log.entry_cache import CACHE_BYTES_DEFAULT
+from magnetar_broker.log.entry_cache import (
+    AGE_MAX_S_DEFAULT,
+    CACHE_BYTES_DEFAULT,
+    WANTED_AGE_MAX_S_DEFAULT,
+    WATERMARK_DEFAULT,
+)
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.options import BrokerOptions
 from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT
@@ -37,6 +42,13 @@ class BrokerSettings:
     former_broker_ids: tuple[str, ...] = ()
     max_message_bytes: Annotated[int, Ge(1024)] = MAX_MESSAGE_BYTES_DEFAULT
     cache_bytes_max: Annotated[int, Ge(MIB)] = CACHE_BYTES_DEFAULT
+    # Filled to this part of its bound after entries had to leave
+    # (managedLedgerCacheEvictionWatermark).
+    cache_watermark: Annotated[float, Gt(0), Le(1)] = WATERMARK_DEFAULT
+    # So long does an entry stay that every subscription was sent
+    # (managedLedgerCacheEvictionTimeThresholdMillis), and one that some is still to be sent.
+    cache_age_max_s: Annotated[float, Gt(0)] = AGE_MAX_S_DEFAULT
+    cache_wanted_age_max_s: Annotated[float, Gt(0)] = WANTED_AGE_MAX_S_DEFAULT
     keepalive_s: Annotated[float, Gt(0)] = 30.0
     stats_period_s: Annotated[float, Gt(0)] = 60.0
     # Asked to end, so long may topics take whose bookies do not answer; what is still open then is
@@ -62,6 +74,9 @@ class BrokerSettings:
             former_broker_ids=self.former_broker_ids,
             log=self.log,
             cache_bytes_max=self.cache_bytes_max,
+            cache_watermark=self.cache_watermark,
+            cache_age_max_s=self.cache_age_max_s,
+            cache_wanted_age_max_s=self.cache_wanted_age_max_s,
             max_message_bytes=self.max_message_bytes,
             keepalive_s=self.keepalive_s,
             stats_period_s=self.stats_period_s,

@@ -27,7 +27,9 @@ BROKER_PORT = 6650
 BOOKIE_PORT = 3181
 RESTART_S = 0.2
 # Ledgers of a few entries, so that a short run rolls over.
-SHORT_LEDGERS = LogOptions(ledger_entries_max=25, cursor_ledger_entries_max=10)
+SHORT_LEDGERS = LogOptions(
+    ledger_entries_max=25, ledger_age_min_s=0.0, cursor_ledger_entries_max=10
+)
 
 
 class Cluster:

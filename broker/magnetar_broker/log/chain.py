@@ -15,12 +15,15 @@ from magnetar_broker.log.positions import EARLIEST, Position
 
 @dataclass(slots=True)
 class LedgerSpan:
-    """One ledger of the chain. ``closed_at_ms`` is 0 while it is open."""
+    """One ledger of the chain. ``closed_at_ms`` is 0 while it is open.
+
+    ``is_offloaded`` says that upstream has copied it to other storage."""
 
     ledger_id: int
     entries: int = 0
     size_bytes: int = 0
     closed_at_ms: int = 0
+    is_offloaded: bool = False
 
     @property
     def last(self) -> Position:

@@ -1,29 +1,52 @@
 """The newest entries in memory, so that tailing consumers never touch a bookie.
 
-One bound for the whole broker. Entries come in runs, as they were confirmed, and leave oldest run
-first when the bound is passed or when they are too old to be read at the tail. A run is the unit of
-accounting: nothing is counted an entry at a time.
+One bound for the whole broker. Entries come in runs, as they were confirmed, and a run is the unit
+of accounting: nothing is counted an entry at a time. What leaves, and when:
+
+- what every subscription has been sent leaves soon (``age_max_s``);
+- what one still has to be sent stays longer (``wanted_age_max_s``), for a consumer that is behind;
+- when the bound is passed, first the former leaves whatever its age, then the oldest of all, until
+  the bound's ``watermark`` is reached: so it is not passed again at once.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
-from magnetar_broker.log.positions import Entry
+from magnetar_broker.log.positions import INT64_MAX, Entry
 
 CACHE_BYTES_DEFAULT = 96 * 1024 * 1024
+# Upstream's managedLedgerCacheEvictionWatermark and managedLedgerCacheEvictionTimeThresholdMillis.
+WATERMARK_DEFAULT = 0.9
+AGE_MAX_S_DEFAULT = 1.0
+WANTED_AGE_MAX_S_DEFAULT = 60.0
 # What an entry costs beside its payload: the tuple, the bytes object's head, list and int slots.
 ENTRY_OVERHEAD_BYTES = 160
+# Turns of runs that left early are swept out of the queue when they are so many, and half of it.
+PASSED_TURNS_KEPT = 1024
+
+
+def _nobody() -> int:
+    return INT64_MAX
 
 
 class LedgerCache:
-    """Consecutive entries of one ledger: ``entries[0]`` is entry ``first_entry_id``."""
+    """Consecutive entries of one ledger: ``entries[0]`` is entry ``first_entry_id``.
 
-    __slots__ = ("entries", "first_entry_id")
+    ``wanted_from`` tells the first entry that some subscription has still to be sent.
+    """
 
-    def __init__(self, first_entry_id: int) -> None:
+    __slots__ = ("entries", "first_entry_id", "passed_turns", "runs", "wanted_from")
+
+    def __init__(self, first_entry_id: int, wanted_from: Callable[[], int] = _nobody) -> None:
         self.first_entry_id = first_entry_id
+        self.wanted_from = wanted_from
         self.entries: list[Entry] = []
+        # The EntryCache's books: (when it came, entries, bytes) of each run, oldest first, and how
+        # many turns in its queue belong to runs that left early.
+        self.runs: deque[tuple[float, int, int]] = deque()
+        self.passed_turns = 0
 
     def run(self, entry_id: int, count_max: int) -> list[Entry]:
         """Up to ``count_max`` entries from ``entry_id`` on; empty when that one is not cached."""
@@ -41,9 +64,23 @@ class LedgerCache:
 class EntryCache:
     """The broker's cache: a bound on bytes over all topics, counters for the metrics."""
 
-    def __init__(self, *, bytes_max: int = CACHE_BYTES_DEFAULT) -> None:
+    def __init__(
+        self,
+        *,
+        bytes_max: int = CACHE_BYTES_DEFAULT,
+        watermark: float = WATERMARK_DEFAULT,
+        age_max_s: float = AGE_MAX_S_DEFAULT,
+        wanted_age_max_s: float = WANTED_AGE_MAX_S_DEFAULT,
+    ) -> None:
         self._bytes_max = bytes_max
-        self._runs: deque[tuple[float, LedgerCache, int, int]] = deque()
+        self._bytes_after_eviction = int(bytes_max * watermark)
+        self._age_max_s = age_max_s
+        self._wanted_age_max_s = wanted_age_max_s
+        # Whose run is the oldest of all, and so on: one turn for each run.
+        self._turns: deque[LedgerCache] = deque()
+        self._passed_turns = 0
+        # The caches that hold something, in the order in which they began to.
+        self._holding: dict[LedgerCache, None] = {}
         self.used_bytes = 0
         self.hits = 0
         self.misses = 0
@@ -65,32 +102,76 @@ class EntryCache:
         assert entries[0][0] == cache.first_entry_id + len(cache.entries), "runs must join"
         cache.entries.extend(entries)
         cost = size_bytes + count * ENTRY_OVERHEAD_BYTES
-        self._runs.append((now_s, cache, count, cost))
+        if not cache.runs:
+            self._holding[cache] = None
+        cache.runs.append((now_s, count, cost))
+        self._turns.append(cache)
         self.used_bytes += cost
         self.inserted += count
         if self.used_bytes > self._bytes_max:
-            self._shrink_to(self._bytes_max)
+            self._make_room(now_s)
 
     def discard(self, cache: LedgerCache) -> None:
         """Forget all of ``cache``: its log was closed or deleted."""
-        dropped = [run for run in self._runs if run[1] is cache]
-        if dropped:
-            self._runs = deque(run for run in self._runs if run[1] is not cache)
-            self.used_bytes -= sum(run[3] for run in dropped)
-            self.evicted += sum(run[2] for run in dropped)
+        self._pass(cache, len(cache.runs))
         cache.drop_front(len(cache.entries))
 
-    def evict_older_than(self, deadline_s: float) -> None:
-        """Forget runs that came in before ``deadline_s``."""
-        while self._runs and self._runs[0][0] < deadline_s:
-            self._evict_oldest()
+    def sweep(self, now_s: float) -> None:
+        """Forget what is too old; to be called once in a while."""
+        self._evict_unwanted(now_s - self._age_max_s, now_s - self._wanted_age_max_s)
 
-    def _shrink_to(self, bytes_max: int) -> None:
-        while self.used_bytes > bytes_max and len(self._runs) > 1:
-            self._evict_oldest()
+    def _make_room(self, now_s: float) -> None:
+        """The newest run stays in any case: it is about to be dispatched."""
+        self._evict_unwanted(now_s, now_s - self._wanted_age_max_s)
+        # A list that loses its front moves the rest: once for each cache, not for each run.
+        losing: dict[LedgerCache, int] = {}
+        while self.used_bytes > self._bytes_after_eviction and len(self._turns) > 1:
+            cache = self._turns.popleft()
+            if cache.passed_turns:
+                cache.passed_turns -= 1
+                self._passed_turns -= 1
+            else:
+                losing[cache] = losing.get(cache, 0) + self._strike_off(cache)
+        for cache, entries in losing.items():
+            cache.drop_front(entries)
 
-    def _evict_oldest(self) -> None:
-        _, cache, count, cost = self._runs.popleft()
+    def _evict_unwanted(self, before_s: float, wanted_before_s: float) -> None:
+        """Forget runs older than ``before_s``, those still wanted if older than their own limit."""
+        for cache in list(self._holding):
+            if cache.runs[0][0] >= before_s:
+                continue
+            wanted_from = cache.wanted_from()
+            count, end = 0, cache.first_entry_id
+            for came_s, entries, _ in cache.runs:
+                end += entries
+                if came_s >= (before_s if end <= wanted_from else wanted_before_s):
+                    break
+                count += 1
+            self._pass(cache, count)
+
+    def _pass(self, cache: LedgerCache, count: int) -> None:
+        """Forget the ``count`` oldest runs of ``cache`` before it is their turn."""
+        cache.drop_front(sum(self._strike_off(cache) for _ in range(count)))
+        cache.passed_turns += count
+        self._passed_turns += count
+        if self._passed_turns > max(PASSED_TURNS_KEPT, len(self._turns) // 2):
+            self._sweep_turns()
+
+    def _sweep_turns(self) -> None:
+        turns: deque[LedgerCache] = deque()
+        for cache in self._turns:
+            if cache.passed_turns:
+                cache.passed_turns -= 1
+            else:
+                turns.append(cache)
+        self._turns = turns
+        self._passed_turns = 0
+
+    def _strike_off(self, cache: LedgerCache) -> int:
+        """Take the oldest run of ``cache`` out of the books; returns how many entries it has."""
+        _, entries, cost = cache.runs.popleft()
         self.used_bytes -= cost
-        self.evicted += count
-        cache.drop_front(count)
+        self.evicted += entries
+        if not cache.runs:
+            del self._holding[cache]
+        return entries

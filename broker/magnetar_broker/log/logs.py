@@ -1,8 +1,10 @@
-"""Opens logs and cursors: what they all share, in one place."""
+"""Opens logs and cursors, and looks after the open ones: what they all share, in one place."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from random import Random
 
 from magnetar_broker.errors import TopicNotFound
@@ -20,10 +22,16 @@ from magnetar_protocol.pulsar.topic_names import decode_local
 from magnetar_protocol.records.managed_ledger import managed_ledger_path
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.coordination import Coordination, NodeExists, NodeMissing
+from magnetar_runtime.service import Service
+
+# How often the cache is looked through for what has become too old.
+CACHE_SWEEP_S = 1.0
+# So many logs are swept before others get a turn of the event loop.
+LOGS_SWEPT_AT_ONCE = 500
 
 
-class Logs:
-    """The broker's logs; ``cache`` is shared by all of them."""
+class Logs(Service):
+    """The broker's logs; ``cache`` is shared by all of them. While it is entered, sweeps them."""
 
     def __init__(
         self,
@@ -35,12 +43,33 @@ class Logs:
         random: Random,
         options: LogOptions,
     ) -> None:
+        super().__init__()
         self.cache = cache
         self._coordination = coordination
         self._ledgers = ledgers
         self._clock = clock
         self._random = random
         self._options = options
+        self._opened: dict[str, ManagedLedger] = {}
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        del stack
+        self.spawn(self._sweep_cache(), name="sweep the entry cache")
+        self.spawn(self._sweep_logs(), name="sweep the logs")
+
+    async def _sweep_cache(self) -> None:
+        while True:
+            await asyncio.sleep(CACHE_SWEEP_S)
+            self.cache.sweep(self._clock.monotonic())
+
+    async def _sweep_logs(self) -> None:
+        """One timer for all logs, idle ones too: they turn over and are trimmed by time."""
+        while True:
+            await asyncio.sleep(self._options.sweep_period_s)
+            for number, log in enumerate(list(self._opened.values()), 1):
+                log.sweep()
+                if number % LOGS_SWEPT_AT_ONCE == 0:
+                    await asyncio.sleep(0)
 
     async def exists(self, name: str) -> bool:
         """Whether there is such a log."""
@@ -61,6 +90,7 @@ class Logs:
             options=self._options,
             listener=listener,
             create_with=create_with,
+            opened=self._opened,
         )
 
     async def cursor_names(self, log_name: str) -> list[str]:

@@ -2,9 +2,9 @@
 
 Appending is synchronous and cheap; confirmations come back in runs through ``LogListener``. The
 ledger to write is created at the first append, rolled over by entries, size and age, and replaced
-when its writer fails, with the unconfirmed entries sent again in order. A fenced ledger or a
-changed metadata record means that another broker has the log: it fences itself and never writes
-again.
+when its writer fails, with the unconfirmed entries sent again in order. Ledgers that all cursors
+have passed are deleted. A fenced ledger or a changed metadata record means that another broker has
+the log: it fences itself and never writes again.
 """
 
 from __future__ import annotations
@@ -12,19 +12,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from random import Random
 from typing import Protocol
 
-from magnetar_broker.errors import StorageUnavailable, TopicFenced
+from magnetar_broker.errors import NotAllowed, StorageUnavailable, TopicExists, TopicFenced
 from magnetar_broker.log.appender import Appender, Pending
 from magnetar_broker.log.chain import LedgerChain, LedgerSpan
 from magnetar_broker.log.entry_cache import EntryCache, LedgerCache
+from magnetar_broker.log.log_state import LogState
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.log.readers import Readers
+from magnetar_broker.log.recorded_chain import RecordedChain
+from magnetar_broker.log.retention import KEEP_NOTHING, Retention
+from magnetar_broker.log.rollover import age_max_s, is_due
 from magnetar_broker.log.store import LogStore
-from magnetar_ledger import LedgerError, LedgerFenced, LedgerReader, Ledgers
+from magnetar_broker.log.trimmer import Readership, Trimmer
+from magnetar_ledger import EntryTooLarge, LedgerError, LedgerFenced, Ledgers, NoSuchLedger
 from magnetar_runtime.backoff import Backoff
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.coordination import CoordinationError, NodeMissing, VersionMismatch
@@ -45,8 +52,17 @@ class LogListener(Protocol):
         ...
 
 
+# How long ``truncate`` and ``roll_over`` wait for bookies and ZooKeeper.
+CHANGE_DEADLINE_S = 60.0
+
+
 class ManagedLedger(Service):
-    """The log named ``name`` (``tenant/namespace/persistent/topic``, encoded)."""
+    """The log named ``name`` (``tenant/namespace/persistent/topic``, encoded).
+
+    While it is open it is in ``opened``, by its name. ``retention`` may be changed at any time.
+    What waits here for a ledger is bounded by those who publish: a session stops reading its
+    client while too much of what it took, or all took together, is not durable.
+    """
 
     def __init__(
         self,
@@ -60,74 +76,101 @@ class ManagedLedger(Service):
         options: LogOptions,
         listener: LogListener,
         create_with: Mapping[str, str] | None = None,
+        opened: MutableMapping[str, ManagedLedger] | None = None,
     ) -> None:
         super().__init__()
         self.name = name
         self.options = options
         self.chain = LedgerChain()
         self.is_fenced = False
+        self.entries_added = 0
+        self.last_ledger_created_ms = 0
+        self.last_ledger_failed_ms = 0
         self._ledgers = ledgers
-        self._store = store
+        self._recorded = RecordedChain(store, ledgers)
+        retention = Retention(options.retention_time_ms, options.retention_bytes)
+        self._trimmer = Trimmer(self, self._recorded, clock, retention)
+        self._readers = Readers(ledgers)
         self._cache = cache
+        self._caches: dict[int, LedgerCache] = {}
         self._clock = clock
+        self._random = random
         self._backoff = Backoff(options.retry_first_s, options.retry_limit_s, random)
         self._listener = listener
         self._create_with = create_with
+        self._opened = opened if opened is not None else {}
+        # The ledger that takes entries; those that take no more and are not closed yet.
         self._appender: Appender | None = None
-        self._opened_at_s = 0.0
-        self._caches: dict[int, LedgerCache] = {}
+        self._finishing: deque[Appender] = deque()
+        self._appender_since_s = 0.0
+        self._appender_age_max_s = 0.0
         self._waiting: deque[Pending] = deque()
-        self.waiting_bytes = 0
         self._switching: asyncio.Task[object] | None = None
-        self._readers: dict[int, LedgerReader] = {}
-        # Ledgers made for this log of which it is not known that the record names them.
-        self._unnamed: list[int] = []
 
     # Opening and closing
 
     async def _open(self, stack: AsyncExitStack) -> None:
         try:
-            spans = await self._store.load()
+            await self._recorded.load()
         except NodeMissing:
             if self._create_with is None:
                 raise
             await self._create(self._create_with)
         else:
-            self.chain = LedgerChain(spans)
-            if spans and not spans[-1].closed_at_ms:
-                await self._recover_last(spans[-1])
+            self.chain = self._recorded.chain
+            await self._recover_last()
         stack.push_async_callback(self._finish)
+        await stack.enter_async_context(self._trimmer)
+        self._opened[self.name] = self
+        stack.callback(self._opened.pop, self.name, None)
+        self.trim_soon()
 
     async def _create(self, properties: Mapping[str, str]) -> None:
         """A new log has a ledger from the beginning: cursors need something to point at."""
+        self.chain = self._recorded.chain
         appender = await self._new_appender()
-        span = LedgerSpan(appender.ledger_id)
-        await self._store.create((span,), properties)
-        self._use(appender, span)
+        try:
+            await self._recorded.create(LedgerSpan(appender.ledger_id), properties)
+        except TopicExists:
+            appender.writer.detach()
+            await self._ledgers.delete(appender.ledger_id)
+            raise
+        self._use(appender)
 
-    async def _recover_last(self, span: LedgerSpan) -> None:
-        """The last writer did not close its ledger: fence it off and find where it ends."""
-        reader = await self._ledgers.open(span.ledger_id, recover=True)
-        self._readers[span.ledger_id] = reader
-        span.entries = reader.last_confirmed + 1
-        span.size_bytes = reader.length_bytes
+    async def _recover_last(self) -> None:
+        """The last writer may not have closed its ledger: fence it off and find where it ends."""
+        span = self.chain.spans[-1] if self.chain.spans else None
+        if span is None or span.closed_at_ms:
+            return
+        try:
+            reader = await self._ledgers.open(span.ledger_id, recover=True)
+        except NoSuchLedger as error:
+            # As upstream does: somebody deleted it, and refusing the topic would not bring it back.
+            log.warning("last ledger is gone", extra={"log": self.name, "error": str(error)})
+        else:
+            self._readers.keep(reader)
+            span.entries = reader.last_confirmed + 1
+            span.size_bytes = reader.length_bytes
         span.closed_at_ms = self._clock.wall_ms()
         if span.entries == 0 and len(self.chain.spans) > 1:
-            self.chain.remove(span.ledger_id)
-        await self._store.save(self.chain.spans)
+            await self._recorded.remove(lambda: [span], lambda _: None)
+        else:
+            await self._recorded.save()
 
     async def _finish(self) -> None:
         """Close the open ledger, so that the next owner need not recover it."""
         appender, self._appender = self._appender, None
+        if appender is not None:
+            self._finishing.append(appender)
         try:
-            if appender is not None and not self.is_fenced:
-                await self._close_span(appender)
-                await self._store.save(self.chain.spans)
+            if self._finishing and not self.is_fenced:
+                await self._close_finishing()
+                await self._recorded.save()
         except (LedgerError, CoordinationError) as error:
             log.warning("log left open", extra={"log": self.name, "error": str(error)})
         finally:
-            if appender is not None:
-                appender.writer.detach()  # also where it could not be closed, or not in time
+            for each in self._finishing:
+                each.writer.detach()  # what could not be closed, or not in time
             # Last: until the ledger is closed, what is on its way is confirmed into the cache.
             self._discard_caches()
 
@@ -136,23 +179,33 @@ class ManagedLedger(Service):
             self._cache.discard(cache)
         self._caches.clear()
 
-    async def _close_span(self, appender: Appender) -> None:
-        await appender.writer.close()
-        span = self.chain.span(appender.ledger_id)
-        assert span is not None
-        span.closed_at_ms = self._clock.wall_ms()
+    @property
+    def state(self) -> LogState:
+        """What the log is doing."""
+        if self.is_fenced:
+            return LogState.FENCED
+        if self._is_closing:
+            return LogState.CLOSED
+        if self._finishing:
+            return LogState.CLOSING_LEDGER
+        if self._switching is not None:
+            return LogState.CREATING_LEDGER
+        return LogState.CLOSED_LEDGER if self._appender is None else LogState.LEDGER_OPENED
 
     # Appending
 
     def append_all(self, items: Sequence[Pending]) -> None:
         """Take entries; ``LogListener.run_appended`` says when they are durable, in this order.
 
-        Raises ``TopicFenced`` once another broker has the log.
+        Raises ``TopicFenced`` once another broker has the log, ``NotAllowed`` for an entry that no
+        bookie takes; then none of them is taken.
         """
         appender = self._appender
         if appender is not None:
             try:
                 appender.append_all(items)
+            except EntryTooLarge as error:
+                raise NotAllowed(str(error)) from error
             except LedgerError as error:
                 log.warning("ledger takes no more", extra={"log": self.name, "error": str(error)})
                 self._replace(appender)
@@ -160,27 +213,24 @@ class ManagedLedger(Service):
                 return
         if self.is_fenced:
             raise TopicFenced(self.name)
+        largest, limit = max(len(item[0]) for item in items), self.options.entry_bytes_max
+        if largest > limit:
+            raise NotAllowed(f"an entry of {largest} bytes is over the limit of {limit}")
         self._waiting.extend(items)
-        self.waiting_bytes += sum(len(item[0]) for item in items)
-        if self._appender is None:
-            self._switch_soon()
+        self._switch_soon()
 
     def _replace(self, appender: Appender) -> None:
         """Write to another ledger as soon as what ``appender`` has on its way is confirmed."""
         if appender is self._appender:
             self._appender = None
-            self._switch_soon(appender)
-
-    @property
-    def is_congested(self) -> bool:
-        """Whether more waits for a ledger than may: the sources should pause."""
-        return self.waiting_bytes > self.options.waiting_bytes_max
+            self._finishing.append(appender)
+            self._switch_soon()
 
     @property
     def pending_count(self) -> int:
         """Entries taken and not yet durable."""
-        appended = self._appender.pending_count if self._appender else 0
-        return appended + len(self._waiting)
+        appenders = [*self._finishing, *([self._appender] if self._appender else [])]
+        return sum(each.pending_count for each in appenders) + len(self._waiting)
 
     def run_confirmed(
         self, appender: Appender, entries: list[Entry], batch: list[Pending], size_bytes: int
@@ -191,65 +241,62 @@ class ManagedLedger(Service):
         assert span is not None
         span.entries += len(entries)
         span.size_bytes += size_bytes
+        self.entries_added += len(entries)
         now_s = self._clock.monotonic()
         self._cache.insert(self._caches[ledger_id], entries, size_bytes, now_s)
         self._listener.run_appended(ledger_id, entries, batch)
-        if self._is_full(span, now_s):
+        if appender is self._appender and self._is_due(span, now_s):
             self._replace(appender)
 
-    def _is_full(self, span: LedgerSpan, now_s: float) -> bool:
-        limits = self.options
-        return (
-            span.entries >= limits.ledger_entries_max
-            or span.size_bytes >= limits.ledger_bytes_max
-            or now_s - self._opened_at_s > limits.ledger_age_max_s
+    def _is_due(self, span: LedgerSpan, now_s: float) -> bool:
+        return is_due(
+            self.options,
+            entries=span.entries,
+            size_bytes=span.size_bytes,
+            age_s=now_s - self._appender_since_s,
+            age_max_s=self._appender_age_max_s,
         )
 
     def appender_failed(self, appender: Appender, error: LedgerError) -> None:
         """Called by an appender: its ledger takes no more."""
         if isinstance(error, LedgerFenced):
-            self._fence()
+            self.fence()
             return
         log.warning("ledger failed", extra={"ledger": appender.ledger_id, "error": str(error)})
-        rest = appender.take_pending()
-        self._waiting.extendleft(reversed(rest))
-        self.waiting_bytes += sum(len(item[0]) for item in rest)
+        self._waiting.extendleft(reversed(appender.take_pending()))
         self._replace(appender)
 
-    def _fence(self) -> None:
+    def fence(self) -> None:
+        """Another broker has the log: stop."""
         if self.is_fenced:
             return
         self.is_fenced = True
         self._appender = None
+        self._finishing.clear()
         self._waiting.clear()
-        self.waiting_bytes = 0
         log.warning("log fenced", extra={"log": self.name})
         self._listener.log_fenced()
 
     # Changing the ledger that is written
 
-    def _switch_soon(self, finished: Appender | None = None) -> None:
-        if self._switching is None:
-            self._switching = self.spawn(self._switch(finished), name=f"switch {self.name}")
+    def _switch_soon(self) -> None:
+        if self._switching is None and self._appender is None:
+            self._switching = self.spawn(self._switch(), name=f"switch {self.name}")
 
-    async def _switch(self, finished: Appender | None) -> None:
-        """Close ``finished``, create the next ledger, and let the waiting entries go there.
+    async def _switch(self) -> None:
+        """Close what takes no more, create the next ledger, let the waiting entries go there.
 
         Keeps trying: while the bookies are away the producers wait, they are not failed.
         """
         try:
-            while not self.is_fenced:
+            while self._appender is None and not self.is_fenced:
                 try:
-                    if finished is not None:
-                        await self._close_span(finished)
-                        finished = None
-                    if self._waiting or not self.chain.spans:
-                        await self._begin_ledger()
-                    else:
-                        await self._store.save(self.chain.spans)
+                    await self._close_finishing()
+                    await self._begin_ledger()
                 except (LedgerFenced, VersionMismatch):
-                    self._fence()
+                    self.fence()
                 except (LedgerError, CoordinationError) as error:
+                    self.last_ledger_failed_ms = self._clock.wall_ms()
                     delay_s = self._backoff.next_s()
                     log.warning(
                         "no ledger to write",
@@ -258,26 +305,27 @@ class ManagedLedger(Service):
                     await asyncio.sleep(delay_s)
                 else:
                     self._backoff.reset()
-                    if self._appender is not None or not self._waiting:
-                        return
         finally:
             self._switching = None
+        self.trim_soon()
+
+    async def _close_finishing(self) -> None:
+        while self._finishing:
+            appender = self._finishing[0]
+            await appender.writer.close()
+            span = self.chain.span(appender.ledger_id)
+            assert span is not None
+            span.closed_at_ms = self._clock.wall_ms()
+            self._finishing.popleft()
 
     async def _begin_ledger(self) -> None:
         appender = await self._new_appender()
-        span = LedgerSpan(appender.ledger_id)
-        self._unnamed.append(appender.ledger_id)
-        await self._store.save((*self.chain.spans, span))
-        self._unnamed.remove(appender.ledger_id)
-        self._use(appender, span)
-        # Only now: until the record was written, it was in doubt whether it names one of these.
-        unnamed, self._unnamed = self._unnamed, []
-        if unnamed:
-            self.spawn(self._drop(unnamed), name=f"drop unused ledgers of {self.name}")
-
-    async def _drop(self, ledger_ids: list[int]) -> None:
-        for ledger_id in ledger_ids:
-            await self._ledgers.delete(ledger_id)
+        try:
+            await self._recorded.append(LedgerSpan(appender.ledger_id))
+        except BaseException:
+            appender.writer.detach()
+            raise
+        self._use(appender)
 
     async def _new_appender(self) -> Appender:
         appender = Appender(self)
@@ -285,30 +333,111 @@ class ManagedLedger(Service):
             ensemble_size=self.options.ensemble_size,
             write_quorum=self.options.write_quorum,
             ack_quorum=self.options.ack_quorum,
-            custom=self._store.ledger_labels,
+            custom=self._recorded.labels,
             listener=appender,
         )
         appender.attach(writer)
         return appender
 
-    def _use(self, appender: Appender, span: LedgerSpan) -> None:
-        """Write to this ledger from now on, first what waited for it."""
-        self.chain.append(span)
+    def _use(self, appender: Appender) -> None:
+        """Write to this ledger from now on, first what waited for it; it goes on waiting where the
+        ledger takes nothing (``LedgerError``)."""
+        ledger_id = appender.ledger_id
         self._caches = {each: kept for each, kept in self._caches.items() if kept.entries}
-        self._caches[span.ledger_id] = LedgerCache(0)
-        self._opened_at_s = self._clock.monotonic()
+        self._caches[ledger_id] = LedgerCache(0, partial(self._trimmer.wanted_from, ledger_id))
+        self._appender_since_s = self._clock.monotonic()
+        self._appender_age_max_s = age_max_s(self.options, self._random.random())
+        self.last_ledger_created_ms = self._clock.wall_ms()
         self._appender = appender
-        waiting, self._waiting = self._waiting, deque()
-        self.waiting_bytes = 0
-        if waiting:
-            self.append_all(waiting)
+        if self._waiting:
+            try:
+                appender.append_all(self._waiting)
+            except LedgerError:
+                self._replace(appender)
+                raise
+            self._waiting = deque()
 
     async def begin(self) -> None:
         """Make sure that the log has a ledger: a stored cursor needs something to point at."""
         if not self.chain.spans and not self.is_fenced:
             self._switch_soon()
-            assert self._switching is not None
-            await asyncio.wait((self._switching,))
+            await self._switched()
+
+    async def roll_over(self) -> None:
+        """Go on in a new ledger unless the last one has no entry yet.
+
+        Raises ``TopicFenced``, ``StorageUnavailable``.
+        """
+        spans = self.chain.spans
+        if self._appender is not None and (spans[-1].entries or self._appender.pending_count):
+            self._replace(self._appender)
+        self._switch_soon()
+        await self._switched()
+
+    async def _switched(self) -> None:
+        try:
+            async with asyncio.timeout(CHANGE_DEADLINE_S):
+                while self._switching is not None:
+                    await asyncio.wait((self._switching,))
+        except TimeoutError:
+            raise StorageUnavailable(
+                f"no new ledger in {CHANGE_DEADLINE_S:g} s: are the bookies up?"
+            ) from None
+        if self.is_fenced:
+            raise TopicFenced(self.name)
+
+    # Letting go of what nobody needs
+
+    @property
+    def retention(self) -> Retention:
+        """What is kept of the ledgers that all cursors have passed; may be set at any time."""
+        return self._trimmer.retention
+
+    @retention.setter
+    def retention(self, retention: Retention) -> None:
+        self._trimmer.retention = retention
+
+    def follow(self, readership: Readership) -> None:
+        """From now on trim: all cursors are known. Until then nothing is deleted."""
+        self._trimmer.readership = readership
+        self.trim_soon()
+
+    def trim_soon(self) -> None:
+        """Trim if there is something to trim, in the background: a cursor has left a ledger."""
+        self._trimmer.trim_soon()
+
+    def sweep(self) -> None:
+        """Once in a while: turn over a ledger that grew old, trim what retention kept so far."""
+        appender = self._appender
+        if appender is not None:
+            span = self.chain.span(appender.ledger_id)
+            if span is not None and self._is_due(span, self._clock.monotonic()):
+                self._replace(appender)
+        self.trim_soon()
+
+    async def trim(self) -> None:
+        """Delete the ledgers that all cursors have passed and retention does not keep.
+
+        Raises ``TopicFenced``, ``StorageUnavailable``.
+        """
+        await self._trimmer.trim(self.retention)
+
+    async def truncate(self) -> None:
+        """Move every cursor to the end, then delete all entries there are now.
+
+        What is published meanwhile stays. Raises ``TopicFenced``, ``StorageUnavailable``.
+        """
+        await self._trimmer.pass_everything(self.chain.last_confirmed, CHANGE_DEADLINE_S)
+        await self.roll_over()
+        await self._trimmer.trim(KEEP_NOTHING)
+
+    def ledgers_removed(self, spans: Sequence[LedgerSpan]) -> None:
+        """Called by the trimmer: these are about to leave the chain."""
+        for span in spans:
+            self._readers.forget(span.ledger_id)
+            cache = self._caches.pop(span.ledger_id, None)
+            if cache is not None:
+                self._cache.discard(cache)
 
     # Reading
 
@@ -329,48 +458,40 @@ class ManagedLedger(Service):
         """Stored entries from ``position`` on, at least one, all of that position's ledger.
 
         ``position`` must hold an entry. Message counts are not known here: they come as 0, and
-        who needs them reads the payload's metadata. Raises ``StorageUnavailable``.
+        who needs them reads the payload's metadata. Raises ``StorageUnavailable``, also where the
+        ledger was trimmed since: look again where the log begins.
         """
         span = self.chain.span(position[0])
-        assert span is not None, f"no ledger {position[0]} in {self.name}"
+        if span is None:
+            raise StorageUnavailable(f"ledger {position[0]} of {self.name} was trimmed")
         assert position[1] < span.entries, f"{position} is beyond the end of {self.name}"
         last = min(position[1] + count_max, span.entries) - 1
         cached = self._caches.get(position[0])
         if cached is not None and cached.entries and position[1] < cached.first_entry_id:
             last = min(last, cached.first_entry_id - 1)  # the rest is in memory
-        try:
-            reader = await self._reader(span)
-            payloads = await reader.read(position[1], last, bytes_max=self.options.read_bytes_max)
-        except (LedgerError, CoordinationError) as error:
-            self._readers.pop(position[0], None)
-            raise StorageUnavailable(str(error)) from error
+        payloads = await self._readers.read(
+            span.ledger_id,
+            position[1],
+            last,
+            last_confirmed=span.entries - 1,
+            bytes_max=self.options.read_bytes_max,
+        )
         self._cache.missed_bytes += sum(map(len, payloads))
         return [(position[1] + index, payload, 0) for index, payload in enumerate(payloads)]
-
-    async def _reader(self, span: LedgerSpan) -> LedgerReader:
-        reader = self._readers.get(span.ledger_id)
-        if reader is None or reader.last_confirmed < span.entries - 1:
-            reader = await self._ledgers.open(span.ledger_id, recover=False)
-            reader.advance(span.entries - 1)
-            self._readers[span.ledger_id] = reader
-        return reader
 
     # Deleting
 
     async def delete(self) -> None:
         """Delete all ledgers and the log's own record; call when nothing uses it any more."""
         self.is_fenced = True
-        if self._switching is not None:
-            self._switching.cancel()
-            await asyncio.wait((self._switching,))
+        await self._end_tasks()
+        await self._trimmer.__aexit__(None, None, None)
         appender, self._appender = self._appender, None
-        if appender is not None:
+        for each in (*self._finishing, *([appender] if appender else [])):
             try:
-                await appender.writer.close()
+                await each.writer.close()
             except LedgerError as error:
                 log.info("deleting an unclosed ledger", extra={"error": str(error)})
+        self._finishing.clear()
         self._discard_caches()
-        await self._store.delete()
-        for span in self.chain.spans:
-            await self._ledgers.delete(span.ledger_id)
-        await self._drop(self._unnamed)
+        await self._recorded.delete()

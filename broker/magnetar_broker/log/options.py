@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from magnetar_protocol.bookkeeper.v2 import FRAME_BYTES_MAX_DEFAULT
+
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
@@ -19,7 +21,15 @@ class LogOptions:
     ack_quorum: int = 1
     ledger_entries_max: int = 50_000
     ledger_bytes_max: int = 2048 * 1024 * 1024
+    # Not even a full ledger is replaced before the first, one with entries always after the second
+    # (managedLedgerMinLedgerRolloverTimeMinutes, managedLedgerMaxLedgerRolloverTimeMinutes).
+    ledger_age_min_s: float = 10 * 60.0
     ledger_age_max_s: float = 240 * 60.0
+    # What is kept of ledgers that all cursors have passed; -1 keeps for ever (retention.py).
+    retention_time_ms: int = 0
+    retention_bytes: int = 0
+    # How often old ledgers are looked for in all logs (retentionCheckIntervalInSeconds).
+    sweep_period_s: float = 120.0
     cursor_ledger_entries_max: int = 50_000
     cursor_ledger_age_max_s: float = 4 * 3600.0
     cursor_flush_delay_s: float = 0.1
@@ -32,7 +42,7 @@ class LogOptions:
     cursor_batches_max: int = 10_000
     retry_first_s: float = 0.1
     retry_limit_s: float = 5.0
-    # Entries waiting for a new ledger: beyond it producers are told to slow down.
-    waiting_bytes_max: int = 64 * 1024 * 1024
+    # More than any client may send: a bookie's frame with room for the entry's own head.
+    entry_bytes_max: int = FRAME_BYTES_MAX_DEFAULT - 1024
     read_bytes_max: int = 1024 * 1024
     read_entries_max: int = 1000

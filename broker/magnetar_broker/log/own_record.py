@@ -7,7 +7,7 @@ no longer.
 
 from __future__ import annotations
 
-from magnetar_runtime.coordination import Coordination, VersionMismatch
+from magnetar_runtime.coordination import Coordination, NodeMissing, VersionMismatch
 
 
 class OwnRecord:
@@ -32,20 +32,23 @@ class OwnRecord:
         self._version = 0
 
     async def write(self, value: bytes) -> None:
-        """Replace the value. Raises ``VersionMismatch`` where somebody else changed it."""
+        """Replace the value. Raises ``VersionMismatch`` where somebody changed or deleted it."""
         if self._in_doubt:
             await self._resolve()
         self._in_doubt.append(value)
         try:
             stat = await self._coordination.set(self.path, value, version=self._version)
-        except VersionMismatch:
+        except (VersionMismatch, NodeMissing):
             self._in_doubt.clear()
-            raise
+            raise VersionMismatch(self.path) from None
         self._in_doubt.clear()
         self._version = stat.version
 
     async def _resolve(self) -> None:
-        value, stat = await self._coordination.get(self.path)
+        try:
+            value, stat = await self._coordination.get(self.path)
+        except NodeMissing:
+            raise VersionMismatch(self.path) from None
         if stat.version != self._version:
             if value not in self._in_doubt:
                 raise VersionMismatch(self.path)

@@ -1,11 +1,15 @@
 """The record of a log in ZooKeeper: the chain of its ledgers, kept by compare-and-set.
 
 Whoever finds the record changed by somebody else has lost the log to another broker.
+
+Ledgers that the record names no longer are deleted after it was written, so that a crash between
+the two leaves garbage and never a hole. The record lists them, in a property that upstream carries
+along, until it is next written after they are gone: the next owner finds and deletes what is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from magnetar_broker.errors import TopicExists
 from magnetar_broker.log.chain import LedgerSpan
@@ -16,18 +20,25 @@ from magnetar_protocol.records.managed_ledger import (
     managed_ledger_path,
 )
 from magnetar_protocol.records.managed_ledger import Position as StoredPosition
+from magnetar_protocol.records.managed_ledgers_pb2 import OffloadContext
 from magnetar_runtime.coordination import Coordination, NodeExists, delete_tree
 
 # What upstream writes into the metadata of every ledger of a log.
 LABELS = (("component", b"managed-ledger"), ("application", b"pulsar"))
+# The property that lists ledgers to be deleted: decimal ids with commas between them.
+GARBAGE_PROPERTY = "magnetar.ledgers-to-delete"
 
 
 class LogStore:
-    """The node of log ``name``. ``load`` or ``create`` comes first."""
+    """The node of log ``name``. ``load`` or ``create`` comes first; calls must not overlap.
+
+    ``garbage`` are ledgers that the record surely does not name and that may still exist.
+    """
 
     def __init__(self, coordination: Coordination, name: str) -> None:
         self.name = name
         self.properties: Mapping[str, str] = {}
+        self.garbage: list[int] = []
         self._coordination = coordination
         self._record = OwnRecord(coordination, managed_ledger_path(name))
         # What only upstream uses is kept as it came.
@@ -42,31 +53,43 @@ class LogStore:
     async def load(self) -> list[LedgerSpan]:
         """The ledgers of the log. Raises ``NodeMissing`` where there is no such log."""
         record = ManagedLedgerRecord.decode(await self._record.load())
-        self.properties = record.properties
+        properties = dict(record.properties)
+        self.garbage = _ledger_ids(properties.pop(GARBAGE_PROPERTY, ""))
+        self.properties = properties
         self._terminated_at = record.terminated_at
         self._offloads = {
             each.ledger_id: each.offload for each in record.ledgers if each.offload is not None
         }
-        return [
-            LedgerSpan(
-                each.ledger_id, each.entries or 0, each.size_bytes or 0, each.closed_at_ms or 0
-            )
-            for each in record.ledgers
-        ]
+        return [self._span(each) for each in record.ledgers]
+
+    def _span(self, record: LedgerRecord) -> LedgerSpan:
+        offload = OffloadContext.FromString(record.offload or b"")
+        return LedgerSpan(
+            record.ledger_id,
+            record.entries or 0,
+            record.size_bytes or 0,
+            record.closed_at_ms or 0,
+            is_offloaded=offload.complete,
+        )
 
     async def create(self, spans: Iterable[LedgerSpan], properties: Mapping[str, str]) -> None:
         """Write the first record. Raises ``TopicExists`` where somebody did already."""
         self.properties = properties
         try:
-            await self._record.create(self._encode(spans), make_parents=True)
+            await self._record.create(self._encode(spans, ()), make_parents=True)
         except NodeExists:
             raise TopicExists(self.name) from None
 
-    async def save(self, spans: Iterable[LedgerSpan]) -> None:
-        """Replace the record. Raises ``VersionMismatch`` where another broker changed it."""
-        await self._record.write(self._encode(spans))
+    async def save(self, spans: Iterable[LedgerSpan], *, dropped: Collection[int] = ()) -> None:
+        """Replace the record; ``dropped`` are ledgers that it does not name (any more).
 
-    def _encode(self, spans: Iterable[LedgerSpan]) -> bytes:
+        They are garbage from then on. Raises ``VersionMismatch`` where another broker changed it.
+        """
+        garbage = [*self.garbage, *(each for each in dropped if each not in self.garbage)]
+        await self._record.write(self._encode(spans, garbage))
+        self.garbage = garbage
+
+    def _encode(self, spans: Iterable[LedgerSpan], garbage: Collection[int]) -> bytes:
         ledgers = tuple(
             LedgerRecord(
                 span.ledger_id,
@@ -77,10 +100,18 @@ class LogStore:
             )
             for span in spans
         )
+        properties = dict(self.properties)
+        if garbage:
+            properties[GARBAGE_PROPERTY] = ",".join(map(str, garbage))
         return ManagedLedgerRecord(
-            ledgers=ledgers, terminated_at=self._terminated_at, properties=self.properties
+            ledgers=ledgers, terminated_at=self._terminated_at, properties=properties
         ).encode()
 
     async def delete(self) -> None:
         """Delete the record and those of the cursors below it."""
         await delete_tree(self._coordination, self._record.path)
+
+
+def _ledger_ids(listed: str) -> list[int]:
+    """The ids in the property; what is no number is nobody's ledger."""
+    return [int(each) for each in listed.split(",") if each.isascii() and each.isdigit()]

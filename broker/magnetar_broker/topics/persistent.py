@@ -17,7 +17,7 @@ from magnetar_broker.errors import SubscriptionNotFound, TopicFenced
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.logs import Logs
-from magnetar_broker.log.positions import Entry
+from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.topics.producers import Producer, Producers
 from magnetar_broker.topics.rates import Meter, tick_topic
 from magnetar_broker.topics.subscription import Subscription
@@ -31,6 +31,13 @@ log = logging.getLogger(__name__)
 
 def _publisher(stored: tuple[Entry, Pending]) -> Producer:
     return cast(Producer, stored[1][2])
+
+
+def _reads_from(subscription: Subscription) -> Position:
+    dispatcher = subscription.dispatcher
+    if dispatcher is None or not dispatcher.consumers:
+        return subscription.mark_delete
+    return dispatcher.read_position
 
 
 class PersistentTopic(Service):
@@ -76,6 +83,7 @@ class PersistentTopic(Service):
         )
         for cursor in cursors:
             await self._add(cursor)
+        self.managed_ledger.follow(self)
 
     async def _add(self, cursor: Cursor) -> Subscription:
         cursor.on_lost = self.log_fenced
@@ -90,6 +98,16 @@ class PersistentTopic(Service):
         )
         self.subscriptions[cursor.name] = subscription
         return subscription
+
+    # What the log must know of its readers (Readership)
+
+    def cursors(self) -> list[Cursor]:
+        """The cursors of all subscriptions."""
+        return [each.cursor for each in self.subscriptions.values()]
+
+    def reads_from(self) -> Position | None:
+        """The least position that some subscription has still to be sent; None without any."""
+        return min((_reads_from(each) for each in self.subscriptions.values()), default=None)
 
     # Producing
 

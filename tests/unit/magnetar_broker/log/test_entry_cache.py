@@ -1,55 +1,183 @@
-"""Proves that the entry cache serves runs, keeps its bound, and lets go of what is asked."""
+"""Proves that the entry cache serves runs, keeps its bound, and lets go of what is wanted least."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from magnetar_broker.log.entry_cache import ENTRY_OVERHEAD_BYTES, EntryCache, LedgerCache
 from magnetar_broker.log.positions import Entry
+
+COST = 5 * (100 + ENTRY_OVERHEAD_BYTES)
 
 
 def run_of(first: int, count: int, size: int = 100) -> list[Entry]:
     return [(entry, bytes(size), 1) for entry in range(first, first + count)]
 
 
-def insert(cache: EntryCache, ledger: LedgerCache, first: int, count: int, now: float = 0) -> None:
+def insert(
+    cache: EntryCache, ledger: LedgerCache, first: int, count: int = 5, now: float = 0
+) -> None:
     cache.insert(ledger, run_of(first, count), 100 * count, now)
+
+
+def wanted(first: int = 0) -> LedgerCache:
+    """A ledger of which a subscription still has to be sent what begins with ``first``."""
+    return LedgerCache(0, lambda: first)
+
+
+def held(ledger: LedgerCache) -> list[int]:
+    return [entry[0] for entry in ledger.entries]
 
 
 def test_a_run_begins_at_the_entry_asked_for() -> None:
     cache, ledger = EntryCache(bytes_max=1 << 20), LedgerCache(0)
-    insert(cache, ledger, 0, 5)
-    insert(cache, ledger, 5, 5)
+    insert(cache, ledger, 0)
+    insert(cache, ledger, 5)
     assert [entry[0] for entry in ledger.run(3, 4)] == [3, 4, 5, 6]
     assert ledger.run(10, 4) == []
     assert cache.entry_count == 10
 
 
-def test_the_oldest_run_leaves_when_the_bound_is_passed() -> None:
-    run_cost = 5 * (100 + ENTRY_OVERHEAD_BYTES)
-    cache, ledger = EntryCache(bytes_max=2 * run_cost), LedgerCache(0)
+def test_the_oldest_runs_leave_when_the_bound_is_passed_until_the_watermark() -> None:
+    cache, ledger = EntryCache(bytes_max=10 * COST, watermark=0.7), wanted()
+    for first in range(0, 50, 5):
+        insert(cache, ledger, first)
+    assert cache.used_bytes == 10 * COST
+    insert(cache, ledger, 50)
+    assert cache.used_bytes == 7 * COST
+    assert held(ledger) == list(range(20, 55))
+    assert cache.evicted == 20
+
+
+def test_the_oldest_of_all_ledgers_leave_first() -> None:
+    cache, ledgers = EntryCache(bytes_max=4 * COST, watermark=0.5), [wanted(), wanted()]
+    for first in (0, 5):
+        for ledger in ledgers:
+            insert(cache, ledger, first)
+    insert(cache, ledgers[0], 10)
+    assert held(ledgers[0]) == list(range(10, 15))
+    assert held(ledgers[1]) == list(range(5, 10))
+
+
+def test_a_run_beyond_the_bound_stays_for_its_dispatch() -> None:
+    cache, ledger = EntryCache(bytes_max=COST), LedgerCache(0)
+    insert(cache, ledger, 0, 50)
+    assert len(ledger.run(0, 50)) == 50
+
+
+def test_what_nobody_wants_leaves_before_what_is_older_and_wanted() -> None:
+    cache, late, done = EntryCache(bytes_max=4 * COST, watermark=0.8), wanted(), LedgerCache(0)
+    insert(cache, late, 0, now=1)
+    insert(cache, done, 0, now=2)
+    insert(cache, late, 5, now=3)
+    insert(cache, done, 5, now=4)
+    insert(cache, late, 10, now=5)
+    assert (len(late.entries), len(done.entries)) == (15, 0)
+
+
+def test_what_nobody_wants_leaves_soon_and_the_rest_of_its_ledger_stays() -> None:
+    cache, ledger = EntryCache(age_max_s=1, wanted_age_max_s=60), wanted(7)
     for first in (0, 5, 10):
-        insert(cache, ledger, first, 5)
-    assert ledger.run(4, 1) == []
-    assert [entry[0] for entry in ledger.run(5, 2)] == [5, 6]
-    assert cache.used_bytes == 2 * run_cost
-    assert cache.evicted == 5
+        insert(cache, ledger, first)
+    cache.sweep(1.0)
+    assert held(ledger) == list(range(15))
+    cache.sweep(1.5)
+    assert held(ledger) == list(range(5, 15)), "of the second run, two entries are wanted"
 
 
-def test_old_runs_leave_though_there_is_room() -> None:
-    cache, ledger = EntryCache(bytes_max=1 << 20), LedgerCache(0)
-    insert(cache, ledger, 0, 5, now=1.0)
-    insert(cache, ledger, 5, 5, now=2.0)
-    cache.evict_older_than(1.5)
+def test_even_what_is_wanted_leaves_when_it_is_too_old() -> None:
+    cache, ledger = EntryCache(age_max_s=1, wanted_age_max_s=60), wanted()
+    insert(cache, ledger, 0, now=0)
+    insert(cache, ledger, 5, now=30)
+    cache.sweep(61)
+    assert held(ledger) == list(range(5, 10))
+
+
+def test_young_runs_stay_though_nobody_wants_them() -> None:
+    cache, ledger = EntryCache(age_max_s=1), LedgerCache(0)
+    insert(cache, ledger, 0, now=1.0)
+    insert(cache, ledger, 5, now=2.0)
+    cache.sweep(2.5)
     assert ledger.run(0, 1) == []
     assert len(ledger.run(5, 9)) == 5
 
 
 def test_a_discarded_ledger_gives_its_bytes_back_and_others_stay() -> None:
     cache, gone, kept = EntryCache(bytes_max=1 << 20), LedgerCache(0), LedgerCache(0)
-    insert(cache, gone, 0, 5)
+    insert(cache, gone, 0)
     insert(cache, kept, 0, 3)
-    insert(cache, gone, 5, 5)
+    insert(cache, gone, 5)
     cache.discard(gone)
-    assert gone.entries == []
+    cache.discard(gone)
+    assert gone.run(0, 9) == []
+    assert len(kept.run(0, 9)) == 3
     assert cache.used_bytes == 3 * (100 + ENTRY_OVERHEAD_BYTES)
     assert cache.entry_count == 3
-    assert len(kept.run(0, 9)) == 3
+
+
+Step = tuple[str, int, int]
+Run = tuple[float, int, int]
+"""When it came, its ledger, its entries."""
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("insert", "insert", "sweep", "discard")),
+        st.integers(0, 2),
+        st.integers(1, 4),
+    ),
+    max_size=60,
+)
+
+
+class Counted:
+    """The same cache by hand: every run in one list, oldest first."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.runs: deque[Run] = deque()
+
+    def used(self) -> int:
+        return sum(count * (100 + ENTRY_OVERHEAD_BYTES) for _, _, count in self.runs)
+
+    def insert(self, now: float, ledger: int, count: int) -> None:
+        self.runs.append((now, ledger, count))
+        if self.used() > self.bytes_max:
+            self.keep(lambda run: run[0] >= (now if run[1] == 0 else now - 9))
+            while self.used() > self.bytes_max // 2 and len(self.runs) > 1:
+                self.runs.popleft()
+
+    def keep(self, condition: Callable[[Run], bool]) -> None:
+        self.runs = deque(run for run in self.runs if condition(run))
+
+    def discard(self, ledger: int) -> None:
+        self.keep(lambda run: run[1] != ledger)
+
+    def sweep(self, now: float) -> None:
+        self.keep(lambda run: run[0] >= now - (3 if run[1] == 0 else 9))
+
+
+@given(STEPS)
+def test_the_books_agree_with_a_list_of_all_runs(steps: list[Step]) -> None:
+    bytes_max = 10 * (100 + ENTRY_OVERHEAD_BYTES)
+    cache = EntryCache(bytes_max=bytes_max, watermark=0.5, age_max_s=3, wanted_age_max_s=9)
+    ledgers = [LedgerCache(0), wanted(), wanted()]  # nobody wants the first
+    counted = Counted(bytes_max)
+    for now, (what, which, count) in enumerate(steps):
+        ledger = ledgers[which]
+        if what == "insert":
+            insert(cache, ledger, ledger.first_entry_id + len(ledger.entries), count, now)
+            counted.insert(now, which, count)
+        elif what == "sweep":
+            cache.sweep(now)
+            counted.sweep(now)
+        else:
+            cache.discard(ledger)
+            counted.discard(which)
+        assert cache.used_bytes == counted.used()
+        for number, each in enumerate(ledgers):
+            assert len(each.entries) == sum(run[2] for run in counted.runs if run[1] == number)
+        assert cache.entry_count == sum(run[2] for run in counted.runs)

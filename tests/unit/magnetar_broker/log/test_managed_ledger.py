@@ -3,28 +3,86 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from random import Random
+from typing import cast
 
 import pytest
 from tests.unit.magnetar_broker.log.stand_ins import (
     LOG,
     MemoryLedgers,
+    MemoryWriter,
     NotedListener,
     log_over,
     logs_over,
     pending,
 )
 
-from magnetar_broker.errors import StorageUnavailable, TopicFenced
+from magnetar_broker.errors import NotAllowed, StorageUnavailable, TopicExists, TopicFenced
+from magnetar_broker.log.chain import LedgerSpan
 from magnetar_broker.log.entry_cache import EntryCache
+from magnetar_broker.log.log_state import LogState
+from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.positions import Position
-from magnetar_ledger import AppendTimedOut, LedgerFenced
+from magnetar_broker.log.store import LogStore
+from magnetar_ledger import (
+    AppendTimedOut,
+    EntryTooLarge,
+    LedgerError,
+    LedgerFenced,
+    LedgerListener,
+    Ledgers,
+    NotEnoughBookies,
+    TooMuchPending,
+)
 from magnetar_protocol.records.managed_ledger import managed_ledger_path
+from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.coordination import ConnectionLost, Coordination, NodeMissing
 
 Settle = Callable[[], Awaitable[None]]
-SMALL = LogOptions(ledger_entries_max=2, retry_first_s=1e-6, retry_limit_s=1e-6)
+
+
+class ReluctantWriter(MemoryWriter):
+    """Refuses entries, if it has a reason."""
+
+    reason: LedgerError | None = None
+
+    def append_all(self, payloads: Sequence[bytes]) -> None:
+        if self.reason is not None:
+            raise self.reason
+        super().append_all(payloads)
+
+
+class ReluctantLedgers(MemoryLedgers):
+    """The next writers refuse their first entries for ``reasons``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reasons: list[LedgerError] = []
+
+    async def create(
+        self,
+        *,
+        listener: LedgerListener,
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+        custom: Mapping[str, bytes],
+    ) -> MemoryWriter:
+        made = await super().create(
+            listener=listener,
+            ensemble_size=ensemble_size,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            custom=custom,
+        )
+        writer = self.writers[-1] = ReluctantWriter(self, made.ledger_id, listener)
+        writer.reason = self.reasons.pop(0) if self.reasons else None
+        return writer
+
+
+SMALL = LogOptions(ledger_entries_max=2, ledger_age_min_s=0, retry_first_s=1e-6, retry_limit_s=1e-6)
 
 
 async def test_entries_are_confirmed_in_order_and_cached(
@@ -175,3 +233,173 @@ async def test_a_ledger_whose_naming_failed_is_not_left_behind(
         await settle()
         await settle()
         assert set(ledgers.entries) == {span.ledger_id for span in log.chain.spans}
+
+
+async def test_a_new_ledger_that_takes_nothing_is_followed_by_one_that_does(
+    coordination: Coordination, settle: Settle
+) -> None:
+    listener, ledgers = NotedListener(), ReluctantLedgers()
+    async with log_over(logs_over(coordination, ledgers, options=SMALL), listener) as log:
+        ledgers.reasons = [NotEnoughBookies(1, 0), TooMuchPending(2, 9, 8)]
+        log.append_all(pending(b"a", b"b"))
+        log.append_all(pending(b"c"))
+        await settle()
+        log.append_all(pending(b"d"))
+        await settle()
+        assert [payload for _, payload in listener.appended] == [b"a", b"b", b"c", b"d"]
+        closed = [writer.is_closed for writer in ledgers.writers]
+        assert closed == [True] * (len(closed) - 1) + [closed[-1]]
+        named = {span.ledger_id for span in log.chain.spans}
+        assert set(ledgers.entries) == named, "what took nothing is deleted"
+
+
+async def test_what_waited_for_a_ledger_that_takes_nothing_keeps_its_place(
+    coordination: Coordination, settle: Settle
+) -> None:
+    listener, ledgers = NotedListener(), ReluctantLedgers()
+    logs = logs_over(coordination, ledgers)
+    async with log_over(logs) as log:
+        pass
+    async with log_over(logs, listener) as log:
+        ledgers.reasons = [NotEnoughBookies(1, 0)]
+        for payload in (b"a", b"b", b"c"):
+            log.append_all(pending(payload))
+            await asyncio.sleep(0)
+        assert log.pending_count == 3
+        await settle()
+        assert [payload for _, payload in listener.appended] == [b"a", b"b", b"c"]
+        assert log.pending_count == 0
+
+
+async def test_a_new_ledger_fenced_at_once_fences_the_log(
+    coordination: Coordination, settle: Settle
+) -> None:
+    listener, ledgers = NotedListener(), ReluctantLedgers()
+    async with log_over(logs_over(coordination, ledgers)):
+        pass
+    async with log_over(logs_over(coordination, ledgers), listener) as log:
+        ledgers.reasons = [LedgerFenced(1)]
+        log.append_all(pending(b"a"))
+        await settle()
+        assert listener.is_fenced
+        assert log.state is LogState.FENCED
+
+
+async def test_an_entry_that_no_bookie_takes_is_refused_and_the_ledger_kept(
+    coordination: Coordination, settle: Settle
+) -> None:
+    listener, ledgers = NotedListener(), ReluctantLedgers()
+    ledgers.reasons = [EntryTooLarge(11, 10)]
+    async with log_over(logs_over(coordination, ledgers), listener) as log:
+        with pytest.raises(NotAllowed, match="11"):
+            log.append_all(pending(b"a"))
+        assert log.state is LogState.LEDGER_OPENED
+        assert len(ledgers.writers) == 1
+        assert log.pending_count == 0
+    options = LogOptions(entry_bytes_max=3)
+    async with log_over(logs_over(coordination, ledgers, options=options), listener) as log:
+        with pytest.raises(NotAllowed, match="limit of 3"):
+            log.append_all(pending(b"long"))
+        log.append_all(pending(b"abc"))
+        await settle()
+        assert [payload for _, payload in listener.appended] == [b"abc"]
+
+
+async def test_an_empty_ledger_left_open_is_deleted_by_the_next_owner(
+    coordination: Coordination, settle: Settle
+) -> None:
+    logs = logs_over(coordination, ledgers := MemoryLedgers(), options=SMALL)
+    left = await log_over(logs).__aenter__()
+    left.append_all(pending(b"a", b"b"))
+    await settle()
+    async with log_over(logs) as log:
+        await settle()
+        assert [span.entries for span in log.chain.spans] == [2]
+        assert sorted(ledgers.entries) == [0]
+
+
+async def test_a_last_ledger_that_somebody_deleted_does_not_keep_the_log_closed(
+    coordination: Coordination, settle: Settle
+) -> None:
+    logs = logs_over(coordination, ledgers := MemoryLedgers(), options=SMALL)
+    left = await log_over(logs).__aenter__()
+    left.append_all(pending(b"a", b"b"))
+    await settle()
+    del ledgers.entries[1]
+    async with log_over(logs) as log:
+        log.append_all(pending(b"c"))
+        await settle()
+        assert [span.entries for span in log.chain.spans] == [2, 1]
+
+
+async def test_closing_ends_a_ledger_that_was_being_replaced_too(
+    coordination: Coordination, settle: Settle
+) -> None:
+    logs = logs_over(coordination, ledgers := MemoryLedgers(is_prompt=False))
+    log = await log_over(logs).__aenter__()
+    log.append_all(pending(b"a"))
+    rolling = asyncio.ensure_future(log.roll_over())
+    await settle()
+    assert log.state is LogState.CLOSING_LEDGER
+    closing = asyncio.ensure_future(log.__aexit__(None, None, None))
+    await settle()
+    ledgers.writers[0].confirm()
+    await asyncio.wait((closing, rolling))
+    assert ledgers.writers[0].is_closed
+    async with log_over(logs) as log:
+        assert not ledgers.opened, "a ledger closed in order needs no recovery"
+        assert log.chain.last_confirmed == (0, 0)
+
+
+async def test_rolling_over_makes_a_ledger_unless_the_last_is_empty(
+    coordination: Coordination,
+) -> None:
+    logs = logs_over(coordination, ledgers := MemoryLedgers())
+    async with log_over(logs) as log:
+        await log.roll_over()
+        assert len(ledgers.writers) == 1
+        log.append_all(pending(b"a"))
+        await log.roll_over()
+        assert [span.entries for span in log.chain.spans] == [1, 0]
+    async with log_over(logs) as log:
+        await log.roll_over()
+        assert log.state is LogState.LEDGER_OPENED
+
+
+async def test_a_reader_of_the_open_ledger_follows_it_without_opening_it_again(
+    coordination: Coordination, settle: Settle
+) -> None:
+    ledgers = MemoryLedgers()
+    async with log_over(logs_over(coordination, ledgers)) as log:
+        for number, payload in enumerate((b"a", b"b", b"c")):
+            log.append_all(pending(payload))
+            await settle()
+            assert await log.read(Position(0, number), 9) == [(number, payload, 0)]
+        assert ledgers.opened == [0]
+
+
+async def test_a_log_that_was_made_meanwhile_leaves_no_ledger_of_ours(
+    coordination: Coordination,
+) -> None:
+    ledgers = MemoryLedgers()
+    logs = logs_over(coordination, ledgers)
+
+    class LateStore(LogStore):
+        async def load(self) -> list[LedgerSpan]:
+            raise NodeMissing(managed_ledger_path(LOG))
+
+    async with log_over(logs):
+        late = ManagedLedger(
+            LOG,
+            ledgers=cast(Ledgers, ledgers),
+            store=LateStore(coordination, LOG),
+            cache=logs.cache,
+            clock=SystemClock(),
+            random=Random(1),
+            options=LogOptions(),
+            listener=NotedListener(),
+            create_with={},
+        )
+        with pytest.raises(TopicExists):
+            await late.__aenter__()
+        assert sorted(ledgers.entries) == [0]

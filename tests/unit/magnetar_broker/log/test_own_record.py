@@ -171,3 +171,16 @@ async def test_a_cancelled_write_leaves_the_same_doubt(
     await asyncio.wait((writing,))
     await record.write(b"third")
     assert await value_of(coordination) == b"third"
+
+
+async def test_a_record_that_somebody_deleted_is_not_ours_any_more(
+    record: OwnRecord, coordination: Coordination, connection: LostAnswers
+) -> None:
+    await coordination.delete(PATH)
+    with pytest.raises(VersionMismatch):
+        await record.write(b"ours")
+    connection.unsent = 1
+    with pytest.raises(ConnectionLost):
+        await record.write(b"ours")
+    with pytest.raises(VersionMismatch):
+        await record.write(b"ours")

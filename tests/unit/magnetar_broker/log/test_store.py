@@ -8,7 +8,7 @@ import pytest
 
 from magnetar_broker.errors import TopicExists
 from magnetar_broker.log.chain import LedgerSpan
-from magnetar_broker.log.store import LogStore
+from magnetar_broker.log.store import GARBAGE_PROPERTY, LogStore
 from magnetar_protocol.records.managed_ledger import (
     LedgerRecord,
     ManagedLedgerRecord,
@@ -97,3 +97,47 @@ def test_a_ledgers_labels_say_whose_it_is(coordination: Coordination) -> None:
         "component": b"managed-ledger",
         "application": b"pulsar",
     }
+
+
+async def test_dropped_ledgers_are_listed_until_the_record_is_written_without_them(
+    coordination: Coordination,
+) -> None:
+    store = LogStore(coordination, LOG)
+    await store.create((CLOSED, OPEN), {"colour": "red"})
+    await store.save((OPEN,), dropped=(3, 2))
+    again = LogStore(coordination, LOG)
+    await again.load()
+    assert again.garbage == [3, 2]
+    assert again.properties == {"colour": "red"}
+    again.garbage = [2]
+    await again.save((OPEN,))
+    await store.load()
+    assert store.garbage == [2]
+
+
+async def test_a_record_that_was_not_written_drops_nothing(
+    coordination: Coordination, meddle: Callable[[str, bytes], None]
+) -> None:
+    store = LogStore(coordination, LOG)
+    await store.create((CLOSED, OPEN), {})
+    meddle(managed_ledger_path(LOG), b"")
+    with pytest.raises(VersionMismatch):
+        await store.save((OPEN,), dropped=(3,))
+    assert store.garbage == []
+
+
+@pytest.mark.parametrize("listed", ["", ",", "x", "1,,x,-2,٣,2 "])
+async def test_a_damaged_list_of_garbage_names_only_numbers(
+    coordination: Coordination, listed: str
+) -> None:
+    record = ManagedLedgerRecord(properties={GARBAGE_PROPERTY: listed})
+    await coordination.create(managed_ledger_path(LOG), record.encode(), make_parents=True)
+    store = LogStore(coordination, LOG)
+    await store.load()
+    assert store.garbage in ([], [1])
+
+
+async def test_an_offloaded_ledger_is_known_as_such(coordination: Coordination) -> None:
+    record = ManagedLedgerRecord(ledgers=(LedgerRecord(3, 7, 700, 5, offload=OFFLOAD),))
+    await coordination.create(managed_ledger_path(LOG), record.encode(), make_parents=True)
+    assert (await LogStore(coordination, LOG).load())[0].is_offloaded
