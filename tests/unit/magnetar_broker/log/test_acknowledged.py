@@ -152,3 +152,31 @@ def test_batches_that_the_log_does_not_have_are_not_remembered() -> None:
     for position in ((3, 4), (9, 0), (3, -1)):
         assert not acknowledged.acknowledge_batch_indexes(*position, (1,))
     assert not acknowledged.partial_entries
+
+
+def test_a_range_may_span_ledgers() -> None:
+    """Upstream joins ranges over ledgers where it keeps them as a range set."""
+    acknowledged = begun()
+    acknowledged.restore([(Position(2, 2), Position(9, 0))])
+    assert list(acknowledged.ranges()) == [
+        (Position(2, 2), Position(2, 4)),
+        (Position(5, -1), Position(5, 3)),
+        (Position(9, -1), Position(9, 0)),
+    ]
+
+
+def test_of_ranges_that_make_no_sense_only_what_the_log_has_is_taken() -> None:
+    acknowledged = begun()
+    acknowledged.restore(
+        [
+            (Position(9, 4), Position(9, 1_000_000)),
+            (Position(5, -9), Position(5, -5)),
+            (Position(5, -9), Position(5, 0)),
+            (Position(9, 3), Position(2, 1)),
+            (Position(4, 0), Position(4, 7)),
+        ]
+    )
+    assert list(acknowledged.ranges()) == [
+        (Position(5, -1), Position(5, 0)),
+        (Position(9, 4), Position(9, 5)),
+    ]
