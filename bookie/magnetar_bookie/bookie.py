@@ -24,10 +24,13 @@ from magnetar_bookie.index import (
 )
 from magnetar_bookie.intake import Intake
 from magnetar_bookie.journal import Journal
+from magnetar_bookie.last_confirmed import LastConfirmed
+from magnetar_bookie.long_polls import LongPolls
 from magnetar_bookie.rebuild import rebuild_index
 from magnetar_bookie.registration import Registration
 from magnetar_bookie.replay import Replay
-from magnetar_bookie.session import Session, SessionContext
+from magnetar_bookie.session import Session
+from magnetar_bookie.session_context import DiskSpace, SessionContext
 from magnetar_bookie.settings import BookieSettings
 from magnetar_bookie.storage import Storage
 from magnetar_protocol.records.bookie_info import BookieInfo
@@ -161,14 +164,18 @@ class Bookie(Service):
             log.info("journal replayed", extra={"entries": entries})
 
     async def _listen(self, stack: AsyncExitStack) -> None:
+        last_confirmed = LastConfirmed(self.storage)
         context = SessionContext(
             settings=self.settings,
             storage=self.storage,
             journal=self.journal,
             counters=self.counters,
             intake=self.intake,
+            last_confirmed=last_confirmed,
+            long_polls=LongPolls(last_confirmed),
             spawn=self.spawn,
             after_adds=self._adds_came,
+            disk_space=self._disk_space,
             authorizer=self._authorizer,
             resource=Resource.cluster(self.bookie_id),
         )
@@ -193,6 +200,9 @@ class Bookie(Service):
             self.journal.queued_bytes > settings.journal_queue_bytes_max
             or self.storage.write_cache.used_bytes > settings.write_cache_bytes_max
         )
+
+    def _disk_space(self) -> DiskSpace:
+        return DiskSpace(self._ledger_disk.total_bytes(), self._ledger_disk.free_bytes())
 
     def _adds_came(self) -> None:
         self.checkpointer.review()

@@ -23,6 +23,9 @@ class Counters:
     reads_in_progress: int = 0
     fence_reads: int = 0
     v3_requests: int = 0
+    lac_writes: int = 0
+    lac_reads: int = 0
+    forces: int = 0
     connections_opened: int = 0
     connections_faulty: int = 0
     read_latency: Latency = field(init=False)

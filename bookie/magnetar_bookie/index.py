@@ -181,6 +181,15 @@ class Index:
                 _, _, first_entry, log_number, offset = _BLOCK_KEY.unpack(key)
                 yield BlockLocation(ledger_id, first_entry, last_entry, log_number, offset, size)
 
+    def blocks_of(self, ledger_id: int) -> Iterator[BlockLocation]:
+        """All blocks of a ledger, those with the highest entries first."""
+        low = _BLOCK_KEY.pack(b"b", ledger_id, 0, 0, 0)
+        high = _BLOCK_KEY.pack(b"b", ledger_id, _U64_MAX, _U32_MAX, _U64_MAX)
+        for key, value in self._store.descend(high, low):
+            last_entry, size = _BLOCK_VALUE.unpack(value)
+            _, _, first_entry, log_number, offset = _BLOCK_KEY.unpack(key)
+            yield BlockLocation(ledger_id, first_entry, last_entry, log_number, offset, size)
+
     async def commit_blocks(self, blocks: Sequence[BlockLocation]) -> None:
         """Remember blocks alone: a part of what ``commit`` will complete."""
         self._store.write([_block_pair(at) for at in blocks])

@@ -2,7 +2,7 @@
 
 Hot paths add to plain integers; the families are made from them when somebody scrapes. The names
 are fixed by existing dashboards, also where Prometheus would have counters end in ``_total``. What
-is not built yet (garbage collection, compaction, V3) stands at zero, so that no panel is empty.
+is not built yet (garbage collection, compaction) stands at zero, so that no panel is empty.
 """
 
 from __future__ import annotations
@@ -31,9 +31,6 @@ NOT_BUILT_COUNTERS = (
     "bookie_MINOR_COMPACTION_COUNT",
     "bookie_RECLAIMED_DELETION_SPACE_BYTES",
     "bookie_RECLAIMED_COMPACTION_SPACE_BYTES",
-    "bookkeeper_server_WRITE_LAC",
-    "bookkeeper_server_READ_LAC",
-    "bookkeeper_server_FORCE_LEDGER",
 )
 
 
@@ -85,11 +82,14 @@ class BookieMetrics:
         yield "bookie_journal_JOURNAL_WRITE_BYTES", journal.written_bytes
         yield "bookkeeper_server_ADD_ENTRY_REJECTED", counters.adds_refused
         yield "bookkeeper_server_READ_ENTRY_FENCE_READ", counters.fence_reads
+        yield "bookkeeper_server_WRITE_LAC", counters.lac_writes
+        yield "bookkeeper_server_READ_LAC", counters.lac_reads
+        yield "bookkeeper_server_FORCE_LEDGER", counters.forces
         for name in NOT_BUILT_COUNTERS:
             yield name, 0
         yield "magnetar_bookie_adds_total", counters.adds
         yield "magnetar_bookie_reads_total", counters.reads
-        yield "magnetar_bookie_v3_refusals_total", counters.v3_requests
+        yield "magnetar_bookie_v3_requests_total", counters.v3_requests
         yield "magnetar_bookie_faulty_connections_total", counters.connections_faulty
         yield "magnetar_bookie_backpressure_total", bookie.intake.holds
         yield "magnetar_bookie_journal_groups_total", journal.groups

@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
 from struct import Struct
 from typing import cast
 
-from magnetar_bookie.counters import Counters
-from magnetar_bookie.intake import Intake
-from magnetar_bookie.journal import Group, Journal
-from magnetar_bookie.ledgers import Ledger
-from magnetar_bookie.reads import WRITE_BYTES, ReadQueue, Spawn
-from magnetar_bookie.settings import BookieSettings
-from magnetar_bookie.storage import ADMISSION_BYTES, Storage
-from magnetar_bookie.v3 import refuse_v3
+from magnetar_bookie.fencing import fence
+from magnetar_bookie.journal import Group
+from magnetar_bookie.rare_requests import RareRequests
+from magnetar_bookie.reads import WRITE_BYTES, ReadQueue
+from magnetar_bookie.session_context import SessionContext
+from magnetar_bookie.storage import ADMISSION_BYTES
 from magnetar_bookie.write_cache import ENTRY_OVERHEAD_BYTES, Entries
 from magnetar_protocol.bookkeeper.errors import (
     BookieRefusal,
@@ -35,19 +31,12 @@ from magnetar_protocol.bookkeeper.v2 import (
     ReturnCode,
     encode_add_response,
     encode_read_response_header,
-    encode_response,
     is_v3,
     parse_request,
 )
 from magnetar_protocol.errors import WireError
 from magnetar_protocol.framing import FRAME_SIZE_BYTES, Bounds, FrameReader
-from magnetar_server.authorization import (
-    ANONYMOUS,
-    Action,
-    Authorizer,
-    NotAuthorized,
-    Resource,
-)
+from magnetar_server.authorization import ANONYMOUS, Action, NotAuthorized
 
 log = logging.getLogger(__name__)
 
@@ -60,12 +49,6 @@ _IDS_END = 40
 _IDS_BYTES = _IDS_END - _ENTRY_OFFSET
 _ADD_WRITTEN = encode_add_response(ReturnCode.EOK, 0, 0)[:-_IDS_BYTES]
 _ADD_FAILED = encode_add_response(ReturnCode.EIO, 0, 0)[:-_IDS_BYTES]
-# Where the ids stand in a request that is refused unread.
-_IDS = Struct(">qq")
-_READ_IDS_OFFSET = 4
-# Versions that were spoken once; a frame of any other is garbage.
-_OLD_VERSIONS = (0, 1)
-
 # A part of a read buffer shorter than this is copied for the journal, a longer one viewed.
 _VIEW_BYTES_MIN = 4096
 
@@ -73,39 +56,20 @@ _VIEW_BYTES_MIN = 4096
 _HELD_BY_INTAKE = 1
 _HELD_BY_READS = 2
 _HELD_BY_WRITES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class SessionContext:
-    """What all sessions of a bookie share. ``after_adds`` is called when a read brought adds.
-
-    Who may speak to a bookie may add to and read every ledger whose key it knows: BookKeeper has
-    no finer rights, so ``authorizer`` is asked once for each connection, about ``resource``.
-    """
-
-    settings: BookieSettings
-    storage: Storage
-    journal: Journal
-    counters: Counters
-    intake: Intake
-    spawn: Spawn
-    after_adds: Callable[[], None]
-    authorizer: Authorizer
-    resource: Resource
+_HELD_BY_RARE = 8
 
 
 class Session(asyncio.Protocol):
     """A client's connection, from accept to close."""
 
     def __init__(self, context: SessionContext) -> None:
+        self._context = context
         self._storage = context.storage
         self._journal = context.journal
         self._counters = context.counters
-        self._intake = context.intake
-        self._authorizer = context.authorizer
-        self._resource = context.resource
-        self.principal = ANONYMOUS
+        self._long_polls = context.long_polls
         self._after_adds = context.after_adds
+        self.principal = ANONYMOUS
         self._frames = FrameReader(context.settings.frame_bytes_max)
         self._reads = ReadQueue(
             context.storage,
@@ -115,6 +79,7 @@ class Session(asyncio.Protocol):
             write=self._write_all,
             on_drained=self._reads_drained,
         )
+        self._rare: RareRequests | None = None
         self._transport: asyncio.Transport | None = None
         self._held_by = 0
         # Entries in the replies that the read of the socket at hand has made so far, their bytes,
@@ -133,17 +98,20 @@ class Session(asyncio.Protocol):
         # Not isinstance: uvloop's transports descend from nothing of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         self._counters.connections_opened += 1
-        self._intake.join(self)
+        context = self._context
+        context.intake.join(self)
         try:
-            self._authorizer.authorize(self.principal, Action.ADMINISTER, self._resource)
+            context.authorizer.authorize(self.principal, Action.ADMINISTER, context.resource)
         except NotAuthorized as error:
             log.warning("connection refused", extra={"why": str(error)})
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 the loop names it
         """The connection is gone."""
-        self._intake.leave(self)
+        self._context.intake.leave(self)
         self._reads.close()
+        if self._rare is not None:
+            self._rare.close()
         self._transport = None
 
     def data_received(self, data: bytes) -> None:
@@ -160,11 +128,15 @@ class Session(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client takes its answers too slowly: take no more of its requests."""
         self._reads.hold()
+        if self._rare is not None:
+            self._rare.hold()
         self._hold(_HELD_BY_WRITES)
 
     def resume_writing(self) -> None:
         """The client takes its answers again."""
         self._reads.release()
+        if self._rare is not None:
+            self._rare.release()
         self._release(_HELD_BY_WRITES)
 
     # What the bookie calls.
@@ -248,6 +220,8 @@ class Session(asyncio.Protocol):
     def _adds_done(self, ids: list[bytes], is_written: bool) -> None:  # noqa: FBT001 a Waiter
         if is_written:
             self._counters.adds += len(ids)
+            if self._long_polls.waiting:
+                self._long_polls.added(ids)
         else:
             self._counters.adds_failed += len(ids)
         if self._transport is not None:
@@ -260,20 +234,14 @@ class Session(asyncio.Protocol):
         Raises ``WireError`` where it is no request.
         """
         if is_v3(buffer, start, end):
-            self._counters.v3_requests += 1
-            replies.append(refuse_v3(buffer[start:end]))
+            self._take_rare(buffer, start, end, replies)
             return False
         try:
             operation, flags, ledger_id, entry_id, master_key, body = parse_request(
                 buffer, start, end
             )
-        except UnsupportedVersion as error:
-            if error.version not in _OLD_VERSIONS:
-                raise
-            replies.append(_refuse_unread(buffer, start, end, ReturnCode.EBADVERSION))
-            return False
-        except UnsupportedOperation:
-            replies.append(_refuse_unread(buffer, start, end, ReturnCode.EBADREQ))
+        except (UnsupportedOperation, UnsupportedVersion):
+            self._take_rare(buffer, start, end, replies)
             return False
         if operation == Operation.ADD:
             assert master_key is not None
@@ -305,29 +273,23 @@ class Session(asyncio.Protocol):
         """Fence at once, read when the fence is durable."""
         self._counters.fence_reads += 1
         try:
-            ledger = self._storage.fence(ledger_id, master_key)
+            is_durable = fence(
+                *(self._storage, self._journal, ledger_id, master_key),
+                *(self._fence_done, (ledger_id, entry_id)),
+            )
         except BookieRefusal as refusal:
             self._refuse_read(refusal.return_code, ledger_id, entry_id, replies)
             return
-        if ledger.is_fence_durable:
+        if is_durable:
             self._read(ledger_id, entry_id, replies)
-        elif self._journal.error is not None:
-            self._refuse_read(ReturnCode.EIO, ledger_id, entry_id, replies)
-        else:
-            self._journal.append_fence(ledger_id, master_key)
-            self._journal.forming.waiters.append((self._fence_done, (ledger, entry_id)))
 
-    def _fence_done(self, fenced: tuple[Ledger, int], is_written: bool) -> None:  # noqa: FBT001
-        ledger, entry_id = fenced
+    def _fence_done(self, asked: tuple[int, int], is_written: bool) -> None:  # noqa: FBT001
         replies: list[bytes] = []
         if is_written:
-            if not ledger.is_fence_durable:
-                log.info("ledger fenced", extra={"ledger": ledger.ledger_id})
-            ledger.is_fence_durable = True
             self._came_s = 0.0
-            self._read(ledger.ledger_id, entry_id, replies)
+            self._read(*asked, replies)
         else:
-            self._refuse_read(ReturnCode.EIO, ledger.ledger_id, entry_id, replies)
+            self._refuse_read(ReturnCode.EIO, *asked, replies)
         if replies:
             self._reply(replies)
 
@@ -363,6 +325,22 @@ class Session(asyncio.Protocol):
         self._counters.reads_failed += 1
         replies.append(encode_read_response_header(code, ledger_id, entry_id))
 
+    # Requests off the hot path.
+
+    def _take_rare(self, buffer: bytes, start: int, end: int, replies: list[bytes]) -> None:
+        if self._rare is None:
+            self._rare = RareRequests(
+                self._context, write=self._write_all, on_drained=self._rare_drained
+            )
+        answer = self._rare.take(buffer, start, end)
+        if answer is not None:
+            replies.append(answer)
+        if self._rare.is_full:
+            self._hold(_HELD_BY_RARE)
+
+    def _rare_drained(self) -> None:
+        self._release(_HELD_BY_RARE)
+
     # The connection.
 
     def _reply(self, replies: list[bytes]) -> None:
@@ -392,13 +370,3 @@ class Session(asyncio.Protocol):
         if self._held_by == reason and self._transport is not None:
             self._transport.resume_reading()
         self._held_by &= ~reason
-
-
-def _refuse_unread(buffer: bytes, start: int, end: int, code: int) -> bytes:
-    """Refuse a V2 request that cannot be read: with its ids, as far as they can be guessed."""
-    operation = buffer[start + 1]
-    offset = _ENTRY_OFFSET if operation == Operation.ADD else _READ_IDS_OFFSET
-    ledger_id = entry_id = -1
-    if end - start >= offset + _IDS_BYTES:
-        ledger_id, entry_id = _IDS.unpack_from(buffer, start + offset)
-    return encode_response(operation, code, ledger_id, entry_id)

@@ -44,6 +44,18 @@ class WriteCache:
         entries = self._sealed.get(ledger_id)
         return None if entries is None else entries.get(entry_id)
 
+    def newest(self, ledger_id: int) -> bytes | None:
+        """The entry of a ledger that was put here last (not again); None where there is none."""
+        for generation in (self._active, self._sealed):
+            entries = generation.get(ledger_id)
+            if entries:
+                return entries[next(reversed(entries))]
+        return None
+
+    def entry_ids(self, ledger_id: int) -> set[int]:
+        """The ids of a ledger's entries."""
+        return {*self._active.get(ledger_id, ()), *self._sealed.get(ledger_id, ())}
+
     def last_entry(self, ledger_id: int) -> int:
         """The highest entry id of a ledger; -1 where there is none here."""
         return max(

@@ -109,6 +109,10 @@ class Disk(Protocol):
         """Bytes that can still be written."""
         ...
 
+    def total_bytes(self) -> int:
+        """Bytes of the whole disk, the free ones included."""
+        ...
+
 
 class FileDisk:
     """Real files below ``root``; blocking calls run on ``threads`` threads of its own.
@@ -194,6 +198,11 @@ class FileDisk:
         """Bytes that can still be written, by one who is not root."""
         status = os.statvfs(self._root)
         return status.f_bavail * status.f_frsize
+
+    def total_bytes(self) -> int:
+        """Bytes of the whole file system."""
+        status = os.statvfs(self._root)
+        return status.f_blocks * status.f_frsize
 
     def close(self) -> None:
         """End the threads, after what they were given; files still open can be read a little."""

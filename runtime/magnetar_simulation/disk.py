@@ -303,6 +303,10 @@ class MountedDisk(_View):
         """As ``Disk.free_bytes``."""
         return max(0, self._disk.capacity_bytes - self._disk.used_bytes)
 
+    def total_bytes(self) -> int:
+        """As ``Disk.total_bytes``."""
+        return self._disk.capacity_bytes
+
     def _require_directory(self, path: str) -> None:
         if path.rpartition("/")[0] not in self._disk.directories:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -279,6 +279,14 @@ def table_bytes(header: BlockHeader) -> int:
     return _table_rows(header) * _TABLE_ROW_BYTES
 
 
+def decode_ids(header: BlockHeader, table: bytes) -> Sequence[int]:
+    """The entry ids of a block, rising, from the beginning of its content (its table)."""
+    first, count = header.first_entry, header.count
+    if header.kind == BlockKind.DENSE_ENTRIES:
+        return range(first, first + count)
+    return [first + delta for delta in struct.unpack_from(f">{count}I", table)]
+
+
 def decode_last_entry(header: BlockHeader, table: bytes) -> int:
     """The last entry id of a block, from the beginning of its content (its table)."""
     if header.kind == BlockKind.DENSE_ENTRIES:

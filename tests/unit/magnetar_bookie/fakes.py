@@ -8,6 +8,7 @@ from struct import Struct
 
 from magnetar_bookie.session import Session
 from magnetar_protocol.bookkeeper.digest import encode_entry_header, master_key
+from magnetar_protocol.bookkeeper.v2 import Operation as V2Operation
 from magnetar_protocol.bookkeeper.v2 import encode_add_header, parse_response
 from magnetar_protocol.framing import FrameReader
 from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH
@@ -30,6 +31,7 @@ KEY = master_key(b"")
 OTHER_KEY = master_key(b"other")
 INSTANCE_ID = "instance-1"
 _IDS = Struct(">qq")
+_BATCH_READ = Struct(">Iqqqiq")
 
 Node = tuple[bytes, NodeStat]
 
@@ -280,3 +282,19 @@ def make_add(
     """A request to add an entry, with its size."""
     entry = make_entry(ledger_id, entry_id, payload)
     return encode_add_header(key, len(entry), flags) + entry
+
+
+def batch_read(
+    ledger_id: int,
+    first_entry: int,
+    *,
+    count_max: int = 0,
+    bytes_max: int = 1 << 20,
+    key: bytes | None = None,
+    request_id: int = 77,
+) -> bytes:
+    """A V2 request for several entries, with its size; fencing if there is a key."""
+    word = 2 << 24 | V2Operation.BATCH_READ << 16 | (key is not None)
+    frame = _BATCH_READ.pack(word, ledger_id, first_entry, request_id, count_max, bytes_max)
+    frame += key or b""
+    return len(frame).to_bytes(4, "big") + frame

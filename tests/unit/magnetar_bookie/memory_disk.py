@@ -84,6 +84,9 @@ class MemoryDisk:
     def free_bytes(self) -> int:
         return 1 << 40
 
+    def total_bytes(self) -> int:
+        return 1 << 41
+
 
 class OpenMemoryFile:
     """A ``DiskFile`` of a memory disk."""

@@ -15,15 +15,19 @@ from tests.unit.magnetar_bookie.fakes import (
     OTHER_KEY,
     Answer,
     Client,
+    batch_read,
     make_add,
     make_entry,
 )
 from tests.unit.magnetar_bookie.host import Host
+from tests.unit.magnetar_bookie.v3_requests import add as v3_add
+from tests.unit.magnetar_bookie.v3_requests import list_entries, poll, write_lac
+from tests.unit.magnetar_bookie.v3_requests import read as v3_read
 from tests.unit.magnetar_ledger.virtual_time import VirtualTimeLoop
 
 from magnetar_bookie.bookie import Bookie
-from magnetar_protocol.bookkeeper import requests_pb2 as pb
 from magnetar_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, Operation, ReturnCode, encode_read
+from magnetar_protocol.bookkeeper.v3 import encode_frame
 from magnetar_protocol.framing import FRAME_SIZE
 from magnetar_server.authorization import Action, NotAuthorized, Principal, Resource
 
@@ -391,20 +395,6 @@ async def test_a_full_write_cache_stops_the_reading_till_a_checkpoint_is_through
 # Other protocols, and garbage.
 
 
-async def test_v3_is_refused_in_v3_and_the_connection_stays() -> None:
-    async with serving(Host()) as (bookie, client):
-        request = pb.Request(
-            header=pb.BKPacketHeader(version=pb.VERSION_THREE, operation=pb.ADD_ENTRY, txnId=5),
-            addRequest=pb.AddRequest(ledgerId=1, entryId=0, masterKey=KEY, body=b"x"),
-        ).SerializeToString()
-        client.send(make_add(1, 0) + FRAME_SIZE.pack(len(request)) + request + make_add(1, 1))
-        (frame,) = client.taken_frames()
-        response = pb.Response.FromString(frame)
-        assert (response.status, response.header.txnId) == (pb.EBADVERSION, 5)
-        assert await client.answers(2) == [added(1, 0), added(1, 1)]
-        assert bookie.counters.v3_requests == 1
-
-
 @pytest.mark.parametrize("version", [0, 1])
 async def test_old_versions_are_refused_and_the_connection_stays(version: int) -> None:
     async with serving(Host()) as (_, client):
@@ -414,7 +404,7 @@ async def test_old_versions_are_refused_and_the_connection_stays(version: int) -
         assert await client.ask(make_add(1, 0)) == [added(1, 0)]
 
 
-@pytest.mark.parametrize("operation", [3, 4, 5, 6, 7, 99])
+@pytest.mark.parametrize("operation", [4, 5, 6, 99])
 async def test_operations_not_served_are_refused_and_the_connection_stays(operation: int) -> None:
     async with serving(Host()) as (_, client):
         request = bytearray(encode_read(1, 5))
@@ -468,6 +458,12 @@ pieces = st.one_of(
     st.builds(make_add, st.integers(0, 3), st.integers(0, 9), st.binary(max_size=9)),
     st.builds(encode_read, st.integers(0, 3), st.integers(-1, 9)),
     st.builds(fence, st.integers(0, 3), st.integers(-1, 9)),
+    st.builds(v3_add, st.integers(-1, 3), st.integers(-1, 9)).map(encode_frame),
+    st.builds(v3_read, st.integers(-1, 3), st.integers(-3, 9)).map(encode_frame),
+    st.builds(poll, st.integers(0, 3), st.integers(-3, 9)).map(encode_frame),
+    st.builds(write_lac, st.integers(0, 3), st.integers(-3, 9)).map(encode_frame),
+    st.builds(list_entries, st.integers(0, 3)).map(encode_frame),
+    st.builds(batch_read, st.integers(-1, 3), st.integers(-1, 9)),
     st.binary(max_size=50).map(lambda frame: FRAME_SIZE.pack(len(frame)) + frame),
 )
 
