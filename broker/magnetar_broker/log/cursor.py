@@ -47,7 +47,8 @@ def _nothing() -> None:
 class Cursor(Service):
     """The acknowledged positions of subscription ``name``; ``store`` is None if not durable.
 
-    ``on_lost`` is called when another broker turns out to have the cursor: its owner may set it.
+    ``on_lost`` is called when another broker turns out to have the cursor, ``on_ledger_left`` when
+    its mark-delete position was stored in another ledger than before: its owner may set them.
     """
 
     def __init__(
@@ -70,6 +71,8 @@ class Cursor(Service):
         self.acknowledged.restore_bits(state.bits)
         self.last_mark_delete_ms = 0
         self.on_lost: Callable[[], None] = _nothing
+        self.on_ledger_left: Callable[[], None] = _nothing
+        self._stored_ledger_id = state.mark_delete[0]
         self._position_properties = state.position_properties
         self._store = store
         self._clock = clock
@@ -183,6 +186,7 @@ class Cursor(Service):
                 self._backoff.reset()
                 self.last_mark_delete_ms = self._clock.wall_ms()
                 self._tell(covered, None)
+                self._tell_ledger_left()
                 await self._rest(written_bytes)
                 if not self._waiting:
                     break
@@ -190,6 +194,13 @@ class Cursor(Service):
             self._is_flushing = False
         if self._is_dirty:
             self.changed()
+
+    def _tell_ledger_left(self) -> None:
+        """Once for each ledger: what lies before the new one may not be needed any more."""
+        ledger_id = self.mark_delete[0]
+        if ledger_id != self._stored_ledger_id:
+            self._stored_ledger_id = ledger_id
+            self.on_ledger_left()
 
     async def _save(self) -> int:
         assert self._store is not None

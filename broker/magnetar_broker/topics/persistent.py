@@ -87,6 +87,7 @@ class PersistentTopic(Service):
 
     async def _add(self, cursor: Cursor) -> Subscription:
         cursor.on_lost = self.log_fenced
+        cursor.on_ledger_left = self.managed_ledger.trim_soon
         await cursor.__aenter__()
         subscription = Subscription(
             self,

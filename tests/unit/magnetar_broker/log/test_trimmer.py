@@ -148,6 +148,20 @@ async def test_ledgers_that_every_cursor_has_passed_are_deleted(scene: Scene) ->
     assert slow.backlog_entries == 3
 
 
+async def test_a_cursor_that_leaves_a_ledger_has_it_trimmed(scene: Scene) -> None:
+    cursor = await scene.cursor()
+    cursor.on_ledger_left = scene.log.trim_soon
+    await scene.publish(b"a", b"b", b"c")
+    cursor.acknowledged.acknowledge_upto(Position(0, 0))
+    cursor.changed(lambda _: None)  # somebody waits for it: it is written at once
+    await scene.settle()
+    assert scene.ids() == [0, 1]
+    cursor.acknowledged.acknowledge_upto(Position(1, 0))
+    cursor.changed(lambda _: None)
+    await scene.settle()
+    assert scene.ids() == [1]
+
+
 async def test_a_log_without_durable_cursors_is_trimmed_as_it_turns_over(scene: Scene) -> None:
     await scene.volatile()
     await scene.publish(*(b"%d" % number for number in range(7)))
