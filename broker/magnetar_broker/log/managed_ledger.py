@@ -122,7 +122,7 @@ class ManagedLedger(Service):
         stack.push_async_callback(self._finish)
         await stack.enter_async_context(self._trimmer)
         self._opened[self.name] = self
-        stack.callback(self._opened.pop, self.name, None)
+        stack.callback(lambda: self._opened.pop(self.name, None))
         self.trim_soon()
 
     async def _create(self, properties: Mapping[str, str]) -> None:
