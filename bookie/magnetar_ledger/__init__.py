@@ -5,6 +5,7 @@ confirmed when enough bookies have it on disk and every earlier one is confirmed
 Pulsar.
 """
 
+from magnetar_ledger.counters import LedgerCounters
 from magnetar_ledger.errors import (
     AppendRefused,
     AppendTimedOut,
@@ -40,6 +41,7 @@ __all__ = [
     "EntryTooLarge",
     "LedgerClosed",
     "LedgerClosedByOther",
+    "LedgerCounters",
     "LedgerError",
     "LedgerFenced",
     "LedgerIdsExhausted",

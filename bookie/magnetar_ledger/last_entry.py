@@ -10,12 +10,13 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from magnetar_ledger.digests import Decode
 from magnetar_ledger.errors import BookieUnavailable, RecoveryUndecided, WrongPassword
 from magnetar_ledger.links import BookieLink
 from magnetar_ledger.quorum import Quorum
 from magnetar_ledger.recovery_rules import LastEntryVotes, is_absence
 from magnetar_protocol.bookkeeper.codes import Flag, ReturnCode
-from magnetar_protocol.bookkeeper.digest import decode_entry
+from magnetar_protocol.bookkeeper.digest import ANY_ENTRY, decode_entry
 from magnetar_protocol.bookkeeper.errors import EntryDigestMismatch, refusal_of
 from magnetar_protocol.bookkeeper.v2 import LAST_ENTRY
 
@@ -33,12 +34,15 @@ class LastEntryPoll:
         *,
         answer_timeout_s: float,
         master_key: bytes | None = None,
+        decode: Decode = decode_entry,
     ) -> None:
         self._ledger_id = ledger_id
         self._links = links
         self._answer_timeout_s = answer_timeout_s
         self._master_key = master_key
-        self._votes = LastEntryVotes(quorum)
+        self._decode = decode
+        # What was heard so far; enough to judge only when ``run`` has returned.
+        self.votes = LastEntryVotes(quorum)
         self._awaited = set(range(len(links)))
         self._is_password_wrong = False
         self._finished = asyncio.Event()
@@ -62,16 +66,16 @@ class LastEntryPoll:
                 self._links[bookie].suspect(self._answer_timeout_s)
         if self._is_password_wrong:
             raise WrongPassword(self._ledger_id)
-        if not self._votes.is_decided:
+        if not self.votes.is_decided:
             unheard = (
                 link.bookie_id
                 for bookie, link in enumerate(self._links)
-                if bookie not in self._votes.heard
+                if bookie not in self.votes.heard
             )
             raise RecoveryUndecided(
                 self._ledger_id, f"no answer that counts from {', '.join(unheard)}"
             )
-        return self._votes
+        return self.votes
 
     async def _ask(self, bookie: int) -> None:
         link = self._links[bookie]
@@ -96,18 +100,20 @@ class LastEntryPoll:
         """A bookie's answer (``ReadListener``)."""
         if return_code == ReturnCode.EOK:
             try:
-                _, last_confirmed, length, _ = decode_entry(buffer, start, end, self._ledger_id)
+                _, last_confirmed, length, _ = self._decode(
+                    buffer, start, end, self._ledger_id, ANY_ENTRY
+                )
             except EntryDigestMismatch as error:
                 # It is fenced all the same, and the tail will be read from where others point.
                 log.warning(
                     "damaged last entry",
                     extra={"bookie": self._links[bookie].bookie_id, "error": str(error)},
                 )
-                self._votes.empty(bookie)
+                self.votes.empty(bookie)
             else:
-                self._votes.found(bookie, last_confirmed, length)
+                self.votes.found(bookie, last_confirmed, length)
         elif is_absence(return_code):
-            self._votes.empty(bookie)
+            self.votes.empty(bookie)
         elif return_code == ReturnCode.EUA:
             self._is_password_wrong = True
             self._finished.set()
@@ -128,5 +134,5 @@ class LastEntryPoll:
 
     def _await_no_more(self, bookie: int) -> None:
         self._awaited.discard(bookie)
-        if self._votes.is_decided or not self._awaited:
+        if self.votes.is_decided or not self._awaited:
             self._finished.set()

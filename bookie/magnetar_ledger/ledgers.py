@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from random import Random
 
 from magnetar_ledger.bookies import Bookies
 from magnetar_ledger.counters import LedgerCounters
-from magnetar_ledger.errors import LedgerError, NotEnoughBookies, UnsupportedLedger
+from magnetar_ledger.digests import entry_decoder
+from magnetar_ledger.errors import (
+    LedgerError,
+    NotEnoughBookies,
+    RecoveryUndecided,
+    UnsupportedLedger,
+)
 from magnetar_ledger.last_entry import LastEntryPoll
 from magnetar_ledger.links import BookieLinks
 from magnetar_ledger.options import LedgerOptions
@@ -21,6 +27,7 @@ from magnetar_ledger.pipeline import LedgerListener
 from magnetar_ledger.quorum import Quorum
 from magnetar_ledger.reader import LedgerReader
 from magnetar_ledger.recovery import LedgerRecovery
+from magnetar_ledger.recovery_rules import LastEntryVotes, recovery_start
 from magnetar_ledger.registry import BookieRegistry
 from magnetar_ledger.store import LedgerStore, StoredMetadata
 from magnetar_ledger.writer import LedgerWriter
@@ -114,19 +121,21 @@ class Ledgers(Service):
 
         ``recover`` takes an open ledger over: its writer is fenced, all it was told is confirmed
         stays, and the ledger is closed. Without it, an open ledger is read as far as its bookies
-        say it is confirmed, and its writer goes on.
+        say it is confirmed, and its writer goes on. A ledger with another digest than CRC32C can
+        be read, not recovered.
 
         Raises ``NoSuchLedger``, ``UnsupportedLedger``, ``WrongPassword``, and
         ``RecoveryUndecided`` (and other errors that can be retried) when too few bookies answered
         until the deadline for recoveries.
         """
-        stored = _supported(await self._store.read(ledger_id))
-        if recover and stored.metadata.state is not LedgerState.CLOSED:
-            stored = await self._recover(ledger_id)
-        if stored.metadata.state is LedgerState.CLOSED:
-            return self._reader(stored, stored.metadata.last_entry, stored.metadata.length)
+        if recover:
+            stored = _readable(await self._store.read(ledger_id))
+            if stored.metadata.state is not LedgerState.CLOSED:
+                _check_recoverable(stored)
+                stored = await self._recover(ledger_id)
+            return self._reader_of_closed(stored)
         return await self._patience.persist(
-            lambda: self._open_unclosed(stored),
+            lambda: self._open_as_it_is(ledger_id),
             despite=LedgerError,
             deadline_s=self._options.recovery_deadline_s,
         )
@@ -175,17 +184,34 @@ class Ledgers(Service):
             if users > 1:
                 self._recovering[ledger_id] = lock, users - 1
 
-    async def _open_unclosed(self, stored: StoredMetadata) -> LedgerReader:
+    async def _open_as_it_is(self, ledger_id: int) -> LedgerReader:
+        stored = _readable(await self._store.read(ledger_id))
+        if stored.metadata.state is LedgerState.CLOSED:
+            return self._reader_of_closed(stored)
+        votes = await self._last_entry_poll(stored).run()
+        return self._reader(stored, _surely_confirmed(stored, votes), votes.length_bytes)
+
+    async def last_confirmed(self, stored: StoredMetadata) -> int:
+        """How far an open ledger is surely confirmed, as those bookies know that answer now
+        (``Confirmations``)."""
+        poll = self._last_entry_poll(stored)
+        with suppress(RecoveryUndecided):  # what some of them know is true all the same
+            await poll.run()
+        return _surely_confirmed(stored, poll.votes)
+
+    def _last_entry_poll(self, stored: StoredMetadata) -> LastEntryPoll:
         metadata = stored.metadata
-        fragment = metadata.fragments[-1]
-        votes = await LastEntryPoll(
+        password = self._options.password if metadata.password is None else metadata.password
+        return LastEntryPoll(
             stored.ledger_id,
             Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum),
-            [self._links.link(bookie_id) for bookie_id in fragment.ensemble],
+            [self._links.link(bookie_id) for bookie_id in metadata.fragments[-1].ensemble],
             answer_timeout_s=self._options.answer_timeout_s,
-        ).run()
-        last_confirmed = max(votes.last_confirmed, fragment.first_entry - 1)
-        return self._reader(stored, last_confirmed, votes.length_bytes)
+            decode=entry_decoder(metadata.digest_type, password),
+        )
+
+    def _reader_of_closed(self, stored: StoredMetadata) -> LedgerReader:
+        return self._reader(stored, stored.metadata.last_entry, stored.metadata.length)
 
     def _reader(
         self, stored: StoredMetadata, last_confirmed: int, length_bytes: int
@@ -195,18 +221,30 @@ class Ledgers(Service):
             last_confirmed=last_confirmed,
             length_bytes=length_bytes,
             link=self._links.link,
+            read_metadata=self._store.read,
+            confirmations=self,
+            counters=self.counters,
             patience=self._patience,
             options=self._options,
         )
 
 
-def _supported(stored: StoredMetadata) -> StoredMetadata:
-    """The same; raises ``UnsupportedLedger`` for ledgers that cannot be read here."""
+def _surely_confirmed(stored: StoredMetadata, votes: LastEntryVotes) -> int:
+    return recovery_start(votes.last_confirmed, stored.metadata.fragments[-1].first_entry)
+
+
+def _readable(stored: StoredMetadata) -> StoredMetadata:
+    """The same; raises ``UnsupportedLedger`` for ledgers whose metadata makes no sense."""
     metadata = stored.metadata
-    if metadata.digest_type is not DigestType.CRC32C:
-        raise UnsupportedLedger(stored.ledger_id, f"has digest type {metadata.digest_type!r}")
     if not metadata.fragments or any(
         len(each.ensemble) != metadata.ensemble_size for each in metadata.fragments
     ):
         raise UnsupportedLedger(stored.ledger_id, "has fragments that do not fit its ensemble size")
     return stored
+
+
+def _check_recoverable(stored: StoredMetadata) -> None:
+    """Raises ``UnsupportedLedger`` for ledgers whose entries cannot be written again here."""
+    digest_type = stored.metadata.digest_type
+    if digest_type is not DigestType.CRC32C:
+        raise UnsupportedLedger(stored.ledger_id, f"has digest type {digest_type!r}")

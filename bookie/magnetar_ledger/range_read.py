@@ -17,6 +17,7 @@ from collections.abc import Callable
 from itertools import chain
 
 from magnetar_ledger.counters import LedgerCounters
+from magnetar_ledger.digests import Decode
 from magnetar_ledger.errors import BookieUnavailable
 from magnetar_ledger.links import BookieLink
 from magnetar_ledger.quorum import EntrySearch, Quorum, Verdict
@@ -29,10 +30,8 @@ from magnetar_protocol.records.ledger_metadata import LedgerMetadata
 log = logging.getLogger(__name__)
 
 Found = tuple[int, bytes]
-"""``(length, payload)``: the sum of all payloads up to and with this entry, and its own."""
-
-Decode = Callable[[bytes, int, int, int, int], tuple[int, int, int, bytes]]
-"""Checks an entry and takes out what is wanted of it: ``digest.decode_entry`` or its like."""
+"""``(length, bytes)``: the sum of all payloads up to and with this entry, and what ``Decode`` took
+out of it."""
 
 
 class RangeRead:

@@ -14,6 +14,7 @@ from magnetar_ledger import (
     NotEnoughBookies,
     UnsupportedLedger,
 )
+from magnetar_protocol.bookkeeper.codes import Operation, ReturnCode
 from magnetar_protocol.bookkeeper.digest import master_key
 from magnetar_protocol.records.ledger_metadata import (
     DigestType,
@@ -21,6 +22,7 @@ from magnetar_protocol.records.ledger_metadata import (
     LedgerMetadata,
     LedgerState,
 )
+from magnetar_protocol.records.racks import RACKS_PATH, BookieRack, BookieRacks
 
 CUSTOM = {"application": b"pulsar", "component": b"managed-ledger"}
 
@@ -140,14 +142,15 @@ async def test_a_deleted_ledger_is_gone() -> None:
             await ledgers.open(writer.ledger_id, recover=False)
 
 
-async def test_a_ledger_with_another_digest_is_not_served() -> None:
+async def test_a_ledger_with_another_digest_is_not_recovered() -> None:
     world = World(1)
     world.left_behind(5, (1, 1, 1), {})
     metadata = replace(world.metadata(5), digest_type=DigestType.HMAC)
     world.put_metadata(5, metadata)
     async with world.ledgers() as ledgers:
         with pytest.raises(UnsupportedLedger, match="digest"):
-            await ledgers.open(5, recover=False)
+            await ledgers.open(5, recover=True)
+    assert world.metadata(5) == metadata
 
 
 async def test_a_ledger_whose_fragments_make_no_sense_is_not_served() -> None:
@@ -168,3 +171,39 @@ async def test_a_reader_of_an_open_ledger_waits_for_its_bookies() -> None:
         await asyncio.sleep(5)
         world.bookies[0].start()
         assert (await opening).last_confirmed == 0
+
+
+async def test_an_open_ledger_is_opened_where_its_writer_went_meanwhile() -> None:
+    world = World(2)
+    world.left_behind(5, (1, 1, 1), {0: (0,)})
+    world.bookies[0].kill()
+    async with world.ledgers() as ledgers:
+        opening = asyncio.ensure_future(ledgers.open(5, recover=False))
+        await asyncio.sleep(5)
+        moved = (Fragment(0, ("b0",)), Fragment(1, ("b1",)))
+        world.put_metadata(5, replace(world.metadata(5), fragments=moved))
+        assert (await opening).last_confirmed == 0
+
+
+async def test_new_ledgers_spread_over_the_racks() -> None:
+    world = World(4)
+    racks = {f"b{number}": BookieRack(rack=f"/r{number % 2}") for number in range(4)}
+    world.coordination.put(RACKS_PATH, BookieRacks({"default": racks}).encode())
+    async with world.ledgers() as ledgers:
+        for _ in range(10):
+            writer = await ledgers.create(listener=Listener(), ensemble_size=2, write_quorum=2)
+            assert len({racks[bookie_id].rack for bookie_id in writer.ensemble}) == 2
+
+
+async def test_a_bookie_in_quarantine_gets_no_new_ledgers_while_there_are_others() -> None:
+    world = World(2)
+    options = LedgerOptions(quarantine_errors_max=1)
+    async with world.ledgers(options) as ledgers:
+        world.bookies[0].refusals[Operation.ADD] = ReturnCode.EIO
+        for _ in range(20):
+            writer = await ledgers.create(listener=Listener())
+            writer.append(b"entry")
+            await until(lambda each=writer: each.last_confirmed == 0)  # type: ignore[misc]
+        await asyncio.sleep(options.doubt_s)
+        ensembles = {(await ledgers.create(listener=Listener())).ensemble for _ in range(20)}
+        assert ensembles == {("b1",)}

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from tests.unit.magnetar_ledger.world import KEY, World, entry_of, payload_of
+from tests.unit.magnetar_ledger.world import KEY, Listener, World, entry_of, payload_of, until
 
 from magnetar_ledger import (
     BookieUnavailable,
@@ -16,9 +16,13 @@ from magnetar_ledger import (
     LedgerReader,
     Ledgers,
     NoSuchEntry,
+    NoSuchLedger,
+    UnsupportedLedger,
 )
 from magnetar_protocol.bookkeeper.codes import Operation
 from magnetar_protocol.bookkeeper.digest import encode_entry_header
+from magnetar_protocol.records.ledger_metadata import LEDGERS_PATH, Fragment
+from magnetar_runtime.coordination import ConnectionLost
 
 LEDGER = 5
 ALL = (0, 1, 2)
@@ -190,3 +194,104 @@ async def test_a_damaged_copy_is_no_verdict_while_another_bookie_is_away(bench: 
     await asyncio.sleep(5)
     bench.world.bookies[2].start()
     assert await reading == payloads(1, 1)
+
+
+async def test_entries_that_moved_to_other_bookies_are_found_there(bench: Bench) -> None:
+    reader = await bench.closed(3, (1, 1, 1))
+    moved = (Fragment(0, ("b2",)),)
+    for entry_id in range(3):
+        bench.world.bookies[2].store(LEDGER, entry_id, entry_of(LEDGER, entry_id, -1), KEY)
+    bench.world.bookies[0].kill()
+    bench.world.put_metadata(LEDGER, replace(bench.world.metadata(LEDGER), fragments=moved))
+    assert await reader.read(0, 2, bytes_max=1000) == payloads(0, 2)
+    assert reader.metadata.fragments == moved
+
+
+async def test_a_read_that_fails_says_why_although_zookeeper_is_away(bench: Bench) -> None:
+    reader = await bench.closed(3, (1, 1, 1))
+    bench.world.bookies[0].kill()
+
+    def refuse(method: str, path: str) -> None:
+        if LEDGERS_PATH in path and method == "get" and "available" not in path:
+            raise ConnectionLost(path)
+
+    bench.world.coordination.before = refuse
+    with pytest.raises(BookieUnavailable):
+        await reader.read(0, 2, bytes_max=1000)
+
+
+async def test_missing_copies_are_counted_and_told(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = await bench.closed(4, (3, 3, 2))
+    del bench.world.bookies[0].entries[LEDGER][0]
+    del bench.world.bookies[0].entries[LEDGER][3]
+    assert await reader.read(0, 3, bytes_max=1000) == payloads(0, 3)
+    assert bench.ledgers.counters.copies_missing == 2
+    assert [each.message for each in caplog.records if each.levelname == "WARNING"] == [
+        "copies missing"
+    ]
+
+
+async def test_a_reader_that_waits_is_told_of_what_is_confirmed(bench: Bench) -> None:
+    listener = Listener()
+    writer = await bench.ledgers.create(listener=listener)
+    reader = await bench.ledgers.open(writer.ledger_id, recover=False)
+    waiting = asyncio.ensure_future(reader.wait_for_confirmed(-1, timeout_s=60))
+    for _ in range(3):
+        writer.append(b"entry")
+        await until(lambda: writer.last_confirmed == writer.last_pushed)
+    # That entry 2 is confirmed, only an entry after it or the end of the ledger can tell.
+    assert await waiting == 1
+    assert await reader.read(0, 9, bytes_max=1000) == [b"entry"] * 2
+    waiting = asyncio.ensure_future(reader.wait_for_confirmed(1, timeout_s=60))
+    await writer.close()
+    assert await waiting == 2
+    assert reader.is_closed
+    assert reader.length_bytes == 15
+
+
+async def test_a_reader_waits_no_longer_than_it_was_told_to(bench: Bench) -> None:
+    writer = await bench.ledgers.create(listener=Listener())
+    reader = await bench.ledgers.open(writer.ledger_id, recover=False)
+    before_s = bench.world.clock.monotonic()
+    assert await reader.wait_for_confirmed(-1, timeout_s=7) == -1
+    assert bench.world.clock.monotonic() - before_s == pytest.approx(7, abs=0.1)
+
+
+async def test_a_reader_that_waits_follows_the_writer_to_other_bookies(bench: Bench) -> None:
+    writer = await bench.ledgers.create(listener=Listener())
+    reader = await bench.ledgers.open(writer.ledger_id, recover=False)
+    bench.world.bookie(writer.ensemble[0]).kill()
+    for _ in range(2):
+        writer.append(b"entry")
+        await until(lambda: writer.last_confirmed == writer.last_pushed)
+    assert await reader.wait_for_confirmed(-1, timeout_s=60) == 0
+    assert reader.metadata.fragments[-1].ensemble == writer.ensemble
+
+
+async def test_a_reader_that_waits_for_a_ledger_that_is_deleted_is_told(bench: Bench) -> None:
+    writer = await bench.ledgers.create(listener=Listener())
+    reader = await bench.ledgers.open(writer.ledger_id, recover=False)
+    await bench.ledgers.delete(writer.ledger_id)
+    with pytest.raises(NoSuchLedger):
+        await reader.wait_for_confirmed(-1, timeout_s=60)
+
+
+async def test_whole_entries_are_given_as_they_are_stored(bench: Bench) -> None:
+    reader = await bench.closed(3)
+    whole = [entry_of(LEDGER, number, number - 1) for number in range(3)]
+    assert await reader.read_raw(0, 2, bytes_max=1000) == whole
+    bench.world.bookies[0].store(LEDGER, 0, whole[0][:-1] + b"!", KEY)
+    assert await reader.read_raw(0, 0, bytes_max=1000) == whole[:1]
+    assert bench.ledgers.counters.copies_damaged == 1
+
+
+async def test_a_ledger_without_a_known_digest_is_read_whole_or_not_at_all(bench: Bench) -> None:
+    await bench.closed(1)
+    metadata = replace(bench.world.metadata(LEDGER), digest_type=None)
+    bench.world.put_metadata(LEDGER, metadata)
+    reader = await bench.ledgers.open(LEDGER, recover=True)
+    assert await reader.read_raw(0, 0, bytes_max=1000) == [entry_of(LEDGER, 0, -1)]
+    with pytest.raises(UnsupportedLedger, match="digest"):
+        await reader.read(0, 0, bytes_max=1000)
