@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 # Outgoing bytes collected in one go before they are handed to the transport.
 UNFLUSHED_BYTES_MAX = 1024 * 1024
+# Pieces that are larger on average go to the transport one by one: joining them would copy them.
+JOINED_BYTES_MAX = 4096
 # Above this many bytes in the transport, consumers on this connection get nothing more.
 WRITE_HIGH_WATER_BYTES = 4 * 1024 * 1024
 # Bytes published and not yet durable, over which the socket is not read.
@@ -300,9 +302,12 @@ class Connection(asyncio.Protocol):
 
     def _write_out(self) -> None:
         out = self.out
-        self._unflushed_bytes = 0
+        delivered_bytes, self._unflushed_bytes = self._unflushed_bytes, 0
         if out and not self._is_closed:
-            self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+            if delivered_bytes > len(out) * JOINED_BYTES_MAX:
+                self.transport.writelines(out)
+            else:
+                self.transport.write(out[0] if len(out) == 1 else b"".join(out))
         out.clear()
 
     # Pressure and life

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any, cast
 
@@ -34,6 +34,7 @@ class MemoryTransport(asyncio.Transport):
         self.written = bytearray()
         self.unsent_bytes = 0
         self.is_stuck = False
+        self.pieces_max = 0
         self.is_paused = False
         self.is_aborted = False
         self._connection = connection
@@ -57,6 +58,11 @@ class MemoryTransport(asyncio.Transport):
             self.unsent_bytes += len(data)
             if was_low and self.unsent_bytes > self.high:
                 self._connection.pause_writing()
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        pieces = [bytes(each) for each in list_of_data]
+        self.pieces_max = max(self.pieces_max, len(pieces))
+        self.write(b"".join(pieces))
 
     def take(self, size_bytes: int) -> None:
         """The client takes some bytes; when all are taken it is no longer stuck."""

@@ -47,6 +47,23 @@ async def test_a_consumer_gets_as_many_messages_as_it_permits(
     assert entries_of(client) == [0, 1, 2]
 
 
+async def test_large_messages_are_handed_to_the_socket_without_being_joined(
+    connect: Connect, settle: Settle
+) -> None:
+    client = connect()
+    client.open_producer()
+    client.subscribe()
+    await settle()
+    client.say("flow", consumer_id=1, messagePermits=10)
+    client.publish(b"small", b"small")
+    await settle()
+    assert client.transport.pieces_max == 0
+    client.publish(bytes(20_000), bytes(20_000))
+    await settle()
+    assert client.transport.pieces_max >= 4
+    assert client.heard.count("message") == 4
+
+
 async def test_acknowledgements_of_foreign_messages_are_answered_and_change_nothing(
     connect: Connect, settle: Settle, topics: TopicDirectory
 ) -> None:
