@@ -122,8 +122,12 @@ class ManagedLedger(Service):
         stack.push_async_callback(self._finish)
         await stack.enter_async_context(self._trimmer)
         self._opened[self.name] = self
-        stack.callback(lambda: self._opened.pop(self.name, None))
+        stack.callback(self._forget)
         self.trim_soon()
+
+    def _forget(self) -> None:
+        if self._opened.get(self.name) is self:
+            del self._opened[self.name]
 
     async def _create(self, properties: Mapping[str, str]) -> None:
         """A new log has a ledger from the beginning: cursors need something to point at."""
