@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from magnetar_protocol.records.compression import uncompressed
 from magnetar_protocol.records.managed_ledger import (
     MANAGED_LEDGERS_PATH,
     Position,
     position_of,
-    refuse_compressed,
 )
 from magnetar_protocol.records.managed_ledgers_pb2 import (
     BatchedEntryDeletionIndexInfo,
@@ -84,10 +84,10 @@ class CursorRecord:
     def decode(cls, value: bytes) -> Self:
         """Read a cursor's node.
 
-        Raises ``MalformedRecord``, and ``UnsupportedRecord`` where it is compressed.
+        Raises ``MalformedRecord``, and ``UnsupportedRecord`` where it is compressed in a way that
+        needs a package that is missing.
         """
-        refuse_compressed(value, _CURSOR)
-        message = parse_message(ManagedCursorInfo, value, _CURSOR)
+        message = parse_message(ManagedCursorInfo, uncompressed(value, _CURSOR), _CURSOR)
         has_mark = message.HasField("markDeleteLedgerId") and message.HasField("markDeleteEntryId")
         return cls(
             cursor_ledger_id=message.cursorsLedgerId,

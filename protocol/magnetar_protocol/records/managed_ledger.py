@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from magnetar_protocol.records.errors import UnsupportedRecord
+from magnetar_protocol.records.compression import uncompressed
 from magnetar_protocol.records.managed_ledgers_pb2 import (
     ManagedLedgerInfo,
     NestedPositionInfo,
@@ -20,9 +20,6 @@ from magnetar_protocol.records.managed_ledgers_pb2 import (
 from magnetar_protocol.records.protobuf_records import parse_message, text_of
 
 MANAGED_LEDGERS_PATH = "/managed-ledgers"
-
-# A compressed record begins with these two bytes, which begin no protobuf message.
-COMPRESSED_MAGIC = b"\x47\x78"
 
 _RECORD = "managed ledger"
 
@@ -78,10 +75,10 @@ class ManagedLedgerRecord:
     def decode(cls, value: bytes) -> Self:
         """Read a topic's node; an empty one is a log without ledgers, just created.
 
-        Raises ``MalformedRecord``, and ``UnsupportedRecord`` where it is compressed.
+        Raises ``MalformedRecord``, and ``UnsupportedRecord`` where it is compressed in a way that
+        needs a package that is missing.
         """
-        refuse_compressed(value, _RECORD)
-        message = parse_message(ManagedLedgerInfo, value, _RECORD)
+        message = parse_message(ManagedLedgerInfo, uncompressed(value, _RECORD), _RECORD)
         return cls(
             ledgers=tuple(_ledger_of(ledger) for ledger in message.ledgerInfo),
             terminated_at=(
@@ -99,14 +96,6 @@ class ManagedLedgerRecord:
 def managed_ledger_path(name: str) -> str:
     """The node of a log; ``name`` is ``tenant/namespace/persistent/encoded-topic``."""
     return f"{MANAGED_LEDGERS_PATH}/{name}"
-
-
-def refuse_compressed(value: bytes, record: str) -> None:
-    """Raise ``UnsupportedRecord`` for a record that was compressed, and say what to do."""
-    if value.startswith(COMPRESSED_MAGIC):
-        raise UnsupportedRecord(
-            record, "it is compressed; let Pulsar write it again with compression type NONE"
-        )
 
 
 def position_of(message: NestedPositionInfo) -> Position:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from magnetar_protocol.records.bit_sets import bits_of_words
 from magnetar_protocol.records.cursor import CursorRecord, PositionRecord, cursor_path
-from magnetar_protocol.records.errors import UnsupportedRecord
-from magnetar_protocol.records.managed_ledger import COMPRESSED_MAGIC
 from magnetar_protocol.records.managed_ledgers_pb2 import ManagedCursorInfo
 
 HOLES = bytes.fromhex(
@@ -98,11 +95,6 @@ def test_a_position_comes_back(
 def test_a_mark_delete_position_in_half_is_none() -> None:
     value = ManagedCursorInfo(cursorsLedgerId=9, markDeleteLedgerId=5).SerializeToString()
     assert CursorRecord.decode(value).mark_delete is None
-
-
-def test_a_compressed_cursor_is_refused() -> None:
-    with pytest.raises(UnsupportedRecord):
-        CursorRecord.decode(COMPRESSED_MAGIC + b"\x00\x00\x00\x04")
 
 
 def test_a_cursor_stands_below_its_topic() -> None:

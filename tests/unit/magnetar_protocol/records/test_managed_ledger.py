@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar_protocol.records.errors import MalformedRecord, UnsupportedRecord
+from magnetar_protocol.records.errors import MalformedRecord
 from magnetar_protocol.records.managed_ledger import (
-    COMPRESSED_MAGIC,
     LedgerRecord,
     ManagedLedgerRecord,
     managed_ledger_path,
@@ -50,11 +49,6 @@ def test_what_is_said_of_offloading_is_kept_as_it_is() -> None:
     record = ManagedLedgerRecord.decode(value)
     assert record.ledgers[0].offload == context.SerializeToString()
     assert record.encode() == value
-
-
-def test_a_compressed_record_is_refused_with_the_way_out() -> None:
-    with pytest.raises(UnsupportedRecord, match="compression type NONE"):
-        ManagedLedgerRecord.decode(COMPRESSED_MAGIC + b"\x00\x00\x00\x04")
 
 
 def test_a_property_that_is_no_text_is_refused() -> None:
