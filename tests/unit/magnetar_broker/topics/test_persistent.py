@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 from tests.unit.magnetar_broker.topics.stand_ins import NotedSession, Told, consumer_of
 
-from magnetar_broker.errors import SubscriptionNotFound, TopicFenced
+from magnetar_broker.errors import ServiceNotReady, SubscriptionNotFound, TopicFenced
+from magnetar_broker.log.positions import Position
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S, TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.producers import AccessMode, Producer
@@ -19,6 +20,7 @@ from magnetar_ledger import LedgerFenced
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.payload import encode_payload
 from magnetar_protocol.pulsar.topic_names import TopicName
+from magnetar_protocol.records.cursor import cursor_path
 from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.coordination import Coordination
 
@@ -133,6 +135,24 @@ async def test_a_fenced_topic_lets_everybody_go_and_takes_nobody(
     ledgers.writers[0].fail(LedgerFenced(0))
     with pytest.raises(TopicFenced):
         await topic.subscribe(EXCLUSIVE)
+    await asyncio.sleep(1)
+    assert told.closed == 1
+    assert topics.find(NAME) is None
+
+
+async def test_a_topic_whose_cursor_another_broker_took_is_let_go(
+    topic: PersistentTopic,
+    topics: TopicDirectory,
+    coordination: Coordination,
+    meddle: Callable[[str, bytes], None],
+) -> None:
+    subscription = await topic.subscribe(EXCLUSIVE)
+    told = Told()
+    subscription.connected(consumer_of(NotedSession(), told=told))
+    path = cursor_path(NAME.managed_ledger_name, "sub")
+    meddle(path, (await coordination.get(path))[0])
+    with pytest.raises(ServiceNotReady, match="nothing was saved for subscription sub"):
+        await subscription.seek(Position(0, 0))
     await asyncio.sleep(1)
     assert told.closed == 1
     assert topics.find(NAME) is None
