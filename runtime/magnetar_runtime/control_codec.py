@@ -88,6 +88,16 @@ class HealthAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class Ping:
+    """Supervisor to part: does your event loop turn? Unlike its health that depends on nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """Part to supervisor, at once: it does."""
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Supervisor to part: finish what is begun, take nothing new, within ``deadline_s``."""
 
@@ -241,6 +251,8 @@ CONTROL = MessageCodec(
         Ready,
         HealthRequest,
         HealthAnswer,
+        Ping,
+        Pong,
         Drain,
         Drained,
         Shutdown,

@@ -24,6 +24,8 @@ from magnetar_runtime.control_codec import (
     HealthAnswer,
     HealthRequest,
     Hello,
+    Ping,
+    Pong,
     Ready,
     SetLogLevel,
     Shutdown,
@@ -54,6 +56,7 @@ class PartSession:
         self.part = hello.part
         self.pid = hello.pid
         self.version = hello.version
+        self.is_silent = False
         self._ready: asyncio.Future[Mapping[str, str]] = _future()
         self._drained: asyncio.Future[None] = _future()
         self._lost: asyncio.Future[None] = _future()
@@ -99,6 +102,11 @@ class PartSession:
             del self._answers[request_id]
         return HealthAnswer(request_id, is_healthy=False, reason=reason)
 
+    def ping(self) -> None:
+        """Ask the part for a sign of life; ``is_silent`` until there is one."""
+        self.is_silent = True
+        self._channel.send(Ping())
+
     async def drain(self, deadline_s: float) -> None:
         """Have the part finish what is begun. Raises ``ControlError`` if it does not in time."""
         self._channel.send(Drain(deadline_s))
@@ -122,7 +130,10 @@ class PartSession:
 
     def receive(self, message: object) -> None:
         """A message of the part. Raises ``ControlError`` for one that parts do not send."""
+        self.is_silent = False
         match message:
+            case Pong():
+                pass
             case Ready(addresses):
                 if not self._ready.done():
                     self._ready.set_result(addresses)
@@ -320,6 +331,8 @@ class ControlClient(Service):
         match message:
             case HealthRequest(request_id):
                 self.spawn(self._check_health(request_id), name="health check")
+            case Ping():
+                self._send(Pong())
             case Drain(deadline_s):
                 self.spawn(self._drain(deadline_s), name="drain")
             case Shutdown(reason):

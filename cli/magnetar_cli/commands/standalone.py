@@ -17,6 +17,7 @@ from magnetar_cli.supervisor.endpoints import EndpointsFile
 from magnetar_cli.supervisor.fleet import Fleet, Start
 from magnetar_cli.supervisor.lock import DataDirectoryLock
 from magnetar_cli.supervisor.standalone import (
+    HANG_LIMIT_S,
     PortReservations,
     StandaloneSettings,
     make_parts,
@@ -25,6 +26,7 @@ from magnetar_cli.supervisor.standalone import (
 from magnetar_runtime.clock import SystemClock
 
 PORT_MAX = 65_535
+SECONDS_MAX = 86_400.0
 # On one machine more only share the same disk.
 BOOKIES_MAX = 16
 
@@ -76,6 +78,7 @@ def parse(arguments: Sequence[str]) -> StandaloneSettings:
         zookeeper=options.zookeeper,
         num_bookies=options.num_bookies,
         is_synced=not options.no_sync,
+        hang_limit_s=options.hang_limit,
         is_quiet=options.quiet,
         is_json=options.json_logs,
     )
@@ -126,6 +129,14 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="never sync to disk: faster, and a power cut loses acknowledged messages",
     )
+    add(
+        "--hang-limit",
+        type=_seconds,
+        default=HANG_LIMIT_S,
+        metavar="SECONDS",
+        help="a part that gives no sign of life for so long is started again "
+        f"(default: {HANG_LIMIT_S:g}; 0: never, for debuggers)",
+    )
     add("--quiet", action="store_true", help="only READY, the addresses, and warnings")
     add("--json-logs", action="store_true", help="log in JSON, one object a line")
     return parser
@@ -153,3 +164,13 @@ def _number(words: str, what: str, least: int, most: int) -> int:
     if not words.isascii() or not words.isdigit() or not least <= int(words) <= most:
         raise argparse.ArgumentTypeError(f"{words} is no {what}: {least} to {most}")
     return int(words)
+
+
+def _seconds(words: str) -> float:
+    try:
+        seconds = float(words)
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 <= seconds <= SECONDS_MAX:
+        raise argparse.ArgumentTypeError(f"{words} is no time: 0 to {SECONDS_MAX:g} seconds")
+    return seconds

@@ -30,6 +30,12 @@ START_TIMEOUT_S = 60.0
 # An exit code that says: it cannot run like this (``ExitCode.REFUSED`` of magnetar_server.run).
 EXIT_HOPELESS = 2
 
+# Why a part is killed.
+IMPATIENCE = "everything is to end at once"
+SLOW_START = "it was not ready in time"
+SLOW_STOP = "it did not end in time"
+HANGS = "its event loop hangs"
+
 
 class Phase(Enum):
     """Where a part is in its life."""
@@ -72,9 +78,10 @@ class Terminate:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """End the part's process now."""
+    """End the part's process now, and say why."""
 
     part: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +176,14 @@ class Fleet:
             orders.append(Announce())
         return orders
 
+    def hangs(self, name: str) -> list[Order]:
+        """A part that served gives no sign of life: only a new process will."""
+        part = self._parts[name]
+        if part.phase is not Phase.READY or part.is_killed or self.is_stopping:
+            return []
+        part.is_killed = True
+        return [Kill(name, HANGS)]
+
     def exited(self, name: str, returncode: int, now_s: float) -> list[Order]:
         """The part's process ended: ``returncode`` as ``subprocess`` gives it."""
         part = self._parts[name]
@@ -190,7 +205,7 @@ class Fleet:
     def stop(self, now_s: float) -> list[Order]:
         """Somebody wants everything to end; asked a second time, at once and without order."""
         if self._stop_began_s is not None:
-            return [Kill(name) for name, part in self._parts.items() if part.runs]
+            return [Kill(name, IMPATIENCE) for name, part in self._parts.items() if part.runs]
         self._stop_began_s = now_s
         for part in self._parts.values():
             if not part.runs:
@@ -208,7 +223,7 @@ class Fleet:
                 orders.append(Start(name))
             elif self._is_start_overdue(part, now_s) and not part.is_killed:
                 part.is_killed = True
-                orders.append(Kill(name))
+                orders.append(Kill(name, SLOW_START))
         return orders + self._releases(now_s)
 
     def next_tick_s(self) -> float | None:
@@ -275,4 +290,4 @@ class Fleet:
         ):
             return []
         current.is_killed = True
-        return [Kill(current.rules.name)]
+        return [Kill(current.rules.name, SLOW_STOP)]

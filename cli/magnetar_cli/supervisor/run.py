@@ -54,6 +54,7 @@ async def _supervise(
         network=AsyncioNetwork(),
         clock=SystemClock(),
         on_ready=announcer.announce,
+        hang_limit_s=settings.hang_limit_s,
     )
     async with supervisor:
         failed = await supervisor.run()

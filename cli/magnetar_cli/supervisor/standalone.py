@@ -27,6 +27,11 @@ BROKER = "broker"
 # So many copies of an entry, and answers before it counts, where there are bookies enough.
 COPIES_MAX = 3
 ANSWERS_MAX = 2
+# A part whose event loop does not turn for so long is started again: long enough for a debugger's
+# short visit, and below the half minute after which clients give the broker up.
+HANG_LIMIT_S = 20.0
+# What a broker may spend, of its 2 s below, on topics whose bookies do not answer.
+BROKER_CLOSE_BUDGET_S = 1.2
 # Seconds after a stop began; the sum stays below the 5 s that a user waits.
 STOP_DEADLINES_S = {BROKER: 2.0, BOOKIE: 3.5, ZOOKEEPER: 4.5}
 
@@ -51,6 +56,7 @@ class StandaloneSettings:
     zookeeper: str = ""
     num_bookies: int = 0
     is_synced: bool = True
+    hang_limit_s: float = HANG_LIMIT_S
     is_quiet: bool = False
     is_json: bool = False
 
@@ -221,6 +227,7 @@ def broker_options(
         "--advertised-address": settings.advertised_host,
         "--port": str(ports.broker),
         "--web-port": str(ports.web),
+        "--close-budget-s": str(BROKER_CLOSE_BUDGET_S),
         **_quorum_options(settings.num_bookies),
         **({"--former-broker-ids": former_broker_id} if former_broker_id else {}),
         **_log_options(settings),

@@ -42,6 +42,8 @@ from magnetar_server.errors import ControlError
 log = logging.getLogger(__name__)
 
 METRICS_HOST = "127.0.0.1"
+# How often a part is asked for a sign of life within the time in which it must give one.
+LOOKS_PER_LIMIT = 10
 
 OnReady = Callable[[Mapping[str, PartEndpoints]], None]
 
@@ -58,7 +60,8 @@ class Supervisor(Service):
     """Keeps the parts running until it is told to stop; ``run`` returns when all have ended.
 
     ``on_ready`` is called with every part's endpoints when everything is ready, and again each
-    time a restarted part is.
+    time a restarted part is. A part that serves and then gives no sign of life for
+    ``hang_limit_s`` is killed and started again; 0 is never.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Supervisor(Service):
         network: Network,
         clock: Clock,
         on_ready: OnReady,
+        hang_limit_s: float = 0.0,
     ) -> None:
         super().__init__()
         self._fleet = fleet
@@ -78,6 +82,7 @@ class Supervisor(Service):
         self._launched = launched
         self._clock = clock
         self._on_ready = on_ready
+        self._hang_limit_s = hang_limit_s
         self._processes = dict(launched.processes)
         self._endpoints: dict[str, PartEndpoints] = {}
         self._restarts: Counter[str] = Counter()
@@ -156,8 +161,8 @@ class Supervisor(Service):
                 self._release(name)
             case Terminate(name):
                 self._processes[name].signal(signal.SIGTERM)
-            case Kill(name):
-                log.warning("part did not obey in time and is killed", extra={"child": name})
+            case Kill(name, reason):
+                log.warning("part is killed", extra={"child": name, "reason": reason})
                 self._processes[name].signal(signal.SIGKILL)
             case Restart(name, delay_s):
                 self._restarts[name] += 1
@@ -207,6 +212,23 @@ class Supervisor(Service):
         except ControlError:
             return  # it ended; its process tells the rest
         self._ready(name, session.pid, addresses)
+        if self._hang_limit_s:
+            await self._listen(name, session, self._hang_limit_s)
+
+    async def _listen(self, name: str, session: PartSession, limit_s: float) -> None:
+        """Return when the part has ended, or gave no sign of life for ``limit_s``, which ends it.
+
+        What counts is our looks in vain, not the clock: after a laptop slept, or a debugger held
+        all of us, everybody has been silent for long and nobody hangs.
+        """
+        silent_looks = 0
+        while session.is_open and silent_looks < LOOKS_PER_LIMIT:
+            session.ping()
+            await asyncio.sleep(limit_s / LOOKS_PER_LIMIT)
+            silent_looks = silent_looks + 1 if session.is_silent else 0
+        process = self._processes.get(name)
+        if session.is_open and process is not None and process.pid == session.pid:
+            self._carry_out(self._fleet.hangs(name))
 
     async def render_metrics(self) -> str:
         """What /metrics/ shows: our own counters, and ZooKeeper's measurements."""

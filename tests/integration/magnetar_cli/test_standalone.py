@@ -107,6 +107,19 @@ def test_a_crashed_part_is_started_again(start_standalone: StartStandalone, part
     assert round_trip(cluster, "topic") == b"hello"
 
 
+@pytest.mark.parametrize("part", ["bookie", "broker"])
+def test_a_part_that_hangs_is_killed_and_started_again_and_that_is_said(
+    start_standalone: StartStandalone, part: str
+) -> None:
+    cluster = start_standalone("--hang-limit", "3")
+    round_trip(cluster, "topic")
+    pid = cluster.pid_of(part)
+    os.kill(pid, signal.SIGSTOP)
+    cluster.wait_restarted(part, pid)
+    assert round_trip(cluster, "topic") == b"hello"
+    assert "its event loop hangs" in cluster.log_tail(200)
+
+
 def test_a_bookie_keeps_its_identity_when_its_port_changes(
     start_standalone: StartStandalone,
 ) -> None:

@@ -107,6 +107,19 @@ async def test_health_is_asked_and_answered(server: ControlServer, path: Path, p
         assert answer.reason == "no answer from the broker within 0.01 s"
 
 
+async def test_a_part_is_silent_from_a_ping_until_its_loop_turned(
+    server: ControlServer, path: Path, part: Part
+) -> None:
+    part.trouble = "hang"  # no health answer is on its way: what is heard is the pong
+    async with connected(server, path, part) as (session, _):
+        silences = [session.is_silent]
+        session.ping()
+        silences.append(session.is_silent)
+        while session.is_silent:
+            assert not (await session.check_health(0.01)).is_healthy
+    assert silences == [False, True]
+
+
 async def test_health_checks_that_hang_do_not_pile_up(
     server: ControlServer, path: Path, part: Part
 ) -> None:

@@ -6,8 +6,12 @@ import pytest
 
 from magnetar_cli.supervisor.fleet import (
     EXIT_HOPELESS,
+    HANGS,
+    IMPATIENCE,
     RESTART_FIRST_S,
     RESTART_LIMIT_S,
+    SLOW_START,
+    SLOW_STOP,
     STABLE_AFTER_S,
     START_ATTEMPTS_MAX,
     START_TIMEOUT_S,
@@ -138,7 +142,7 @@ def test_once_everything_was_ready_no_part_is_given_up() -> None:
 def test_a_part_that_never_becomes_ready_is_killed_once() -> None:
     fleet = started_fleet()
     assert fleet.next_tick_s() == START_TIMEOUT_S
-    assert fleet.tick(START_TIMEOUT_S) == [Kill("zookeeper")]
+    assert fleet.tick(START_TIMEOUT_S) == [Kill("zookeeper", SLOW_START)]
     assert fleet.tick(START_TIMEOUT_S + 1) == []
     assert isinstance(fleet.exited("zookeeper", -9, START_TIMEOUT_S + 1)[0], Restart)
 
@@ -147,7 +151,10 @@ def test_a_part_that_waits_for_another_is_not_overdue() -> None:
     fleet = started_fleet()
     fleet.ready("zookeeper", 50.0)
     assert fleet.tick(START_TIMEOUT_S) == []
-    assert fleet.tick(50.0 + START_TIMEOUT_S) == [Kill("bookie"), Kill("broker")]
+    assert fleet.tick(50.0 + START_TIMEOUT_S) == [
+        Kill("bookie", SLOW_START),
+        Kill("broker", SLOW_START),
+    ]
 
 
 def test_parts_stop_one_after_the_other_the_last_first() -> None:
@@ -159,12 +166,28 @@ def test_parts_stop_one_after_the_other_the_last_first() -> None:
     assert fleet.next_tick_s() is None
 
 
+def test_a_part_that_hangs_is_killed_once_and_started_again() -> None:
+    fleet = ready_fleet()
+    assert fleet.hangs("bookie") == [Kill("bookie", HANGS)]
+    assert fleet.hangs("bookie") == []
+    assert fleet.exited("bookie", -9, 5.0) == [Restart("bookie", RESTART_FIRST_S)]
+    assert fleet.tick(6.0) == [Start("bookie"), Release("bookie")]
+    assert fleet.hangs("bookie") == [], "it has not said yet that it serves"
+
+
+def test_a_part_that_hangs_while_everything_stops_has_its_deadline() -> None:
+    fleet = ready_fleet()
+    fleet.stop(10.0)
+    assert fleet.hangs("broker") == []
+    assert fleet.tick(12.0) == [Kill("broker", SLOW_STOP)]
+
+
 def test_a_part_that_does_not_stop_in_time_is_killed_once() -> None:
     fleet = ready_fleet()
     fleet.stop(10.0)
     assert fleet.next_tick_s() == 12.0
     assert fleet.tick(11.9) == []
-    assert fleet.tick(12.0) == [Kill("broker")]
+    assert fleet.tick(12.0) == [Kill("broker", SLOW_STOP)]
     assert fleet.tick(12.1) == []
     assert fleet.next_tick_s() is None
     assert fleet.exited("broker", -9, 12.2) == [Terminate("bookie")]
@@ -173,13 +196,15 @@ def test_a_part_that_does_not_stop_in_time_is_killed_once() -> None:
 def test_a_part_whose_time_is_over_when_its_turn_comes_is_killed_at_once() -> None:
     fleet = ready_fleet()
     fleet.stop(10.0)
-    assert fleet.exited("broker", -9, 13.6) == [Terminate("bookie"), Kill("bookie")]
+    assert fleet.exited("broker", -9, 13.6) == [Terminate("bookie"), Kill("bookie", SLOW_STOP)]
 
 
 def test_asking_twice_to_stop_kills_everything_at_once() -> None:
     fleet = ready_fleet()
     fleet.stop(10.0)
-    assert fleet.stop(10.1) == [Kill("zookeeper"), Kill("bookie"), Kill("broker")]
+    assert fleet.stop(10.1) == [
+        Kill(part, IMPATIENCE) for part in ("zookeeper", "bookie", "broker")
+    ]
 
 
 def test_parts_that_wait_for_a_restart_are_not_started_while_stopping() -> None:

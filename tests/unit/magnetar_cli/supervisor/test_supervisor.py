@@ -14,7 +14,7 @@ import pytest
 
 from magnetar_cli.gate import Gate
 from magnetar_cli.supervisor.endpoints import PartEndpoints
-from magnetar_cli.supervisor.fleet import Fleet, PartRules, Start
+from magnetar_cli.supervisor.fleet import HANGS, Fleet, PartRules, Start
 from magnetar_cli.supervisor.parts import CONTROL_SOCKET_VARIABLE
 from magnetar_cli.supervisor.process import Command, Process
 from magnetar_cli.supervisor.supervisor import Launched, Supervisor
@@ -99,9 +99,10 @@ class SmallPart:
 class Stage:
     """A supervisor with parts, and everything that was heard of them."""
 
-    def __init__(self, directory: Path, *parts: SmallPart) -> None:
+    def __init__(self, directory: Path, *parts: SmallPart, hang_limit_s: float = 0.0) -> None:
         self.directory = directory
         self.parts = {part.rules.name: part for part in parts}
+        self.hang_limit_s = hang_limit_s
         self.heard: asyncio.Queue[Mapping[str, PartEndpoints]] = asyncio.Queue()
         self.supervisor: Supervisor | None = None
 
@@ -123,6 +124,7 @@ class Stage:
             network=AsyncioNetwork(),
             clock=CLOCK,
             on_ready=lambda endpoints: self.heard.put_nowait(dict(endpoints)),
+            hang_limit_s=self.hang_limit_s,
         )
         async with asyncio.timeout(WAIT_S), supervisor:
             yield supervisor
@@ -164,6 +166,22 @@ async def test_a_killed_part_is_started_again_and_announced_again(stage: Stage) 
         after = await stage.heard.get()
         assert after["first"].pid not in (None, pid)
         assert after["second"].pid == before["second"].pid
+
+
+async def test_a_part_that_gives_no_sign_of_life_is_killed_and_started_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = [SmallPart(tmp_path, "first"), SmallPart(tmp_path, "second")]
+    stage = Stage(tmp_path, *parts, hang_limit_s=3.0)
+    async with stage.running():
+        before = await stage.heard.get()
+        pid = before["first"].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        after = await stage.heard.get()
+        assert after["first"].pid not in (None, pid)
+        assert after["second"].pid == before["second"].pid
+    assert HANGS in {record.__dict__.get("reason") for record in caplog.records}
 
 
 async def test_a_part_that_does_not_stop_is_killed(tmp_path: Path) -> None:
