@@ -73,7 +73,7 @@ class Cursor(Service):
         self.on_lost: Callable[[], None] = _nothing
         self.on_ledger_left: Callable[[], None] = _nothing
         self._stored_ledger_id = state.mark_delete[0]
-        self._position_properties = state.position_properties
+        self.position_properties = state.position_properties
         self._store = store
         self._clock = clock
         self._options = options
@@ -95,6 +95,11 @@ class Cursor(Service):
     def is_durable(self) -> bool:
         """Whether the cursor outlives its consumers."""
         return self._store is not None
+
+    @property
+    def store(self) -> CursorStore | None:
+        """Where it is kept, for those who only look; None if it is not durable."""
+        return self._store
 
     @property
     def mark_delete(self) -> Position:
@@ -145,7 +150,7 @@ class Cursor(Service):
         state, left_out = state_of(
             self.acknowledged,
             self._limits,
-            position_properties=self._position_properties,
+            position_properties=self.position_properties,
             cursor_properties=self.properties,
         )
         if left_out and not self._left_out:

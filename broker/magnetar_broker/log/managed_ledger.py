@@ -14,14 +14,14 @@ import logging
 from collections import deque
 from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 from random import Random
 from typing import Protocol
 
 from magnetar_broker.errors import NotAllowed, StorageUnavailable, TopicExists, TopicFenced
 from magnetar_broker.log.appender import Appender, Pending
 from magnetar_broker.log.chain import LedgerChain, LedgerSpan
-from magnetar_broker.log.entry_cache import EntryCache, LedgerCache
+from magnetar_broker.log.entry_cache import EntryCache
+from magnetar_broker.log.log_cache import LogCache
 from magnetar_broker.log.log_state import LogState
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.positions import Entry, Position
@@ -91,8 +91,7 @@ class ManagedLedger(Service):
         retention = Retention(options.retention_time_ms, options.retention_bytes)
         self._trimmer = Trimmer(self, self._recorded, clock, retention)
         self._readers = Readers(ledgers)
-        self._cache = cache
-        self._caches: dict[int, LedgerCache] = {}
+        self._cached = LogCache(cache, self._trimmer.wanted_from)
         self._clock = clock
         self._random = random
         self._backoff = Backoff(options.retry_first_s, options.retry_limit_s, random)
@@ -176,12 +175,7 @@ class ManagedLedger(Service):
             for each in self._finishing:
                 each.writer.detach()  # what could not be closed, or not in time
             # Last: until the ledger is closed, what is on its way is confirmed into the cache.
-            self._discard_caches()
-
-    def _discard_caches(self) -> None:
-        for cache in self._caches.values():
-            self._cache.discard(cache)
-        self._caches.clear()
+            self._cached.clear()
 
     @property
     def state(self) -> LogState:
@@ -247,7 +241,7 @@ class ManagedLedger(Service):
         span.size_bytes += size_bytes
         self.entries_added += len(entries)
         now_s = self._clock.monotonic()
-        self._cache.insert(self._caches[ledger_id], entries, size_bytes, now_s)
+        self._cached.insert(ledger_id, entries, size_bytes, now_s)
         self._listener.run_appended(ledger_id, entries, batch)
         if appender is self._appender and self._is_due(span, now_s):
             self._replace(appender)
@@ -346,9 +340,7 @@ class ManagedLedger(Service):
     def _use(self, appender: Appender) -> None:
         """Write to this ledger from now on, first what waited for it; it goes on waiting where the
         ledger takes nothing (``LedgerError``)."""
-        ledger_id = appender.ledger_id
-        self._caches = {each: kept for each, kept in self._caches.items() if kept.entries}
-        self._caches[ledger_id] = LedgerCache(0, partial(self._trimmer.wanted_from, ledger_id))
+        self._cached.begin(appender.ledger_id)
         self._appender_since_s = self._clock.monotonic()
         self._appender_age_max_s = age_max_s(self.options, self._random.random())
         self.last_ledger_created_ms = self._clock.wall_ms()
@@ -439,9 +431,7 @@ class ManagedLedger(Service):
         """Called by the trimmer: these are about to leave the chain."""
         for span in spans:
             self._readers.forget(span.ledger_id)
-            cache = self._caches.pop(span.ledger_id, None)
-            if cache is not None:
-                self._cache.discard(cache)
+            self._cached.forget(span.ledger_id)
 
     # Reading
 
@@ -450,13 +440,7 @@ class ManagedLedger(Service):
 
         They belong to the ledger of ``position``.
         """
-        cache = self._caches.get(position[0])
-        run = cache.run(position[1], count_max) if cache is not None else []
-        if run:
-            self._cache.hits += len(run)
-        else:
-            self._cache.misses += 1
-        return run
+        return self._cached.run(position, count_max)
 
     async def read(self, position: Position, count_max: int) -> list[Entry]:
         """Stored entries from ``position`` on, at least one, all of that position's ledger.
@@ -470,17 +454,14 @@ class ManagedLedger(Service):
             raise StorageUnavailable(f"ledger {position[0]} of {self.name} was trimmed")
         assert position[1] < span.entries, f"{position} is beyond the end of {self.name}"
         last = min(position[1] + count_max, span.entries) - 1
-        cached = self._caches.get(position[0])
-        if cached is not None and cached.entries and position[1] < cached.first_entry_id:
-            last = min(last, cached.first_entry_id - 1)  # the rest is in memory
         payloads = await self._readers.read(
             span.ledger_id,
             position[1],
-            last,
+            self._cached.missing_upto(position, last),
             last_confirmed=span.entries - 1,
             bytes_max=self.options.read_bytes_max,
         )
-        self._cache.missed_bytes += sum(map(len, payloads))
+        self._cached.missed(sum(map(len, payloads)))
         return [(position[1] + index, payload, 0) for index, payload in enumerate(payloads)]
 
     # Deleting
@@ -497,5 +478,5 @@ class ManagedLedger(Service):
             except LedgerError as error:
                 log.info("deleting an unclosed ledger", extra={"error": str(error)})
         self._finishing.clear()
-        self._discard_caches()
+        self._cached.clear()
         await self._recorded.delete()

@@ -1,0 +1,62 @@
+"""What one log has in the broker's entry cache: a ``LedgerCache`` for each of its newer ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from magnetar_broker.log.entry_cache import EntryCache, LedgerCache
+from magnetar_broker.log.positions import Entry, Position
+
+
+class LogCache:
+    """One log's part of ``cache``.
+
+    ``wanted_from`` tells, for a ledger, the first entry that some subscription has to be sent.
+    """
+
+    def __init__(self, cache: EntryCache, wanted_from: Callable[[int], int]) -> None:
+        self._cache = cache
+        self._wanted_from = wanted_from
+        self._ledgers: dict[int, LedgerCache] = {}
+
+    def begin(self, ledger_id: int) -> None:
+        """Entries of this new ledger will come, from its first on."""
+        self._ledgers = {each: kept for each, kept in self._ledgers.items() if kept.entries}
+        self._ledgers[ledger_id] = LedgerCache(0, partial(self._wanted_from, ledger_id))
+
+    def insert(self, ledger_id: int, entries: list[Entry], size_bytes: int, now_s: float) -> None:
+        """Keep a confirmed run of ``size_bytes`` payload bytes."""
+        self._cache.insert(self._ledgers[ledger_id], entries, size_bytes, now_s)
+
+    def run(self, position: Position, count_max: int) -> list[Entry]:
+        """Entries from ``position`` on, of its ledger; empty when that one is not in memory."""
+        ledger = self._ledgers.get(position[0])
+        run = ledger.run(position[1], count_max) if ledger is not None else []
+        if run:
+            self._cache.hits += len(run)
+        else:
+            self._cache.misses += 1
+        return run
+
+    def missing_upto(self, position: Position, last: int) -> int:
+        """The last entry up to ``last`` that must be read because ``position`` is not cached."""
+        ledger = self._ledgers.get(position[0])
+        if ledger is not None and ledger.entries and position[1] < ledger.first_entry_id:
+            return min(last, ledger.first_entry_id - 1)
+        return last
+
+    def missed(self, size_bytes: int) -> None:
+        """So many bytes had to be read."""
+        self._cache.missed_bytes += size_bytes
+
+    def forget(self, ledger_id: int) -> None:
+        """The ledger is gone."""
+        ledger = self._ledgers.pop(ledger_id, None)
+        if ledger is not None:
+            self._cache.discard(ledger)
+
+    def clear(self) -> None:
+        """The log is closed."""
+        for ledger_id in list(self._ledgers):
+            self.forget(ledger_id)
