@@ -6,24 +6,32 @@ networks: they are given, so that simulations give theirs.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 
 from magnetar_bookie.checkpoint import Checkpointer
+from magnetar_bookie.collector import Collector
+from magnetar_bookie.compaction import Compactor
 from magnetar_bookie.counters import Counters
+from magnetar_bookie.directories import Directories, Directory
 from magnetar_bookie.entry_log import EntryLog
 from magnetar_bookie.errors import UnknownFormat
 from magnetar_bookie.formats.journal_v1 import Fence, decode_body
 from magnetar_bookie.identity import establish_identity
 from magnetar_bookie.index import (
-    EMPTY_CHECKPOINT,
     FORMAT_VERSION,
+    JOURNAL_BEGINNING,
+    Change,
+    Counts,
     Index,
     JournalMark,
     SortedStore,
 )
 from magnetar_bookie.intake import Intake
 from magnetar_bookie.journal import Journal
+from magnetar_bookie.journals import Recorder, SpreadJournals, in_order
 from magnetar_bookie.last_confirmed import LastConfirmed
 from magnetar_bookie.long_polls import LongPolls
 from magnetar_bookie.rebuild import rebuild_index
@@ -32,8 +40,11 @@ from magnetar_bookie.replay import Replay
 from magnetar_bookie.session import Session
 from magnetar_bookie.session_context import DiskSpace, SessionContext
 from magnetar_bookie.settings import BookieSettings
+from magnetar_bookie.space import SpaceVerdict
+from magnetar_bookie.space_watch import SpaceWatch
 from magnetar_bookie.storage import Storage
 from magnetar_protocol.records.bookie_info import BookieInfo
+from magnetar_protocol.records.cookies import Cookie
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.coordination import Coordination
 from magnetar_runtime.disk import Disk
@@ -44,21 +55,26 @@ from magnetar_server.authorization import ALLOW_ALL, Authorizer, Resource
 log = logging.getLogger(__name__)
 
 JOURNAL_FAILED = "journal failed"
+DISKS_FULL = "ledger disks are full"
 
 
 class Bookie(Service):
     """Serves the BookKeeper protocol from two disks and an index; open till the block is left.
 
-    Entering raises what ``identity``, ``replay`` and ``rebuild`` raise; the message names the file
+    The disks are those of the directories that the settings name, in that order. Entering raises
+    what ``identity``, ``entry_log``, ``replay`` and ``rebuild`` raise; the message names the file
     and the way out. ``index`` stays the caller's: it outlives the bookie.
+
+    ``failed`` is set when the bookie can take no more adds until it is opened again (a journal
+    failed): whoever runs it should end it then, as upstream's bookies end themselves.
     """
 
     def __init__(
         self,
         settings: BookieSettings,
         *,
-        journal_disk: Disk,
-        ledger_disk: Disk,
+        journal_disks: Sequence[Disk],
+        ledger_disks: Sequence[Disk],
         index: SortedStore,
         network: Network,
         coordination: Coordination,
@@ -68,51 +84,64 @@ class Bookie(Service):
         super().__init__()
         self.settings = settings
         self._authorizer = authorizer
-        self._journal_disk = journal_disk
-        self._ledger_disk = ledger_disk
+        self.journal_directories = Directories(
+            zip(settings.journal_directories, journal_disks, strict=True)
+        )
+        self.ledger_directories = Directories(
+            zip(settings.ledger_directories, ledger_disks, strict=True)
+        )
         self._network = network
         self._coordination = coordination
         self._clock = clock
         self._index = Index(index)
         self._registration: Registration | None = None
-        # Before the journal is open: how far its replay has come.
-        self._replayed: JournalMark | None = None
+        # Before the journals are open: how far the replay of each has come.
+        self._replayed: list[JournalMark] | None = None
+        self.collector: Collector | None = None
+        self.failed = asyncio.Event()
         self.bookie_id = ""
         self.port = 0
         self.counters = Counters(clock)
-        self.entry_log = EntryLog(ledger_disk, clock, file_bytes_max=settings.entry_log_bytes_max)
-        self.journal = Journal(
-            journal_disk,
-            clock,
-            file_bytes_max=settings.journal_file_bytes_max,
-            group_interval_max_s=settings.journal_group_interval_max_s,
-            close_timeout_s=settings.close_timeout_s,
-            on_written=self._memory_freed,
-            on_failed=self._journal_failed,
+        self.entry_log = EntryLog(
+            self.ledger_directories, clock, file_bytes_max=settings.entry_log_bytes_max
         )
+        self.journals: list[Journal] = []
         self.storage = Storage(
             settings, self._index, self.entry_log, on_read_only=self._read_only_changed
         )
         self.checkpointer = Checkpointer(
             settings,
             self.storage,
-            mark=lambda: self._replayed or self.journal.mark,
-            trim=self.journal.trim,
+            marks=self._journal_marks,
+            trim=self._trim_journals,
             on_done=self._memory_freed,
+        )
+        self.compactor = Compactor(
+            self.storage, self.checkpointer, bytes_per_s=settings.compaction_bytes_per_s
         )
         self.intake = Intake(self._is_memory_full)
 
     async def _open(self, stack: AsyncExitStack) -> None:
         cookie = await establish_identity(
-            self.settings, self._journal_disk, self._ledger_disk, self._coordination, self._clock
+            self.settings.bookie_id,
+            self.journal_directories,
+            self.ledger_directories,
+            self._coordination,
+            self._clock,
         )
         self.bookie_id = cookie.bookie_id
-        await self._open_storage(stack)
+        await self._require_index()
+        replays = await self._replays()
+        # Only now that nothing is found to be missing: from here on files are cut and removed.
+        stack.push_async_callback(self.entry_log.close)
+        await self.entry_log.open(self._index.log_end(), self._index.logs)
+        self.storage.counts = self._index.counts()
         await stack.enter_async_context(self.checkpointer)
-        await self._replay_journal()
-        await stack.enter_async_context(self.journal)
-        self._replayed = None
+        for number, replay in enumerate(replays.values()):
+            await self._replay_journal(number, replay)
+        await self._open_journals(stack, replays)
         self.checkpointer.request()
+        await self._collect_garbage(stack, cookie)
         await self._listen(stack)
         address = BookieInfo.of_address(
             self.settings.advertised_host or self.settings.host, self.port
@@ -126,25 +155,55 @@ class Bookie(Service):
         await stack.enter_async_context(self._registration)
         log.info("bookie serves", extra={"bookie": self.bookie_id, "port": self.port})
 
-    async def _open_storage(self, stack: AsyncExitStack) -> None:
+    async def _require_index(self) -> None:
+        """Have an index that can be read, an empty or a rebuilt one where there was none."""
         version = self._index.format_version
         if version is None:
-            numbers = await self.entry_log.numbers()
-            if numbers:
-                await rebuild_index(self._ledger_disk, self._index, numbers)
+            if await self.entry_log.find():
+                await rebuild_index(self.entry_log, self._index)
             else:
                 # Before there is an entry log: one that a power cut tears is then known to be the
                 # leftover of a checkpoint, not the last trace of an index that was lost.
-                await self._index.commit(EMPTY_CHECKPOINT)
+                await self._index.commit(Change(counts=Counts()))
         elif version != FORMAT_VERSION:
             raise UnknownFormat("the index", f"its version is {version}, not {FORMAT_VERSION}")
-        stack.push_async_callback(self.entry_log.close)
-        await self.entry_log.open(self._index.log_end())
-        self.storage.counts = self._index.counts()
 
-    async def _replay_journal(self) -> None:
+    async def _replays(self) -> dict[Directory, Replay]:
+        """What is to be replayed of each journal, by its directory, in the journals' order."""
+        directories = await in_order(self.journal_directories)
+        marks = self._index.journal_marks() or (JOURNAL_BEGINNING,) * len(directories)
+        self._replayed = list(marks)
+        replays = {
+            directory: Replay(directory.disk, None if mark == JOURNAL_BEGINNING else mark)
+            for directory, mark in zip(directories, marks, strict=True)
+        }
+        for replay in replays.values():
+            await replay.find()
+        return replays
+
+    async def _open_journals(
+        self, stack: AsyncExitStack, replays: Mapping[Directory, Replay]
+    ) -> None:
+        settings = self.settings
+        for directory, replay in replays.items():
+            journal = Journal(
+                directory.disk,
+                self._clock,
+                file_bytes_max=settings.journal_file_bytes_max,
+                group_interval_max_s=settings.journal_group_interval_max_s,
+                close_timeout_s=settings.close_timeout_s,
+                on_written=self._memory_freed,
+                on_failed=self._journal_failed,
+            )
+            journal.continue_after(replay.file_numbers, replay.next_group)
+            self.journals.append(journal)
+        for journal in self.journals:
+            await stack.enter_async_context(journal)
+        self._replayed = None
+
+    async def _replay_journal(self, number: int, replay: Replay) -> None:
         """Bring back what only the journal has; make room by checkpoints where it is much."""
-        replay = Replay(self._journal_disk, self._index.journal_mark())
+        assert self._replayed is not None
         entries = 0
         async with aclosing(replay.groups()) as groups:
             async for group in groups:
@@ -156,19 +215,36 @@ class Bookie(Service):
                         self.storage.restore_fence(*mark)
                     elif mark is not None:
                         self.storage.restore_explicit_lac(*mark)
-                self._replayed = group.mark
+                self._replayed[number] = group.mark
                 if self.checkpointer.is_due:
                     await self.checkpointer.run()
-        self.journal.continue_after(replay.file_numbers, replay.next_group)
         if entries:
-            log.info("journal replayed", extra={"entries": entries})
+            log.info("journal replayed", extra={"journal": number, "entries": entries})
+
+    async def _collect_garbage(self, stack: AsyncExitStack, cookie: Cookie) -> None:
+        """From now on delete what is gone, and look how much room there is."""
+        self.collector = Collector(
+            self.settings.garbage,
+            self.storage,
+            self.checkpointer,
+            self.compactor,
+            coordination=self._coordination,
+            clock=self._clock,
+            bookie_id=self.bookie_id,
+            instance_id=cookie.instance_id,
+        )
+        await stack.enter_async_context(self.collector)
+        watch = SpaceWatch(
+            self.settings.space, self.ledger_directories, on_verdict=self._space_judged
+        )
+        await stack.enter_async_context(watch)
 
     async def _listen(self, stack: AsyncExitStack) -> None:
         last_confirmed = LastConfirmed(self.storage)
         context = SessionContext(
             settings=self.settings,
             storage=self.storage,
-            journal=self.journal,
+            journal=self._recorder(),
             counters=self.counters,
             intake=self.intake,
             last_confirmed=last_confirmed,
@@ -189,20 +265,51 @@ class Bookie(Service):
     async def _close_sessions(self) -> None:
         """Take nothing more, answer what is pending, then close every connection."""
         self.intake.close()
-        await self.journal.drain()
+        for journal in self.journals:
+            await journal.drain()
         await self.intake.disconnect(self.settings.close_timeout_s)
 
+    async def force_gc(self, *, is_minor: bool = True, is_major: bool = True) -> None:
+        """Collect garbage and compact entry logs now, and wait for the end of it.
+
+        Raises ``CoordinationError``, ``StrangeCluster``, ``OSError``, ``TimeoutError``.
+        """
+        assert self.collector is not None
+        await self.checkpointer.run()
+        await self.collector.force(is_minor=is_minor, is_major=is_major)
+
     # What the rooms tell each other.
+
+    @property
+    def journal(self) -> Journal:
+        """The journal; where there are several, the first."""
+        return self.journals[0]
+
+    def _recorder(self) -> Recorder:
+        return self.journals[0] if len(self.journals) == 1 else SpreadJournals(self.journals)
+
+    def _journal_marks(self) -> Sequence[JournalMark]:
+        if self._replayed is not None:
+            return tuple(self._replayed)
+        return tuple(journal.mark for journal in self.journals)
+
+    async def _trim_journals(self, marks: Sequence[JournalMark]) -> None:
+        for journal, mark in zip(self.journals, marks, strict=False):
+            await journal.trim(mark)
 
     def _is_memory_full(self) -> bool:
         settings = self.settings
         return (
-            self.journal.queued_bytes > settings.journal_queue_bytes_max
+            sum(journal.queued_bytes for journal in self.journals)
+            > settings.journal_queue_bytes_max
             or self.storage.write_cache.used_bytes > settings.write_cache_bytes_max
         )
 
     def _disk_space(self) -> DiskSpace:
-        return DiskSpace(self._ledger_disk.total_bytes(), self._ledger_disk.free_bytes())
+        disks = [directory.disk for directory in self.ledger_directories]
+        return DiskSpace(
+            sum(disk.total_bytes() for disk in disks), sum(disk.free_bytes() for disk in disks)
+        )
 
     def _adds_came(self) -> None:
         self.checkpointer.review()
@@ -215,11 +322,24 @@ class Bookie(Service):
 
     def _journal_failed(self, _error: OSError) -> None:
         self.storage.refuse_adds(JOURNAL_FAILED)
+        self.failed.set()
+
+    def _space_judged(self, verdict: SpaceVerdict) -> None:
+        assert self.collector is not None
+        was_full = DISKS_FULL in self.storage.read_only_reasons
+        if verdict.takes_adds:
+            self.storage.allow_adds(DISKS_FULL)
+        else:
+            self.storage.refuse_adds(DISKS_FULL, takes_recovery=verdict.takes_recovery_adds)
+            if not was_full:
+                self.collector.request()  # what was deleted meanwhile makes room
+        self.collector.may_minor = verdict.may_minor
+        self.collector.may_major = verdict.may_major
 
     def _read_only_changed(self) -> None:
         log.warning(
             "bookie is read-only" if self.storage.is_read_only else "bookie takes adds again",
-            extra={"bookie": self.bookie_id},
+            extra={"bookie": self.bookie_id, "why": list(self.storage.read_only_reasons)},
         )
         if self._registration is not None:
             self._registration.review()

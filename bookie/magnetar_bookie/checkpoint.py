@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 from magnetar_bookie.formats.entry_log_v1 import Block, LedgerRecord, cut_blocks
-from magnetar_bookie.index import Checkpoint, Counts, JournalMark
+from magnetar_bookie.index import Change, Counts, JournalMark
 from magnetar_bookie.ledgers import Ledger
 from magnetar_bookie.settings import BookieSettings
 from magnetar_bookie.storage import Storage
@@ -33,15 +33,15 @@ class _Sealed:
 
     entries: dict[int, Entries]
     ledgers: dict[int, Ledger]
-    mark: JournalMark
+    marks: Sequence[JournalMark]
 
 
 class Checkpointer(Service):
     """Makes checkpoints in the background: when half the write cache is full, and now and then.
 
-    ``mark`` tells the end of what is in the journal and in the write cache, at any moment;
-    ``trim`` removes the journal before a mark; ``on_done`` is called after each checkpoint.
-    Closing makes a last one.
+    ``marks`` tells the end of what is in each journal and in the write cache, at any moment;
+    ``trim`` removes the journals before such marks; ``on_done`` is called after each checkpoint.
+    Closing makes a last one. Whoever else writes to entry logs and index holds ``lock``.
     """
 
     def __init__(
@@ -49,18 +49,19 @@ class Checkpointer(Service):
         settings: BookieSettings,
         storage: Storage,
         *,
-        mark: Callable[[], JournalMark],
-        trim: Callable[[JournalMark], Awaitable[None]],
+        marks: Callable[[], Sequence[JournalMark]],
+        trim: Callable[[Sequence[JournalMark]], Awaitable[None]],
         on_done: Callable[[], None],
     ) -> None:
         super().__init__()
         self._settings = settings
         self._storage = storage
-        self._mark = mark
+        self._marks = marks
         self._trim = trim
         self._on_done = on_done
         self._is_wanted = asyncio.Event()
-        self._lock = asyncio.Lock()  # guards _sealed and the write cache's sealed generation
+        # Guards _sealed, the write cache's sealed generation, the end of the entry log, counts.
+        self.lock = asyncio.Lock()
         self._sealed: _Sealed | None = None
         self._threshold_bytes = settings.write_cache_bytes_max // 2
         self.done = 0
@@ -95,17 +96,22 @@ class Checkpointer(Service):
         """Make a checkpoint now. Raises ``OSError``; then nothing is lost, and the next checkpoint
         begins with what this one did not bring to its end.
         """
-        async with self._lock:
+        async with self.lock:
             if self._sealed is None:
                 if not self._storage.ledgers.has_changes:
                     return
                 ledgers = self._storage.ledgers.take_changed()
-                self._sealed = _Sealed(self._storage.write_cache.seal(), ledgers, self._mark())
+                self._sealed = _Sealed(self._storage.write_cache.seal(), ledgers, self._marks())
             await self._carry(self._sealed)
             self._sealed = None
             self._storage.write_cache.release()
         self.done += 1
         self._on_done()
+
+    def forget(self, ledger_id: int) -> None:
+        """Drop a ledger from what a failed checkpoint left to be carried; under ``lock``."""
+        if self._sealed is not None:
+            self._sealed.ledgers.pop(ledger_id, None)
 
     async def _run_when_wanted(self) -> None:
         while True:
@@ -146,14 +152,20 @@ class Checkpointer(Service):
             storage.counts.entries + sum(map(len, sealed.entries.values())),
         )
         await storage.index.commit(
-            Checkpoint(locations, records, storage.entry_log.end, sealed.mark, counts)
+            Change(
+                blocks=locations,
+                ledgers=records,
+                log_end=storage.entry_log.end,
+                journal_marks=sealed.marks,
+                counts=counts,
+            )
         )
         storage.counts = counts
         for record in records:
             ledger = sealed.ledgers[record.ledger_id]
             ledger.last_flushed = record.last_entry
             storage.ledgers.mark_written(ledger)
-        await self._trim(sealed.mark)
+        await self._trim(sealed.marks)
         log.debug("checkpoint made", extra={"blocks": len(locations), "ledgers": len(records)})
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from magnetar_bookie.storage import Storage
+from magnetar_bookie.entry_log import LogRemoved
+from magnetar_bookie.storage import MOVES_MAX, Storage
 from magnetar_protocol.bookkeeper.availability import Run, join_runs, runs_of
-from magnetar_protocol.bookkeeper.errors import NoSuchLedger
+from magnetar_protocol.bookkeeper.errors import BookieFailed, NoSuchLedger
 
 # Blocks whose tables are read before others get their turn: about a millisecond.
 BLOCKS_PER_TURN = 50
@@ -18,6 +19,15 @@ async def entry_runs(storage: Storage, ledger_id: int) -> list[Run]:
     What is added meanwhile may be there or not. Raises ``NoSuchLedger``, ``BookieFailed``,
     ``CorruptFile`` and ``OSError``.
     """
+    for _ in range(MOVES_MAX):
+        try:
+            return await _runs(storage, ledger_id)
+        except LogRemoved:
+            continue  # compaction moved blocks: the index knows where to
+    raise BookieFailed(ledger_id)
+
+
+async def _runs(storage: Storage, ledger_id: int) -> list[Run]:
     if storage.ledgers.find(ledger_id) is None:
         raise NoSuchLedger(ledger_id)
     # Memory first: what a checkpoint carries away meanwhile is then seen twice, not never.

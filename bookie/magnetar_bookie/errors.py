@@ -59,6 +59,56 @@ class JournalFileMissing(BookieError):
         self.path = path
 
 
+class JournalsChanged(BookieError):
+    """The journal directories do not hold each journal once."""
+
+    def __init__(self, found: dict[str, int | None]) -> None:
+        held = ", ".join(f"{path} holds journal {number}" for path, number in found.items())
+        super().__init__(
+            f"the journal directories do not belong together: {held}. Give the bookie the journal "
+            "directories that it always had, each once."
+        )
+        self.found = found
+
+
+class DirectoriesChanged(BookieError):
+    """The settings name more or fewer directories than the bookie was made with."""
+
+    def __init__(self, kind: str, found: tuple[str, ...], known: tuple[str, ...]) -> None:
+        super().__init__(
+            f"the settings name {len(found)} {kind} directories ({', '.join(found)}), and the "
+            f"bookie's cookie {len(known)} ({', '.join(known)}). Name as many as it was made with: "
+            "entries that were acknowledged are in each. To have more, start another bookie with "
+            "them, or decommission this one and start it empty."
+        )
+        self.found = found
+        self.known = known
+
+
+class EntryLogMissing(BookieError):
+    """The index says that entries are in an entry log that is in no ledger directory."""
+
+    def __init__(self, path: str, directories: tuple[str, ...]) -> None:
+        super().__init__(
+            f"the entry log {path} is missing from {' and '.join(directories)}, and entries that "
+            "were acknowledged are in it. Put it back, or check that all ledger directories are "
+            "mounted; or, where every ledger has other replicas, move this bookie's whole data "
+            "directory away, delete its cookie, and start it empty: auto-recovery fills it again."
+        )
+        self.path = path
+
+
+class EntryLogTwice(BookieError):
+    """Two ledger directories have an entry log of the same number."""
+
+    def __init__(self, name: str, one: str, other: str) -> None:
+        super().__init__(
+            f"the entry log {name} is in {one} and in {other}: one is a copy, or of another "
+            "bookie. Take that one out of its directory."
+        )
+        self.name = name
+
+
 class CookieMismatch(BookieError):
     """Two cookies that must be the same are not."""
 

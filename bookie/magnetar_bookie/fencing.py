@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from magnetar_bookie.journal import Journal
+from magnetar_bookie.journals import Recorder
 from magnetar_bookie.ledgers import Ledger
 from magnetar_bookie.storage import Storage
 from magnetar_protocol.bookkeeper.errors import BookieFailed
@@ -19,7 +19,7 @@ WhenFenced = Callable[[Any, bool], None]
 
 def fence(
     storage: Storage,
-    journal: Journal,
+    journal: Recorder,
     ledger_id: int,
     master_key: bytes,
     when_fenced: WhenFenced,

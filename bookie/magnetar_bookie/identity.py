@@ -10,14 +10,15 @@ from __future__ import annotations
 import hashlib
 import logging
 
+from magnetar_bookie.directories import Directories
 from magnetar_bookie.errors import (
     BookieError,
     ClusterNotInitialized,
     CookieMismatch,
     CookieMissing,
     CorruptFile,
+    DirectoriesChanged,
 )
-from magnetar_bookie.settings import BookieSettings
 from magnetar_protocol.records.bookie_info import is_bookie_id
 from magnetar_protocol.records.cookies import COOKIE_FILE_NAME, Cookie, cookie_path
 from magnetar_protocol.records.errors import MalformedRecord
@@ -36,36 +37,36 @@ class BadBookieId(BookieError):
 
 
 async def establish_identity(
-    settings: BookieSettings,
-    journal_disk: Disk,
-    ledger_disk: Disk,
+    wanted_id: str,
+    journals: Directories,
+    ledgers: Directories,
     coordination: Coordination,
     clock: Clock,
 ) -> Cookie:
     """The cookie of this bookie, checked everywhere; made at the first start.
 
-    Raises ``ClusterNotInitialized``, ``CookieMismatch``, ``CookieMissing``, ``BadBookieId``,
-    ``CorruptFile``, ``CoordinationError``.
+    ``wanted_id`` is empty where any id will do. Raises ``ClusterNotInitialized``,
+    ``CookieMismatch``, ``CookieMissing``, ``DirectoriesChanged``, ``BadBookieId``, ``CorruptFile``,
+    ``CoordinationError``, ``OSError``.
     """
     try:
         instance_id = (await coordination.get(INSTANCE_ID_PATH))[0].decode()
     except NodeMissing as error:
         raise ClusterNotInitialized(INSTANCE_ID_PATH) from error
-    disks = {
-        f"ledger directory {settings.ledger_directory}": ledger_disk,
-        f"journal directory {settings.journal_directory}": journal_disk,
-    }
+    disks = {f"ledger directory {each.path}": each.disk for each in ledgers}
+    disks |= {f"journal directory {each.path}": each.disk for each in journals}
     stored = {where: await _read_cookie(where, disk) for where, disk in disks.items()}
     known = [cookie for cookie in stored.values() if cookie is not None]
-    bookie_id = _bookie_id(settings, known, f"{coordination.session_id}:{clock.wall_ms()}")
+    bookie_id = _bookie_id(wanted_id, known, f"{coordination.session_id}:{clock.wall_ms()}")
     expected = Cookie(
         bookie_id=bookie_id,
-        journal_dirs=(settings.journal_directory,),
-        ledger_dirs=(settings.ledger_directory,),
+        journal_dirs=journals.paths,
+        ledger_dirs=ledgers.paths,
         instance_id=instance_id,
     )
     registered = await _registered_cookie(coordination, bookie_id)
     cookie = _agreed_cookie(expected, stored, registered)
+    _check_counts(expected, cookie)
     for where, disk in disks.items():
         if stored[where] is None:
             await disk.write_file(COOKIE_FILE_NAME, cookie.encode())
@@ -97,8 +98,15 @@ def _agreed_cookie(
     return agreed or expected
 
 
-def _bookie_id(settings: BookieSettings, known: list[Cookie], unique: str) -> str:
-    wanted = settings.bookie_id
+def _check_counts(expected: Cookie, cookie: Cookie) -> None:
+    """Paths may change when disks are mounted elsewhere; their number may not."""
+    if len(expected.journal_dirs) != len(cookie.journal_dirs):
+        raise DirectoriesChanged("journal", expected.journal_dirs, cookie.journal_dirs)
+    if len(expected.ledger_dirs) != len(cookie.ledger_dirs):
+        raise DirectoriesChanged("ledger", expected.ledger_dirs, cookie.ledger_dirs)
+
+
+def _bookie_id(wanted: str, known: list[Cookie], unique: str) -> str:
     if wanted and not is_bookie_id(wanted):
         raise BadBookieId(
             f"{wanted!r} is no bookie id: take letters, digits, '.', '-', '_' and ':', "

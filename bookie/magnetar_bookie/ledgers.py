@@ -100,6 +100,11 @@ class LedgerTable:
         """Ledgers that the index does not know yet, counted one by one: for metrics."""
         return sum(ledger.is_new for ledger in self._ledgers.values())
 
+    def forget(self, ledger_id: int) -> None:
+        """Know the ledger no more: it is gone."""
+        self._ledgers.pop(ledger_id, None)
+        self._changed.pop(ledger_id, None)
+
     def mark_changed(self, ledger: Ledger) -> None:
         """Have the next checkpoint write the ledger's record."""
         ledger.is_changed = True

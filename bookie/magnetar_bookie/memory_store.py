@@ -26,15 +26,17 @@ class MemoryStore:
     def descend(self, high: bytes, low: bytes) -> Iterator[Pair]:
         """Pairs with ``low <= key <= high``, highest key first."""
         keys = self._keys[bisect_left(self._keys, low) : bisect_right(self._keys, high)]
-        for key in reversed(keys):
-            yield key, self._values[key]
+        yield from [(key, self._values[key]) for key in reversed(keys)]
 
-    def write(self, pairs: Sequence[Pair]) -> None:
-        """Put all pairs."""
+    def write(self, pairs: Sequence[Pair], removed: Sequence[bytes] = ()) -> None:
+        """Put all pairs, remove the keys ``removed``."""
         for key, value in pairs:
             if key not in self._values:
                 insort(self._keys, key)
             self._values[key] = value
+        for key in removed:
+            if self._values.pop(key, None) is not None:
+                del self._keys[bisect_left(self._keys, key)]
 
     async def flush(self) -> None:
         """Make everything written so far survive ``crash``."""

@@ -1,13 +1,12 @@
 """What a bookie tells Prometheus, under the names of Apache BookKeeper's own bookies.
 
 Hot paths add to plain integers; the families are made from them when somebody scrapes. The names
-are fixed by existing dashboards, also where Prometheus would have counters end in ``_total``. What
-is not built yet (garbage collection, compaction) stands at zero, so that no panel is empty.
+are fixed by existing dashboards, also where Prometheus would have counters end in ``_total``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from magnetar_bookie.bookie import Bookie
@@ -21,28 +20,13 @@ Value = tuple[str, float]
 
 QUANTILES = (0.5, 0.75, 0.95, 0.99, 0.999, 0.9999, 1.0)
 MS_PER_S = 1000
-# Both names of each are asked for by dashboards in use.
-NOT_BUILT_COUNTERS = (
-    "bookie_DELETED_LEDGER_TOTAL",
-    "bookie_DELETED_LEDGER_COUNT",
-    "bookie_MAJOR_COMPACTION_TOTAL",
-    "bookie_MAJOR_COMPACTION_COUNT",
-    "bookie_MINOR_COMPACTION_TOTAL",
-    "bookie_MINOR_COMPACTION_COUNT",
-    "bookie_RECLAIMED_DELETION_SPACE_BYTES",
-    "bookie_RECLAIMED_COMPACTION_SPACE_BYTES",
-)
 
 
 class BookieMetrics:
-    """Collects from one open bookie.
+    """Collects from one open bookie."""
 
-    ``ledger_disk_usage`` gives the used part of the ledger directory's disk, 0 to 1.
-    """
-
-    def __init__(self, bookie: Bookie, ledger_disk_usage: Callable[[], float]) -> None:
+    def __init__(self, bookie: Bookie) -> None:
         self._bookie = bookie
-        self._ledger_disk_usage = ledger_disk_usage
 
     def collect(self) -> Iterable[Metric]:
         """All families, for one scrape."""
@@ -55,10 +39,12 @@ class BookieMetrics:
         bookie = self._bookie
         storage, journal, counters = bookie.storage, bookie.journal, bookie.counters
         write_cache, read_cache = storage.write_cache, storage.read_cache
-        is_writable = float(not storage.is_read_only)
-        yield "bookie_SERVER_STATUS", is_writable
-        yield "bookie_ledger_writable_dirs", is_writable
-        yield self._usage_name(), self._ledger_disk_usage() * 100
+        yield "bookie_SERVER_STATUS", float(not storage.is_read_only)
+        yield "bookie_ledger_writable_dirs", bookie.ledger_directories.writable_count
+        yield "bookie_ledger_num_dirs", len(bookie.ledger_directories)
+        for directory in bookie.ledger_directories:
+            yield _usage_name(directory.path), directory.usage * 100
+        yield from self._garbage_gauges()
         yield "bookie_ledgers_count", storage.counts.ledgers + storage.ledgers.new_count
         yield "bookie_entries_count", storage.counts.entries + write_cache.entry_count
         yield "bookie_write_cache_size", write_cache.used_bytes
@@ -82,11 +68,10 @@ class BookieMetrics:
         yield "bookie_journal_JOURNAL_WRITE_BYTES", journal.written_bytes
         yield "bookkeeper_server_ADD_ENTRY_REJECTED", counters.adds_refused
         yield "bookkeeper_server_READ_ENTRY_FENCE_READ", counters.fence_reads
+        yield from self._garbage_counters()
         yield "bookkeeper_server_WRITE_LAC", counters.lac_writes
         yield "bookkeeper_server_READ_LAC", counters.lac_reads
         yield "bookkeeper_server_FORCE_LEDGER", counters.forces
-        for name in NOT_BUILT_COUNTERS:
-            yield name, 0
         yield "magnetar_bookie_adds_total", counters.adds
         yield "magnetar_bookie_reads_total", counters.reads
         yield "magnetar_bookie_v3_requests_total", counters.v3_requests
@@ -110,10 +95,34 @@ class BookieMetrics:
         for name in ("bookkeeper_server_READ_ENTRY", "bookkeeper_server_READ_ENTRY_REQUEST"):
             yield _summary(name, counters.read_latency, counters.reads_failed)
 
-    def _usage_name(self) -> str:
-        path = self._bookie.settings.ledger_directory
-        word = "".join(letter if letter.isalnum() else "_" for letter in path)
-        return f"bookie_ledger_dir_{word}_usage"
+    def _garbage_gauges(self) -> Iterator[Value]:
+        logs = self._bookie.storage.index.logs
+        yield "bookie_ACTIVE_ENTRY_LOG_TOTAL", len(self._bookie.entry_log.numbers)
+        live_bytes = sum(usage.live_bytes for usage in logs.values())
+        yield "bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES", live_bytes
+        yield "bookie_ENTRY_LOG_SPACE_BYTES", sum(usage.end for usage in logs.values())
+        yield "bookie_ACTIVE_LEDGER_TOTAL", self._bookie.storage.counts.ledgers
+
+    def _garbage_counters(self) -> Iterator[Value]:
+        """Both names of each are asked for by dashboards in use."""
+        collector = self._bookie.collector
+        assert collector is not None
+        collected = collector.collected
+        for suffix in ("TOTAL", "COUNT"):
+            yield f"bookie_DELETED_LEDGER_{suffix}", collected.deleted_ledgers
+            yield f"bookie_MAJOR_COMPACTION_{suffix}", collected.major_compactions
+            yield f"bookie_MINOR_COMPACTION_{suffix}", collected.minor_compactions
+        by_deletion_bytes = collected.reclaimed_by_deletion_bytes
+        yield "bookie_RECLAIMED_DELETION_SPACE_BYTES", by_deletion_bytes
+        by_compaction_bytes = collected.reclaimed_by_compaction_bytes
+        yield "bookie_RECLAIMED_COMPACTION_SPACE_BYTES", by_compaction_bytes
+        yield "magnetar_bookie_garbage_failures_total", collected.failures
+        yield "magnetar_bookie_compaction_moved_bytes_total", self._bookie.compactor.moved_bytes
+
+
+def _usage_name(path: str) -> str:
+    word = "".join(letter if letter.isalnum() else "_" for letter in path)
+    return f"bookie_ledger_dir_{word}_usage"
 
 
 def _summary(name: str, latency: Latency, failed: int) -> Metric:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -18,11 +17,11 @@ from magnetar_bookie.bookie import Bookie
 from magnetar_bookie.errors import BookieError
 from magnetar_bookie.metrics import BookieMetrics
 from magnetar_bookie.part_settings import BookiePartSettings
-from magnetar_bookie.rocks_store import RocksStore
+from magnetar_bookie.rocks_store import open_index
 from magnetar_protocol.records.ledger_metadata import LEDGERS_PATH
 from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.coordination import Coordination
-from magnetar_runtime.disk import FileDisk
+from magnetar_runtime.disk import Disk, FileDisk
 from magnetar_runtime.network import AsyncioNetwork
 from magnetar_server.authorization import Resource
 from magnetar_server.control import ControlClient, PartCommands
@@ -66,13 +65,13 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
             )
         )
         await wait_for_cluster(zookeeper, settings.zookeeper_connect_timeout_s)
-        index = RocksStore(settings.data_directory / "index")
+        index = open_index(settings.data_directory / "index")
         stack.callback(index.close)
         bookie = await stack.enter_async_context(
             Bookie(
                 settings.bookie(),
-                journal_disk=_disk(stack, settings, "journal"),
-                ledger_disk=_disk(stack, settings, "ledgers"),
+                journal_disks=_disks(stack, settings, settings.journals()),
+                ledger_disks=_disks(stack, settings, settings.ledgers()),
                 index=index,
                 network=AsyncioNetwork(),
                 coordination=zookeeper,
@@ -80,7 +79,7 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
             )
         )
         metrics = PartMetrics(PART)
-        metrics.register(BookieMetrics(bookie, lambda: disk_usage(settings)).collect)
+        metrics.register(BookieMetrics(bookie).collect)
         await stack.enter_async_context(LoopLag(metrics))
         app = part_app(
             metrics,
@@ -91,7 +90,7 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
             HttpServer(app, settings.bind_address, settings.http_port, clock=clock)
         )
         await announce(stack, settings, bookie, http.port, stop)
-        await stop.wait()
+        await wait_for_end(bookie, stop)
 
 
 async def wait_for_cluster(coordination: Coordination, timeout_s: float) -> None:
@@ -111,16 +110,28 @@ async def wait_for_cluster(coordination: Coordination, timeout_s: float) -> None
         return
 
 
-def disk_usage(settings: BookiePartSettings) -> float:
-    """The used part of the disk that the entry logs are on, 0 to 1."""
-    usage = shutil.disk_usage(settings.data_directory)
-    return usage.used / usage.total
+async def wait_for_end(bookie: Bookie, stop: StopRequest) -> None:
+    """Return when the bookie is told to stop.
+
+    Raises ``BookieError`` when it can take no more adds until it is started again, as it then must
+    be by whoever watches over it; upstream's bookies end themselves for the same reason.
+    """
+    asked = bookie.spawn(stop.wait(), name="stop request")
+    failed = bookie.spawn(bookie.failed.wait(), name="failure")
+    await asyncio.wait({asked, failed}, return_when=asyncio.FIRST_COMPLETED)
+    if not asked.done():
+        raise BookieError(f"bookie {bookie.bookie_id} cannot go on: a journal failed; see its log")
 
 
-def _disk(stack: AsyncExitStack, settings: BookiePartSettings, name: str) -> FileDisk:
-    disk = FileDisk(settings.data_directory / name, is_synced=settings.sync)
-    stack.callback(disk.close)
-    return disk
+def _disks(
+    stack: AsyncExitStack, settings: BookiePartSettings, paths: Sequence[Path]
+) -> list[Disk]:
+    disks: list[Disk] = []
+    for path in paths:
+        disk = FileDisk(path, is_synced=settings.sync)
+        stack.callback(disk.close)
+        disks.append(disk)
+    return disks
 
 
 async def check_health(bookie: Bookie) -> None:

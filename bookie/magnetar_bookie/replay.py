@@ -55,10 +55,7 @@ class Replay:
 
         Raises ``CorruptFile``, ``JournalFileMissing``, ``UnknownFormat``, ``OSError``.
         """
-        names = await self._disk.list("")
-        numbers = (layout.file_number(name) for name in names)
-        self.file_numbers = sorted(number for number in numbers if number is not None)
-        wanted = self._wanted_numbers()
+        wanted = await self.find()
         for number in wanted:
             file = await self._disk.open(layout.file_name(number))
             try:
@@ -71,6 +68,13 @@ class Replay:
             if not file.size:
                 await self._disk.remove(layout.file_name(number))
                 self.file_numbers.remove(number)
+
+    async def find(self) -> list[int]:
+        """Which files are to be replayed, rising. Raises ``JournalFileMissing``, ``OSError``."""
+        names = await self._disk.list("")
+        numbers = (layout.file_number(name) for name in names)
+        self.file_numbers = sorted(number for number in numbers if number is not None)
+        return self._wanted_numbers()
 
     def _wanted_numbers(self) -> list[int]:
         mark = self._mark

@@ -8,6 +8,7 @@ of the directory.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,10 +19,20 @@ import rocksdict
 from magnetar_bookie.errors import BookieError
 from magnetar_bookie.index import Pair
 
+log = logging.getLogger(__name__)
+
 # A checkpoint writes 40 bytes for each 64 KiB of entries: small buffers keep the memory small.
 WRITE_BUFFER_BYTES = 4 * 1024 * 1024
 LOG_FILES_KEPT = 2
 OPEN_FILES_MAX = 64
+
+
+# How RocksDB's messages begin where its files are not what it wrote. Everything else (another
+# process has it open, no rights) says nothing against the files.
+DAMAGE_WORDS = ("Corruption", "IO error: No such file")
+# What a damaged index's directory is called from then on, with a number behind it.
+SET_ASIDE_SUFFIX = ".damaged-"
+SET_ASIDE_MAX = 1000
 
 
 class IndexNotOpened(BookieError):
@@ -33,6 +44,47 @@ class IndexNotOpened(BookieError):
             "directory, stop it. If the index is damaged, move its directory away: it is rebuilt "
             "from the entry logs at the next start."
         )
+
+
+def open_index(path: Path) -> RocksStore:
+    """The index's store in ``path``; one that is damaged is set aside, and an empty one returned.
+
+    An empty index is rebuilt from the entry logs. Raises ``IndexNotOpened``.
+    """
+    try:
+        return _open_sound(path)
+    except IndexNotOpened as error:
+        if not str(error.__cause__).removeprefix("RocksDB: ").startswith(DAMAGE_WORDS):
+            raise
+        aside = _set_aside(path)
+        log.error(  # noqa: TRY400 no trace: it is the files that are wrong
+            "the index is damaged and was set aside; it is rebuilt from the entry logs, and the "
+            "directory that was set aside can then be deleted",
+            extra={"directory": str(path), "set_aside": str(aside), "error": str(error.__cause__)},
+        )
+        return RocksStore(path)
+
+
+def _open_sound(path: Path) -> RocksStore:
+    """The store, after what the bookie reads from it before anything else could be read."""
+    store = RocksStore(path)
+    try:
+        for prefix in (b"e", b"m"):
+            for _ in store.descend(prefix + b"\xff", prefix):
+                pass
+    except OSError as error:
+        store.close()
+        raise IndexNotOpened(path, str(error)) from error
+    return store
+
+
+def _set_aside(path: Path) -> Path:
+    for number in range(1, SET_ASIDE_MAX):
+        aside = path.with_name(f"{path.name}{SET_ASIDE_SUFFIX}{number}")
+        if not aside.exists():
+            path.rename(aside)
+            return aside
+    raise IndexNotOpened(path, f"it is damaged, and {SET_ASIDE_MAX} before it were set aside")
 
 
 class RocksStore:
@@ -73,11 +125,13 @@ class RocksStore:
         with _disk_errors():
             position.status()
 
-    def write(self, pairs: Sequence[Pair]) -> None:
-        """Put all pairs at once, in memory."""
+    def write(self, pairs: Sequence[Pair], removed: Sequence[bytes] = ()) -> None:
+        """Put all pairs and remove the keys ``removed``, at once and in memory."""
         batch = rocksdict.WriteBatch(raw_mode=True)
         for key, value in pairs:
             batch.put(key, value)
+        for key in removed:
+            batch.delete(key)
         with _disk_errors():
             self._database.write(batch, self._write_options)
 
@@ -98,8 +152,11 @@ class RocksStore:
 
 @contextmanager
 def _disk_errors() -> Generator[None, None, None]:
-    """rocksdict raises the bare ``Exception`` for whatever RocksDB reports."""
+    """rocksdict raises the bare ``Exception`` for whatever RocksDB reports, its file named."""
     try:
         yield
     except Exception as error:
-        raise OSError(f"RocksDB: {error}") from error
+        way_out = ""
+        if str(error).startswith(DAMAGE_WORDS):
+            way_out = "; stop the bookie and move the index's directory away: it is then rebuilt"
+        raise OSError(f"RocksDB: {error}{way_out}") from error

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from magnetar_bookie.counters import Counters
 from magnetar_bookie.intake import Intake
-from magnetar_bookie.journal import Journal
+from magnetar_bookie.journals import Recorder
 from magnetar_bookie.last_confirmed import LastConfirmed
 from magnetar_bookie.long_polls import LongPolls
 from magnetar_bookie.reads import Spawn
@@ -35,7 +35,7 @@ class SessionContext:
 
     settings: BookieSettings
     storage: Storage
-    journal: Journal
+    journal: Recorder
     counters: Counters
     intake: Intake
     last_confirmed: LastConfirmed

@@ -5,8 +5,10 @@ Directories and ``is_synced`` are not here: they belong to the disks, which are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from magnetar_bookie.garbage import GarbageLimits
+from magnetar_bookie.space import SpaceLimits
 from magnetar_protocol.bookkeeper.v2 import FRAME_BYTES_MAX_DEFAULT
 
 MIB = 1024 * 1024
@@ -23,9 +25,9 @@ class BookieSettings:
     advertised_host: str = ""
     # Empty: the id in the ledger directory's cookie, made up at the first start.
     bookie_id: str = ""
-    # What the cookie says about where the data is, for people who read it.
-    journal_directory: str = "journal"
-    ledger_directory: str = "ledgers"
+    # What the cookie, messages and metrics say about where the data is; one for each disk given.
+    journal_directories: tuple[str, ...] = ("journal",)
+    ledger_directories: tuple[str, ...] = ("ledgers",)
 
     # The largest request; Pulsar's brokers send up to 5 MiB and a little.
     frame_bytes_max: int = FRAME_BYTES_MAX_DEFAULT
@@ -45,6 +47,12 @@ class BookieSettings:
     checkpoint_retry_s: float = 5.0
     # An entry log is closed at this size. Small ones are given back sooner as ledgers go.
     entry_log_bytes_max: int = 256 * MIB
+    # When to look for garbage, and which entry logs to compact.
+    garbage: GarbageLimits = field(default_factory=GarbageLimits)
+    # What compaction copies in a second; upstream's compactionRateByBytes. 0 for no limit.
+    compaction_bytes_per_s: float = 1_000_000.0
+    # When ledger disks count as full.
+    space: SpaceLimits = field(default_factory=SpaceLimits)
     # Entries that are read with one disk read, and checked together.
     block_bytes: int = 64 * 1024
     # Entries read ahead, for readers that go on.

@@ -3,10 +3,6 @@
 Adds go to the write cache (by the session, through ``writable``) and the journal; ``checkpoint``
 carries them on. What is decided here is decided in memory, at once; what must be durable before
 somebody is told is the session's business (it waits for the journal).
-
-Garbage collection and compaction will need: the ledgers on this bookie (``Index.ledgers``), which
-blocks a log holds (they describe themselves, see ``rebuild``), moving blocks (``EntryLog.append``,
-then ``Index.commit`` with the new places), and forgetting: deletion in the index's store.
 """
 
 from __future__ import annotations
@@ -15,7 +11,7 @@ import logging
 from collections.abc import Callable
 from struct import Struct
 
-from magnetar_bookie.entry_log import EntryLog
+from magnetar_bookie.entry_log import EntryLog, LogRemoved
 from magnetar_bookie.formats.entry_log_v1 import LedgerRecord
 from magnetar_bookie.index import Counts, Index
 from magnetar_bookie.ledgers import Ledger, LedgerTable
@@ -44,7 +40,12 @@ _LEDGER_ID = Struct(">q")
 _FRAME_SIZE_BYTES = 4
 
 # Every combination of flags that a normal add may come with; a fence takes them all back.
-_NORMAL_ADD_FLAGS = [flags for flags in range(8) if not flags & Flag.RECOVERY_ADD]
+_ADD_FLAGS = range(8)
+_NORMAL_ADD_FLAGS = [flags for flags in _ADD_FLAGS if not flags & Flag.RECOVERY_ADD]
+
+# A block that is being read may be moved, and its log removed, at most so often in a row: each
+# time a whole log was compacted meanwhile.
+MOVES_MAX = 4
 
 
 def admission_prefix(ledger_id: int, master_key: bytes, flags: int) -> bytes:
@@ -72,7 +73,8 @@ class Storage:
         self.read_cache = ReadCache(settings.read_cache_bytes_max)
         self.ledgers = LedgerTable(self._load_ledger, settings.ledgers_cached_max)
         self.counts = Counts()
-        self._read_only_reasons: dict[str, None] = {}
+        # Why no adds are taken, and whether that leaves those of recovery.
+        self._read_only_reasons: dict[str, bool] = {}
         self._on_read_only = on_read_only
 
     # Adding.
@@ -84,7 +86,7 @@ class Storage:
         is fenced or the write cache sealed. Raises ``BookieReadOnly``, ``WrongMasterKey``,
         ``LedgerFenced``, ``BookieFailed``.
         """
-        if self._read_only_reasons:
+        if self._read_only_reasons and not self._takes_despite(flags):
             raise BookieReadOnly(ledger_id)
         ledger = self._open(ledger_id, master_key)
         if ledger.is_fenced and not flags & Flag.RECOVERY_ADD:
@@ -122,13 +124,20 @@ class Storage:
         self.ledgers.mark_changed(ledger)
         return ledger
 
-    def refuse_adds(self, reason: str) -> None:
-        """Take no adds while ``reason`` holds."""
+    def refuse_adds(self, reason: str, *, takes_recovery: bool = False) -> None:
+        """Take no adds while ``reason`` holds; with ``takes_recovery`` none but those of recovery.
+
+        Recovery's adds have high priority: without them a ledger whose writer died stays open.
+        """
         was_read_only = self.is_read_only
-        self._read_only_reasons[reason] = None
-        self.write_cache.writable.clear()
+        if self._read_only_reasons.get(reason) is not takes_recovery:
+            self._read_only_reasons[reason] = takes_recovery
+            self.write_cache.writable.clear()
         if not was_read_only:
             self._on_read_only()
+
+    def _takes_despite(self, flags: int) -> bool:
+        return bool(flags & Flag.HIGH_PRIORITY) and all(self._read_only_reasons.values())
 
     def allow_adds(self, reason: str) -> None:
         """``reason`` holds no more."""
@@ -141,6 +150,11 @@ class Storage:
     def is_read_only(self) -> bool:
         """Whether adds are refused."""
         return bool(self._read_only_reasons)
+
+    @property
+    def read_only_reasons(self) -> tuple[str, ...]:
+        """Why adds are refused, the oldest reason first; empty where they are taken."""
+        return tuple(self._read_only_reasons)
 
     # Reading.
 
@@ -177,6 +191,14 @@ class Storage:
             ledger = self.ledgers.find(ledger_id)
             assert ledger is not None
             entry_id = self.last_entry(ledger)
+        for _ in range(MOVES_MAX):
+            try:
+                return await self._read(ledger_id, entry_id)
+            except LogRemoved:
+                continue  # compaction moved the block, or the ledger is gone: the index knows
+        raise BookieFailed(ledger_id, entry_id)
+
+    async def _read(self, ledger_id: int, entry_id: int) -> bytes:
         for location in self.index.blocks(ledger_id, entry_id):
             block = await self.entry_log.read(location)
             self.read_cache.put(ledger_id, block)
@@ -188,6 +210,15 @@ class Storage:
     def last_entry(self, ledger: Ledger) -> int:
         """The highest entry id of the ledger on this bookie; -1 for none."""
         return max(ledger.last_flushed, self.write_cache.last_entry(ledger.ledger_id))
+
+    # Forgetting.
+
+    def forget(self, ledger_id: int, master_key: bytes) -> None:
+        """Drop what is in memory of a ledger that is gone."""
+        self.ledgers.forget(ledger_id)
+        self.write_cache.forget(ledger_id)
+        for flags in _ADD_FLAGS:
+            self.write_cache.writable.pop(admission_prefix(ledger_id, master_key, flags), None)
 
     # Replaying the journal: what it says was decided when it was written.
 

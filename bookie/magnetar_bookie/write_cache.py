@@ -67,6 +67,15 @@ class WriteCache:
         """Whether entries of the ledger are here."""
         return ledger_id in self._active or ledger_id in self._sealed
 
+    def forget(self, ledger_id: int) -> None:
+        """Drop a ledger's entries: nobody will ask for them any more."""
+        entries = self._active.pop(ledger_id, None)
+        if entries is not None:
+            self.active_bytes -= _size_of(entries)
+        entries = self._sealed.pop(ledger_id, None)
+        if entries is not None:
+            self.sealed_bytes -= _size_of(entries)
+
     def seal(self) -> dict[int, Entries]:
         """Make the active generation the sealed one; it stays readable until ``release``."""
         assert not self._sealed
@@ -91,3 +100,7 @@ class WriteCache:
     def entry_count(self) -> int:
         """Entries held, counted one by one: for metrics, not for the hot path."""
         return sum(map(len, self._active.values())) + sum(map(len, self._sealed.values()))
+
+
+def _size_of(entries: Entries) -> int:
+    return sum(map(len, entries.values())) + ENTRY_OVERHEAD_BYTES * len(entries)

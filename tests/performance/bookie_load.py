@@ -120,8 +120,8 @@ async def serve(directory: Path, *, is_synced: bool) -> None:
     store = RocksStore(directory / "index")
     bookie = Bookie(
         BookieSettings(port=0),
-        journal_disk=journal_disk,
-        ledger_disk=ledger_disk,
+        journal_disks=[journal_disk],
+        ledger_disks=[ledger_disk],
         index=store,
         network=AsyncioNetwork(),
         coordination=LonelyCoordination(),

@@ -69,8 +69,8 @@ class Cluster:
             host.coordination() as session,
             Bookie(
                 BookieSettings(host=host.name, port=BOOKIE_PORT),
-                journal_disk=host.disk("journal"),
-                ledger_disk=host.disk("ledgers"),
+                journal_disks=[host.disk("journal")],
+                ledger_disks=[host.disk("ledgers")],
                 index=self._index,
                 network=host.network,
                 coordination=session,

@@ -142,8 +142,8 @@ class Storage:
             host.coordination() as session,
             Bookie(
                 replace(SMALL_FILES, host=host.name),
-                journal_disk=host.disk("journal"),
-                ledger_disk=host.disk("ledgers"),
+                journal_disks=[host.disk("journal")],
+                ledger_disks=[host.disk("ledgers")],
                 index=self._indexes[host],
                 network=host.network,
                 coordination=session,

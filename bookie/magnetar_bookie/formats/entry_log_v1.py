@@ -272,6 +272,25 @@ def decode_entries(header: BlockHeader, block: bytes, offset: int) -> dict[int, 
     return entries
 
 
+def is_content(header: BlockHeader, content: bytes) -> bool:
+    """Whether ``content`` is what was written behind ``header``."""
+    return len(content) == header.content_bytes and bool(crc32c(content) == header.content_crc)
+
+
+def block_of(header: BlockHeader, content: bytes, last_entry: int) -> Block:
+    """A block that was read, made ready to be written elsewhere."""
+    is_dense = header.kind == BlockKind.DENSE_ENTRIES
+    return Block(
+        header.ledger_id,
+        header.first_entry,
+        last_entry,
+        header.count,
+        (content,),
+        len(content),
+        is_dense,
+    )
+
+
 def table_bytes(header: BlockHeader) -> int:
     """How much of a block's content is its table, or its records."""
     if header.kind == BlockKind.LEDGERS:
@@ -322,7 +341,7 @@ def decode_ledger_record(buffer: bytes, offset: int = 0) -> LedgerRecord:
 
 def decode_ledgers(header: BlockHeader, content: bytes) -> list[LedgerRecord] | None:
     """The records of a block of ledgers; None where the content is not what was written."""
-    if len(content) != header.content_bytes or crc32c(content) != header.content_crc:
+    if not is_content(header, content):
         return None
     records: list[LedgerRecord] = []
     offset = 0

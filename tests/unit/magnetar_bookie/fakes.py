@@ -14,6 +14,7 @@ from magnetar_protocol.framing import FrameReader
 from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from magnetar_runtime.coordination import (
     ANY_VERSION,
+    Check,
     Create,
     Delete,
     NodeExists,
@@ -97,7 +98,12 @@ class MemoryCoordination:
         return self.nodes[path][1] if path in self.nodes else None
 
     async def children(self, path: str, *, on_change: OnChange | None = None) -> list[str]:
-        raise NotImplementedError(path, on_change)
+        assert on_change is None
+        await self._answer()
+        below = [node[len(path) + 1 :] for node in self.nodes if node.startswith(f"{path}/")]
+        if not below and path not in self.nodes:
+            raise NodeMissing(path)
+        return sorted({name.partition("/")[0] for name in below})
 
     async def set(self, path: str, value: bytes, *, version: int = ANY_VERSION) -> NodeStat:
         assert version == ANY_VERSION or self.nodes[path][1].version == version
@@ -114,6 +120,9 @@ class MemoryCoordination:
         for operation in operations:
             if isinstance(operation, Delete):
                 self._delete(operation.path, operation.version)
+            elif isinstance(operation, Check):
+                if operation.path not in self.nodes:
+                    raise NodeMissing(operation.path)
             else:
                 assert isinstance(operation, Create)
                 self._put(operation.path, operation.value, is_ephemeral=operation.is_ephemeral)

@@ -31,8 +31,8 @@ class Host:
         """The next bookie of this machine, not opened yet."""
         return Bookie(
             self.settings,
-            journal_disk=self.journal_disk,
-            ledger_disk=self.ledger_disk,
+            journal_disks=[self.journal_disk],
+            ledger_disks=[self.ledger_disk],
             index=self.store,
             network=self.network,
             coordination=self.coordination,

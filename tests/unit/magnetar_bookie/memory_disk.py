@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from magnetar_runtime.disk import Chunk
 
@@ -30,6 +30,9 @@ class MemoryDisk:
         self.syncs = 0
         self.reads = 0
         self.removed: list[str] = []
+        self.free = 1 << 40
+        # Called before anything changes: a moment to die.
+        self.on_step: Callable[[], None] = lambda: None
         # While set, whoever syncs waits for it: a slow disk.
         self.gate: asyncio.Event | None = None
 
@@ -58,6 +61,7 @@ class MemoryDisk:
 
     async def open(self, path: str) -> OpenMemoryFile:
         await asyncio.sleep(0)
+        self.on_step()
         self.take_error("open")
         return OpenMemoryFile(self, self.files.setdefault(path, MemoryFile()))
 
@@ -67,6 +71,7 @@ class MemoryDisk:
 
     async def write_file(self, path: str, content: bytes) -> None:
         await asyncio.sleep(0)
+        self.on_step()
         self.files[path] = MemoryFile(content)
 
     async def list(self, directory: str) -> list[str]:
@@ -75,6 +80,7 @@ class MemoryDisk:
 
     async def remove(self, path: str) -> None:
         await asyncio.sleep(0)
+        self.on_step()
         self.removed.append(path)
         self.files.pop(path, None)
 
@@ -82,7 +88,7 @@ class MemoryDisk:
         raise NotImplementedError(path)
 
     def free_bytes(self) -> int:
-        return 1 << 40
+        return self.free
 
     def total_bytes(self) -> int:
         return 1 << 41
@@ -120,6 +126,7 @@ class OpenMemoryFile:
         except OSError as error:
             self._file.broken = error
             raise
+        self._disk.on_step()
         self._disk.syncs += 1
         self._file.synced = len(self._file.content)
 
@@ -132,6 +139,7 @@ class OpenMemoryFile:
 
     async def truncate(self, size: int) -> None:
         await asyncio.sleep(0)
+        self._disk.on_step()
         del self._file.content[size:]
         self._file.synced = size
 
@@ -142,6 +150,7 @@ class OpenMemoryFile:
         assert not self._is_closed
         self._refuse_broken()
         self._disk.take_error("append")
+        self._disk.on_step()
         offset = len(self._file.content)
         for chunk in chunks:
             self._file.content += chunk

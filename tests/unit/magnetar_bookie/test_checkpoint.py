@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,6 +13,7 @@ from tests.unit.magnetar_bookie.memory_disk import MemoryDisk
 from tests.unit.magnetar_ledger.virtual_time import LoopClock
 
 from magnetar_bookie.checkpoint import Checkpointer
+from magnetar_bookie.directories import Directories
 from magnetar_bookie.entry_log import EntryLog
 from magnetar_bookie.index import Counts, Index, JournalMark
 from magnetar_bookie.memory_store import MemoryStore
@@ -30,7 +31,7 @@ class Rig:
     def __init__(self, store: MemoryStore | None = None) -> None:
         self.disk = MemoryDisk()
         self.store = store or MemoryStore()
-        entry_log = EntryLog(self.disk, LoopClock(), file_bytes_max=1 << 30)
+        entry_log = EntryLog(Directories([("", self.disk)]), LoopClock(), file_bytes_max=1 << 30)
         self.storage = Storage(
             SETTINGS, Index(self.store), entry_log, on_read_only=self._note_read_only
         )
@@ -41,7 +42,7 @@ class Rig:
         self.checkpointer = Checkpointer(
             SETTINGS,
             self.storage,
-            mark=lambda: self.position,
+            marks=lambda: [self.position],
             trim=self._trim,
             on_done=self._note_done,
         )
@@ -56,8 +57,8 @@ class Rig:
         for _ in range(50):
             await asyncio.sleep(0)
 
-    def _trim(self, mark: JournalMark) -> Awaitable[None]:
-        self.trimmed.append(mark)
+    def _trim(self, marks: Sequence[JournalMark]) -> Awaitable[None]:
+        self.trimmed += marks
         return asyncio.sleep(0)
 
     def _note_done(self) -> None:
@@ -77,7 +78,7 @@ async def test_everything_is_in_the_entry_log_afterwards() -> None:
     assert await rig.storage.fetch(1, 0) == b"zero"
     assert await rig.storage.fetch(1, LAST_ENTRY) == b"one"
     assert await rig.storage.fetch(7, 3) == b"three"
-    assert rig.storage.index.journal_mark() == rig.position
+    assert rig.storage.index.journal_marks() == (rig.position,)
     assert rig.storage.index.log_end() == rig.storage.entry_log.end
     assert rig.trimmed == [rig.position]
     assert rig.storage.counts == rig.storage.index.counts() == Counts(2, 3)
@@ -87,21 +88,23 @@ async def test_everything_is_in_the_entry_log_afterwards() -> None:
 async def test_it_was_durable_before_the_journal_was_trimmed() -> None:
     rig = Rig()
     rig.add(1, 0, b"zero")
-    seen: list[tuple[bytes, JournalMark | None]] = []
+    seen: list[tuple[bytes, tuple[JournalMark, ...]]] = []
     trim = rig.checkpointer._trim
 
-    async def look_then_trim(mark: JournalMark) -> None:
+    async def look_then_trim(marks: Sequence[JournalMark]) -> None:
         store = MemoryStore()
         store.write(list(rig.store.flushed()))
         after = rig.disk.after_crash()
-        entry_log = EntryLog(after, LoopClock(), file_bytes_max=1)
-        storage = Storage(SETTINGS, Index(store), entry_log, on_read_only=rig._note_done)
-        seen.append((await storage.fetch(1, 0), storage.index.journal_mark()))
-        await trim(mark)
+        entry_log = EntryLog(Directories([("", after)]), LoopClock(), file_bytes_max=1)
+        index = Index(store)
+        await entry_log.open(index.log_end(), index.logs)
+        storage = Storage(SETTINGS, index, entry_log, on_read_only=rig._note_done)
+        seen.append((await storage.fetch(1, 0), storage.index.journal_marks()))
+        await trim(marks)
 
     rig.checkpointer._trim = look_then_trim
     await rig.checkpointer.run()
-    assert seen == [(b"zero", rig.position)]
+    assert seen == [(b"zero", (rig.position,))]
 
 
 async def test_a_second_generation_counts_its_ledgers_once() -> None:
@@ -140,7 +143,7 @@ async def test_what_is_added_meanwhile_belongs_to_the_next() -> None:
     rig.storage.fence(1, KEY)
     rig.disk.gate.set()
     await running
-    assert rig.storage.index.journal_mark() == mark
+    assert rig.storage.index.journal_marks() == (mark,)
     assert rig.storage.write_cache.find(1, 0) is None
     assert rig.storage.find(1, 1) == b"one"
     assert rig.storage.ledgers.has_changes
@@ -204,7 +207,7 @@ async def test_a_failed_one_refuses_adds_loses_nothing_and_is_tried_again(operat
         assert rig.checkpointer.failures == 1
         assert rig.storage.find(1, 0) == b"zero"
         assert rig.trimmed == []
-        assert rig.storage.index.journal_mark() is None
+        assert rig.storage.index.journal_marks() == ()
         with pytest.raises(BookieReadOnly):
             rig.storage.admit(1, KEY, 0)
         for file in rig.disk.files.values():

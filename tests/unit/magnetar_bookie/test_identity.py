@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 import pytest
 from tests.unit.magnetar_bookie.fakes import INSTANCE_ID, MemoryCoordination
 from tests.unit.magnetar_bookie.memory_disk import MemoryDisk
 from tests.unit.magnetar_ledger.virtual_time import LoopClock
 
+from magnetar_bookie.directories import Directories
 from magnetar_bookie.errors import (
     ClusterNotInitialized,
     CookieMismatch,
     CookieMissing,
     CorruptFile,
+    DirectoriesChanged,
 )
 from magnetar_bookie.identity import BadBookieId, establish_identity
-from magnetar_bookie.settings import BookieSettings
 from magnetar_protocol.records.cookies import COOKIE_FILE_NAME, Cookie, cookie_path
 from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from magnetar_runtime.coordination import NodeStat
-
-SETTINGS = BookieSettings(journal_directory="/data/journal", ledger_directory="/data/ledgers")
 
 
 class Place:
@@ -30,12 +29,25 @@ class Place:
     def __init__(self, coordination: MemoryCoordination | None = None) -> None:
         self.journal_disk = MemoryDisk()
         self.ledger_disk = MemoryDisk()
+        self.more_journal_disks: list[MemoryDisk] = []
+        self.more_ledger_disks: list[MemoryDisk] = []
         self.coordination = coordination or MemoryCoordination()
 
-    async def start(self, bookie_id: str = "", **changes: str) -> Cookie:
-        settings = replace(SETTINGS, bookie_id=bookie_id, **changes)  # type: ignore[arg-type]
+    async def start(
+        self,
+        bookie_id: str = "",
+        *,
+        journals: Sequence[str] = ("/data/journal",),
+        ledgers: Sequence[str] = ("/data/ledgers",),
+    ) -> Cookie:
+        journal_disks = [self.journal_disk, *self.more_journal_disks]
+        ledger_disks = [self.ledger_disk, *self.more_ledger_disks]
         return await establish_identity(
-            settings, self.journal_disk, self.ledger_disk, self.coordination, LoopClock()
+            bookie_id,
+            Directories(zip(journals, journal_disks, strict=False)),
+            Directories(zip(ledgers, ledger_disks, strict=False)),
+            self.coordination,
+            LoopClock(),
         )
 
     def node(self, bookie_id: str) -> Cookie:
@@ -70,7 +82,7 @@ async def test_an_id_is_made_up_once_and_kept() -> None:
 async def test_moving_the_whole_data_directory_is_no_fault() -> None:
     place = Place()
     cookie = await place.start()
-    assert await place.start(journal_directory="/new/j", ledger_directory="/new/l") == cookie
+    assert await place.start(journals=["/new/j"], ledgers=["/new/l"]) == cookie
 
 
 async def test_one_disk_may_hold_journal_and_ledgers() -> None:
@@ -165,3 +177,29 @@ async def test_a_damaged_cookie_node_is_named() -> None:
     place.coordination.nodes[cookie_path("bookie-7")] = b"garbage", NodeStat(0, 1, 1, 0)
     with pytest.raises(CorruptFile, match=cookie_path("bookie-7")):
         await place.start("bookie-7")
+
+
+async def test_every_directory_gets_the_cookie_and_none_may_be_missing() -> None:
+    place = Place()
+    place.more_journal_disks = [MemoryDisk()]
+    place.more_ledger_disks = [MemoryDisk(), MemoryDisk()]
+    journals, ledgers = ["/j1", "/j2"], ["/l1", "/l2", "/l3"]
+    cookie = await place.start("bookie-7", journals=journals, ledgers=ledgers)
+    assert (cookie.journal_dirs, cookie.ledger_dirs) == (tuple(journals), tuple(ledgers))
+    for disk in (*place.more_journal_disks, *place.more_ledger_disks):
+        assert await disk.read_file(COOKIE_FILE_NAME) == cookie.encode()
+    place.more_ledger_disks[1] = MemoryDisk()
+    with pytest.raises(CookieMissing, match="/l3"):
+        await place.start("bookie-7", journals=journals, ledgers=ledgers)
+
+
+@pytest.mark.parametrize("kind", ["journal", "ledger"])
+async def test_fewer_directories_than_the_bookie_was_made_with_are_refused(kind: str) -> None:
+    place = Place()
+    place.more_journal_disks = [MemoryDisk()]
+    place.more_ledger_disks = [MemoryDisk()]
+    journals, ledgers = ["/j1", "/j2"], ["/l1", "/l2"]
+    await place.start("bookie-7", journals=journals, ledgers=ledgers)
+    del (journals if kind == "journal" else ledgers)[1:]
+    with pytest.raises(DirectoriesChanged, match=f"1 {kind} directories .*/.1.* 2 .*/.1, /.2"):
+        await place.start("bookie-7", journals=journals, ledgers=ledgers)

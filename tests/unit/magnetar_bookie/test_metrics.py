@@ -61,7 +61,7 @@ Samples = dict[str, float]
 def scrape(bookie: Bookie) -> Samples:
     """Every sample by its name and labels, through the text that Prometheus reads."""
     registry = CollectorRegistry()
-    registry.register(BookieMetrics(bookie, lambda: 0.25))
+    registry.register(BookieMetrics(bookie))
     samples: Samples = {}
     for family in text_string_to_metric_families(generate_latest(registry).decode()):
         for sample in family.samples:
@@ -90,7 +90,7 @@ async def test_the_values_are_true() -> None:
     assert samples["bookie_SERVER_STATUS"] == 1
     assert samples["bookie_ledgers_count"] == 2
     assert samples["bookie_entries_count"] == 11
-    assert samples["bookie_ledger_dir_ledgers_usage"] == 25
+    assert samples["bookie_ledger_dir_ledgers_usage"] == 50
     assert samples["bookie_READ_BYTES"] == 12 * 43
     assert samples["bookie_WRITE_BYTES"] == 11 * (28 + 43)
     assert samples["bookkeeper_server_ADD_ENTRY_count{success=true}"] == 12  # a fence is one
@@ -114,11 +114,11 @@ async def test_a_read_only_bookie_says_so() -> None:
         await host.network.connect_client().ask(make_add(1, 0))
         samples = scrape(bookie)
     assert samples["bookie_SERVER_STATUS"] == 0
-    assert samples["bookie_ledger_writable_dirs"] == 0
+    assert samples["bookie_ledger_writable_dirs"] == 1
     assert samples["bookie_journal_JOURNAL_SYNC_count{success=false}"] == 1
 
 
 @pytest.mark.parametrize("directory", ["/data/b-1/ledgers"])
 async def test_a_directory_is_named_in_letters_prometheus_takes(directory: str) -> None:
-    async with Host(ledger_directory=directory).bookie() as bookie:
-        assert scrape(bookie)["bookie_ledger_dir__data_b_1_ledgers_usage"] == 25
+    async with Host(ledger_directories=(directory,)).bookie() as bookie:
+        assert scrape(bookie)["bookie_ledger_dir__data_b_1_ledgers_usage"] == 50

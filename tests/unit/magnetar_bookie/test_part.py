@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
-from pathlib import Path
 
 import pytest
 from tests.unit.magnetar_bookie.fakes import make_add
 from tests.unit.magnetar_bookie.host import Host
 
 from magnetar_bookie.errors import BookieError
-from magnetar_bookie.part import check_health, disk_usage
-from magnetar_bookie.part_settings import BookiePartSettings
+from magnetar_bookie.part import check_health, wait_for_end
+from magnetar_server.run import StopRequest
 
 
 async def test_it_is_healthy_until_it_is_read_only() -> None:
@@ -24,5 +24,17 @@ async def test_it_is_healthy_until_it_is_read_only() -> None:
             await check_health(bookie)
 
 
-def test_the_disk_is_neither_empty_nor_more_than_full(tmp_path: Path) -> None:
-    assert 0 < disk_usage(BookiePartSettings(data_directory=tmp_path)) <= 1
+async def test_it_ends_when_it_is_told_to() -> None:
+    stop = StopRequest()
+    async with Host().bookie() as bookie:
+        asyncio.get_running_loop().call_later(5, stop.ask, "enough")
+        await wait_for_end(bookie, stop)
+
+
+async def test_it_ends_by_itself_when_a_journal_failed() -> None:
+    host = Host()
+    async with host.bookie() as bookie:
+        host.journal_disk.fail("sync", errno.EIO)
+        await host.network.connect_client().ask(make_add(1, 0))
+        with pytest.raises(BookieError, match="bookie-1 cannot go on: a journal failed"):
+            await wait_for_end(bookie, StopRequest())

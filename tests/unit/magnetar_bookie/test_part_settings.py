@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,12 @@ def load(**flags: object) -> BookiePartSettings:
 
 def test_told_nothing_a_bookie_has_the_defaults() -> None:
     told = load().bookie()
-    paths = {"journal_directory": "data/bookie/journal", "ledger_directory": "data/bookie/ledgers"}
-    wanted = {field.name: field.default for field in fields(BookieSettings)} | paths
-    assert {name: getattr(told, name) for name in wanted} == wanted
+    wanted = replace(
+        BookieSettings(),
+        journal_directories=("data/bookie/journal",),
+        ledger_directories=("data/bookie/ledgers",),
+    )
+    assert told == wanted
 
 
 def test_every_setting_reaches_the_bookie() -> None:
@@ -37,8 +40,8 @@ def test_every_setting_reaches_the_bookie() -> None:
     )
     told = settings.bookie()
     assert (told.host, told.advertised_host, told.port) == ("0.0.0.0", "bookie.example", 0)
-    assert (told.bookie_id, told.journal_directory) == ("bookie-1", "/d/journal")
-    assert told.ledger_directory == "/d/ledgers"
+    assert (told.bookie_id, told.journal_directories) == ("bookie-1", ("/d/journal",))
+    assert told.ledger_directories == ("/d/ledgers",)
     assert told.write_cache_bytes_max == 1 << 20
     assert told.read_cache_bytes_max == 2 << 20
     assert told.journal_file_bytes_max == 3 << 20
@@ -48,3 +51,31 @@ def test_every_setting_reaches_the_bookie() -> None:
 def test_a_value_nobody_can_work_with_is_refused_by_name(name: str, flag: str) -> None:
     with pytest.raises(SettingsError, match=flag):
         load(**{name: 70_000})
+
+
+def test_several_directories_may_be_named_also_in_a_variable() -> None:
+    environment = {
+        "MAGNETAR_BOOKIE_JOURNAL_DIRECTORIES": "/j1, /j2",
+        "MAGNETAR_BOOKIE_LEDGER_DIRECTORIES": "/l1,/l2,/l3",
+    }
+    told = load_settings(BookiePartSettings, "bookie", environment=environment).bookie()
+    assert told.journal_directories == ("/j1", "/j2")
+    assert told.ledger_directories == ("/l1", "/l2", "/l3")
+
+
+def test_the_limits_of_garbage_and_space_reach_the_bookie() -> None:
+    told = load(
+        gc_interval_s=60,
+        minor_compaction_threshold=0.3,
+        major_compaction_interval_s=0,
+        disk_usage_threshold=0.8,
+        disk_usage_warn_threshold=0.7,
+        compaction_bytes_per_s=5,
+        compacts_when_full=True,
+    ).bookie()
+    assert (told.garbage.interval_s, told.garbage.minor_threshold) == (60, 0.3)
+    assert told.garbage.major_interval_s == 0
+    assert (told.space.full_at, told.space.nearly_full_at) == (0.8, 0.7)
+    assert told.space.writable_again_below == 0.8
+    assert told.space.compacts_when_full
+    assert told.compaction_bytes_per_s == 5

@@ -9,6 +9,7 @@ from tests.unit.magnetar_bookie.memory_disk import MemoryDisk
 from tests.unit.magnetar_ledger.virtual_time import LoopClock
 
 from magnetar_bookie import rebuild as module
+from magnetar_bookie.directories import Directories
 from magnetar_bookie.entry_log import EntryLog
 from magnetar_bookie.errors import CorruptFile
 from magnetar_bookie.formats.entry_log_v1 import LedgerRecord, cut_blocks, file_name
@@ -21,8 +22,8 @@ ENTRIES = {number: b"%010d" % number for number in range(0, 3000, 3)}
 
 async def written_logs(file_bytes_max: int = 1 << 30) -> MemoryDisk:
     disk = MemoryDisk()
-    log = EntryLog(disk, LoopClock(), file_bytes_max=file_bytes_max)
-    await log.open(None)
+    log = EntryLog(Directories([("", disk)]), LoopClock(), file_bytes_max=file_bytes_max)
+    await log.open(None, {})
     await log.append((block, KEY) for block in cut_blocks(1, ENTRIES, 200))
     await log.append_ledgers([LedgerRecord(1, KEY, is_fenced=False, last_entry=2997)])
     await log.append((block, OTHER_KEY) for block in cut_blocks(2, {7: b"x" * 100_000}, 200))
@@ -40,8 +41,8 @@ async def written_logs(file_bytes_max: int = 1 << 30) -> MemoryDisk:
 async def rebuilt(disk: MemoryDisk) -> Index:
     store = MemoryStore()
     index = Index(store)
-    log = EntryLog(disk, LoopClock(), file_bytes_max=1)
-    await rebuild_index(disk, index, await log.numbers())
+    log = EntryLog(Directories([("", disk)]), LoopClock(), file_bytes_max=1)
+    await rebuild_index(log, index)
     store.crash()
     return index
 
@@ -50,8 +51,8 @@ async def rebuilt(disk: MemoryDisk) -> Index:
 async def test_everything_is_found_again(file_bytes_max: int) -> None:
     disk = await written_logs(file_bytes_max)
     index = await rebuilt(disk)
-    log = EntryLog(disk, LoopClock(), file_bytes_max=1)
-    await log.open(index.log_end())
+    log = EntryLog(Directories([("", disk)]), LoopClock(), file_bytes_max=1)
+    await log.open(index.log_end(), index.logs)
     assert log.end == index.log_end()
     for entry_id, entry in ENTRIES.items():
         (location,) = index.blocks(1, entry_id)
@@ -64,7 +65,7 @@ async def test_everything_is_found_again(file_bytes_max: int) -> None:
         LedgerRecord(1, KEY, is_fenced=True, last_entry=3000, explicit_lac=b"said"),
     ]
     assert index.counts() == Counts(3, 1002)
-    assert index.journal_mark() is None
+    assert index.journal_marks() == ()
     assert index.format_version is not None
 
 

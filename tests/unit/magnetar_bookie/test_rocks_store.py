@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from tests.unit.magnetar_bookie.fakes import KEY
 
 from magnetar_bookie.formats.entry_log_v1 import LedgerRecord
-from magnetar_bookie.index import BlockLocation, Checkpoint, Counts, Index, JournalMark, LogEnd
+from magnetar_bookie.index import (
+    BlockLocation,
+    Change,
+    Counts,
+    Index,
+    JournalMark,
+    LogEnd,
+    LogUsage,
+)
 from magnetar_bookie.memory_store import MemoryStore
 from magnetar_bookie.rocks_store import IndexNotOpened, RocksStore
 
@@ -81,19 +89,26 @@ def test_it_answers_as_the_memory_store_does(
         store = RocksStore(Path(directory))
         store.write(list(pairs.items()))
         assert list(store.descend(high, low)) == list(memory.descend(high, low))
+        for one in (store, memory):
+            one.write([(b"new", b"1")], list(pairs)[::2])
+        assert list(store.descend(high, low)) == list(memory.descend(high, low))
         assert store.get(high) == memory.get(high)
         store.close()
 
 
 async def test_a_checkpoint_outlives_the_store(tmp_path: Path) -> None:
-    blocks = [BlockLocation(1, 0, 9, 3, 32, 500)]
+    blocks = [BlockLocation(1, 0, 9, 3, 32, 500, 10)]
     records = [LedgerRecord(1, KEY, is_fenced=True, last_entry=9)]
-    mark, end = JournalMark(1, 2, 3), LogEnd(3, 532)
+    marks, end = (JournalMark(1, 2, 3),), LogEnd(3, 532)
     store = RocksStore(tmp_path)
-    await Index(store).commit(Checkpoint(blocks, records, end, mark, Counts(1, 10)))
+    change = Change(
+        blocks=blocks, ledgers=records, log_end=end, journal_marks=marks, counts=Counts(1, 10)
+    )
+    await Index(store).commit(change)
     store.close()
     store = RocksStore(tmp_path)
     index = Index(store)
     assert (list(index.blocks(1, 4)), list(index.ledgers())) == (blocks, records)
-    assert (index.journal_mark(), index.log_end()) == (mark, end)
+    assert (index.journal_marks(), index.log_end()) == (marks, end)
+    assert index.logs == {3: LogUsage(500, 532)}
     store.close()

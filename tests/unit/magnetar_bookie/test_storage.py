@@ -10,9 +10,10 @@ from tests.unit.magnetar_bookie.fakes import KEY, OTHER_KEY, make_add
 from tests.unit.magnetar_bookie.memory_disk import MemoryDisk
 from tests.unit.magnetar_ledger.virtual_time import LoopClock
 
+from magnetar_bookie.directories import Directories
 from magnetar_bookie.entry_log import EntryLog
 from magnetar_bookie.formats.entry_log_v1 import LedgerRecord, cut_blocks
-from magnetar_bookie.index import Checkpoint, Counts, Index
+from magnetar_bookie.index import Change, Index
 from magnetar_bookie.memory_store import MemoryStore
 from magnetar_bookie.settings import BookieSettings
 from magnetar_bookie.storage import ADMISSION_BYTES, Storage, admission_prefix
@@ -38,7 +39,7 @@ def make_storage(
     disk: MemoryDisk | None = None, on_read_only: Callable[[], None] = nothing
 ) -> Storage:
     disk = disk or MemoryDisk()
-    entry_log = EntryLog(disk, LoopClock(), file_bytes_max=1 << 30)
+    entry_log = EntryLog(Directories([("", disk)]), LoopClock(), file_bytes_max=1 << 30)
     return Storage(BookieSettings(), Index(MemoryStore()), entry_log, on_read_only=on_read_only)
 
 
@@ -51,7 +52,7 @@ async def flush(storage: Storage, ledger_id: int, entries: dict[int, bytes]) -> 
     blocks = [(block, KEY) for block in cut_blocks(ledger_id, entries, 60)]
     locations = await storage.entry_log.append(blocks)
     record = LedgerRecord(ledger_id, KEY, is_fenced=False, last_entry=max(entries))
-    await storage.index.commit(Checkpoint(locations, [record], None, None, Counts()))
+    await storage.index.commit(Change(blocks=locations, ledgers=[record]))
 
 
 def test_the_admission_prefix_is_how_an_add_begins() -> None:
@@ -186,7 +187,7 @@ async def test_what_was_known_before_a_restart_is_known_after() -> None:
     storage = make_storage(disk)
     await flush(storage, 1, {0: b"zero"})
     record = LedgerRecord(2, KEY, is_fenced=True, last_entry=-1)
-    await storage.index.commit(Checkpoint((), [record], None, None, Counts()))
+    await storage.index.commit(Change(ledgers=[record]))
     again = Storage(BookieSettings(), storage.index, storage.entry_log, on_read_only=nothing)
     assert await again.fetch(1, 0) == b"zero"
     with pytest.raises(WrongMasterKey):
@@ -212,7 +213,7 @@ def test_what_a_writer_says_is_confirmed_is_kept_for_the_checkpoint() -> None:
 async def test_what_a_writer_said_is_known_after_a_restart() -> None:
     storage = make_storage()
     record = LedgerRecord(2, KEY, is_fenced=False, last_entry=-1, explicit_lac=b"said")
-    await storage.index.commit(Checkpoint((), [record], None, None, Counts()))
+    await storage.index.commit(Change(ledgers=[record]))
     ledger = storage.ledgers.find(2)
     assert ledger is not None
     assert ledger.explicit_lac == b"said"
@@ -254,7 +255,7 @@ def test_an_index_that_cannot_be_read_is_the_bookies_failure(
 
 def test_settings_reach_the_caches() -> None:
     settings = replace(BookieSettings(), read_cache_bytes_max=5)
-    entry_log = EntryLog(MemoryDisk(), LoopClock(), file_bytes_max=1)
+    entry_log = EntryLog(Directories([("", MemoryDisk())]), LoopClock(), file_bytes_max=1)
     storage = Storage(settings, Index(MemoryStore()), entry_log, on_read_only=nothing)
     storage.read_cache.put(1, {0: b"12345"})
     storage.read_cache.put(1, {1: b"1"})
