@@ -29,6 +29,11 @@ from magnetar_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
+# Taken from the device at a time, so that a sync need not make the file's growth durable as well:
+# 1 KiB took 0.28 ms and 149 us of CPU instead of 0.33 and 175 (ext4, Linux 6.18). Whoever dies
+# leaves so many zeros behind the last group at the most.
+RESERVE_BYTES = 16 * 1024 * 1024
+
 # Called with what was given along, and whether the group is durable.
 Waiter = Callable[[Any, bool], None]
 
@@ -257,6 +262,8 @@ class Journal(Service):
 
     async def _rotate(self) -> None:
         assert self._file is not None
+        # No other file may exist while zeros follow the last group: replay would call it damage.
+        await self._file.truncate(self._file.size)
         await self._file.close()
         self._old_files.append(self._file_number)
         await self._open_next_file()
@@ -264,7 +271,7 @@ class Journal(Service):
     async def _open_next_file(self) -> None:
         number = self._file_number + 1
         path = layout.file_name(number)
-        file = await self._disk.open(path)
+        file = await self._disk.open(path, reserve_bytes=RESERVE_BYTES)
         header = layout.encode_file_header(number, self._clock.wall_ms())
         try:
             if file.size:  # a crash tore it while it was made

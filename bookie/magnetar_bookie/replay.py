@@ -3,7 +3,8 @@
 Decides what a damaged place means. Groups are written one after the other, each only when the one
 before is durable. So a bad group with a good one (or another file) behind it was good once: the
 file is damaged, and we stop. A bad group at the very end was being written when the bookie died,
-and nobody was told of it: it is cut off.
+and nobody was told of it: it is cut off,
+and so are the zeros that were reserved behind it.
 """
 
 from __future__ import annotations
@@ -141,10 +142,11 @@ class Replay:
         if layout.find_group_header(seed, tail) >= 0:
             what = "a group is not what was written, and another group follows"
             raise CorruptFile(path, offset, what)
-        log.warning(
-            "journal ends in the middle of a group, which nobody was told of: cut off",
-            extra={"file": path, "offset": offset, "cut_bytes": file.size - offset},
-        )
+        if tail.count(0) < len(tail):
+            log.warning(
+                "journal ends in the middle of a group, which nobody was told of: cut off",
+                extra={"file": path, "offset": offset, "cut_bytes": file.size - offset},
+            )
         await file.truncate(offset)
 
 

@@ -67,7 +67,7 @@ class DiskFile(Protocol):
         ...
 
     async def truncate(self, size: int) -> None:
-        """Cut the file to ``size`` bytes and sync."""
+        """Cut the file to ``size`` bytes, give back what is reserved behind them, and sync."""
         ...
 
     async def close(self) -> None:
@@ -78,8 +78,14 @@ class DiskFile(Protocol):
 class Disk(Protocol):
     """A directory tree. Paths are relative, with ``/``."""
 
-    async def open(self, path: str) -> DiskFile:
-        """Open for appending and reading; created empty (its name durable) where missing."""
+    async def open(self, path: str, *, reserve_bytes: int = 0) -> DiskFile:
+        """Open for appending and reading; created empty (its name durable) where missing.
+
+        With ``reserve_bytes``, ``append_and_sync`` takes space from the device so many bytes at a
+        time, ahead of what is appended: its syncs then need not make the file's growth durable.
+        Reserved bytes read as zeros and count for nothing, except to who opens the file again when
+        it was not cut: then its zeros are its end.
+        """
         ...
 
     async def read_file(self, path: str) -> bytes | None:
@@ -129,19 +135,21 @@ class FileDisk:
         self._replacing = threading.Lock()
         self._make_directories(root)
 
-    async def open(self, path: str) -> DiskFile:
-        """Open for appending and reading; created empty (its name durable) where missing."""
+    async def open(self, path: str, *, reserve_bytes: int = 0) -> DiskFile:
+        """As ``Disk.open``; nothing is reserved where the file system has no way to."""
         target = self._root / path
 
         def open_it() -> tuple[int, int]:
             is_new = not target.exists()
-            descriptor = os.open(target, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             if is_new:
                 self._sync_directory(target.parent)
             return descriptor, os.fstat(descriptor).st_size
 
         descriptor, size = await self._threads.run(open_it)
-        return _OpenFile(descriptor, size, self._threads, is_synced=self._is_synced)
+        if not self._is_synced or not hasattr(os, "posix_fallocate"):
+            reserve_bytes = 0
+        return _OpenFile(descriptor, size, self._threads, reserve_bytes, is_synced=self._is_synced)
 
     async def read_file(self, path: str) -> bytes | None:
         """The whole file, or None where there is none."""
@@ -273,11 +281,21 @@ class _Descriptor:
 
 
 class _OpenFile:
-    """A descriptor opened with O_APPEND, and the size we know it to have."""
+    """A descriptor, the size we know the file to have, and where what is reserved ends."""
 
-    def __init__(self, descriptor: int, size: int, threads: Threads, *, is_synced: bool) -> None:
+    def __init__(
+        self,
+        descriptor: int,
+        size: int,
+        threads: Threads,
+        reserve_bytes: int,
+        *,
+        is_synced: bool,
+    ) -> None:
         self._descriptor = _Descriptor(descriptor)
         self._size = size
+        self._reserve_bytes = reserve_bytes
+        self._reserved_end = 0
         self._threads = threads
         self._is_synced = is_synced
         self._appending = threading.Lock()
@@ -295,6 +313,8 @@ class _OpenFile:
         def append_then_sync() -> int:
             offset = self._append(chunks)
             self._sync()
+            if self._reserve_bytes and self._size > self._reserved_end:
+                self._reserve()
             return offset
 
         return await self._threads.run(append_then_sync)
@@ -313,7 +333,7 @@ class _OpenFile:
         def cut_and_sync() -> None:
             with self._appending, self._descriptor.use() as descriptor:
                 os.ftruncate(descriptor, size)
-                self._size = size
+                self._size = self._reserved_end = size
             self._sync()
 
         await self._threads.run(cut_and_sync)
@@ -326,20 +346,32 @@ class _OpenFile:
             self._refuse_after_failure()
             offset = self._size
             try:
+                end = offset
                 for first in range(0, len(chunks), BUFFERS_PER_WRITE_MAX):
-                    _write_all(descriptor, chunks[first : first + BUFFERS_PER_WRITE_MAX])
+                    end = _write_all(descriptor, chunks[first : first + BUFFERS_PER_WRITE_MAX], end)
             except OSError as error:
                 self._undo(descriptor, offset, error)
                 raise
-            self._size = offset + sum(map(len, chunks))
+            self._size = end
             return offset
 
     def _undo(self, descriptor: int, offset: int, error: OSError) -> None:
         # A part may have reached the file: what the caller was not told of must not stay.
         try:
             os.ftruncate(descriptor, offset)
+            self._reserved_end = offset
         except OSError:
             self._failure = error
+
+    def _reserve(self) -> None:
+        """Take the next step of space. A disk or file system that cannot is not asked again."""
+        with self._appending, self._descriptor.use() as descriptor:
+            try:
+                os.posix_fallocate(descriptor, self._size, self._reserve_bytes)
+            except OSError:
+                self._reserve_bytes = 0
+            else:
+                self._reserved_end = self._size + self._reserve_bytes
 
     def _sync(self) -> None:
         with self._descriptor.use() as descriptor:
@@ -359,6 +391,7 @@ class _OpenFile:
     def _read(self, offset: int, length: int) -> bytes:
         """All of it: one pread may give less, at most 2 GiB or up to where an error begins."""
         pieces: list[bytes] = []
+        length = min(length, self._size - offset)
         with self._descriptor.use() as descriptor:
             while length > 0:
                 piece = os.pread(descriptor, length, offset)
@@ -386,11 +419,12 @@ class _OpenFile:
         return bytes(buffer) if count == length else None
 
 
-def _write_all(descriptor: int, chunks: Sequence[Chunk]) -> None:
+def _write_all(descriptor: int, chunks: Sequence[Chunk], offset: int) -> int:
+    """Write ``chunks`` at ``offset``; returns where they end."""
     size = sum(map(len, chunks))
-    written = os.writev(descriptor, chunks)
+    written = os.pwritev(descriptor, chunks, offset)
     if written < size:  # a short write: a signal or a nearly full disk; the rest in one piece
-        rest = memoryview(b"".join(chunks))[written:]
-        while rest:
-            written = os.write(descriptor, rest)
-            rest = rest[written:]
+        rest = memoryview(b"".join(chunks))
+        while written < size:
+            written += os.pwrite(descriptor, rest[written:], offset + written)
+    return offset + size

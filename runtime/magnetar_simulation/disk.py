@@ -7,7 +7,8 @@ nothing, all, a part cut off anywhere, or sectors of it with holes (zeros or gar
 
 What the real ``FileDisk`` makes durable is durable here: names after ``open``, ``write_file`` as a
 whole, ``remove``, ``make_directory``, ``truncate``. Each takes effect at one instant while it is
-waited for, so a crash meanwhile finds it done or not done, never half.
+waited for, so a crash meanwhile finds it done or not done, never half. What was reserved behind a
+file's end is there as zeros when its process is gone; power may be lost before that was durable.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ ResultT = TypeVar("ResultT")
 SECTOR_BYTES = 512
 # Two appends to one file never happen at the same instant: the loop would choose their order.
 TICK_S = 0.000_001
+# How many reserved zeros a file is found with, at the most: their number does not matter.
+RESERVED_FOUND_BYTES_MAX = 4096
 CAPACITY_BYTES_DEFAULT = 64 * 1024 * 1024 * 1024
 
 
@@ -36,14 +39,16 @@ class StoredFile:
     """The bytes of one file: ``content`` as processes see it, ``synced_size`` of it safe.
 
     ``doomed`` are ranges whose sync failed: the system took them for written and never tries again.
+    ``is_reserved`` says that space is reserved behind ``content``.
     """
 
-    __slots__ = ("content", "doomed", "synced_size")
+    __slots__ = ("content", "doomed", "is_reserved", "synced_size")
 
     def __init__(self, content: bytes = b"") -> None:
         self.content = bytearray(content)
         self.synced_size = len(content)
         self.doomed: list[tuple[int, int]] = []
+        self.is_reserved = False
 
 
 class SimulatedDisk:
@@ -83,12 +88,19 @@ class SimulatedDisk:
     def unmount(self) -> None:
         """The process died, the machine lives: views are dead, every written byte is kept."""
         self.life += 1
+        for path in sorted(self.files):
+            self.show_reserved(self.files[path])
 
     def crash(self) -> None:
         """Power is lost: unsynced bytes survive as chance has it."""
-        self.unmount()
+        self.life += 1
         for path in sorted(self.files):
-            self._tear(self.files[path])
+            file = self.files[path]
+            self._tear(file)
+            if self.random.random() < 0.5:
+                self.show_reserved(file)
+            file.is_reserved = False
+            file.synced_size = len(file.content)
         self.used_bytes = sum(len(file.content) for file in self.files.values())
 
     def fail_next(self, operation: str, error_number: int) -> None:
@@ -122,7 +134,6 @@ class SimulatedDisk:
                 del content[synced_size + chance.randrange(tail_bytes + 1) :]
             if chance.random() < self.conditions.torn_probability:
                 self._spoil_sectors(content, synced_size)
-        file.synced_size = len(content)
 
     def _spoil_sectors(self, content: bytearray, start: int) -> None:
         """Sectors reach the disk in any order: some of those behind ``start`` did not."""
@@ -140,6 +151,14 @@ class SimulatedDisk:
             content[start:end] = bytes(length) if is_zero else self.random.randbytes(length)
 
     # --- for the views ----------------------------------------------------------------------
+
+    def show_reserved(self, file: StoredFile) -> None:
+        """Let zeros stand where space was reserved: whoever opened the file let go of it."""
+        if file.is_reserved:
+            size = 1 + self.random.randrange(RESERVED_FOUND_BYTES_MAX)
+            file.content += bytes(size)
+            file.is_reserved = False
+            self.used_bytes += size
 
     def error_of(self, operation: str, probability: float) -> int:
         """An errno with which this operation is to fail, or 0."""
@@ -222,7 +241,7 @@ class _View:
 class MountedDisk(_View):
     """One process's view of a disk: implements ``magnetar_runtime.disk.Disk``."""
 
-    async def open(self, path: str) -> DiskFile:
+    async def open(self, path: str, *, reserve_bytes: int = 0) -> DiskFile:
         """As ``Disk.open``; raises ``FileNotFoundError`` where the directory is missing."""
         disk = self._disk
 
@@ -231,11 +250,12 @@ class MountedDisk(_View):
             if file is None:
                 self._require_directory(path)
                 file = disk.files[path] = StoredFile()
+            disk.show_reserved(file)
             return file
 
         file = await self._perform(disk.access_s(), open_it)
         await self._perform(disk.sync_s(), _nothing)
-        return OpenFile(disk, path, file)
+        return OpenFile(disk, path, file, is_reserving=reserve_bytes > 0)
 
     async def read_file(self, path: str) -> bytes | None:
         """As ``Disk.read_file``; raises ``OSError`` (EIO)."""
@@ -315,8 +335,11 @@ class MountedDisk(_View):
 class OpenFile(_View):
     """One open file: implements ``magnetar_runtime.disk.DiskFile``."""
 
-    def __init__(self, disk: SimulatedDisk, path: str, file: StoredFile) -> None:
+    def __init__(
+        self, disk: SimulatedDisk, path: str, file: StoredFile, *, is_reserving: bool
+    ) -> None:
         super().__init__(disk)
+        self._is_reserving = is_reserving
         self._path = path
         self._file = file
         self._failure = 0
@@ -341,6 +364,8 @@ class OpenFile(_View):
         """As ``DiskFile.append_and_sync``."""
         offset = await self.append(chunks)
         await self.sync()
+        if self._is_reserving and not self.is_dead:
+            self._file.is_reserved = True
         return offset
 
     async def sync(self) -> None:
@@ -405,6 +430,7 @@ class OpenFile(_View):
         assert size <= len(file.content), f"{self._path} has fewer than {size} bytes"
         self._disk.used_bytes -= len(file.content) - size
         del file.content[size:]
+        file.is_reserved = False
         file.synced_size = size
         file.doomed = [(start, min(end, size)) for start, end in file.doomed if start < size]
 

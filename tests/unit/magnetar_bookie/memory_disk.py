@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 
 from magnetar_runtime.disk import Chunk
 
+# How many reserved zeros a crash shows.
+RESERVED_SHOWN_BYTES = 1000
+
 
 class MemoryFile:
     """The content of a file, and how much of it is synced."""
@@ -16,6 +19,7 @@ class MemoryFile:
     def __init__(self, content: bytes = b"") -> None:
         self.content = bytearray(content)
         self.synced = len(content)
+        self.reserved = 0
         self.broken: OSError | None = None
 
 
@@ -37,13 +41,14 @@ class MemoryDisk:
         self.gate: asyncio.Event | None = None
 
     def after_crash(self, *, unsynced_bytes: int = 0) -> MemoryDisk:
-        """A disk with what was synced of each file, and so many bytes of the rest."""
-        return MemoryDisk(
-            {
-                name: bytes(file.content[: file.synced + unsynced_bytes])
-                for name, file in self.files.items()
-            }
-        )
+        """A disk with what was synced of each file, and so many bytes of the rest, then zeros
+        where space was reserved.
+        """
+        files: dict[str, bytes] = {}
+        for name, file in self.files.items():
+            content = bytes(file.content[: file.synced + unsynced_bytes])
+            files[name] = content + bytes(file.reserved)
+        return MemoryDisk(files)
 
     def contents(self) -> dict[str, bytes]:
         """Every file as it is now."""
@@ -59,11 +64,14 @@ class MemoryDisk:
             number = numbers.pop(0)
             raise OSError(number, os.strerror(number))
 
-    async def open(self, path: str) -> OpenMemoryFile:
+    async def open(self, path: str, *, reserve_bytes: int = 0) -> OpenMemoryFile:
         await asyncio.sleep(0)
         self.on_step()
         self.take_error("open")
-        return OpenMemoryFile(self, self.files.setdefault(path, MemoryFile()))
+        file = self.files.setdefault(path, MemoryFile())
+        file.content += bytes(file.reserved)
+        file.reserved = 0
+        return OpenMemoryFile(self, file, min(reserve_bytes, RESERVED_SHOWN_BYTES))
 
     async def read_file(self, path: str) -> bytes | None:
         file = self.files.get(path)
@@ -97,7 +105,8 @@ class MemoryDisk:
 class OpenMemoryFile:
     """A ``DiskFile`` of a memory disk."""
 
-    def __init__(self, disk: MemoryDisk, file: MemoryFile) -> None:
+    def __init__(self, disk: MemoryDisk, file: MemoryFile, reserve_bytes: int) -> None:
+        self._reserve_bytes = reserve_bytes
         self._disk = disk
         self._file = file
         self._is_closed = False
@@ -114,6 +123,7 @@ class OpenMemoryFile:
         await asyncio.sleep(0)
         offset = self._append(chunks)
         await self.sync()
+        self._file.reserved = self._reserve_bytes
         return offset
 
     async def sync(self) -> None:
@@ -142,6 +152,7 @@ class OpenMemoryFile:
         self._disk.on_step()
         del self._file.content[size:]
         self._file.synced = size
+        self._file.reserved = 0
 
     async def close(self) -> None:
         self._is_closed = True

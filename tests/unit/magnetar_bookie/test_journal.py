@@ -198,8 +198,10 @@ async def test_a_new_journal_goes_on_with_the_numbers() -> None:
     witness = Witness()
     async with witness.journal() as journal:
         witness.add(journal, 0)
+    replay = Replay(witness.disk, None)
+    assert len([group async for group in replay.groups()]) == 1
     journal = witness.journal()
-    journal.continue_after([1], 2)
+    journal.continue_after(replay.file_numbers, replay.next_group)
     async with journal:
         witness.add(journal, 1)
         await settle()

@@ -161,6 +161,28 @@ async def test_a_torn_tail_with_a_file_behind_it_is_damage() -> None:
         await replayed(written.disk)
 
 
+async def test_reserved_zeros_behind_the_last_group_are_cut_off_without_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    written = await write_journal(GROUPS)
+    content = written.disk.contents()[FIRST]
+    for mark in (None, written.marks[-1]):
+        disk = MemoryDisk({FIRST: content + bytes(10_000)})
+        assert await replayed(disk, mark) == (GROUPS if mark is None else [])
+        assert disk.contents()[FIRST] == content
+    assert caplog.records == []
+
+
+async def test_a_torn_group_among_reserved_zeros_is_cut_off() -> None:
+    written = await write_journal(GROUPS)
+    content = written.disk.contents()[FIRST]
+    start, end = (mark.offset for mark in written.marks[-2:])
+    for torn in range(start, end):
+        disk = MemoryDisk({FIRST: content[:torn] + bytes(end - torn + 100)})
+        assert await replayed(disk) == GROUPS[:-1]
+        assert disk.contents()[FIRST] == content[:start]
+
+
 async def test_a_missing_file_is_named() -> None:
     written = await write_journal([[number] for number in range(9)], file_bytes_max=150)
     assert len(written.disk.files) > 3
@@ -176,9 +198,9 @@ async def test_a_missing_file_is_named() -> None:
 async def test_a_file_shorter_than_its_mark_is_damage() -> None:
     written = await write_journal(GROUPS)
     mark = written.marks[-1]
-    del written.disk.files[FIRST].content[-3:]
+    disk = MemoryDisk({FIRST: written.disk.contents()[FIRST][:-3]})
     with pytest.raises(CorruptFile, match="3 bytes are missing"):
-        await replayed(written.disk, mark)
+        await replayed(disk, mark)
 
 
 async def test_a_group_that_was_left_out_is_damage() -> None:

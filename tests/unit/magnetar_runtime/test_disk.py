@@ -14,6 +14,8 @@ import pytest
 from magnetar_runtime import disk as module
 from magnetar_runtime.disk import BUFFERS_PER_WRITE_MAX, INLINE_READ_BYTES_MAX, DiskFile, FileDisk
 
+RESERVE_BYTES = 100_000
+
 
 @pytest.fixture
 async def disk(tmp_path: Path) -> AsyncIterator[FileDisk]:
@@ -143,32 +145,27 @@ async def test_a_read_error_is_raised(file: DiskFile, monkeypatch: pytest.Monkey
         await file.read(0, 3)
 
 
+def write_two_bytes(descriptor: int, chunks: Sequence[bytes], offset: int) -> int:
+    return os.pwrite(descriptor, chunks[0][:2], offset)
+
+
 async def test_a_short_write_is_finished(
     disk: FileDisk, file: DiskFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writev = os.writev
-
-    def short(descriptor: int, chunks: Sequence[bytes]) -> int:
-        return writev(descriptor, [chunks[0][:2]])
-
-    monkeypatch.setattr(os, "writev", short)
+    monkeypatch.setattr(os, "pwritev", write_two_bytes)
     assert await file.append([b"abc", b"def"]) == 0
-    assert file.size == 6
-    assert await disk.read_file("entries") == b"abcdef"
+    assert await file.append([b"ghijk"]) == 6
+    assert file.size == 11
+    assert await disk.read_file("entries") == b"abcdefghijk"
 
 
 async def test_a_full_disk_leaves_the_file_as_it_was(
     disk: FileDisk, file: DiskFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await file.append([b"kept"])
-    writev = os.writev
-
-    def short(descriptor: int, chunks: Sequence[bytes]) -> int:
-        return writev(descriptor, [chunks[0][:2]])
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "writev", short)
-        patch.setattr(os, "write", failing(errno.ENOSPC))
+        patch.setattr(os, "pwritev", write_two_bytes)
+        patch.setattr(os, "pwrite", failing(errno.ENOSPC))
         with pytest.raises(OSError, match="No space left") as full:
             await file.append([b"lost", b"too"])
     assert full.value.errno == errno.ENOSPC
@@ -181,7 +178,7 @@ async def test_a_write_that_cannot_be_undone_ends_the_file(
     file: DiskFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(os, "writev", failing(errno.ENOSPC))
+        patch.setattr(os, "pwritev", failing(errno.ENOSPC))
         patch.setattr(os, "ftruncate", failing(errno.EIO))
         with pytest.raises(OSError, match="No space left"):
             await file.append([b"lost"])
@@ -230,6 +227,80 @@ async def test_a_file_closed_while_a_thread_uses_it_is_given_back_afterwards(
     for attempt in (file.sync(), file.read(0, 1), file.append([b"x"])):
         with pytest.raises(ValueError, match="closed"):
             await attempt
+    await file.close()
+
+
+def stored_bytes(tmp_path: Path, name: str) -> int:
+    return (tmp_path / "data" / "journal" / name).stat().st_size
+
+
+async def test_reserved_space_is_no_part_of_the_file_until_it_is_opened_again(
+    disk: FileDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = await disk.open("reserving", reserve_bytes=RESERVE_BYTES)
+    await file.append([b"abc"])
+    assert stored_bytes(tmp_path, "reserving") == 3, "only what is synced needs it"
+    assert await file.append_and_sync([b"def"]) == 3
+    assert stored_bytes(tmp_path, "reserving") == 6 + RESERVE_BYTES
+    assert file.size == 6
+    assert await file.read(2, 100) == b"cdef"
+    monkeypatch.setattr(os, "preadv", failing(errno.EAGAIN))
+    assert await file.read(2, 100) == b"cdef"
+    assert await file.read(6, 1) == await file.read(100, 1) == b""
+    assert await file.append_and_sync([b"gh"]) == 6
+    await file.close()
+    again = await disk.open("reserving")
+    assert again.size == 6 + RESERVE_BYTES
+    assert await again.read(0, again.size) == b"abcdefgh" + bytes(RESERVE_BYTES - 2)
+    await again.truncate(8)
+    assert stored_bytes(tmp_path, "reserving") == 8
+    await again.close()
+
+
+async def test_space_is_reserved_again_when_it_is_used_up_or_was_given_back(
+    disk: FileDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserved: list[tuple[int, int]] = []
+    reserve = os.posix_fallocate
+
+    def noting(descriptor: int, offset: int, length: int) -> None:
+        reserved.append((offset, length))
+        reserve(descriptor, offset, length)
+
+    monkeypatch.setattr(os, "posix_fallocate", noting)
+    file = await disk.open("reserving", reserve_bytes=1000)
+    for _ in range(50):
+        await file.append_and_sync([bytes(100)])
+    assert reserved == [(offset, 1000) for offset in range(100, 5000, 1100)]
+    await file.truncate(10)
+    assert stored_bytes(tmp_path, "reserving") == 10
+    await file.append_and_sync([b"x"])
+    assert reserved[-1] == (11, 1000)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", failing(errno.EIO))
+        with pytest.raises(OSError, match="Input/output"):
+            await file.append([b"lost"])
+    assert stored_bytes(tmp_path, "reserving") == 11
+    await file.append_and_sync([b"y"])
+    assert reserved[-1] == (12, 1000)
+    assert await file.read(10, 5) == b"xy"
+    await file.close()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EOPNOTSUPP])
+async def test_where_nothing_can_be_reserved_appends_go_on_without(
+    disk: FileDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(os, "posix_fallocate", failing(number))
+    file = await disk.open("reserving", reserve_bytes=1000)
+    for offset in range(3):
+        assert await file.append_and_sync([b"x"]) == offset
+    assert stored_bytes(tmp_path, "reserving") == 3
+    await file.close()
+    monkeypatch.delattr(os, "posix_fallocate")
+    file = await disk.open("reserving", reserve_bytes=1000)
+    assert await file.append_and_sync([b"x"]) == 3
+    assert stored_bytes(tmp_path, "reserving") == 4
     await file.close()
 
 

@@ -119,6 +119,43 @@ async def test_a_killed_process_loses_its_view_but_no_byte() -> None:
     assert await fresh.list("") == ["journal"]
 
 
+async def test_a_killed_process_leaves_zeros_where_it_had_reserved_space() -> None:
+    device = make_disk()
+    disk = device.mount()
+    file = await disk.open("journal", reserve_bytes=1000)
+    await file.append([b"header"])
+    device.unmount()
+    assert await device.mount().read_file("journal") == b"header", "nothing was synced yet"
+    file = await device.mount().open("journal", reserve_bytes=1000)
+    await file.append_and_sync([b"-group"])
+    assert file.size == 12
+    device.unmount()
+    file = await device.mount().open("journal")
+    content = await file.read(0, file.size)
+    assert content.rstrip(b"\0") == b"header-group"
+    assert len(content) > 12
+    assert device.used_bytes == len(content)
+    await file.truncate(12)
+    device.unmount()
+    assert await device.mount().read_file("journal") == b"header-group"
+
+
+def test_power_may_be_lost_before_reserved_space_is_durable() -> None:
+    async def main() -> bytes | None:
+        device = make_disk()
+        file = await device.mount().open("journal", reserve_bytes=1000)
+        await file.append_and_sync([b"group"])
+        device.crash()
+        again = await device.mount().read_file("journal")
+        device.crash()
+        assert await device.mount().read_file("journal") == again
+        return again
+
+    found = [simulate(seed, main).result for seed in range(20)]
+    assert all(content is not None and content.rstrip(b"\0") == b"group" for content in found)
+    assert {content == b"group" for content in found} == {True, False}
+
+
 @pytest.mark.parametrize("moment", range(8))
 def test_replacing_a_file_leaves_the_old_or_the_new(moment: int) -> None:
     async def main() -> bytes | None:
