@@ -18,6 +18,9 @@ Words = tuple[int, ...]
 PositionRange = tuple[Position, Position]
 """``(lower, upper]``: lower excluded, upper included, both in the same ledger, as upstream's."""
 
+# Sets of a million messages, in a batch: an entry has 5 MiB at most, a message six bytes at least.
+BATCH_WORDS_MAX = 16 * 1024
+
 # For each bit of a byte: what turns a byte into that bit alone, 0 or 1.
 _BITS_OF_BYTE = 8
 _ONE_BIT = tuple(bytes(value >> bit & 1 for value in range(256)) for bit in range(_BITS_OF_BYTE))
@@ -158,10 +161,11 @@ class Acknowledged:
     def acknowledge_batch_indexes(self, ledger_id: int, entry_id: int, remaining: Words) -> bool:
         """Keep only bits also in ``remaining``; True when that acknowledges the whole entry.
 
-        False, and nothing is kept, for an entry that is not in the log.
+        False, and nothing is kept, for an entry that is not in the log, and for a set that is
+        longer than a batch may be: its messages are delivered again until the entry is done.
         """
         span = self._chain.span(ledger_id)
-        if span is None or not 0 <= entry_id < span.entries:
+        if span is None or not 0 <= entry_id < span.entries or len(remaining) > BATCH_WORDS_MAX:
             return False
         if self.is_acknowledged(ledger_id, entry_id):
             return False

@@ -28,7 +28,15 @@ from magnetar_broker.log.cursor_state import (
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.own_record import OwnRecord
 from magnetar_broker.log.store import LABELS
-from magnetar_ledger import LedgerError, LedgerFenced, Ledgers, LedgerWriter, NoSuchLedger
+from magnetar_ledger import (
+    EntryCorrupt,
+    LedgerError,
+    LedgerFenced,
+    Ledgers,
+    LedgerWriter,
+    NoSuchEntry,
+    NoSuchLedger,
+)
 from magnetar_protocol.pulsar.topic_names import encode_local
 from magnetar_protocol.records.cursor import (
     NO_CURSOR_LEDGER,
@@ -36,6 +44,7 @@ from magnetar_protocol.records.cursor import (
     PositionRecord,
     cursor_path,
 )
+from magnetar_protocol.records.errors import MalformedRecord
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.coordination import (
     Coordination,
@@ -45,6 +54,9 @@ from magnetar_runtime.coordination import (
 )
 
 log = logging.getLogger(__name__)
+
+# So many damaged states are passed over before the cursor begins where its ledger was begun.
+ENTRIES_TRIED_MAX = 10
 
 # What saving meets with when another broker has the cursor: stop, never try again.
 TAKEN_OVER = (LedgerFenced, VersionMismatch, NodeMissing)
@@ -133,10 +145,19 @@ class CursorStore:
             log.warning("cursor ledger is gone", extra={"cursor": self._name})
             return None
         last = self._last_entry = reader.last_confirmed
-        if last < 0:
-            return None
-        payloads = await reader.read(last, last, bytes_max=self._options.read_bytes_max)
-        return PositionRecord.decode(payloads[0])
+        for entry_id in range(last, max(last - ENTRIES_TRIED_MAX, -1), -1):
+            try:
+                payloads = await reader.read(
+                    entry_id, entry_id, bytes_max=self._options.read_bytes_max
+                )
+                return PositionRecord.decode(payloads[0])
+            except (EntryCorrupt, NoSuchEntry, MalformedRecord) as error:
+                log.error(  # noqa: TRY400 -- what it says is all there is to know
+                    "a cursor's state is damaged, taking the one before: "
+                    "messages acknowledged since are delivered again",
+                    extra={"cursor": self._name, "log": self._log_name, "error": str(error)},
+                )
+        return None
 
     # Saving
 

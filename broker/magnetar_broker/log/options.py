@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Gt
 
 from magnetar_protocol.bookkeeper.v2 import FRAME_BYTES_MAX_DEFAULT
 
@@ -30,16 +33,16 @@ class LogOptions:
     retention_bytes: int = 0
     # How often old ledgers are looked for in all logs (retentionCheckIntervalInSeconds).
     sweep_period_s: float = 120.0
-    cursor_ledger_entries_max: int = 50_000
+    cursor_ledger_entries_max: Annotated[int, Gt(0)] = 50_000
     cursor_ledger_age_max_s: float = 4 * 3600.0
     cursor_flush_delay_s: float = 0.1
     # A cursor with a great many holes rests after a write, so that it writes no more than this.
-    cursor_bytes_per_s_max: int = 4 * 1024 * 1024
+    cursor_bytes_per_s_max: Annotated[int, Gt(0)] = 4 * 1024 * 1024
     # With more ranges than this a cursor is kept as bits, and in its ledger, not in ZooKeeper
     # (managedLedgerMaxUnackedRangesToPersistInMetadataStore).
-    cursor_ranges_max: int = 1000
+    cursor_ranges_max: Annotated[int, Gt(0)] = 1000
     # So many batches acknowledged in part are kept (managedLedgerMaxBatchDeletedIndexToPersist).
-    cursor_batches_max: int = 10_000
+    cursor_batches_max: Annotated[int, Gt(0)] = 10_000
     retry_first_s: float = 0.1
     retry_limit_s: float = 5.0
     # More than any client may send: a bookie's frame with room for the entry's own head.

@@ -180,3 +180,9 @@ def test_of_ranges_that_make_no_sense_only_what_the_log_has_is_taken() -> None:
         (Position(5, -1), Position(5, 0)),
         (Position(9, 4), Position(9, 5)),
     ]
+
+
+def test_an_ack_set_longer_than_any_batch_is_not_remembered() -> None:
+    acknowledged = begun()
+    assert not acknowledged.acknowledge_batch_indexes(2, 0, (1,) * 100_000)
+    assert not acknowledged.partial_entries

@@ -251,6 +251,21 @@ async def test_a_ledger_that_nobody_wrote_to_leaves_where_it_was_begun(
     assert found.mark_delete == JOURNEY[1].mark_delete
 
 
+async def test_a_damaged_state_is_passed_over_and_said(
+    coordination: Coordination, ledgers: MemoryLedgers, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await created(coordination, ledgers)
+    await store.save(JOURNEY[1])
+    await store.save(JOURNEY[2])
+    ledgers.entries[0][1] = b"\xff\xff"
+    assert await store_over(coordination, ledgers).load() == JOURNEY[1]
+    assert "a cursor's state is damaged" in caplog.text
+    ledgers.entries[0][0] = b""
+    found = await store_over(coordination, ledgers).load()
+    assert found.mark_delete == JOURNEY[1].mark_delete
+    assert not found.partial
+
+
 async def test_a_naming_in_doubt_is_tried_again_with_the_same_ledger(
     coordination: Coordination, ledgers: MemoryLedgers, suspend: Callable[[str], None]
 ) -> None:
