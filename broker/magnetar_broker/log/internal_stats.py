@@ -98,7 +98,7 @@ def cursor_stats(log: ManagedLedger, cursor: Cursor, read_position: Position) ->
         cursor_ledger_id=store.ledger_id if store is not None else -1,
         cursor_ledger_last_entry=store.ledger_last_entry if store is not None else -1,
         acknowledged_ranges="[" + ",".join(f"({low}..{high}]" for low, high in shown) + "]",
-        acknowledged_range_count=sum(1 for _ in cursor.acknowledged.ranges()),
+        acknowledged_range_count=cursor.acknowledged.range_count,
         ledger_switched_ms=store.ledger_switched_ms if store is not None else 0,
         state="Open" if store is None or store.is_writing else "NoLedger",
         entries_since_first_unacknowledged=_between(log, cursor.mark_delete, read_position),
