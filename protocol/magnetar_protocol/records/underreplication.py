@@ -1,19 +1,25 @@
-"""The marks of auto-recovery: which ledgers lack copies, and when all were last looked at.
+"""The marks of auto-recovery: which ledgers lack copies, who copies them, who looks for them, when
+all were last looked at, and the two knobs that operators turn.
 
-Facts: ``ZkLedgerUnderreplicationManager`` of Apache BookKeeper; the messages stand in
-DataFormats.proto. Layout and marks are in protobuf's text form, the times in its binary form.
+Facts: ``ZkLedgerUnderreplicationManager`` and ``ZkLedgerAuditorManager`` of Apache BookKeeper; the
+messages stand in DataFormats.proto. Layout, marks, locks and votes are in protobuf's text form, the
+times in its binary form.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
 from typing import Self
 
-from magnetar_protocol.records.errors import UnsupportedRecord
+from magnetar_protocol.records.errors import MalformedRecord, UnsupportedRecord
 from magnetar_protocol.records.ledger_metadata import LEDGER_ID_MAX, LEDGERS_PATH
 from magnetar_protocol.records.ledgers_pb2 import (
+    AuditorVoteFormat,
     CheckAllLedgersFormat,
     LedgerRereplicationLayoutFormat,
+    LockDataFormat,
     UnderreplicatedLedgerFormat,
 )
 from magnetar_protocol.records.protobuf_records import parse_message
@@ -24,11 +30,29 @@ UNDERREPLICATION_LAYOUT_PATH = f"{UNDERREPLICATION_PATH}/LAYOUT"
 MARKS_PATH = f"{UNDERREPLICATION_PATH}/ledgers"
 LOCKS_PATH = f"{UNDERREPLICATION_PATH}/locks"
 LAST_CHECK_PATH = f"{UNDERREPLICATION_PATH}/checkallledgersctime"
+# Auto-recovery rests while this node is there.
+DISABLED_PATH = f"{UNDERREPLICATION_PATH}/disable"
+# Seconds for which one lost bookie is waited for.
+LOST_BOOKIE_DELAY_PATH = f"{UNDERREPLICATION_PATH}/lostBookieRecoveryDelay"
+# The lowest of the sequential nodes below it is the auditor's; it holds the auditor's name itself.
+VOTES_PATH = f"{UNDERREPLICATION_PATH}/auditorelection"
+VOTE_PREFIX = "V_"
+# The same of Pulsar's own metadata driver, which elects by one ephemeral node; facts:
+# ``PulsarLedgerAuditorManager`` of Apache Pulsar.
+LEADER_PATH = f"{UNDERREPLICATION_PATH}/leader"
+# Marks stand so many levels below ``MARKS_PATH``.
+MARK_LEVELS = 4
 
 _LAYOUT = LedgerRereplicationLayoutFormat(type="BASIC", version=1)
 _MARK = "under-replication mark"
 _LAYOUT_RECORD = "under-replication layout"
 _LAST_CHECK = "time of the last check"
+_LOCK = "lock of an under-replicated ledger"
+_VOTE = "auditor's vote"
+_DELAY = "lost bookie's grace"
+
+_MARK_NAME = re.compile(r"urL(\d{1,19})", re.ASCII)
+_DELAY_TEXT = re.compile(rb"\d{1,10}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +88,51 @@ def mark_path(ledger_id: int) -> str:
 def lock_path(ledger_id: int) -> str:
     """The ephemeral node of the worker that copies a ledger."""
     return f"{LOCKS_PATH}/urL{ledger_id:010d}"
+
+
+def marked_ledger_id(name: str) -> int | None:
+    """Which ledger a mark's or a lock's node is about, by its name; None for any other node."""
+    match = _MARK_NAME.fullmatch(name)
+    if match is None or int(match[1]) > LEDGER_ID_MAX:
+        return None
+    return int(match[1])
+
+
+def encode_lock(holder: str) -> bytes:
+    """The bytes of a lock: who copies the ledger, for people to read."""
+    return render_text(LockDataFormat(bookieId=holder)).encode()
+
+
+def decode_lock(value: bytes) -> str:
+    """Who holds a lock, empty where it does not say. Raises ``MalformedRecord``."""
+    return parse_text(LockDataFormat, text_of_bytes(value, _LOCK), _LOCK).bookieId
+
+
+def encode_vote(bookie_id: str) -> bytes:
+    """The bytes of a vote, and of ``VOTES_PATH`` once the voter is the auditor."""
+    return render_text(AuditorVoteFormat(bookieId=bookie_id)).encode()
+
+
+def decode_vote(value: bytes) -> str:
+    """Who voted for itself. Raises ``MalformedRecord``."""
+    return parse_text(AuditorVoteFormat, text_of_bytes(value, _VOTE), _VOTE).bookieId
+
+
+def encode_leader(bookie_id: str) -> bytes:
+    """The bytes of ``LEADER_PATH``: the auditor's name as JSON."""
+    return json.dumps(bookie_id).encode()
+
+
+def encode_lost_bookie_delay(seconds: int) -> bytes:
+    """The bytes of ``LOST_BOOKIE_DELAY_PATH``: a decimal number."""
+    return b"%d" % seconds
+
+
+def decode_lost_bookie_delay(value: bytes) -> int:
+    """Seconds. Raises ``MalformedRecord``."""
+    if not _DELAY_TEXT.fullmatch(value):
+        raise MalformedRecord(_DELAY, f"{value[:100]!r} is no number of seconds")
+    return int(value)
 
 
 def encode_layout() -> bytes:

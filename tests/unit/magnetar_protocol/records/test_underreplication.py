@@ -9,10 +9,18 @@ from magnetar_protocol.records.underreplication import (
     UnderreplicatedLedger,
     check_layout,
     decode_last_check,
+    decode_lock,
+    decode_lost_bookie_delay,
+    decode_vote,
     encode_last_check,
     encode_layout,
+    encode_leader,
+    encode_lock,
+    encode_lost_bookie_delay,
+    encode_vote,
     lock_path,
     mark_path,
+    marked_ledger_id,
 )
 
 
@@ -50,3 +58,34 @@ def test_another_layout_is_refused() -> None:
 def test_the_time_of_the_last_check_comes_back() -> None:
     assert decode_last_check(encode_last_check(1795230900000)) == 1795230900000
     assert decode_last_check(b"") == 0
+
+
+@pytest.mark.parametrize("ledger_id", [0, 5, (1 << 31) - 1, 1 << 40, (1 << 63) - 1])
+def test_marks_and_locks_name_their_ledger(ledger_id: int) -> None:
+    for path in (mark_path(ledger_id), lock_path(ledger_id)):
+        assert marked_ledger_id(path.rpartition("/")[2]) == ledger_id
+
+
+@pytest.mark.parametrize("name", ["", "0000", "urL", "urLx", "urL-1", "L0005", f"urL{1 << 63}"])
+def test_other_nodes_mark_nothing(name: str) -> None:
+    assert marked_ledger_id(name) is None
+
+
+def test_locks_and_votes_tell_whose_they_are() -> None:
+    assert encode_lock("b1:3181") == encode_vote("b1:3181") == b'bookieId: "b1:3181"\n'
+    assert decode_lock(encode_lock("b1:3181")) == decode_vote(encode_vote("b1:3181")) == "b1:3181"
+    assert decode_lock(b"") == ""
+    with pytest.raises(MalformedRecord):
+        decode_vote(b"who?")
+
+
+def test_the_leader_is_the_recorded_json() -> None:
+    assert encode_leader("127.0.0.1:23182") == b'"127.0.0.1:23182"'
+
+
+def test_the_grace_of_a_lost_bookie_is_a_decimal_number() -> None:
+    assert encode_lost_bookie_delay(600) == b"600"
+    assert decode_lost_bookie_delay(b"600") == 600
+    for garbage in (b"", b"-1", b"1.5", b"9" * 11, "٣".encode()):
+        with pytest.raises(MalformedRecord):
+            decode_lost_bookie_delay(garbage)

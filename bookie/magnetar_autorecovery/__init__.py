@@ -1,0 +1,32 @@
+"""Auto-recovery: finds ledgers that lack copies, and copies them back to their full number.
+
+``AutoRecovery`` is the daemon, ``LedgerRepair`` checks and repairs one ledger, ``decommission`` and
+``recover`` take a bookie out of service. Records, rules and names are BookKeeper's, so that Java
+daemons and tools work beside it.
+"""
+
+from magnetar_autorecovery.autorecovery import AutoRecovery
+from magnetar_autorecovery.decommission import Progress, decommission, recover
+from magnetar_autorecovery.errors import (
+    AutoRecoveryError,
+    BookieStillThere,
+    DecommissionStalled,
+    RecoveryDisabled,
+)
+from magnetar_autorecovery.options import AutoRecoveryOptions
+from magnetar_autorecovery.repair import LedgerRepair, Repaired, Terms
+
+__all__ = [
+    "AutoRecovery",
+    "AutoRecoveryError",
+    "AutoRecoveryOptions",
+    "BookieStillThere",
+    "DecommissionStalled",
+    "LedgerRepair",
+    "Progress",
+    "RecoveryDisabled",
+    "Repaired",
+    "Terms",
+    "decommission",
+    "recover",
+]

@@ -1,0 +1,87 @@
+"""Finds out which bookies of a ledger do not have what they should: reads, and counts what fails.
+
+BookKeeper's check (``LedgerChecker``), with one difference: of the open last fragment only is asked
+whether its bookies are registered. What a living writer has stored of it is the writer's business,
+and is read once the ledger is closed.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from magnetar_autorecovery.copies import Copies
+from magnetar_autorecovery.findings import FaultyFragment, Finding, Flaw, finding_of
+from magnetar_autorecovery.fragments import (
+    LedgerFragment,
+    entries_to_verify,
+    fragments_of,
+    quorum_of,
+)
+from magnetar_ledger.quorum import Quorum
+from magnetar_ledger.store import StoredMetadata
+
+# Entries asked for at once: of the largest, 5 MiB each, no more than a hundred MiB come.
+_READS_AT_ONCE_MAX = 20
+
+
+class LedgerChecker:
+    """Checks ledgers, reading ``percentage`` of each fragment and at least its ends."""
+
+    def __init__(self, copies: Copies, random: Random, *, percentage: int) -> None:
+        self._copies = copies
+        self._random = random
+        self._percentage = percentage
+
+    async def check(
+        self, stored: StoredMetadata, registered: frozenset[str]
+    ) -> list[FaultyFragment]:
+        """The fragments of the ledger that are not well, in order.
+
+        ``registered`` bookies are asked, others are not. Raises ``UnsupportedLedger``.
+        """
+        quorum = quorum_of(stored.ledger_id, stored.metadata)
+        faults: list[FaultyFragment] = []
+        for fragment in fragments_of(stored.metadata):
+            findings = {
+                index: Finding.GONE
+                for index, bookie in enumerate(fragment.ensemble)
+                if bookie not in registered
+            }
+            if not fragment.is_open:
+                findings |= await self._read(stored, quorum, fragment, registered)
+            if findings:
+                faults.append(FaultyFragment(fragment, findings))
+        return faults
+
+    async def _read(
+        self,
+        stored: StoredMetadata,
+        quorum: Quorum,
+        fragment: LedgerFragment,
+        registered: frozenset[str],
+    ) -> dict[int, Finding]:
+        wanted = [
+            (index, entry_id)
+            for index, bookie in enumerate(fragment.ensemble)
+            if bookie in registered
+            for entry_id in entries_to_verify(
+                fragment,
+                quorum,
+                index,
+                percentage=self._percentage,
+                draw=self._random.randrange,
+            )
+        ]
+        flaws: dict[int, list[Flaw]] = {}
+        for start in range(0, len(wanted), _READS_AT_ONCE_MAX):
+            some = wanted[start : start + _READS_AT_ONCE_MAX]
+            copies = await self._copies.read(
+                stored.ledger_id,
+                stored.metadata,
+                [(fragment.ensemble[index], entry_id) for index, entry_id in some],
+            )
+            for (index, _), copy in zip(some, copies, strict=True):
+                if isinstance(copy, Flaw):
+                    flaws.setdefault(index, []).append(copy)
+        found = {index: finding_of(each) for index, each in flaws.items()}
+        return {index: finding for index, finding in found.items() if finding is not None}

@@ -1,0 +1,95 @@
+"""The knobs of auto-recovery in ZooKeeper: the switch, a lost bookie's grace, the last full check.
+
+``bookkeeper shell autorecovery`` and ``lostbookierecoverydelay`` turn them too. All functions raise
+``CoordinationError``.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+
+from magnetar_protocol.records.errors import MalformedRecord
+from magnetar_protocol.records.underreplication import (
+    DISABLED_PATH,
+    LAST_CHECK_PATH,
+    LOST_BOOKIE_DELAY_PATH,
+    decode_last_check,
+    decode_lost_bookie_delay,
+    encode_last_check,
+    encode_lost_bookie_delay,
+)
+from magnetar_runtime.coordination import Coordination, NodeExists, NodeMissing, OnChange
+
+log = logging.getLogger(__name__)
+
+
+async def is_enabled(coordination: Coordination, *, on_change: OnChange | None = None) -> bool:
+    """Whether auditors and workers may do anything; ``on_change`` is called when that changes."""
+    return await coordination.exists(DISABLED_PATH, on_change=on_change) is None
+
+
+async def enable(coordination: Coordination) -> bool:
+    """Switch auto-recovery on; False where it was."""
+    try:
+        await coordination.delete(DISABLED_PATH)
+    except NodeMissing:
+        return False
+    return True
+
+
+async def disable(coordination: Coordination) -> bool:
+    """Switch auto-recovery off until somebody enables it; False where it was."""
+    try:
+        await coordination.create(DISABLED_PATH, make_parents=True)
+    except NodeExists:
+        return False
+    return True
+
+
+async def initialize_lost_bookie_delay(coordination: Coordination, seconds: int) -> None:
+    """Write a lost bookie's grace, unless it stands there already."""
+    with suppress(NodeExists):
+        await coordination.create(
+            LOST_BOOKIE_DELAY_PATH, encode_lost_bookie_delay(seconds), make_parents=True
+        )
+
+
+async def set_lost_bookie_delay(coordination: Coordination, seconds: int) -> None:
+    """Write a lost bookie's grace. What is written unchanged makes the auditor audit at once."""
+    value = encode_lost_bookie_delay(seconds)
+    try:
+        await coordination.set(LOST_BOOKIE_DELAY_PATH, value)
+    except NodeMissing:
+        await coordination.create(LOST_BOOKIE_DELAY_PATH, value, make_parents=True)
+
+
+def lost_bookie_delay_of(value: bytes, default_s: int) -> int:
+    """What the node says, or the default where that is no number."""
+    try:
+        return decode_lost_bookie_delay(value)
+    except MalformedRecord as error:
+        log.warning("lost bookie's grace not readable", extra={"error": str(error)})
+        return default_s
+
+
+async def last_check_ms(coordination: Coordination) -> int | None:
+    """When all ledgers were last read (Unix milliseconds); None for never."""
+    try:
+        value, _ = await coordination.get(LAST_CHECK_PATH)
+        return decode_last_check(value) or None
+    except NodeMissing:
+        return None
+    except MalformedRecord as error:
+        log.warning("time of the last check not readable", extra={"error": str(error)})
+        return None
+
+
+async def set_last_check(coordination: Coordination, checked_at_ms: int) -> None:
+    """All ledgers have just been read."""
+    value = encode_last_check(checked_at_ms)
+    try:
+        await coordination.set(LAST_CHECK_PATH, value)
+    except NodeMissing:
+        with suppress(NodeExists):
+            await coordination.create(LAST_CHECK_PATH, value, make_parents=True)

@@ -1,0 +1,213 @@
+"""Single copies on single bookies: read as they are stored, checked, and stored elsewhere.
+
+All that auto-recovery wants of ``magnetar_ledger``'s connections stands here. Entries are asked of
+one named bookie each, not of whichever has them, and keep every byte, their digest included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+from magnetar_autorecovery.entry_digest import EntryDigest
+from magnetar_autorecovery.errors import CopyRefused
+from magnetar_autorecovery.findings import Flaw
+from magnetar_ledger.errors import BookieUnavailable
+from magnetar_ledger.links import BookieLink, BookieLinks, Purpose
+from magnetar_ledger.outbox import GATHER_CHUNKS_MAX
+from magnetar_ledger.recovery_rules import is_absence
+from magnetar_protocol.bookkeeper.codes import Flag, ReturnCode
+from magnetar_protocol.bookkeeper.digest import master_key
+from magnetar_protocol.bookkeeper.errors import EntryDigestMismatch, refusal_of
+from magnetar_protocol.bookkeeper.v2 import encode_add_header
+from magnetar_protocol.records.ledger_metadata import LedgerMetadata
+
+log = logging.getLogger(__name__)
+
+COPY_FLAGS = Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY
+
+Copy = bytes | Flaw
+
+
+class Copies:
+    """Reads and stores copies over ``links``, which nobody else adds entries with."""
+
+    def __init__(self, links: BookieLinks, *, answer_timeout_s: float) -> None:
+        self._links = links
+        self._answer_timeout_s = answer_timeout_s
+
+    async def read(
+        self, ledger_id: int, metadata: LedgerMetadata, wanted: Sequence[tuple[str, int]]
+    ) -> list[Copy]:
+        """The whole entries for ``(bookie id, entry id)`` pairs, or why there is none, in order.
+
+        Takes an answer's time at the most. Whoever calls bounds how much is wanted at once.
+        """
+        links = {bookie: self._links.link(bookie) for bookie, _ in wanted}
+        idle = [each for each in links.values() if not each.is_connected and not each.is_down]
+        await asyncio.gather(*(link.connected() for link in idle), return_exceptions=True)
+        reading = _Reading(
+            ledger_id, EntryDigest(metadata.digest_type, metadata.password or b""), len(wanted)
+        )
+        for index, (bookie, entry_id) in enumerate(wanted):
+            reading.ask(index, links[bookie], entry_id)
+        return await reading.answers(self._answer_timeout_s)
+
+    async def store(
+        self,
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        bookie_id: str,
+        entries: Mapping[int, bytes],
+    ) -> None:
+        """Have a bookie keep these whole entries, by entry id. Raises ``CopyRefused``.
+
+        Not for two callers with the same ledger and bookie at once.
+        """
+        link = self._links.link(bookie_id, Purpose.RECOVERY)
+        try:
+            await link.connected()
+        except BookieUnavailable as error:
+            raise CopyRefused(ledger_id, bookie_id, error.why) from error
+        await _Storing(ledger_id, link, master_key(metadata.password or b""), entries).run(
+            self._answer_timeout_s
+        )
+
+
+class _Reading:
+    """Some reads of one ledger (a ``ReadListener``); the number given with each is its index."""
+
+    def __init__(self, ledger_id: int, digest: EntryDigest, count: int) -> None:
+        self._ledger_id = ledger_id
+        self._digest = digest
+        self._links: list[BookieLink] = []
+        self._copies: list[Copy | None] = [None] * count
+        self._open_count = count
+        self._finished = asyncio.Event()
+
+    def ask(self, index: int, link: BookieLink, entry_id: int) -> None:
+        """Ask one bookie for one entry."""
+        self._links.append(link)
+        try:
+            link.read(self._ledger_id, entry_id, self, index)
+        except BookieUnavailable:
+            self._finish(index, Flaw.UNHEARD)
+
+    async def answers(self, timeout_s: float) -> list[Copy]:
+        """What became of each, after ``timeout_s`` at the latest."""
+        if self._open_count:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._finished.wait()
+            except TimeoutError:
+                for index, copy in enumerate(self._copies):
+                    if copy is None:
+                        self._links[index].suspect(timeout_s)
+        return [Flaw.UNHEARD if copy is None else copy for copy in self._copies]
+
+    def read_answered(
+        self, bookie: int, entry_id: int, return_code: int, buffer: bytes, start: int, end: int
+    ) -> None:
+        """A bookie's answer (``ReadListener``)."""
+        if return_code == ReturnCode.EOK:
+            entry = buffer[start:end]
+            try:
+                self._digest.verify(entry, self._ledger_id, entry_id)
+            except EntryDigestMismatch as error:
+                bookie_id = self._links[bookie].bookie_id
+                log.error(  # noqa: TRY400 -- where it was found says nothing
+                    "damaged entry", extra={"bookie": bookie_id, "error": str(error)}
+                )
+                self._finish(bookie, Flaw.DAMAGED)
+            else:
+                self._finish(bookie, entry)
+        else:
+            self._finish(bookie, Flaw.ABSENT if is_absence(return_code) else Flaw.UNHEARD)
+
+    def read_lost(self, bookie: int, entry_id: int) -> None:
+        """The connection broke before the answer (``ReadListener``)."""
+        del entry_id
+        self._finish(bookie, Flaw.UNHEARD)
+
+    def _finish(self, index: int, copy: Copy) -> None:
+        if self._copies[index] is None:
+            self._copies[index] = copy
+            self._open_count -= 1
+            if not self._open_count:
+                self._finished.set()
+
+
+class _Storing:
+    """Some adds of one ledger to one bookie (an ``AddListener``)."""
+
+    def __init__(
+        self, ledger_id: int, link: BookieLink, key: bytes, entries: Mapping[int, bytes]
+    ) -> None:
+        self._ledger_id = ledger_id
+        self._link = link
+        self._key = key
+        self._unstored = dict(entries)
+        self._failure: CopyRefused | None = None
+        self._progress = asyncio.Event()
+
+    async def run(self, timeout_s: float) -> None:
+        """Return when all are stored. Raises ``CopyRefused``."""
+        link = self._link
+        link.attach(self._ledger_id, self, 0)
+        try:
+            self._send()
+            while self._unstored and self._failure is None:
+                self._progress.clear()
+                try:
+                    async with asyncio.timeout(timeout_s):
+                        await self._progress.wait()
+                except TimeoutError:
+                    link.suspect(timeout_s)
+                    self._fail("no answer")
+        finally:
+            link.detach(self._ledger_id, self)
+        if self._failure is not None:
+            raise self._failure
+
+    def adds_stored(self, bookie: int, entry_ids: list[int]) -> None:
+        """The bookie has stored entries (``AddListener``)."""
+        del bookie
+        for entry_id in entry_ids:
+            self._unstored.pop(entry_id, None)
+        self._progress.set()
+
+    def add_refused(self, bookie: int, entry_id: int, return_code: int) -> None:
+        """The bookie will not store an entry (``AddListener``)."""
+        del bookie
+        if entry_id in self._unstored:
+            self._fail(str(refusal_of(return_code, self._ledger_id, entry_id)))
+
+    def bookie_connected(self, bookie: int) -> None:
+        """There is another connection: send what is not stored (``AddListener``)."""
+        del bookie
+        self._send()
+
+    def bookie_unreachable(self, bookie: int) -> None:
+        """An attempt to connect failed (``AddListener``)."""
+        del bookie
+        self._fail("the connection is lost")
+
+    def link_closed(self) -> None:
+        """The owner of all connections is closing (``AddListener``)."""
+        self._fail("this process is closing its connections")
+
+    def _send(self) -> None:
+        outbox = self._link.outbox
+        for entry in self._unstored.values():
+            chunks = outbox.chunks
+            if not chunks:
+                outbox.wake_for_entries()
+            chunks += (encode_add_header(self._key, len(entry), COPY_FLAGS), entry)
+            if len(chunks) > GATHER_CHUNKS_MAX:
+                outbox.flush()
+
+    def _fail(self, why: str) -> None:
+        if self._failure is None:
+            self._failure = CopyRefused(self._ledger_id, self._link.bookie_id, why)
+            self._progress.set()

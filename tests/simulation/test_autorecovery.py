@@ -1,0 +1,295 @@
+"""Lost copies come back: bookies die for good, restart, are cut off, while ledgers are written.
+
+In the end every entry is on exactly the bookies that the metadata says, as often as was promised;
+nothing is marked any more; no confirmed entry is lost and none was invented.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+from tests.simulation.owner import Owner, Sizes, take_over
+from tests.simulation.storage import SMALL_FILES, History, Storage
+
+from magnetar_autorecovery import copier
+from magnetar_autorecovery.autorecovery import AutoRecovery
+from magnetar_autorecovery.copies import Copies
+from magnetar_autorecovery.ledger_listing import ledger_directories, ledgers_in
+from magnetar_autorecovery.marks import Marks
+from magnetar_autorecovery.options import AutoRecoveryOptions
+from magnetar_bookie.bookie import Bookie
+from magnetar_ledger.links import BookieLinks
+from magnetar_ledger.options import LedgerOptions
+from magnetar_ledger.quorum import Quorum
+from magnetar_ledger.registry import BookieRegistry
+from magnetar_ledger.store import LedgerStore
+from magnetar_protocol.bookkeeper.digest import ENTRY_HEADER_BYTES
+from magnetar_simulation.errors import InvariantViolated
+from magnetar_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from magnetar_simulation.host import Host
+from magnetar_simulation.simulate import Outcome, simulate
+from magnetar_simulation.world import World
+
+# `make simulate` runs more.
+SEEDS = int(os.environ.get("MAGNETAR_SEEDS", "100"))
+SEED_FIRST = int(os.environ.get("MAGNETAR_SEED_FIRST", "0"))
+SEEDS_A_TEST = 20
+OWNERS = 3
+OWNER_S_MAX = 2.0
+SETTLE_S = 400.0
+LOOK_S = 2.0
+READS_MAX = 200
+SIZES = (
+    *(Sizes(2, 2, 1), Sizes(3, 2, 1), Sizes(2, 2, 2)),
+    *(Sizes(3, 3, 2), Sizes(3, 2, 2), Sizes(4, 3, 2)),
+)
+# Everything is looked at often and completely, and nobody waits long.
+EAGER = AutoRecoveryOptions(
+    bookie_check_interval_s=20.0,
+    ledger_check_interval_s=5.0,
+    verification_percentage=100,
+    open_ledger_grace_s=1.0,
+    failed_ledger_grace_s=8.0,
+    copy_batch_entries_max=20,
+    rescan_interval_s=5.0,
+    retry_s=0.5,
+)
+
+
+class RecoveringStorage(Storage):
+    """Bookies with auto-recovery in their processes."""
+
+    def __init__(self, world: World, count: int, options: AutoRecoveryOptions) -> None:
+        super().__init__(world, count)
+        self.daemons: list[AutoRecovery] = []
+        self._options = options
+
+    @property
+    def copied_entries(self) -> int:
+        """How many copies all daemons of all times have stored."""
+        return sum(each.worker_counters.entries_written for each in self.daemons)
+
+    @asynccontextmanager
+    async def _bookie(self, host: Host) -> AsyncGenerator[Bookie]:
+        async with (
+            host.coordination() as session,
+            Bookie(
+                replace(SMALL_FILES, host=host.name),
+                journal_disk=host.disk("journal"),
+                ledger_disk=host.disk("ledgers"),
+                index=self._indexes[host],
+                network=host.network,
+                coordination=session,
+                clock=host.clock,
+            ) as bookie,
+            AutoRecovery(
+                bookie.bookie_id,
+                coordination=session,
+                network=host.network,
+                clock=host.clock,
+                random=host.random,
+                options=self._options,
+            ) as daemon,
+        ):
+            self.daemons.append(daemon)
+            yield bookie
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a story was about, for those who doubt that it was about anything."""
+
+    ledgers: int
+    confirmed: int
+    copied: int
+    faults: int
+
+
+async def story(menu: FaultMenu, sizes: Sizes, options: AutoRecoveryOptions) -> Told:
+    """Ledgers are written under faults and bookies are lost; then all must become whole."""
+    async with World() as world:
+        chance = world.loop.stream("story")
+        doomed_count = chance.choice((1, 1, 2))
+        storage = RecoveringStorage(world, sizes.ensemble + doomed_count, options)
+        history = History()
+        await storage.open()
+        doomed, others = storage.bookies[:doomed_count], storage.bookies[doomed_count:]
+        async with FaultInjector(world, menu, others):
+            for _ in range(OWNERS):
+                owner = world.host(f"owner-{len(world.hosts)}")
+                owner.start(Owner(storage, history, sizes).run)
+                await asyncio.sleep(chance.random() * OWNER_S_MAX)
+                # Where as many are lost at once as confirm an entry, so are entries: one is lost
+                # while ledgers are written, if it may be, and the others when all is whole.
+                if len(doomed) == doomed_count and sizes.ack_quorum > 1:
+                    _lose(doomed.pop())
+                if chance.random() < 0.5:
+                    owner.kill()
+        for name, host in list(world.hosts.items()):
+            if name.startswith("owner"):
+                host.kill()
+        inspector = world.host("inspector")
+        inspector.start(lambda _: asyncio.Event().wait())
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                await inspector.run(_close_all(inspector, storage, history))
+                await inspector.run(_until_whole(inspector, storage, history))
+                for bookie in doomed:
+                    _lose(bookie)
+                    await inspector.run(_until_whole(inspector, storage, history))
+        finally:
+            _raise_failures(world)
+        return Told(
+            len(history.ledgers),
+            sum(last + 1 for last in history.confirmed.values()),
+            storage.copied_entries,
+            len(world.events),
+        )
+
+
+def _lose(bookie: Host) -> None:
+    """The bookie's machine burns down."""
+    if bookie.is_running:
+        bookie.kill()
+
+
+async def _close_all(host: Host, storage: Storage, history: History) -> None:
+    """Recover and read all ledgers, as their next owner would, and those nobody was told of."""
+    async with host.coordination() as session, storage.ledgers(host) as ledgers:
+        for directory in await ledger_directories(session):
+            for ledger_id in await ledgers_in(session, directory):
+                if ledger_id not in history.ledgers:
+                    history.begin(ledger_id)
+                await take_over(ledgers, history, ledger_id)
+
+
+async def _until_whole(host: Host, storage: RecoveringStorage, history: History) -> None:
+    """Return when every copy is where it belongs, and nothing is marked."""
+    options = LedgerOptions()
+    clock, random = host.clock, host.random
+    async with host.coordination() as session:
+        registry = BookieRegistry(session, random=random, options=options)
+        links = BookieLinks(
+            registry, network=host.network, clock=clock, random=random, options=options
+        )
+        async with registry, links:
+            look = Look(
+                history,
+                LedgerStore(session, clock=clock, random=random, options=options),
+                Copies(links, answer_timeout_s=1.0),
+                Marks(session, clock),
+            )
+            while what := await look.find_fault():
+                storage.world.note(f"not whole: {what}")
+                await asyncio.sleep(LOOK_S)
+
+
+class Look:
+    """Looks from outside whether all copies are where they belong."""
+
+    def __init__(self, history: History, store: LedgerStore, copies: Copies, marks: Marks) -> None:
+        self._history = history
+        self._store = store
+        self._copies = copies
+        self._marks = marks
+
+    async def find_fault(self) -> str:
+        """What is wrong with the first ledger that is not whole; empty where all are."""
+        marked = await self._marks.ledgers()
+        if marked:
+            return f"ledgers {marked} are marked"
+        for ledger_id in self._history.ledgers:
+            what = await self._fault_of(ledger_id)
+            if what:
+                return f"ledger {ledger_id}: {what}"
+        return ""
+
+    async def _fault_of(self, ledger_id: int) -> str:
+        stored = await self._store.read(ledger_id)
+        metadata = stored.metadata
+        last = self._history.ended[ledger_id]
+        if metadata.last_entry != last:
+            raise InvariantViolated(f"ledger {ledger_id} ends at {metadata.last_entry}, not {last}")
+        quorum = Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        for fragment in metadata.fragments:
+            if len(set(fragment.ensemble)) < metadata.ensemble_size:
+                raise InvariantViolated(f"ledger {ledger_id} is twice on one bookie")
+        wanted = [
+            (metadata.ensemble_of(entry_id)[index], entry_id)
+            for entry_id in range(last + 1)
+            for index in quorum.write_set(entry_id)
+        ]
+        for start in range(0, len(wanted), READS_MAX):
+            some = wanted[start : start + READS_MAX]
+            for (bookie, entry_id), copy in zip(
+                some, await self._copies.read(ledger_id, metadata, some), strict=True
+            ):
+                if not isinstance(copy, bytes):
+                    return f"entry {entry_id} on {bookie}: {copy.value}"
+                if copy[ENTRY_HEADER_BYTES:] != self._history.pushed[ledger_id][entry_id]:
+                    raise InvariantViolated(f"entry {entry_id} of ledger {ledger_id} is another")
+        return ""
+
+
+def _raise_failures(world: World) -> None:
+    """A process may end by an error that it has a name for; not by a broken promise or a bug."""
+    for host in world.hosts.values():
+        for failure in host.failures:
+            raise failure
+    for report in world.loop.failures:
+        what = f"{report['host']}: {report['message']}"
+        raise InvariantViolated(what) from report.get("exception")
+    for _, host_name, text in world.errors:
+        if "task failed" in text:
+            raise InvariantViolated(f"{host_name}: {text}")
+
+
+def run(seed: int, *, record: bool = False) -> Outcome[Told]:
+    """The story of one seed, which also chooses what may go wrong in it."""
+    random = Random(seed)
+    menu = FULL_MENU.drawn(random)
+    sizes = random.choice(SIZES)
+    options = replace(EAGER, lost_bookie_recovery_delay_s=random.choice((0, 0, 2)))
+    return simulate(seed, partial(story, menu, sizes, options), record=record)
+
+
+@pytest.mark.parametrize("first", range(SEED_FIRST, SEED_FIRST + SEEDS, SEEDS_A_TEST))
+def test_lost_copies_come_back(first: int) -> None:
+    confirmed = copied = 0
+    for seed in range(first, first + SEEDS_A_TEST):
+        try:
+            told = run(seed).result
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+        confirmed += told.confirmed
+        copied += told.copied
+    assert confirmed > 50 * SEEDS_A_TEST
+    assert copied > 20 * SEEDS_A_TEST
+
+
+def test_a_seed_repeats() -> None:
+    assert run(1) == run(1)
+
+
+def test_a_copier_that_forgets_an_entry_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_but_the_last(*told: Any) -> Iterator[int]:
+        entry_ids = list(copied(*told))
+        return iter(entry_ids[:-1])
+
+    copied = copier._entries_of
+    monkeypatch.setattr(copier, "_entries_of", all_but_the_last)
+    for seed in range(20):
+        try:
+            run(seed)
+        except TimeoutError:
+            return
+    pytest.fail("no seed found the bug that was planted")
