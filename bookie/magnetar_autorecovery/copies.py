@@ -10,9 +10,9 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from magnetar_autorecovery.entry_digest import EntryDigest
 from magnetar_autorecovery.errors import CopyRefused
 from magnetar_autorecovery.findings import Flaw
+from magnetar_ledger.digests import Decode, entry_decoder
 from magnetar_ledger.errors import BookieUnavailable
 from magnetar_ledger.links import BookieLink, BookieLinks, Purpose
 from magnetar_ledger.outbox import GATHER_CHUNKS_MAX
@@ -47,9 +47,8 @@ class Copies:
         links = {bookie: self._links.link(bookie) for bookie, _ in wanted}
         idle = [each for each in links.values() if not each.is_connected and not each.is_down]
         await asyncio.gather(*(link.connected() for link in idle), return_exceptions=True)
-        reading = _Reading(
-            ledger_id, EntryDigest(metadata.digest_type, metadata.password or b""), len(wanted)
-        )
+        decode = entry_decoder(metadata.digest_type, metadata.password or b"")
+        reading = _Reading(ledger_id, decode, len(wanted))
         for index, (bookie, entry_id) in enumerate(wanted):
             reading.ask(index, links[bookie], entry_id)
         return await reading.answers(self._answer_timeout_s)
@@ -78,9 +77,9 @@ class Copies:
 class _Reading:
     """Some reads of one ledger (a ``ReadListener``); the number given with each is its index."""
 
-    def __init__(self, ledger_id: int, digest: EntryDigest, count: int) -> None:
+    def __init__(self, ledger_id: int, decode: Decode, count: int) -> None:
         self._ledger_id = ledger_id
-        self._digest = digest
+        self._decode = decode
         self._links: list[BookieLink] = []
         self._copies: list[Copy | None] = [None] * count
         self._open_count = count
@@ -111,9 +110,8 @@ class _Reading:
     ) -> None:
         """A bookie's answer (``ReadListener``)."""
         if return_code == ReturnCode.EOK:
-            entry = buffer[start:end]
             try:
-                self._digest.verify(entry, self._ledger_id, entry_id)
+                entry = self._decode(buffer, start, end, self._ledger_id, entry_id)[3]
             except EntryDigestMismatch as error:
                 bookie_id = self._links[bookie].bookie_id
                 log.error(  # noqa: TRY400 -- where it was found says nothing

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from tests.simulation.owner import Owner, Sizes, take_over
-from tests.simulation.storage import SMALL_FILES, History, Storage
+from tests.simulation.storage import History, Storage
 
 from magnetar_autorecovery import copier
 from magnetar_autorecovery.autorecovery import AutoRecovery
@@ -80,16 +80,8 @@ class RecoveringStorage(Storage):
     @asynccontextmanager
     async def _bookie(self, host: Host) -> AsyncGenerator[Bookie]:
         async with (
+            super()._bookie(host) as bookie,
             host.coordination() as session,
-            Bookie(
-                replace(SMALL_FILES, host=host.name),
-                journal_disk=host.disk("journal"),
-                ledger_disk=host.disk("ledgers"),
-                index=self._indexes[host],
-                network=host.network,
-                coordination=session,
-                clock=host.clock,
-            ) as bookie,
             AutoRecovery(
                 bookie.bookie_id,
                 coordination=session,
