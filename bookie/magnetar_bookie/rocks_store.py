@@ -52,30 +52,40 @@ def open_index(path: Path) -> RocksStore:
     An empty index is rebuilt from the entry logs. Raises ``IndexNotOpened``.
     """
     try:
-        return _open_sound(path)
+        store = RocksStore(path)
     except IndexNotOpened as error:
-        if not str(error.__cause__).removeprefix("RocksDB: ").startswith(DAMAGE_WORDS):
+        if not str(error.__cause__).startswith(DAMAGE_WORDS):
             raise
-        aside = _set_aside(path)
-        log.error(  # noqa: TRY400 no trace: it is the files that are wrong
-            "the index is damaged and was set aside; it is rebuilt from the entry logs, and the "
-            "directory that was set aside can then be deleted",
-            extra={"directory": str(path), "set_aside": str(aside), "error": str(error.__cause__)},
-        )
-        return RocksStore(path)
+        damage = str(error.__cause__)
+    else:
+        damage = _damage_in(store)
+        if not damage:
+            return store
+        store.close()
+    aside = _set_aside(path)
+    log.error(
+        "the index is damaged and was set aside; it is rebuilt from the entry logs, and the "
+        "directory that was set aside can then be deleted",
+        extra={"directory": str(path), "set_aside": str(aside), "error": damage},
+    )
+    return RocksStore(path)
 
 
-def _open_sound(path: Path) -> RocksStore:
-    """The store, after what the bookie reads from it before anything else could be read."""
-    store = RocksStore(path)
+def _damage_in(store: RocksStore) -> str:
+    """What is wrong with what a bookie reads of its index before anything else; empty: nothing.
+
+    Words, not the error: that would keep a half-read table open, and the directory locked. Raises
+    ``OSError`` for what says nothing against the files.
+    """
     try:
         for prefix in (b"e", b"m"):
             for _ in store.descend(prefix + b"\xff", prefix):
                 pass
     except OSError as error:
-        store.close()
-        raise IndexNotOpened(path, str(error)) from error
-    return store
+        if not str(error.__cause__).startswith(DAMAGE_WORDS):
+            raise
+        return str(error.__cause__)
+    return ""
 
 
 def _set_aside(path: Path) -> Path:

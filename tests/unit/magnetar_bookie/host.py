@@ -21,8 +21,8 @@ class Host:
 
     def __init__(self, settings: BookieSettings = SETTINGS, **changes: object) -> None:
         self.settings = replace(settings, **changes)  # type: ignore[arg-type]  # names are checked
-        self.journal_disk = MemoryDisk()
-        self.ledger_disk = MemoryDisk()
+        self.journal_disks = [MemoryDisk() for _ in self.settings.journal_directories]
+        self.ledger_disks = [MemoryDisk() for _ in self.settings.ledger_directories]
         self.store = MemoryStore()
         self.coordination = MemoryCoordination()
         self.network = MemoryNetwork()
@@ -31,8 +31,8 @@ class Host:
         """The next bookie of this machine, not opened yet."""
         return Bookie(
             self.settings,
-            journal_disks=[self.journal_disk],
-            ledger_disks=[self.ledger_disk],
+            journal_disks=self.journal_disks,
+            ledger_disks=self.ledger_disks,
             index=self.store,
             network=self.network,
             coordination=self.coordination,
@@ -40,17 +40,37 @@ class Host:
             authorizer=authorizer,
         )
 
+    @property
+    def journal_disk(self) -> MemoryDisk:
+        """The first journal's disk."""
+        return self.journal_disks[0]
+
+    @journal_disk.setter
+    def journal_disk(self, disk: MemoryDisk) -> None:
+        self.journal_disks[0] = disk
+
+    @property
+    def ledger_disk(self) -> MemoryDisk:
+        """The disk of the first ledger directory."""
+        return self.ledger_disks[0]
+
+    @ledger_disk.setter
+    def ledger_disk(self, disk: MemoryDisk) -> None:
+        self.ledger_disks[0] = disk
+
     def kill(self) -> None:
         """The process dies; what it wrote stays, synced or not. ZooKeeper has not noticed yet."""
-        self.journal_disk = self.journal_disk.after_crash(unsynced_bytes=1 << 40)
-        self.ledger_disk = self.ledger_disk.after_crash(unsynced_bytes=1 << 40)
+        self._crash_disks(1 << 40)
         self._restart()
 
     def cut_power(self, *, unsynced_bytes: int = 0) -> None:
         """The machine loses power; so many bytes of what was not synced are on the disks."""
-        self.journal_disk = self.journal_disk.after_crash(unsynced_bytes=unsynced_bytes)
-        self.ledger_disk = self.ledger_disk.after_crash(unsynced_bytes=unsynced_bytes)
+        self._crash_disks(unsynced_bytes)
         self._restart()
+
+    def _crash_disks(self, unsynced_bytes: int) -> None:
+        for disks in (self.journal_disks, self.ledger_disks):
+            disks[:] = [disk.after_crash(unsynced_bytes=unsynced_bytes) for disk in disks]
 
     def _restart(self) -> None:
         # Copies: what still runs of the dead bookie works on what nobody looks at any more.

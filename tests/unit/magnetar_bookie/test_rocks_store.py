@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
+import shutil
 import signal
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,12 +27,10 @@ from magnetar_bookie.index import (
     LogUsage,
 )
 from magnetar_bookie.memory_store import MemoryStore
-from magnetar_bookie.rocks_store import IndexNotOpened, RocksStore
+from magnetar_bookie.rocks_store import IndexNotOpened, RocksStore, open_index
 
 
 def write_flush_write_and_die(path: Path) -> None:
-    import asyncio
-
     store = RocksStore(path)
     store.write([(b"flushed", b"1")])
     asyncio.run(store.flush())
@@ -63,6 +64,79 @@ def test_a_damaged_index_names_its_directory_and_the_way_out(tmp_path: Path) -> 
     with pytest.raises(IndexNotOpened, match="rebuilt") as caught:
         RocksStore(tmp_path)
     assert str(tmp_path) in str(caught.value)
+
+
+def written(path: Path) -> Path:
+    """The directory of an index that was written and closed."""
+    store = RocksStore(path)
+    store.write([(b"mformat", b"1"), (b"e%d" % 7, b"2")] + [(b"b%d" % n, b"x") for n in range(99)])
+    asyncio.run(store.flush())
+    store.close()
+    return path
+
+
+def only(directory: Path, pattern: str) -> Path:
+    (path,) = directory.glob(pattern)
+    return path
+
+
+def turn_a_bit(path: Path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "CURRENT": lambda index: (index / "CURRENT").write_bytes(b"garbage\n"),
+    "no CURRENT": lambda index: (index / "CURRENT").unlink(),
+    "MANIFEST": lambda index: turn_a_bit(only(index, "MANIFEST*"), 40),
+    "no MANIFEST": lambda index: only(index, "MANIFEST*").unlink(),
+    "table": lambda index: turn_a_bit(only(index, "*.sst"), 20),
+    "table's end": lambda index: turn_a_bit(only(index, "*.sst"), -20),
+    "no table": lambda index: only(index, "*.sst").unlink(),
+    "half a table": lambda index: only(index, "*.sst").write_bytes(b"half"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_index_is_set_aside_and_an_empty_one_opened(
+    damage: Callable[[Path], object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in (1, 2):
+        index = written(tmp_path / "index")
+        damage(index)
+        store = open_index(index)
+        assert store.get(b"mformat") is None
+        store.close()
+        assert (tmp_path / f"index.damaged-{number}").is_dir()
+        shutil.rmtree(index)
+    assert len(caplog.records) == 2
+    said = caplog.records[1].__dict__
+    assert said["set_aside"] == str(tmp_path / "index.damaged-2")
+    assert said["directory"] == str(index)
+
+
+def test_a_sound_index_is_opened_as_it_is(tmp_path: Path) -> None:
+    store = open_index(written(tmp_path / "index"))
+    assert store.get(b"mformat") == b"1"
+    store.close()
+
+
+def test_an_index_in_use_is_no_damaged_one(tmp_path: Path) -> None:
+    store = open_index(tmp_path / "index")
+    with pytest.raises(IndexNotOpened, match="another bookie"):
+        open_index(tmp_path / "index")
+    store.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]
+
+
+def test_damage_that_shows_only_when_it_is_read_names_file_and_way_out(tmp_path: Path) -> None:
+    index = written(tmp_path / "index")
+    turn_a_bit(only(index, "*.sst"), 20)
+    store = RocksStore(index)
+    with pytest.raises(OSError, match=r"\.sst .*move the index's directory away"):
+        list(store.descend(b"z", b""))
+    store.close()
 
 
 def test_a_descent_has_both_its_ends(tmp_path: Path) -> None:
