@@ -271,7 +271,7 @@ class Journal(Service):
     async def _open_next_file(self) -> None:
         number = self._file_number + 1
         path = layout.file_name(number)
-        file = await self._disk.open(path, reserve_bytes=RESERVE_BYTES)
+        file = await self._disk.open(path, reserve_bytes=RESERVE_BYTES, is_reread=False)
         header = layout.encode_file_header(number, self._clock.wall_ms())
         try:
             if file.size:  # a crash tore it while it was made

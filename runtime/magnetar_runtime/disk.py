@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +24,8 @@ Chunk = bytes | bytearray | memoryview
 INLINE_READ_BYTES_MAX = 256 * 1024
 # Linux refuses more buffers in one writev (IOV_MAX).
 BUFFERS_PER_WRITE_MAX = 1024
+# A file that nobody reads again is forgotten by the page cache in steps of so many synced bytes.
+FORGET_BYTES = 4 * 1024 * 1024
 # What a file is called until it replaces the old one; a crash may leave such a file behind.
 UNFINISHED_SUFFIX = ".unfinished"
 # "Only what the page cache has": Linux's flag for preadv, 0 elsewhere.
@@ -78,13 +80,16 @@ class DiskFile(Protocol):
 class Disk(Protocol):
     """A directory tree. Paths are relative, with ``/``."""
 
-    async def open(self, path: str, *, reserve_bytes: int = 0) -> DiskFile:
+    async def open(self, path: str, *, reserve_bytes: int = 0, is_reread: bool = True) -> DiskFile:
         """Open for appending and reading; created empty (its name durable) where missing.
 
         With ``reserve_bytes``, ``append_and_sync`` takes space from the device so many bytes at a
         time, ahead of what is appended: its syncs then need not make the file's growth durable.
         Reserved bytes read as zeros and count for nothing, except to who opens the file again when
         it was not cut: then its zeros are its end.
+
+        ``is_reread=False`` says that what was synced is hardly ever read: nothing keeps it in
+        memory, where it would take the place of what is.
         """
         ...
 
@@ -135,7 +140,7 @@ class FileDisk:
         self._replacing = threading.Lock()
         self._make_directories(root)
 
-    async def open(self, path: str, *, reserve_bytes: int = 0) -> DiskFile:
+    async def open(self, path: str, *, reserve_bytes: int = 0, is_reread: bool = True) -> DiskFile:
         """As ``Disk.open``; nothing is reserved where the file system has no way to."""
         target = self._root / path
 
@@ -149,7 +154,16 @@ class FileDisk:
         descriptor, size = await self._threads.run(open_it)
         if not self._is_synced or not hasattr(os, "posix_fallocate"):
             reserve_bytes = 0
-        return _OpenFile(descriptor, size, self._threads, reserve_bytes, is_synced=self._is_synced)
+        if not self._is_synced or not hasattr(os, "posix_fadvise"):
+            is_reread = True
+        return _OpenFile(
+            descriptor,
+            size,
+            self._threads,
+            reserve_bytes,
+            is_reread=is_reread,
+            is_synced=self._is_synced,
+        )
 
     async def read_file(self, path: str) -> bytes | None:
         """The whole file, or None where there is none."""
@@ -290,12 +304,15 @@ class _OpenFile:
         threads: Threads,
         reserve_bytes: int,
         *,
+        is_reread: bool,
         is_synced: bool,
     ) -> None:
         self._descriptor = _Descriptor(descriptor)
         self._size = size
         self._reserve_bytes = reserve_bytes
         self._reserved_end = 0
+        self._is_reread = is_reread
+        self._forgotten_end = size
         self._threads = threads
         self._is_synced = is_synced
         self._appending = threading.Lock()
@@ -315,6 +332,8 @@ class _OpenFile:
             self._sync()
             if self._reserve_bytes and self._size > self._reserved_end:
                 self._reserve()
+            if not self._is_reread and self._size >= self._forgotten_end + FORGET_BYTES:
+                self._forget()
             return offset
 
         return await self._threads.run(append_then_sync)
@@ -333,7 +352,7 @@ class _OpenFile:
         def cut_and_sync() -> None:
             with self._appending, self._descriptor.use() as descriptor:
                 os.ftruncate(descriptor, size)
-                self._size = self._reserved_end = size
+                self._size = self._reserved_end = self._forgotten_end = size
             self._sync()
 
         await self._threads.run(cut_and_sync)
@@ -372,6 +391,12 @@ class _OpenFile:
                 self._reserve_bytes = 0
             else:
                 self._reserved_end = self._size + self._reserve_bytes
+
+    def _forget(self) -> None:
+        """Let the page cache give its pages to others, even to the next appends: those are warm."""
+        with self._descriptor.use() as descriptor, suppress(OSError):  # it is but advice
+            os.posix_fadvise(descriptor, 0, self._size, os.POSIX_FADV_DONTNEED)
+        self._forgotten_end = self._size
 
     def _sync(self) -> None:
         with self._descriptor.use() as descriptor:

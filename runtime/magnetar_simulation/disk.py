@@ -241,7 +241,13 @@ class _View:
 class MountedDisk(_View):
     """One process's view of a disk: implements ``magnetar_runtime.disk.Disk``."""
 
-    async def open(self, path: str, *, reserve_bytes: int = 0) -> DiskFile:
+    async def open(
+        self,
+        path: str,
+        *,
+        reserve_bytes: int = 0,
+        is_reread: bool = True,  # noqa: ARG002 no page cache here
+    ) -> DiskFile:
         """As ``Disk.open``; raises ``FileNotFoundError`` where the directory is missing."""
         disk = self._disk
 

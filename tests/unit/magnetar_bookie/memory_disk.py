@@ -64,7 +64,10 @@ class MemoryDisk:
             number = numbers.pop(0)
             raise OSError(number, os.strerror(number))
 
-    async def open(self, path: str, *, reserve_bytes: int = 0) -> OpenMemoryFile:
+    async def open(
+        self, path: str, *, reserve_bytes: int = 0, is_reread: bool = True
+    ) -> OpenMemoryFile:
+        del is_reread
         await asyncio.sleep(0)
         self.on_step()
         self.take_error("open")

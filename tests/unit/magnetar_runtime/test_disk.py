@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from magnetar_runtime import disk as module
-from magnetar_runtime.disk import BUFFERS_PER_WRITE_MAX, INLINE_READ_BYTES_MAX, DiskFile, FileDisk
+from magnetar_runtime.disk import (
+    BUFFERS_PER_WRITE_MAX,
+    FORGET_BYTES,
+    INLINE_READ_BYTES_MAX,
+    DiskFile,
+    FileDisk,
+)
 
 RESERVE_BYTES = 100_000
 
@@ -302,6 +308,28 @@ async def test_where_nothing_can_be_reserved_appends_go_on_without(
     assert await file.append_and_sync([b"x"]) == 3
     assert stored_bytes(tmp_path, "reserving") == 4
     await file.close()
+
+
+@pytest.mark.parametrize("is_synced", [True, False])
+async def test_what_nobody_reads_again_is_forgotten_in_steps_once_it_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_synced: bool
+) -> None:
+    advised: list[tuple[int, int, int]] = []
+
+    def note(_descriptor: int, offset: int, length: int, advice: int) -> None:
+        advised.append((offset, length, advice))
+        raise OSError(errno.EINVAL, "advice is not taken here")
+
+    monkeypatch.setattr(os, "posix_fadvise", note)
+    disk = FileDisk(tmp_path / "forgetful", is_synced=is_synced)
+    for name, is_reread in (("reread", True), ("journal", False)):
+        file = await disk.open(name, is_reread=is_reread)
+        for offset in range(0, 5 * FORGET_BYTES // 2, FORGET_BYTES // 2):
+            assert await file.append_and_sync([bytes(FORGET_BYTES // 2)]) == offset
+        await file.close()
+    disk.close()
+    steps = [FORGET_BYTES, 2 * FORGET_BYTES] if is_synced else []
+    assert advised == [(0, size, os.POSIX_FADV_DONTNEED) for size in steps]
 
 
 async def test_a_whole_file_is_replaced(disk: FileDisk, tmp_path: Path) -> None:
