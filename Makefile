@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-full check lint types unit integration protocol bench torture simulate clean
+.PHONY: help setup run test test-full test-bookkeeper check lint types unit integration protocol bench torture simulate clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +16,7 @@ PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 
 help:  ## say what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/:.*## /\t/' | expand -t 17
 
 setup: $(BIN)/.runs  ## make .venv, install Magnetar, fetch ZooKeeper (the first time: 456 MB)
 	@$(BIN)/python -m compileall -q $(SOURCES)
@@ -30,6 +30,11 @@ test: check unit integration  ## linters, types, import rules, all tests but the
 test-full: $(BIN)/.develops setup  ## the long tests that `make test` leaves out (45 min at most)
 	@$(PYTEST) -m full --timeout 1800 $(ARGS) || { code=$$?; [ $$code -eq 5 ] || exit $$code; }
 
+# Needs a JDK, and BookKeeper's jars: from Maven Central by `mvn` (the first time: 93 MB, into the user's
+# cache), from the Apache Pulsar in PULSAR_HOME, or as the class path in BOOKKEEPER_CLASSPATH.
+test-bookkeeper: $(BIN)/.develops setup  ## Apache BookKeeper's client, tools and bookies with ours, where Java is
+	@$(PYTEST) -m bookkeeper tests/bookkeeper --timeout 300 $(ARGS)
+
 check: lint types  ## linters, types, import rules
 
 lint: $(BIN)/.develops
@@ -42,7 +47,7 @@ types: $(BIN)/.develops
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 unit: $(BIN)/.develops
-	$(PYTEST) -m "not integration and not full" -n 2 $(ARGS)
+	$(PYTEST) -m "not integration and not full and not bookkeeper" -n 2 $(ARGS)
 
 integration: $(BIN)/.develops setup
 	$(PYTEST) -m "integration and not full" $(ARGS)

@@ -27,7 +27,9 @@ TOP_LEVEL = {
     *("LICENSE", "Makefile", "pyproject.toml", "Dockerfile", "docker-compose.yml"),
     *(".ci", ".gitignore", ".dockerignore"),
 }
-TEST_FOLDERS = {"unit", "integration", "simulation", "performance", "torture", "golden"}
+TEST_FOLDERS = {
+    *("unit", "integration", "simulation", "performance", "torture", "bookkeeper", "golden"),
+}
 
 # Modules that ask for the time or wait in a thread of their own, and why.
 MAY_IMPORT_TIME = {
