@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tests.simulation.storage import History, Storage
 
-from magnetar_ledger import LedgerError, LedgerFenced, Ledgers, LedgerWriter
+from magnetar_ledger import LedgerError, LedgerFenced, LedgerReader, Ledgers, LedgerWriter
+from magnetar_ledger.quorum import Quorum, Verdict
+from magnetar_ledger.range_read import RangeRead
+from magnetar_protocol.records.ledger_metadata import Fragment, LedgerMetadata
 from magnetar_runtime.coordination import CoordinationError
+from magnetar_simulation.errors import InvariantViolated
 from magnetar_simulation.host import Host
 
 READ_BYTES = 64 * 1024
@@ -18,6 +24,10 @@ BURST_ENTRIES_MAX = 12
 PAYLOAD_BYTES_MAX = 2_000
 PAUSE_S_MAX = 0.1
 RETRY_S = 0.1
+# How often a reader looks for more before it opens another ledger, and how long it waits for it.
+LOOKS_MAX = 5
+WAIT_S = 1.0
+ANSWER_TIMEOUT_S = 10.0
 
 
 class Sizes(NamedTuple):
@@ -125,10 +135,66 @@ async def take_over(ledgers: Ledgers, history: History, ledger_id: int) -> None:
                 payloads = await reader.read(first, reader.last_confirmed, bytes_max=READ_BYTES)
                 history.read(ledger_id, first, payloads)
                 first += len(payloads)
+            history.check_metadata(ledger_id, reader.metadata)
         except (LedgerError, CoordinationError):
             await asyncio.sleep(RETRY_S)
         else:
             return
+
+
+async def check_copies(ledgers: Ledgers, ledger_id: int, lost: Collection[str]) -> None:
+    """Every entry of a closed ledger is on an ack quorum of its ensemble, whoever says so.
+
+    Asks each bookie for all it should have. One that is ``lost`` is believed to have had it.
+    """
+    metadata = await ledgers.metadata(ledger_id)
+    quorum = Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+    copies = Counter[int]()
+    ends = [each.first_entry for each in metadata.fragments[1:]] + [metadata.last_entry + 1]
+    for fragment, end in zip(metadata.fragments, ends, strict=True):
+        for slot, bookie_id in enumerate(fragment.ensemble):
+            wanted = range(fragment.first_entry, end)
+            stored = (
+                wanted
+                if bookie_id in lost
+                else await _stored(ledgers, metadata, ledger_id, bookie_id, wanted)
+            )
+            copies.update(each for each in stored if slot in quorum.write_set(each))
+    short = [each for each in range(metadata.last_entry + 1) if copies[each] < quorum.ack_quorum]
+    if short:
+        raise InvariantViolated(f"ledger {ledger_id}: too few copies of {short} in {metadata}")
+
+
+async def _stored(
+    ledgers: Ledgers, metadata: LedgerMetadata, ledger_id: int, bookie_id: str, wanted: range
+) -> list[int]:
+    """Which of the entries a bookie has."""
+    if not wanted:
+        return []
+    alone = replace(
+        metadata,
+        ensemble_size=1,
+        write_quorum=1,
+        ack_quorum=1,
+        fragments=(Fragment(0, (bookie_id,)),),
+    )
+    while True:
+        results = await RangeRead(
+            ledger_id,
+            alone,
+            ledgers._links.link,
+            first=wanted[0],
+            last=wanted[-1],
+            absences_proving=1,
+            answer_timeout_s=ANSWER_TIMEOUT_S,
+        ).run()
+        if Verdict.UNDECIDED not in results:
+            return [
+                each
+                for each, found in zip(wanted, results, strict=True)
+                if found is not Verdict.ABSENT
+            ]
+        await asyncio.sleep(RETRY_S)
 
 
 async def keep_up(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -156,10 +222,19 @@ async def _tail(host: Host, storage: Storage, history: History) -> None:
             ledger_id = history.ledgers[-1]
             try:
                 reader = await ledgers.open(ledger_id, recover=False)
-                history.see(ledger_id, reader.last_confirmed)
-                if reader.last_confirmed >= 0:
-                    first = host.random.randrange(reader.last_confirmed + 1)
-                    payloads = await reader.read(first, first + 20, bytes_max=READ_BYTES)
-                    history.read(ledger_id, first, payloads)
+                await _read_along(host, history, reader)
             except (LedgerError, CoordinationError):
                 continue
+
+
+async def _read_along(host: Host, history: History, reader: LedgerReader) -> None:
+    """Read what there is, wait for more, and read that: from the same reader it only grows."""
+    ledger_id = reader.ledger_id
+    name = object()
+    for _ in range(host.random.randrange(1, LOOKS_MAX)):
+        history.see(name, ledger_id, reader.last_confirmed)
+        if reader.last_confirmed >= 0:
+            first = host.random.randrange(reader.last_confirmed + 1)
+            payloads = await reader.read(first, first + 20, bytes_max=READ_BYTES)
+            history.read(ledger_id, first, payloads)
+        await reader.wait_for_confirmed(reader.last_confirmed, timeout_s=WAIT_S)

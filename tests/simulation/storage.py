@@ -8,7 +8,7 @@ again after a while, as a supervisor or an operator would.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,7 +18,7 @@ from magnetar_bookie.memory_store import MemoryStore
 from magnetar_bookie.settings import BookieSettings
 from magnetar_ledger import Ledgers
 from magnetar_protocol.records.bookie_info import READ_ONLY_PATH
-from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH
+from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH, LedgerMetadata
 from magnetar_runtime.errors import MagnetarError
 from magnetar_simulation.checkers import NeverBackwards, OneTruth, check_prefix
 from magnetar_simulation.errors import InvariantViolated
@@ -53,6 +53,8 @@ class History:
     on_end: Callable[[], None] = lambda: None
     growth: NeverBackwards = field(default_factory=NeverBackwards)
     truth: OneTruth = field(default_factory=OneTruth)
+    # How often a ledger's ensemble changed.
+    changes: int = 0
 
     def begin(self, ledger_id: int) -> None:
         """A ledger was created."""
@@ -66,8 +68,9 @@ class History:
         self.confirmed[ledger_id] = last_confirmed
         self._check_end(ledger_id)
 
-    def see(self, ledger_id: int, last_confirmed: int) -> None:
+    def see(self, reader: Hashable, ledger_id: int, last_confirmed: int) -> None:
         """A reader was told that it may read up to here."""
+        self.growth.observe(reader, last_confirmed)
         self.seen[ledger_id] = max(self.seen[ledger_id], last_confirmed)
         self._check_end(ledger_id)
 
@@ -81,6 +84,18 @@ class History:
     def read(self, ledger_id: int, first: int, payloads: list[bytes]) -> None:
         """Entries were read."""
         check_prefix(self.pushed[ledger_id][first:], payloads)
+
+    def check_metadata(self, ledger_id: int, metadata: LedgerMetadata) -> None:
+        """A closed ledger's record fits what is in it."""
+        length = sum(map(len, self.pushed[ledger_id][: metadata.last_entry + 1]))
+        firsts = [each.first_entry for each in metadata.fragments]
+        if (
+            metadata.length != length
+            or firsts != sorted(set(firsts))
+            or firsts[0] != 0
+            or any(len(set(each.ensemble)) != metadata.ensemble_size for each in metadata.fragments)
+        ):
+            raise InvariantViolated(f"ledger {ledger_id} of {length} bytes has {metadata}")
 
     def _check_end(self, ledger_id: int) -> None:
         last_entry = self.ended.get(ledger_id)
@@ -107,6 +122,8 @@ class Storage:
         self.world = world
         self.bookies = [world.host(f"bookie-{number}") for number in range(count)]
         self._indexes = {bookie: MemoryStore() for bookie in self.bookies}
+        # The ids of bookies that never come back.
+        self.lost: list[str] = []
 
     async def open(self) -> None:
         """Write what a cluster has before its first bookie, and start the bookies."""
@@ -116,6 +133,22 @@ class Storage:
         for bookie in self.bookies:
             bookie.start(self._run_bookie)
 
+    def lose(self, bookie: Host) -> None:
+        """The bookie dies, and nobody ever starts it again."""
+        self.lost.append(bookie.name)
+        if bookie.is_running:
+            bookie.crash(is_silent=True)
+
+    def fill(self, bookie: Host, seconds: float) -> None:
+        """The bookie's journal has no room for so long: it takes no entries, and stays readable."""
+        disk = bookie.device("journal")
+        disk.conditions = replace(disk.conditions, full_probability=1.0)
+        self.world.note(f"the journal of {bookie.name} is full for {seconds:.6f} s")
+        self.world.later(seconds, partial(self._empty, bookie))
+
+    def _empty(self, bookie: Host) -> None:
+        bookie.device("journal").conditions = self.world.disk_conditions
+
     def cut_power(self, seconds: float) -> None:
         """Every bookie crashes at once, and is back in so many seconds."""
         for bookie in self.bookies:
@@ -124,7 +157,7 @@ class Storage:
                 self.world.later(seconds, partial(self._bring_up, bookie))
 
     def _bring_up(self, bookie: Host) -> None:
-        if not bookie.is_running:
+        if not bookie.is_running and bookie.name not in self.lost:
             bookie.restart()
 
     async def _run_bookie(self, host: Host) -> None:
@@ -141,7 +174,7 @@ class Storage:
         async with (
             host.coordination() as session,
             Bookie(
-                replace(SMALL_FILES, host=host.name),
+                replace(SMALL_FILES, host=host.name, bookie_id=host.name),
                 journal_disks=[host.disk("journal")],
                 ledger_disks=[host.disk("ledgers")],
                 index=self._indexes[host],
