@@ -14,9 +14,12 @@ from random import Random
 
 from magnetar_broker.admin.facade import Services, StatsQuery
 from magnetar_broker.admin.snapshot import (
+    SUMMARY_QUANTILES,
     BrokerSnapshot,
     CacheSnapshot,
     ConnectionsSnapshot,
+    LookupsSnapshot,
+    SummarySnapshot,
 )
 from magnetar_broker.admin.stats import TopicStats
 from magnetar_broker.discovery import Discovery
@@ -38,8 +41,10 @@ from magnetar_broker.producer_names import ProducerNames
 from magnetar_broker.sessions.connection import Connection
 from magnetar_broker.sessions.context import SessionContext
 from magnetar_broker.topics.directory import TopicDirectory
+from magnetar_broker.topics.durations import Durations
 from magnetar_broker.topics.non_persistent import NonPersistentTopic
 from magnetar_broker.topics.persistent import PersistentTopic
+from magnetar_broker.topics.rates import Meter
 from magnetar_broker.topics.stats import topic_snapshot, topic_stats
 from magnetar_ledger import Ledgers
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
@@ -79,7 +84,7 @@ class Broker(Service):
             age_max_s=options.cache_age_max_s,
             wanted_age_max_s=options.cache_wanted_age_max_s,
         )
-        self._connections_made = 0
+        self._cache_meter = Meter(clock.monotonic(), 0, 0, 0)
         self.ledgers = Ledgers(coordination, network, clock, random)
         self.namespaces = Namespaces(coordination)
         self.partitioned_topics = PartitionedTopics(coordination)
@@ -159,7 +164,6 @@ class Broker(Service):
         )
 
     def _connection(self) -> Connection:
-        self._connections_made += 1
         return Connection(self._context)
 
     # Ownership
@@ -186,6 +190,11 @@ class Broker(Service):
         while True:
             await asyncio.sleep(self.options.stats_period_s)
             await self.topics.renew_rates()
+            self._context.counts.lookup_durations.renew()
+            cache = self._cache
+            self._cache_meter.tick(
+                self._clock.monotonic(), cache.hits, cache.misses, cache.missed_bytes
+            )
 
     def load(self) -> LocalBrokerData:
         """What this broker carries; who is connected and the rates as of the last stats period."""
@@ -255,21 +264,39 @@ class Broker(Service):
         """What ``/metrics`` shows."""
         cache = self._cache
         loaded = self.topics.loaded
+        hits_rate, misses_rate, misses_throughput = self._cache_meter.rates
+        counts = self._context.counts
         return BrokerSnapshot(
             topics=[topic_snapshot(topic) for topic in loaded],
             cache=CacheSnapshot(
                 managed_ledgers=sum(isinstance(topic, PersistentTopic) for topic in loaded),
                 used_bytes=cache.used_bytes,
                 entries=cache.entry_count,
+                hits_rate=hits_rate,
+                misses_rate=misses_rate,
+                misses_throughput=misses_throughput,
                 inserted_entries_total=cache.inserted,
                 evicted_entries_total=cache.evicted,
             ),
             connections=ConnectionsSnapshot(
                 active=len(self._context.connections),
-                created_total=self._connections_made,
-                created_successfully=self._connections_made,
-                closed_total=self._connections_made - len(self._context.connections),
+                created_total=counts.connections_made,
+                created_successfully=counts.connections_greeted,
+                failed=counts.connections_refused,
+                closed_total=counts.connections_closed,
             ),
+            lookups=LookupsSnapshot(
+                answers_total=counts.lookups_answered,
+                redirects_total=counts.lookups_redirected,
+                failures_total=counts.lookups_failed,
+                pending=counts.lookups_pending,
+                topic_loads_pending=self.topics.loading_count,
+                topic_loads_failed=self.topics.loads_failed,
+            ),
+            publish_latency_ms=_summary(self.topics.publish_durations),
+            lookup_ms=_summary(counts.lookup_durations),
+            topic_load_ms=_summary(self.topics.load_durations),
+            is_healthy=self._health.is_healthy,
         )
 
     async def check_health(self) -> None:
@@ -284,4 +311,10 @@ def _address(options: BrokerOptions) -> BrokerAddress:
         broker_id=f"{host}:{web_port}",
         broker_url=f"pulsar://{host}:{options.port}",
         http_url=f"http://{host}:{web_port}",
+    )
+
+
+def _summary(durations: Durations) -> SummarySnapshot:
+    return SummarySnapshot(
+        values=durations.quantiles(SUMMARY_QUANTILES), count=durations.count, sum=durations.sum_ms
     )

@@ -15,6 +15,7 @@ from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.payload import encode_payload
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.clock import Clock
+from magnetar_runtime.errors import MagnetarError
 
 CHECK_TIMEOUT_S = 10.0
 
@@ -52,6 +53,7 @@ class HealthCheck:
         self.topic = TopicName.of("persistent", "pulsar", broker_id, "healthcheck")
         self._topics = topics
         self._clock = clock
+        self.is_healthy: bool | None = None  # at the last check; None before the first
         self._numbers = count()
         self._running = asyncio.Lock()
 
@@ -59,12 +61,20 @@ class HealthCheck:
         """Raise ``StorageUnavailable`` (or what went wrong) unless the message came back."""
         async with self._running:
             try:
-                async with asyncio.timeout(CHECK_TIMEOUT_S):
-                    await self._publish_and_read()
-            except TimeoutError:
-                raise StorageUnavailable(
-                    f"no message went through in {CHECK_TIMEOUT_S:g} s: are the bookies up?"
-                ) from None
+                await self._check()
+            except MagnetarError:
+                self.is_healthy = False
+                raise
+            self.is_healthy = True
+
+    async def _check(self) -> None:
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT_S):
+                await self._publish_and_read()
+        except TimeoutError:
+            raise StorageUnavailable(
+                f"no message went through in {CHECK_TIMEOUT_S:g} s: are the bookies up?"
+            ) from None
 
     async def _publish_and_read(self) -> None:
         number = next(self._numbers)

@@ -19,13 +19,10 @@ from magnetar_broker.admin.metric_families import (
     BUCKET_FAMILIES,
     CACHE_FAMILIES,
     CONNECTION_FAMILIES,
-    ENTRY_SIZE_OVERFLOW,
-    EVICTIONS,
     LEDGER_SUMS,
     LOOKUP_FAMILIES,
     SUBSCRIPTION_FAMILIES,
     TOPIC_FAMILIES,
-    TOPIC_ZEROS,
     BucketFamily,
     Family,
 )
@@ -54,9 +51,6 @@ def render(snapshot: BrokerSnapshot, *, cluster: str, version: str, host: str) -
     yield from _namespaces(snapshot.topics, first)
     for family in TOPIC_FAMILIES:
         yield from _samples(family, topics)
-    for name in TOPIC_ZEROS:
-        yield from _lines(name, "gauge", ((labels, 0) for labels, _ in topics))
-    yield from _evictions(EVICTIONS, topics)
     for buckets in BUCKET_FAMILIES:
         yield from _buckets(buckets, topics)
     subscriptions = [
@@ -81,12 +75,9 @@ def _broker(snapshot: BrokerSnapshot, first: str, version: str, host: str) -> It
         ),
         *(_one(name, labels, _sum(topics, field)) for name, field in BROKER_SUMS),
         _broker_bytes(snapshot, first),
-        _evictions_of_broker(topics, first),
         _summary("pulsar_broker_publish_latency", first, snapshot.publish_latency_ms),
         _summary("pulsar_broker_lookup", first, snapshot.lookup_ms),
         _summary("pulsar_topic_load_times", first, snapshot.topic_load_ms),
-        _one("pulsar_broker_throttled_connections", labels, snapshot.connections.throttled),
-        _one("pulsar_broker_pending_bytes_to_dispatch", labels, snapshot.pending_bytes_to_dispatch),
         _one("pulsar_version_info", f'{{{first},version="{_escape(version)}",commit=""}} ', 1),
     ]
     yield "".join(pieces)
@@ -147,32 +138,11 @@ def _buckets(family: BucketFamily, topics: Sequence[tuple[str, TopicSnapshot]]) 
     get = attrgetter(family.field)
     labelled: list[tuple[str, Buckets]] = [(labels, get(topic)) for labels, topic in topics]
     names = [f"{family.name}_{suffix}" for suffix in family.suffixes]
-    if family.field == "entry_size_bytes":
-        names.append(ENTRY_SIZE_OVERFLOW)
-    last = len(family.suffixes) - 1
     for index, name in enumerate(names):
-        at = min(index, last)
-        values = ((labels, each.counts[at]) for labels, each in labelled)
+        values = ((labels, each.counts[index]) for labels, each in labelled)
         yield from _lines(name, "gauge", values)
     yield from _samples(Family(f"{family.name}_count", "count"), labelled)
     yield from _samples(Family(f"{family.name}_sum", "sum"), labelled)
-
-
-def _evictions(name: str, topics: Sequence[tuple[str, TopicSnapshot]]) -> Iterator[str]:
-    values: list[tuple[str, object]] = []
-    for labels, topic in topics:
-        start = labels[:-2]
-        values.append((f'{start},quota_type="size"}} ', topic.backlog_evictions_by_size))
-        values.append((f'{start},quota_type="time"}} ', topic.backlog_evictions_by_time))
-    yield from _lines(name, "counter", values)
-
-
-def _evictions_of_broker(topics: Sequence[TopicSnapshot], first: str) -> str:
-    values = [
-        (f'{{{first},quota_type="size"}} ', _sum(topics, "backlog_evictions_by_size")),
-        (f'{{{first},quota_type="time"}} ', _sum(topics, "backlog_evictions_by_time")),
-    ]
-    return "".join(_lines(f"pulsar_broker_{EVICTIONS.removeprefix('pulsar_')}", "counter", values))
 
 
 def _broker_bytes(snapshot: BrokerSnapshot, first: str) -> str:

@@ -13,7 +13,6 @@ from math import nan
 
 # Upper bounds of the bucket families; the last bucket of each counts what is above them all.
 WRITE_LATENCY_BOUNDS_MS = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
-ENTRY_SIZE_BOUNDS_BYTES = (128, 512, 1024, 2048, 4096, 16 * 1024, 100 * 1024, 1024 * 1024)
 SUMMARY_QUANTILES = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
 
 
@@ -34,11 +33,6 @@ def write_latency_buckets() -> Buckets:
     return Buckets([0] * (len(WRITE_LATENCY_BOUNDS_MS) + 1))
 
 
-def entry_size_buckets() -> Buckets:
-    """Empty buckets for bytes."""
-    return Buckets([0] * (len(ENTRY_SIZE_BOUNDS_BYTES) + 1))
-
-
 @dataclass(slots=True, kw_only=True)
 class SubscriptionSnapshot:
     """One subscription. Sizes in bytes, timestamps in ms since 1970, rates per second."""
@@ -46,28 +40,19 @@ class SubscriptionSnapshot:
     name: str
     backlog: int = 0
     backlog_no_delayed: int = 0
-    delayed: int = 0
     in_replay: int = 0
     rate_out: float = 0.0
     throughput_out: float = 0.0
     rate_redeliver: float = 0.0
     ack_rate: float = 0.0
-    rate_expired: float = 0.0
-    expired_total: int = 0
     drop_rate: float = 0.0
     unacked: int = 0
     is_blocked_on_unacked: bool = False
     consumers: int = 0
-    last_expire_ms: int = 0
     last_acked_ms: int = 0
     last_consumed_flow_ms: int = 0
     last_consumed_ms: int = 0
     last_mark_delete_advanced_ms: int = 0
-    delayed_index_bytes: int = 0
-    filter_processed: int = 0
-    filter_accepted: int = 0
-    filter_rejected: int = 0
-    filter_rescheduled: int = 0
     bytes_out_total: int = 0
     messages_out_total: int = 0
 
@@ -94,23 +79,8 @@ class TopicSnapshot:
     storage_write_rate: float = 0.0
     storage_read_rate: float = 0.0
     storage_read_cache_misses_rate: float = 0.0
-    backlog_quota_bytes: int = 0
-    backlog_quota_s: int = -1
-    backlog_age_s: int = -1
-    backlog_evictions_by_size: int = 0
-    backlog_evictions_by_time: int = 0
-    publish_rate_limited_total: int = 0
     ack_rate: float = 0.0
-    delayed_index_bytes: int = 0
-    add_entries_succeeded: int = 0
-    add_entry_errors: int = 0
-    read_entries_succeeded: int = 0
-    read_entries_errors: int = 0
-    read_bytes_rate: float = 0.0
-    mark_delete_rate: float = 0.0
     write_latency_ms: Buckets = field(default_factory=write_latency_buckets)
-    ledger_write_latency_ms: Buckets = field(default_factory=write_latency_buckets)
-    entry_size_bytes: Buckets = field(default_factory=entry_size_buckets)
     subscriptions: list[SubscriptionSnapshot] = field(default_factory=list)
 
 
@@ -123,9 +93,7 @@ class CacheSnapshot:
     entries: int = 0
     hits_rate: float = 0.0
     misses_rate: float = 0.0
-    hits_throughput: float = 0.0
     misses_throughput: float = 0.0
-    evictions: int = 0
     inserted_entries_total: int = 0
     evicted_entries_total: int = 0
 
@@ -139,7 +107,6 @@ class ConnectionsSnapshot:
     created_successfully: int = 0
     failed: int = 0
     closed_total: int = 0
-    throttled: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,5 +144,4 @@ class BrokerSnapshot:
     publish_latency_ms: SummarySnapshot = field(default_factory=SummarySnapshot)
     lookup_ms: SummarySnapshot = field(default_factory=SummarySnapshot)
     topic_load_ms: SummarySnapshot = field(default_factory=SummarySnapshot)
-    pending_bytes_to_dispatch: int = 0
     is_healthy: bool | None = None

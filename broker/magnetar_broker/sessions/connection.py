@@ -112,6 +112,7 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.address = f"/{peer[0]}:{peer[1]}" if peer else "/unknown"
         self.context.connections.add(self)
+        self.context.counts.connections_made += 1
         self._keepalive = self._loop.call_later(self.context.keepalive_s, self._check_alive)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -121,6 +122,8 @@ class Connection(asyncio.Protocol):
         self._heard.set()
         self.is_writable = False
         self.context.connections.discard(self)
+        self.context.counts.connections_closed += 1
+        self.context.counts.connections_refused += self.principal is None
         self.context.held_back.discard(self)
         if self._keepalive is not None:
             self._keepalive.cancel()

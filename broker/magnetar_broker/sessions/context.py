@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from magnetar_broker.errors import ServiceNotReady
 from magnetar_broker.ownership.address import Owner
 from magnetar_broker.topics.directory import TopicDirectory
+from magnetar_broker.topics.durations import Durations
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_runtime.clock import Clock
 from magnetar_server.authorization import Authorizer
@@ -41,6 +42,21 @@ class Discovery(Protocol):
 
 
 @dataclass(slots=True)
+class SessionCounts:
+    """What the metrics show of sessions: connections since the start, and their lookups."""
+
+    connections_made: int = 0
+    connections_greeted: int = 0
+    connections_refused: int = 0
+    connections_closed: int = 0
+    lookups_answered: int = 0
+    lookups_redirected: int = 0
+    lookups_failed: int = 0
+    lookups_pending: int = 0
+    lookup_durations: Durations = field(default_factory=Durations)
+
+
+@dataclass(slots=True)
 class SessionContext:
     """Shared by all sessions; ``connections`` are those open now, ``unconfirmed_bytes`` what all of
     their producers have sent that is not durable yet, ``held_back`` those not read for it."""
@@ -58,6 +74,7 @@ class SessionContext:
     unconfirmed_bytes: int = 0
     connections: set[Connection] = field(default_factory=set)
     held_back: set[Connection] = field(default_factory=set)
+    counts: SessionCounts = field(default_factory=SessionCounts)
 
     def check_listener(self, name: str) -> None:
         """Raise for an advertised listener this broker does not have: it has only its default."""

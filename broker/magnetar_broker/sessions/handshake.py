@@ -24,6 +24,7 @@ class Handshake:
     def accept(self, command: api.CommandConnect) -> Principal:
         """Answer CONNECTED and return who the client is."""
         connection = self._connection
+        connection.context.counts.connections_greeted += 1
         connection.client_version = command.client_version.replace(" ", "_")
         connection.protocol_version = agreed_version(command.protocol_version)
         connection.send(

@@ -37,6 +37,21 @@ class Lookups:
 
     async def _lookup(self, command: api.CommandLookupTopic) -> None:
         context = self._connection.context
+        counts, began_s = context.counts, context.clock.monotonic()
+        counts.lookups_pending += 1
+        is_redirect: bool | None = None
+        try:
+            is_redirect = await self._answer_lookup(command)
+        finally:
+            counts.lookups_pending -= 1
+            counts.lookups_failed += is_redirect is None
+            counts.lookups_redirected += is_redirect is True
+            counts.lookups_answered += is_redirect is False
+            counts.lookup_durations.add((context.clock.monotonic() - began_s) * 1000)
+
+    async def _answer_lookup(self, command: api.CommandLookupTopic) -> bool:
+        """Say where the topic is; whether that is another broker."""
+        context = self._connection.context
         name = TopicName.parse(command.topic)
         self._connection.authorize(Action.LOOKUP, Resource.topic(str(name)))
         context.check_listener(command.advertised_listener_name)
@@ -50,6 +65,7 @@ class Lookups:
                 is_authoritative=owner.is_self,
             )
         )
+        return not owner.is_self
 
     def _handle_partitions(self, command: api.CommandPartitionedTopicMetadata) -> None:
         self._connection.start(command, self._partitions(command))

@@ -16,6 +16,7 @@ from magnetar_broker.errors import (
     TopicNotFound,
 )
 from magnetar_broker.log.logs import Logs
+from magnetar_broker.topics.durations import Durations
 from magnetar_broker.topics.non_persistent import NonPersistentTopic
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_protocol.pulsar.topic_names import TopicName
@@ -82,6 +83,9 @@ class TopicDirectory(Service):
         self._loading: dict[TopicName, asyncio.Future[None]] = {}
         self._topics: dict[TopicName, AnyTopic] = {}
         self.totals = TopicTotals()
+        self.publish_durations = Durations()
+        self.load_durations = Durations()
+        self.loads_failed = 0
         # Topics that are being closed or deleted: to be loaded again, they must be gone first.
         self._leaving: dict[TopicName, asyncio.Future[None]] = {}
 
@@ -97,6 +101,11 @@ class TopicDirectory(Service):
     def loaded_count(self) -> int:
         """How many those are."""
         return len(self._topics)
+
+    @property
+    def loading_count(self) -> int:
+        """How many are being loaded."""
+        return len(self._loading)
 
     def find(self, name: TopicName) -> AnyTopic | None:
         """The topic if it is open."""
@@ -138,6 +147,7 @@ class TopicDirectory(Service):
         properties: Mapping[str, str] | None,
     ) -> None:
         failure: MagnetarError = ServiceNotReady(f"{name} could not be loaded: try again")
+        began_s = self._clock.monotonic()
         try:
             topic = await self._opened(name, properties or {} if create else None)
             if self._owns(name):
@@ -150,7 +160,10 @@ class TopicDirectory(Service):
             failure = error
         finally:
             del self._loading[name]
-            if not loaded.done():
+            if loaded.done():
+                self.load_durations.add((self._clock.monotonic() - began_s) * 1000)
+            else:
+                self.loads_failed += not isinstance(failure, TopicNotFound)
                 loaded.set_exception(failure)
                 loaded.exception()  # whoever waited may have gone
 
@@ -158,7 +171,12 @@ class TopicDirectory(Service):
         if not name.is_persistent:
             return await NonPersistentTopic(name, self._clock).__aenter__()
         topic = PersistentTopic(
-            name, self._logs, self._clock, create_with=create_with, on_fenced=self._fenced
+            name,
+            self._logs,
+            self._clock,
+            create_with=create_with,
+            on_fenced=self._fenced,
+            publish_durations=self.publish_durations,
         )
         try:
             return await topic.__aenter__()
@@ -238,3 +256,5 @@ class TopicDirectory(Service):
             if number % TICK_TOPICS_MAX == TICK_TOPICS_MAX - 1:
                 await asyncio.sleep(0)
         self.totals = totals
+        self.publish_durations.renew()
+        self.load_durations.renew()

@@ -36,6 +36,8 @@ class Dispatcher(ABC):
         self.managed_ledger = managed_ledger
         self.cursor = cursor
         self.read_position = self._after_mark_delete()
+        self.entries_sent = 0
+        self.entries_fetched = 0
         self._is_reading = False
         self._fetched = NOTHING_FETCHED
         self._is_fetched_in_use = False
@@ -131,6 +133,7 @@ class Dispatcher(ABC):
 
     def _keep(self, ledger_id: int, entries: list[Entry]) -> None:
         self._fetched = (ledger_id, entries)
+        self.entries_fetched += len(entries)
         self._is_fetched_in_use = True
         if self._fetched_timer is None:
             self._let_go_later()

@@ -36,6 +36,7 @@ class VolatileSubscription:
         # The consumer that gets everything, unless the type is Shared.
         self.active: Consumer | None = None
         self.messages_dropped = 0
+        self.drop_meter = Meter(None, 0)
         self.messages_out_before = 0
         self.bytes_out_before = 0
         self._topic = topic
@@ -249,4 +250,7 @@ class NonPersistentTopic(Service):
 
     def tick(self, now_s: float) -> None:
         """Once a stats period: the topic's rates and those of all who are connected."""
+        period_s = self.meter.elapsed_s(now_s)
         tick_topic(self, now_s)
+        for subscription in self.subscriptions.values():
+            subscription.drop_meter.tick(now_s, subscription.messages_dropped, period_s=period_s)

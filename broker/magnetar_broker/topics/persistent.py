@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from itertools import groupby
 from typing import cast
@@ -18,10 +18,12 @@ from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.logs import Logs
 from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.topics.durations import Durations
 from magnetar_broker.topics.producers import Producer, Producers
 from magnetar_broker.topics.rates import Meter, tick_topic
 from magnetar_broker.topics.subscription import Subscription
 from magnetar_broker.topics.topic import SubscribeRequest
+from magnetar_broker.topics.write_latency import WriteLatency
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.service import Service
@@ -42,7 +44,7 @@ def _reads_from(subscription: Subscription) -> Position:
 
 class PersistentTopic(Service):
     """Topic ``name``, open while the service is. ``on_fenced`` is called when another broker has
-    taken its log."""
+    taken its log. How long publishing takes is added to ``publish_durations``."""
 
     def __init__(
         self,
@@ -52,6 +54,7 @@ class PersistentTopic(Service):
         *,
         create_with: Mapping[str, str] | None,
         on_fenced: Callable[[PersistentTopic], None],
+        publish_durations: Durations,
     ) -> None:
         super().__init__()
         self.name = name
@@ -63,6 +66,11 @@ class PersistentTopic(Service):
         self.last_publish_ms = 0
         self.created_at_ms = clock.wall_ms()
         self.meter = Meter(clock.monotonic(), 0, 0, 0, 0)
+        # Entries written, sent to consumers, and of these read from bookies.
+        self.entry_meter = Meter(clock.monotonic(), 0, 0, 0)
+        # None until something is published: there may be very many topics.
+        self.write_latency: WriteLatency | None = None
+        self._publish_durations = publish_durations
         self._logs = logs
         self._clock = clock
         self._on_fenced = on_fenced
@@ -123,12 +131,18 @@ class PersistentTopic(Service):
             self.producers.remove(present)
         self._check_open()
         self.producers.add(producer)
-        producer.append_all = self.managed_ledger.append_all
+        producer.append_all = self._take
         producer.disconnect = lambda: self.producers.remove(producer)
 
     def _check_open(self) -> None:
         if self._is_fenced:
             raise TopicFenced(str(self.name))
+
+    def _take(self, items: Sequence[Pending]) -> None:
+        self.managed_ledger.append_all(items)
+        if self.write_latency is None:
+            self.write_latency = WriteLatency(self._publish_durations)
+        self.write_latency.taken(len(items), self._clock.monotonic())
 
     def run_appended(self, ledger_id: int, entries: list[Entry], batch: list[Pending]) -> None:
         """A run is durable: receipts, then dispatch."""
@@ -140,12 +154,16 @@ class PersistentTopic(Service):
         self.messages_in += messages
         self.bytes_in += size_bytes
         self.last_publish_ms = self._clock.wall_ms()
+        if self.write_latency is not None:
+            self.write_latency.confirmed(len(entries), self._clock.monotonic())
         for subscription in self.subscriptions.values():
             subscription.entries_available()
 
     def log_fenced(self) -> None:
         """Another broker has the log."""
         self._is_fenced = True
+        if self.write_latency is not None:
+            self.write_latency.given_up()
         self._on_fenced(self)
 
     # Subscribing
@@ -272,3 +290,12 @@ class PersistentTopic(Service):
     def tick(self, now_s: float) -> None:
         """Once a stats period: the topic's rates and those of all who are connected."""
         tick_topic(self, now_s)
+        subscriptions = self.subscriptions.values()
+        self.entry_meter.tick(
+            now_s,
+            self.managed_ledger.entries_added,
+            sum(each.entries_sent for each in subscriptions),
+            sum(each.entries_fetched for each in subscriptions),
+        )
+        if self.write_latency is not None:
+            self.write_latency.renew()

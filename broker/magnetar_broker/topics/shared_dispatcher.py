@@ -122,6 +122,7 @@ class SharedDispatcher(Dispatcher):
             used += 1
             self._send(consumer, ledger_id, entry)
         consumer.note_time()
+        self.entries_sent += used
         self.read_position = Position(ledger_id, run[0][0] + used)
         return True
 
@@ -141,6 +142,7 @@ class SharedDispatcher(Dispatcher):
         del self._replay[0]
         self._send(consumer, position[0], run[0])
         consumer.note_time()
+        self.entries_sent += 1
         return True
 
     def _send(self, consumer: Consumer, ledger_id: int, entry: Entry) -> None:

@@ -88,6 +88,7 @@ class SingleDispatcher(Dispatcher):
                 return
             ledger_id, run = found
             used = consumer.deliver_in_order(ledger_id, run, acknowledged)
+            self.entries_sent += used
             self.read_position = Position(ledger_id, run[0][0] + used)
 
     def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> None:

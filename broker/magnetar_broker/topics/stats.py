@@ -60,7 +60,9 @@ def topic_stats(topic: AnyTopic, query: StatsQuery, owner_broker: str) -> TopicS
             each["nonContiguousDeletedMessagesRanges"] for each in subscriptions.values()
         )
     if isinstance(topic, NonPersistentTopic):
-        stats["msgDropRate"] = 0.0
+        stats["msgDropRate"] = sum(
+            each.drop_meter.rates[0] for each in topic.subscriptions.values()
+        )
     return stats
 
 
@@ -100,7 +102,7 @@ def _subscription(subscription: AnySubscription, query: StatsQuery) -> Subscript
         active = subscription.active
         stats["activeConsumerName"] = active.name if active else None
         stats["isDurable"] = stats["durable"] = False
-        stats["msgDropRate"] = 0.0
+        stats["msgDropRate"] = subscription.drop_meter.rates[0]
     return stats
 
 
@@ -153,10 +155,7 @@ def topic_snapshot(topic: AnyTopic) -> TopicSnapshot:
     """What the metrics show of ``topic``."""
     rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
     subscriptions = [_subscription_snapshot(each) for each in topic.subscriptions.values()]
-    stored_bytes = 0
-    if isinstance(topic, PersistentTopic):
-        stored_bytes = topic.managed_ledger.chain.total_bytes
-    return TopicSnapshot(
+    snapshot = TopicSnapshot(
         namespace=str(topic.name.namespace),
         name=str(topic.name),
         producers=len(topic.producers),
@@ -169,10 +168,29 @@ def topic_snapshot(topic: AnyTopic) -> TopicSnapshot:
         bytes_in_total=topic.bytes_in,
         average_message_bytes=topic.bytes_in / topic.messages_in if topic.messages_in else 0.0,
         backlog=max((each.backlog for each in subscriptions), default=0),
-        storage_bytes=stored_bytes,
-        storage_logical_bytes=stored_bytes,
+        ack_rate=sum(each.ack_rate for each in subscriptions),
         subscriptions=subscriptions,
     )
+    if isinstance(topic, PersistentTopic):
+        _add_stored(snapshot, topic)
+    return snapshot
+
+
+def _add_stored(snapshot: TopicSnapshot, topic: PersistentTopic) -> None:
+    """What only a topic with a log has."""
+    stored_bytes = topic.managed_ledger.chain.total_bytes
+    # All copies of an entry count as one, as upstream counts them.
+    snapshot.storage_bytes = snapshot.storage_logical_bytes = stored_bytes
+    snapshot.backlog_bytes = max(
+        (each.cursor.backlog_bytes for each in topic.subscriptions.values()), default=0
+    )
+    (
+        snapshot.storage_write_rate,
+        snapshot.storage_read_rate,
+        snapshot.storage_read_cache_misses_rate,
+    ) = topic.entry_meter.rates
+    if topic.write_latency is not None:
+        snapshot.write_latency_ms = topic.write_latency.shown
 
 
 def _subscription_snapshot(subscription: AnySubscription) -> SubscriptionSnapshot:
@@ -198,4 +216,6 @@ def _subscription_snapshot(subscription: AnySubscription) -> SubscriptionSnapsho
         snapshot.last_acked_ms = subscription.last_acknowledged_ms
         snapshot.last_consumed_flow_ms = subscription.last_flow_ms
         snapshot.last_mark_delete_advanced_ms = subscription.cursor.last_mark_delete_ms
+    else:
+        snapshot.drop_rate = subscription.drop_meter.rates[0]
     return snapshot

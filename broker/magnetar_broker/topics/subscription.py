@@ -60,6 +60,8 @@ class Subscription:
         self.dispatcher: Dispatcher | None = None
         self.messages_out_before = 0
         self.bytes_out_before = 0
+        self._entries_sent_before = 0
+        self._entries_fetched_before = 0
         self.last_acknowledged_ms = 0
         self.last_flow_ms = 0
         self._owner = owner
@@ -96,6 +98,17 @@ class Subscription:
         """Bytes sent since the topic was loaded."""
         return self.bytes_out_before + sum(each.bytes_out for each in self.consumers)
 
+    @property
+    def entries_sent(self) -> int:
+        """Entries sent, or passed over as acknowledged, since the topic was loaded."""
+        return self._entries_sent_before + (self.dispatcher.entries_sent if self.dispatcher else 0)
+
+    @property
+    def entries_fetched(self) -> int:
+        """Entries read from bookies since the topic was loaded."""
+        present = self.dispatcher.entries_fetched if self.dispatcher else 0
+        return self._entries_fetched_before + present
+
     # Consumers
 
     async def admit(self, kind: SubscriptionType) -> None:
@@ -118,10 +131,17 @@ class Subscription:
             if self.consumers:
                 raise ConsumerBusy("Subscription is of different type")
             self.type = kind
-            self.dispatcher = self._new_dispatcher(kind)
+            self._replace_dispatcher(self._new_dispatcher(kind))
         assert self.dispatcher is not None
         self.dispatcher.check_room()
         self._stop_waiting()
+
+    def _replace_dispatcher(self, dispatcher: Dispatcher) -> None:
+        self._entries_sent_before, self._entries_fetched_before = (
+            self.entries_sent,
+            self.entries_fetched,
+        )
+        self.dispatcher = dispatcher
 
     def _new_dispatcher(self, kind: SubscriptionType) -> Dispatcher:
         if kind is SubscriptionType.SHARED:

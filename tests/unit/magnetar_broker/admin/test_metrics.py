@@ -10,9 +10,17 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from magnetar_broker.admin import snapshot as snapshot_module
+from magnetar_broker.admin.metric_families import (
+    BUCKET_FAMILIES,
+    CACHE_FAMILIES,
+    CONNECTION_FAMILIES,
+    LOOKUP_FAMILIES,
+    SUBSCRIPTION_FAMILIES,
+    TOPIC_FAMILIES,
+)
 from magnetar_broker.admin.metrics import SAMPLES_PER_PIECE, render
 from magnetar_broker.admin.snapshot import (
-    ENTRY_SIZE_BOUNDS_BYTES,
     WRITE_LATENCY_BOUNDS_MS,
     BrokerSnapshot,
     SubscriptionSnapshot,
@@ -27,7 +35,14 @@ NOT_YET = re.compile(
     "pulsar_(txn|schema|compaction|resource_group|web_executor|metadata_store|replication)|"
     "pulsar_subscription_dispatch_throttled|pulsar_ml_(cursor|cache_p|reads)|"
     "pulsar_ml_.*(Buckets|WithReplicas)|pulsar_topic_load_(time|rate)|pulsar_delayed_message_index_"
-    "(bucket|loaded)|pulsar_storage_backlog_quota_check|_created$|pulsar_broker_load"
+    "(bucket|loaded)|pulsar_storage_backlog_quota_check|_created$|pulsar_broker_load|"
+    # What is not done yet (delayed delivery, expiry, quotas, filters, offloading, throttling) ...
+    "delayed(_message_index_size_bytes)?$|expire|backlog_quota|backlog_age|filter_|offloaded|"
+    "publish_rate_limit|throttled|"
+    # ... and what is not counted yet.
+    "pulsar_entry_size|storage_ledger_write_latency|pending_bytes_to_dispatch|"
+    "cache_evictions|cache_hits_throughput|"
+    "pulsar_ml_(AddEntry(Succeed|Errors)|ReadEntries(BytesRate|Succeeded|Errors)|MarkDelete)"
 )
 
 
@@ -57,7 +72,7 @@ def samples(name: str, *topics: TopicSnapshot) -> list[tuple[dict[str, str], flo
     ]
 
 
-def test_every_family_a_real_broker_shows_for_topics_is_here() -> None:
+def test_every_family_of_a_real_broker_is_here_that_we_can_fill() -> None:
     ours = {sample.name for family in families(topic()).values() for sample in family.samples}
     missing = {name for name in REFERENCE if not NOT_YET.search(name)} - ours
     assert missing == set()
@@ -99,12 +114,8 @@ def test_non_persistent_topics_have_no_managed_ledger() -> None:
 def test_buckets_are_not_cumulative() -> None:
     snapshot = topic()
     snapshot.write_latency_ms.counts = list(range(len(WRITE_LATENCY_BOUNDS_MS) + 1))
-    snapshot.entry_size_bytes.counts = list(range(len(ENTRY_SIZE_BOUNDS_BYTES) + 1))
     assert samples("pulsar_storage_write_latency_le_0_5", snapshot)[0][1] == 0
     assert samples("pulsar_storage_write_latency_overflow", snapshot)[0][1] == 9
-    assert samples("pulsar_entry_size_le_1_mb", snapshot)[0][1] == 7
-    assert samples("pulsar_entry_size_le_overflow", snapshot)[0][1] == 8
-    assert samples("pulsar_entry_size_overflow", snapshot)[0][1] == 8
 
 
 def test_a_claim_is_shown_as_a_number() -> None:
@@ -129,3 +140,23 @@ def test_pieces_are_short_enough_to_let_others_run() -> None:
     snapshot = BrokerSnapshot(topics=topics)
     pieces = render(snapshot, cluster="c", version="1", host="h")
     assert max(piece.count("\n") for piece in pieces) <= SAMPLES_PER_PIECE
+
+
+def test_no_family_is_shown_that_nobody_fills() -> None:
+    """Each is taken from a field that something outside of the snapshots sets."""
+    sources = Path(snapshot_module.__file__).parents[1]
+    setters = "".join(
+        path.read_text()
+        for path in sources.rglob("*.py")
+        if path.name not in ("snapshot.py", "metric_families.py", "metrics.py")
+    )
+    families = (
+        *TOPIC_FAMILIES,
+        *SUBSCRIPTION_FAMILIES,
+        *LOOKUP_FAMILIES,
+        *CONNECTION_FAMILIES,
+        *CACHE_FAMILIES,
+        *BUCKET_FAMILIES,
+    )
+    unset = {each.field for each in families if not re.search(rf"\b{each.field}\b ?[=,]", setters)}
+    assert unset == set()
