@@ -7,8 +7,9 @@ Requests are counted, for some tests are about how many there are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,16 @@ from magnetar_runtime.coordination import (
     Set,
     VersionMismatch,
 )
+from magnetar_simulation.loop import SimulatedLoop
+
+
+def pytest_asyncio_loop_factories(
+    item: pytest.Item,
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The tests right here run in virtual time; those in folders below say so themselves."""
+    if item.path.parent == Path(__file__).parent:
+        return {"simulated": SimulatedLoop}
+    return {"asyncio": asyncio.new_event_loop}
 
 
 @dataclass

@@ -104,6 +104,8 @@ class MemoryDiscovery:
             raise TopicNotFound(str(topic))
         if topic.local == "undecided":
             await asyncio.get_running_loop().create_future()
+        if topic.local == "elsewhere":
+            return Owner("pulsar://there:6650", "", "http://there:8080", "", is_self=False)
         if topic.local == "broken":
             raise RuntimeError("a bug")
         return Owner("pulsar://here:6650", "", "http://here:8080", "", is_self=True)

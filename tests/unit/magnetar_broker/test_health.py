@@ -1,0 +1,75 @@
+"""Proves that a health check is one message there and back, and says what stands in its way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
+
+from magnetar_broker.errors import ServiceNotReady, StorageUnavailable
+from magnetar_broker.health import CHECK_TIMEOUT_S, HealthCheck
+from magnetar_broker.topics.directory import TopicDirectory
+from magnetar_runtime.clock import SystemClock
+from magnetar_runtime.coordination import Coordination
+
+
+@pytest.fixture
+def ledgers() -> MemoryLedgers:
+    """The cluster's ledgers."""
+    return MemoryLedgers()
+
+
+@pytest.fixture
+async def topics(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> AsyncIterator[TopicDirectory]:
+    """The broker's topics."""
+    logs = logs_over(coordination, ledgers)
+    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True) as topics:
+        yield topics
+        for writer in ledgers.writers:
+            writer.confirm()
+
+
+async def test_each_check_publishes_one_message_and_leaves_nobody_connected(
+    topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    health = HealthCheck(topics, SystemClock(), "here:8080")
+    claims = [health.is_healthy]
+    await asyncio.gather(health.run(), health.run())
+    claims.append(health.is_healthy)
+    assert claims == [None, True]
+    topic = topics.find(health.topic)
+    assert topic is not None
+    assert topic.messages_in == 2
+    assert not topic.is_connected
+    assert not topic.subscriptions
+    assert str(health.topic) == "persistent://pulsar/here:8080/healthcheck"
+    assert len(ledgers.writers) == 1
+
+
+async def test_bookies_that_do_not_answer_are_blamed_in_time(
+    topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    health = HealthCheck(topics, SystemClock(), "here:8080")
+    await health.run()
+    ledgers.is_prompt = False
+    began_s = asyncio.get_running_loop().time()
+    with pytest.raises(StorageUnavailable, match="are the bookies up"):
+        await health.run()
+    assert asyncio.get_running_loop().time() - began_s == pytest.approx(CHECK_TIMEOUT_S)
+    assert health.is_healthy is False
+    topic = topics.find(health.topic)
+    assert topic is not None
+    assert not topic.is_connected
+
+
+async def test_a_topic_that_is_not_ours_is_the_answer(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    logs = logs_over(coordination, ledgers)
+    async with TopicDirectory(logs, SystemClock(), owns=lambda _: False) as topics:
+        with pytest.raises(ServiceNotReady, match="does not own"):
+            await HealthCheck(topics, SystemClock(), "here:8080").run()

@@ -1,0 +1,61 @@
+"""Proves that what a broker is told reaches its core, whole."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from magnetar_broker.options import BrokerOptions
+from magnetar_broker.settings import BrokerSettings
+from magnetar_server.errors import SettingsError
+from magnetar_server.settings import load_settings
+
+# What the core gets from elsewhere: ports that were chosen, hosts, what it claims to be.
+NOT_SET = {"port", "web_port", "bind_host", "advertised_host", "version"}
+DEFAULTS = BrokerOptions()
+SET = sorted({each.name for each in fields(BrokerOptions)} - NOT_SET - {"log"})
+
+
+def other_than(value: object) -> object:
+    """A value of the same type that is not the default."""
+    match value:
+        case float():
+            return value * 0.5
+        case int():
+            return value * 2
+        case str():
+            return "another"
+        case _:
+            return ("another",)
+
+
+@pytest.mark.parametrize("name", SET)
+def test_every_option_of_the_core_can_be_set(name: str) -> None:
+    wanted = other_than(getattr(DEFAULTS, name))
+    changes: dict[str, Any] = {name: wanted}
+    settings = replace(BrokerSettings(), **changes)
+    assert getattr(settings.options(port=1, web_port=2), name) == wanted
+
+
+def test_the_core_is_told_the_ports_that_were_chosen() -> None:
+    options = BrokerSettings(port=0, web_port=0).options(port=1, web_port=2)
+    assert (options.port, options.web_port) == (1, 2)
+
+
+@pytest.mark.parametrize(("advertised", "told"), [("", "10.0.0.1"), ("broker.example", None)])
+def test_clients_are_told_the_bind_address_unless_another_is_advertised(
+    advertised: str, told: str | None
+) -> None:
+    settings = BrokerSettings(bind_address="10.0.0.1", advertised_address=advertised)
+    assert settings.options(port=1, web_port=2).advertised_host == (told or advertised)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("port", "65536"), ("keepalive_s", "0"), ("max_message_bytes", "1"), ("close_budget_s", "-1")],
+)
+def test_a_value_out_of_bounds_is_refused_by_its_name(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=name.replace("_", ".")):
+        load_settings(BrokerSettings, "broker", file=None, flags={name: value}, environment={})

@@ -1,0 +1,138 @@
+"""Proves that stats and metrics of a topic say what happened on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.magnetar_broker.topics.stand_ins import NotedSession, consumer_of
+
+from magnetar_broker.admin.facade import StatsQuery
+from magnetar_broker.topics.consumer import Consumer
+from magnetar_broker.topics.directory import AnyTopic, TopicDirectory
+from magnetar_broker.topics.producers import AccessMode, Producer
+from magnetar_broker.topics.stats import topic_snapshot, topic_stats
+from magnetar_broker.topics.subscription_type import SubscriptionType
+from magnetar_broker.topics.topic import SubscribeRequest
+from magnetar_protocol.pulsar import api_pb2 as api
+from magnetar_protocol.pulsar.payload import encode_payload
+from magnetar_protocol.pulsar.topic_names import TopicName
+from magnetar_runtime.coordination import Coordination
+
+PAYLOAD = encode_payload(
+    api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), bytes(100)
+)
+EVERYTHING = StatsQuery()
+PERIOD_S = 10.0
+
+
+class LoopClock:
+    """The running loop's virtual time."""
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def wall_ms(self) -> int:
+        return 1_000_000 + int(self.monotonic() * 1000)
+
+
+@pytest.fixture
+async def topics(coordination: Coordination) -> AsyncIterator[TopicDirectory]:
+    """The broker's topics."""
+    logs = logs_over(coordination, MemoryLedgers())
+    async with TopicDirectory(logs, LoopClock(), owns=lambda _: True) as topics:
+        yield topics
+
+
+async def opened(topics: TopicDirectory, domain: str) -> AnyTopic:
+    return await topics.get(TopicName.parse(f"{domain}://t/n/topic"), create=True)
+
+
+async def publish(topic: AnyTopic, count: int) -> None:
+    producer = Producer(
+        NotedSession(),
+        1,
+        "p",
+        epoch=0,
+        is_name_given=True,
+        access_mode=AccessMode.SHARED,
+        metadata={"a": "b"},
+        connected_at_ms=0,
+        on_closed=lambda _: None,
+    )
+    await topic.connect_producer(producer)
+    producer.messages_in = count
+    producer.append_all([(PAYLOAD, 1, producer, number, 0) for number in range(count)])
+    await asyncio.sleep(1)
+
+
+async def subscribed(topic: AnyTopic, permits: int) -> Consumer:
+    subscription = await topic.subscribe(SubscribeRequest("sub", SubscriptionType.SHARED))
+    consumer = consumer_of(NotedSession())
+    subscription.connected(consumer)
+    subscription.flow(consumer, permits)
+    return consumer
+
+
+async def test_what_was_published_delivered_and_left_is_counted(topics: TopicDirectory) -> None:
+    topic = await opened(topics, "persistent")
+    await subscribed(topic, permits=7)
+    await publish(topic, 10)
+    stats = topic_stats(topic, EVERYTHING, "here:8080")
+    assert (stats["msgInCounter"], stats["bytesInCounter"]) == (10, 10 * len(PAYLOAD))
+    assert (stats["msgOutCounter"], stats["bytesOutCounter"]) == (7, 7 * len(PAYLOAD))
+    assert stats["averageMsgSize"] == len(PAYLOAD)
+    assert stats["storageSize"] == 10 * len(PAYLOAD)
+    subscription = stats["subscriptions"]["sub"]
+    assert (subscription["msgBacklog"], subscription["unackedMessages"]) == (10, 7)
+    assert subscription["lastConsumedTimestamp"] >= stats["topicCreationTimeStamp"] > 0
+    assert [each["metadata"] for each in stats["publishers"]] == [{"a": "b"}]
+    assert stats["ownerBroker"] == "here:8080"
+
+
+async def test_publishers_and_consumers_are_left_out_on_request(topics: TopicDirectory) -> None:
+    topic = await opened(topics, "persistent")
+    await subscribed(topic, permits=1)
+    await publish(topic, 1)
+    query = StatsQuery(exclude_publishers=True, exclude_consumers=True)
+    stats = topic_stats(topic, query, "here:8080")
+    assert stats["publishers"] == []
+    assert stats["subscriptions"]["sub"]["consumers"] == []
+
+
+async def test_rates_are_those_of_the_period_before(topics: TopicDirectory) -> None:
+    topic = await opened(topics, "persistent")
+    await topics.renew_rates()
+    await subscribed(topic, permits=50)
+    await publish(topic, 100)
+    await asyncio.sleep(PERIOD_S - 1)
+    await topics.renew_rates()
+    snapshot = topic_snapshot(topic)
+    assert snapshot.rate_in == pytest.approx(100 / PERIOD_S, rel=0.01)
+    assert snapshot.rate_out == pytest.approx(50 / PERIOD_S, rel=0.01)
+    assert snapshot.storage_write_rate == pytest.approx(100 / PERIOD_S, rel=0.01)
+    assert snapshot.storage_read_rate == pytest.approx(50 / PERIOD_S, rel=0.01)
+    assert snapshot.storage_read_cache_misses_rate == 0
+    assert snapshot.write_latency_ms.count == 100
+    assert snapshot.backlog_bytes == 100 * len(PAYLOAD)
+    totals = topics.totals
+    assert (totals.producers, totals.consumers) == (1, 1)
+    assert totals.rate_in == snapshot.rate_in
+    await asyncio.sleep(PERIOD_S)
+    await topics.renew_rates()
+    assert topic_snapshot(topic).rate_in == 0
+    assert topic_snapshot(topic).write_latency_ms.count == 0
+
+
+async def test_what_nobody_could_take_is_a_drop_rate(topics: TopicDirectory) -> None:
+    topic = await opened(topics, "non-persistent")
+    await topics.renew_rates()
+    await subscribed(topic, permits=40)
+    await publish(topic, 100)
+    await asyncio.sleep(PERIOD_S - 1)
+    await topics.renew_rates()
+    stats = topic_stats(topic, EVERYTHING, "here:8080")
+    assert stats["msgDropRate"] == pytest.approx(60 / PERIOD_S, rel=0.01)
+    assert topic_snapshot(topic).subscriptions[0].drop_rate == stats["msgDropRate"]
