@@ -104,7 +104,7 @@ async def wait_for_cluster(coordination: Coordination, timeout_s: float) -> None
                 changed = asyncio.Event()
                 if await coordination.exists(INSTANCE_ID_PATH, on_change=changed.set) is not None:
                     return
-                log.info("waiting for the cluster to be initialised")
+                log.debug("waiting for the cluster to be initialised")
                 await changed.wait()
     except TimeoutError:
         return
