@@ -2,7 +2,10 @@
 
 What happens to an entry, and in which room:
 
-``session``       takes frames from a connection, answers them; one journal hand-over per read
+``session``       takes frames from a connection, answers them; one journal hand-over per read;
+                  ``reads`` answers from the disk, ``rare_requests`` all but V2 adds and reads
+``v3``            V3 requests: ``v3_adds``, ``v3_reads``; ``long_polls`` waits for what
+                  ``last_confirmed`` can tell
 ``journal``       makes groups of adds durable with one sync each, then lets them be answered;
                   ``pacing`` decides when, ``intake`` holds the sockets when too much waits
 ``write_cache``   keeps what is not yet in an entry log, ledger by ledger

@@ -3,7 +3,7 @@
 Work is done for a read of the socket, not for a message: all frames that came in one piece are
 looked at in one loop, their adds go to the journal as the bytes they came in, and all that became
 durable together is answered with one write. Reads of what is in memory are answered at once, the
-others by ``reads``.
+others by ``reads``. What is neither a V2 add nor a V2 read goes to ``rare_requests``.
 """
 
 from __future__ import annotations
