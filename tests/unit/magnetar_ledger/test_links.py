@@ -25,6 +25,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.connected: list[int] = []
+        self.unreachable: list[int] = []
         self.is_closed = False
 
     def adds_stored(self, bookie: int, entry_ids: list[int]) -> None:
@@ -37,7 +38,7 @@ class Writer:
         self.connected.append(bookie)
 
     def bookie_unreachable(self, bookie: int) -> None:
-        del bookie
+        self.unreachable.append(bookie)
 
     def link_closed(self) -> None:
         self.is_closed = True
@@ -243,3 +244,40 @@ async def test_closing_fails_whoever_waits() -> None:
     with pytest.raises(BookieUnavailable, match="closing"):
         await link.connected()
     assert world.bookies[0].count(Operation.READ) == 0
+
+
+async def test_writers_are_told_of_every_attempt_that_fails() -> None:
+    world = World(1)
+    world.bookies[0].kill()
+    async with link_in(world) as link:
+        writer = Writer()
+        link.attach(7, writer, 2)
+        await until(lambda: len(writer.unreachable) >= 3)
+        assert set(writer.unreachable) == {2}
+        assert writer.connected == []
+        world.bookies[0].start()
+        await until(lambda: writer.connected == [2])
+
+
+async def test_a_bookie_that_failed_is_doubtful_for_all_purposes_for_a_while() -> None:
+    async with links_in(World(1)) as links:
+        ordinary, recovery = links.link("b0"), links.link("b0", Purpose.RECOVERY)
+        await ordinary.connected()
+        recovery.note_failure()
+        assert ordinary.is_doubtful
+        assert not ordinary.is_down
+        assert links.is_down("b0")
+        await asyncio.sleep(OPTIONS.doubt_s)
+        assert not ordinary.is_doubtful
+        assert not links.is_down("b0")
+
+
+async def test_a_bookie_that_fails_often_is_quarantined(caplog: pytest.LogCaptureFixture) -> None:
+    async with links_in(World(1)) as links:
+        told: list[bool] = []
+        for _ in range(OPTIONS.quarantine_errors_max):
+            told.append(links.is_quarantined("b0"))
+            links.link("b0").note_failure()
+        assert not any(told)
+        assert links.is_quarantined("b0")
+        assert [each.message for each in caplog.records] == ["bookie quarantined"]
