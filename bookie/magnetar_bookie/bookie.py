@@ -197,6 +197,9 @@ class Bookie(Service):
             )
             journal.continue_after(replay.file_numbers, replay.next_group)
             self.journals.append(journal)
+            # What an add takes is a fact of the bookie, whichever journal it goes to.
+            journal.add_latency = self.journals[0].add_latency
+            journal.sync_latency = self.journals[0].sync_latency
         for journal in self.journals:
             await stack.enter_async_context(journal)
         self._replayed = None
@@ -299,9 +302,11 @@ class Bookie(Service):
 
     def _is_memory_full(self) -> bool:
         settings = self.settings
+        queued_bytes = 0
+        for journal in self.journals:  # asked for every read: a sum over a generator costs double
+            queued_bytes += journal.queued_bytes
         return (
-            sum(journal.queued_bytes for journal in self.journals)
-            > settings.journal_queue_bytes_max
+            queued_bytes > settings.journal_queue_bytes_max
             or self.storage.write_cache.used_bytes > settings.write_cache_bytes_max
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from magnetar_bookie.index import Pair
 
@@ -18,6 +18,8 @@ class MemoryStore:
         self._values: dict[bytes, bytes] = {}
         self._keys: list[bytes] = []
         self._flushed: dict[bytes, bytes] = {}
+        # Called before each flush: a moment to crash.
+        self.on_flush: Callable[[], None] = lambda: None
 
     def get(self, key: bytes) -> bytes | None:
         """The value of ``key``."""
@@ -40,6 +42,7 @@ class MemoryStore:
 
     async def flush(self) -> None:
         """Make everything written so far survive ``crash``."""
+        self.on_flush()
         self._flushed = dict(self._values)
 
     def flushed(self) -> Iterator[Pair]:

@@ -37,7 +37,7 @@ class BookieMetrics:
 
     def _gauges(self) -> Iterator[Value]:
         bookie = self._bookie
-        storage, journal, counters = bookie.storage, bookie.journal, bookie.counters
+        storage, journals, counters = bookie.storage, bookie.journals, bookie.counters
         write_cache, read_cache = storage.write_cache, storage.read_cache
         yield "bookie_SERVER_STATUS", float(not storage.is_read_only)
         yield "bookie_ledger_writable_dirs", bookie.ledger_directories.writable_count
@@ -49,10 +49,14 @@ class BookieMetrics:
         yield "bookie_entries_count", storage.counts.entries + write_cache.entry_count
         yield "bookie_write_cache_size", write_cache.used_bytes
         yield "bookie_read_cache_size", read_cache.used_bytes
-        yield "bookie_journal_JOURNAL_QUEUE_SIZE", journal.queued_entries
-        yield "bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE", float(journal.writing_bytes > 0)
-        yield "bookie_journal_JOURNAL_CB_QUEUE_SIZE", len(journal.forming.waiters)
-        yield "bookkeeper_server_ADD_ENTRY_IN_PROGRESS", journal.unanswered_entries
+        queued = sum(journal.queued_entries for journal in journals)
+        yield "bookie_journal_JOURNAL_QUEUE_SIZE", queued
+        forced = sum(journal.writing_bytes > 0 for journal in journals)
+        yield "bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE", forced
+        waiting = sum(len(journal.forming.waiters) for journal in journals)
+        yield "bookie_journal_JOURNAL_CB_QUEUE_SIZE", waiting
+        unanswered = sum(journal.unanswered_entries for journal in journals)
+        yield "bookkeeper_server_ADD_ENTRY_IN_PROGRESS", unanswered
         yield "bookkeeper_server_ADD_ENTRY_BLOCKED", len(bookie.intake) * bookie.intake.is_held
         yield "bookkeeper_server_READ_ENTRY_IN_PROGRESS", counters.reads_in_progress
         yield "bookkeeper_server_READ_ENTRY_BLOCKED", len(bookie.intake) * bookie.intake.is_held
@@ -60,12 +64,13 @@ class BookieMetrics:
 
     def _counters(self) -> Iterator[Value]:
         bookie = self._bookie
-        journal, counters = bookie.journal, bookie.counters
+        journals, counters = bookie.journals, bookie.counters
         yield "bookie_WRITE_BYTES", counters.add_bytes
         yield "bookie_READ_BYTES", counters.read_bytes
         yield "bookie_read_cache_hits", bookie.storage.read_cache.hits
         yield "bookie_read_cache_misses", bookie.storage.read_cache.misses
-        yield "bookie_journal_JOURNAL_WRITE_BYTES", journal.written_bytes
+        written_bytes = sum(journal.written_bytes for journal in journals)
+        yield "bookie_journal_JOURNAL_WRITE_BYTES", written_bytes
         yield "bookkeeper_server_ADD_ENTRY_REJECTED", counters.adds_refused
         yield "bookkeeper_server_READ_ENTRY_FENCE_READ", counters.fence_reads
         yield from self._garbage_counters()
@@ -77,18 +82,21 @@ class BookieMetrics:
         yield "magnetar_bookie_v3_requests_total", counters.v3_requests
         yield "magnetar_bookie_faulty_connections_total", counters.connections_faulty
         yield "magnetar_bookie_backpressure_total", bookie.intake.holds
-        yield "magnetar_bookie_journal_groups_total", journal.groups
+        yield "magnetar_bookie_journal_groups_total", sum(journal.groups for journal in journals)
         yield "magnetar_bookie_checkpoints_total", bookie.checkpointer.done
         yield "magnetar_bookie_checkpoint_failures_total", bookie.checkpointer.failures
         yield "magnetar_bookie_entry_log_written_bytes_total", bookie.entry_log.written_bytes
         yield "magnetar_bookie_entry_log_read_bytes_total", bookie.entry_log.read_bytes
 
     def _summaries(self) -> Iterator[Metric]:
+        # Several journals record into the same latencies.
         journal, counters = self._bookie.journal, self._bookie.counters
         adds_failed = counters.adds_failed + counters.adds_refused
         yield _summary("bookie_journal_JOURNAL_ADD_ENTRY", journal.add_latency, adds_failed)
         yield _summary(
-            "bookie_journal_JOURNAL_SYNC", journal.sync_latency, int(bool(journal.error))
+            "bookie_journal_JOURNAL_SYNC",
+            journal.sync_latency,
+            sum(each.error is not None for each in self._bookie.journals),
         )
         for name in ("bookkeeper_server_ADD_ENTRY", "bookkeeper_server_ADD_ENTRY_REQUEST"):
             yield _summary(name, journal.add_latency, adds_failed)

@@ -76,11 +76,11 @@ class Owner:
                 await take_over(ledgers, self._history, ledger_id)
             is_owner = True
             while is_owner:
-                is_owner = await self._write_one(host, ledgers)
+                is_owner = await self.write_one(host, ledgers)
                 await asyncio.sleep(RETRY_S)
 
-    async def _write_one(self, host: Host, ledgers: Ledgers) -> bool:
-        """Write one ledger until it fails; whether to go on with another."""
+    async def write_one(self, host: Host, ledgers: Ledgers) -> bool:
+        """Write one ledger until it fails or is long enough; whether to go on with another."""
         told = Told(self._history)
         try:
             writer = await ledgers.create(

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from magnetar_bookie.bookie import Bookie
+from magnetar_bookie.garbage import GarbageLimits
+from magnetar_bookie.index import Index
 from magnetar_bookie.memory_store import MemoryStore
 from magnetar_bookie.settings import BookieSettings
 from magnetar_ledger import Ledgers
@@ -37,6 +39,15 @@ SMALL_FILES = BookieSettings(
     entry_log_bytes_max=64 * KIB,
     write_cache_bytes_max=128 * KIB,
     checkpoint_interval_s=0.5,
+    block_bytes=4 * KIB,
+    garbage=GarbageLimits(
+        interval_s=0.3,
+        over_replicated_interval_s=1.0,
+        minor_interval_s=0.6,
+        minor_threshold=0.5,
+        major_interval_s=1.5,
+        major_threshold=0.9,
+    ),
 )
 
 
@@ -132,6 +143,14 @@ class Storage:
             await setup.create(READ_ONLY_PATH, make_parents=True)
         for bookie in self.bookies:
             bookie.start(self._run_bookie)
+
+    def indexes(self) -> list[Index]:
+        """What each bookie's index says now."""
+        return [Index(store) for store in self._indexes.values()]
+
+    def know(self, ledger_id: int) -> bool:
+        """Whether a bookie still has anything of a ledger."""
+        return any(index.ledger(ledger_id) is not None for index in self.indexes())
 
     def lose(self, bookie: Host) -> None:
         """The bookie dies, and nobody ever starts it again."""

@@ -116,7 +116,7 @@ async def story(menu: FaultMenu, sizes: Sizes, canary: Canary) -> Told:
                 elif fate == 1:
                     owner.pause(chance.random() * 2 * OWNER_S_MAX)
         history.on_end = lambda: None
-        await _recover_and_read_all(storage, [history])
+        await recover_and_read_all(storage, [history])
         return Told(
             len(history.ledgers),
             sum(map(len, history.pushed.values())),
@@ -126,7 +126,7 @@ async def story(menu: FaultMenu, sizes: Sizes, canary: Canary) -> Told:
         )
 
 
-async def _recover_and_read_all(storage: Storage, histories: Sequence[History]) -> None:
+async def recover_and_read_all(storage: Storage, histories: Sequence[History]) -> None:
     """Twice, at once and on different hosts: both must find the same."""
     world = storage.world
 
@@ -226,7 +226,7 @@ async def losses(rounds: int) -> None:
             await asyncio.sleep(0.01 + 0.1 * chance.random())
             owner.kill()
             slow.device("journal").conditions = world.disk_conditions
-        await _recover_and_read_all(storage, [history])
+        await recover_and_read_all(storage, [history])
 
 
 @pytest.mark.parametrize("first", range(0, 40, SEEDS_A_TEST))
@@ -265,7 +265,7 @@ async def power_cuts(cuts: int) -> None:
             await _bad_moment(storage)
             await asyncio.sleep(chance.choice((0, 0.05)) * chance.random())
             storage.cut_power(0.1)
-        await _recover_and_read_all(storage, histories)
+        await recover_and_read_all(storage, histories)
 
 
 async def _bad_moment(storage: Storage) -> None:

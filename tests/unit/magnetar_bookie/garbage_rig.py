@@ -108,13 +108,13 @@ class Wreck:
 
 
 class Moments:
-    """Notes what a crash would leave before each change to the disks of ``host``."""
+    """Notes what a crash would leave before each change to the disks and the index of ``host``."""
 
     def __init__(self, host: Host, unsynced_bytes: int) -> None:
         self._host = host
         self._unsynced_bytes = unsynced_bytes
         self.wrecks: list[Wreck] = []
-        host.ledger_disk.on_step = host.journal_disk.on_step = self._note
+        host.ledger_disk.on_step = host.journal_disk.on_step = host.store.on_flush = self._note
 
     def _note(self) -> None:
         host = self._host
@@ -127,7 +127,8 @@ class Moments:
     def end(self) -> None:
         """Note the last moment, and no more."""
         self._note()
-        self._host.ledger_disk.on_step = self._host.journal_disk.on_step = lambda: None
+        host = self._host
+        host.ledger_disk.on_step = host.journal_disk.on_step = host.store.on_flush = lambda: None
 
 
 async def settle() -> None:

@@ -8,7 +8,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.magnetar_bookie.fakes import KEY, make_add
-from tests.unit.magnetar_bookie.host import Host
+from tests.unit.magnetar_bookie.garbage_rig import NEVER, add, register
+from tests.unit.magnetar_bookie.host import SETTINGS, Host
 
 from magnetar_bookie.bookie import Bookie
 from magnetar_bookie.metrics import BookieMetrics
@@ -105,6 +106,39 @@ async def test_the_values_are_true() -> None:
     assert samples["magnetar_bookie_journal_groups_total"] == 3
     assert samples["magnetar_bookie_connections"] == 1
     assert "bookie_journal_JOURNAL_SYNC{quantile=0.99,success=true}" in samples
+
+
+async def test_several_journals_and_directories_are_counted_together() -> None:
+    host = Host(SETTINGS, journal_directories=("/j0", "/j1"), ledger_directories=("/l0", "/l1"))
+    async with host.bookie() as bookie:
+        client = host.network.connect_client()
+        await client.ask(make_add(0, 0), make_add(1, 0), make_add(2, 0))
+        samples = scrape(bookie)
+    assert samples["bookie_journal_JOURNAL_ADD_ENTRY_count{success=true}"] == 3
+    assert samples["magnetar_bookie_journal_groups_total"] == 2
+    assert samples["bookie_journal_JOURNAL_WRITE_BYTES"] > 3 * 71
+    assert samples["bookie_ledger_num_dirs"] == samples["bookie_ledger_writable_dirs"] == 2
+    assert samples["bookie_ledger_dir__l0_usage"] == samples["bookie_ledger_dir__l1_usage"] == 50
+
+
+async def test_what_was_collected_is_counted() -> None:
+    host = Host(SETTINGS, garbage=NEVER, entry_log_bytes_max=1, compaction_bytes_per_s=0.0)
+    async with host.bookie() as bookie:
+        client = host.network.connect_client()
+        register(host.coordination, 2)
+        await add(bookie, client, 1, 0, 5)
+        await add(bookie, client, 2, 0, 5)
+        before = scrape(bookie)
+        await bookie.force_gc()
+        samples = scrape(bookie)
+    assert samples["bookie_DELETED_LEDGER_TOTAL"] == samples["bookie_DELETED_LEDGER_COUNT"] == 1
+    assert samples["bookie_MAJOR_COMPACTION_TOTAL"] == 1
+    assert samples["bookie_RECLAIMED_DELETION_SPACE_BYTES"] > 1000
+    assert samples["bookie_ACTIVE_LEDGER_TOTAL"] == samples["bookie_ledgers_count"] == 1
+    assert samples["bookie_ACTIVE_ENTRY_LOG_TOTAL"] < before["bookie_ACTIVE_ENTRY_LOG_TOTAL"]
+    live, all_of_it = "bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES", "bookie_ENTRY_LOG_SPACE_BYTES"
+    assert 0 < samples[live] < before[live]
+    assert samples[live] < samples[all_of_it]
 
 
 async def test_a_read_only_bookie_says_so() -> None:
