@@ -28,6 +28,8 @@ from magnetar_broker.errors import (
 from magnetar_broker.metadata.errors import (
     ClusterExists,
     ClusterNotFound,
+    ConflictingPolicies,
+    InvalidPolicy,
     NamespaceExists,
     NamespaceNotFound,
     PartitionedTopicNotFound,
@@ -61,7 +63,9 @@ _STATUS: dict[type[MagnetarError], int] = {
     TopicBusy: 412,
     InvalidTopicName: 412,
     TooFewPartitions: 422,
+    ConflictingPolicies: 412,
     InvalidBundles: 400,
+    InvalidPolicy: 400,
     MalformedRecord: 400,
     NotAllowed: 405,
     NotAuthorized: 403,

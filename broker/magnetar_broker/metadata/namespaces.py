@@ -68,6 +68,15 @@ class Namespaces:
             raise NamespaceNotFound(str(namespace))
         return record
 
+    def follow(self, on_changed: Callable[[NamespaceName | None], None]) -> None:
+        """Call ``on_changed`` when the policies of a namespace that were read here change; with
+        None where that may be so of all (ZooKeeper was away)."""
+
+        def changed(path: str | None) -> None:
+            on_changed(None if path is None else NamespaceName(*path.split("/")[-2:]))
+
+        self._policies.follow(changed)
+
     async def bundles(self, namespace: NamespaceName) -> BundlesData:
         """How the ring is cut in this cluster. Raises ``NamespaceNotFound``."""
         policies, local = await asyncio.gather(
@@ -79,13 +88,16 @@ class Namespaces:
         return (local or await self._copy_bundles(namespace, policies)).bundles
 
     def known_bundles(self, namespace: NamespaceName) -> BundlesData | None:
-        """The same from memory alone; None where ZooKeeper would have to be asked."""
+        """The same from memory alone; None where ZooKeeper would have to be asked.
+
+        Policies that have just changed are not missed: a topic must not be let go because somebody
+        set its namespace's retention.
+        """
         name = str(namespace)
-        policies = self._policies.known(policies_path(name))
         local = self._local_policies.known(local_policies_path(name))
-        if policies is None or policies.deleted or local is None:
-            return None
-        return local.bundles
+        policies = self._policies.known(policies_path(name))
+        is_gone = policies.deleted if policies else self._policies.keeps(policies_path(name))
+        return None if local is None or is_gone else local.bundles
 
     async def create(self, namespace: NamespaceName, policies: Policies) -> None:
         """Create a namespace. Raises ``TenantNotFound``, ``NamespaceExists``."""

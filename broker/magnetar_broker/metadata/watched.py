@@ -17,6 +17,8 @@ ENTRIES_MAX = 10_000
 
 T = TypeVar("T")
 Read = Callable[[str, OnChange], Awaitable[T]]
+OnStale = Callable[[str | None], None]
+"""Called with the path whose answer may no longer hold; with None when that is so of all."""
 
 
 class Watched(Generic[T]):
@@ -32,6 +34,7 @@ class Watched(Generic[T]):
         # The newest question under way per path. A change takes it out, so that the answer, which
         # may be older than the change, is given but not kept.
         self._asking: dict[str, object] = {}
+        self._followers: list[OnStale] = []
         coordination.on_session(self._session_changed)
 
     async def get(self, path: str) -> T | None:
@@ -52,6 +55,18 @@ class Watched(Generic[T]):
         """The answer if it is kept and not "missing"; asks nobody."""
         return self._entries.get(path)
 
+    def keeps(self, path: str) -> bool:
+        """Whether an answer is kept, "missing" too."""
+        return path in self._entries
+
+    def follow(self, on_stale: OnStale) -> None:
+        """Call ``on_stale`` when something that was read here has changed, or may have."""
+        self._followers.append(on_stale)
+
+    def _tell(self, path: str | None) -> None:
+        for on_stale in self._followers:
+            on_stale(path)
+
     def forget(self, path: str) -> None:
         """Drop what is kept of ``path``: for writers, who know of the change before the watch."""
         self._asking.pop(path, None)
@@ -60,6 +75,7 @@ class Watched(Generic[T]):
     async def _ask(self, path: str) -> T | None:
         def changed() -> None:
             self.forget(path)
+            self._tell(path)
 
         while True:
             try:
@@ -78,6 +94,8 @@ class Watched(Generic[T]):
         if state is not SessionState.SUSPENDED:
             self._asking.clear()
             self._entries.clear()
+        if state is SessionState.CONNECTED:
+            self._tell(None)
 
 
 def watched_values(

@@ -133,7 +133,7 @@ async def get_bundles(namespace: NamespaceArg, services: ServicesArg) -> Respons
 @router.put("/{tenant}/{namespace}/unload", dependencies=[on_namespace(Action.ADMINISTER)])
 async def unload_namespace(namespace: NamespaceArg, services: ServicesArg) -> Response:
     """Close the namespace's topics here and give its bundles up; clients look them up again."""
-    await require_namespace(services, namespace)
+    await services.namespaces.policies(namespace)
     await services.ownership.unload_namespace(namespace)
     return no_content()
 
@@ -143,7 +143,7 @@ async def unload_bundle(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
     """The same for one bundle; nothing to do where it is not served."""
-    await require_namespace(services, namespace)
+    await services.namespaces.policies(namespace)
     name = path_value(request, "bundle")
     bundle = (await services.ownership.ring_of(namespace)).named(name)
     if bundle is None:

@@ -10,12 +10,14 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "admin" / "answers.jsonl"
+GOLDEN = Path(__file__).parents[3] / "golden" / "admin"
 
 # Where we answer otherwise on purpose: (method, path, body) → our status.
 DEVIATIONS = {
     # Upstream fails with a NullPointerException.
     ("PUT", "/admin/v2/persistent/acme/shop/parts4/partitions", None): 400,
+    ("POST", "/admin/v2/namespaces/public/p1/backlogQuota", "null"): 400,
+    ("POST", "/admin/v2/namespaces/public/p1/backlogQuota", ""): 400,
     # Nonsense is not found, rather than an error of the server.
     ("GET", "/lookup/v2/topic/bogus/public/default/t1", None): 404,
     # A namespace that does not exist has no bundles.
@@ -27,8 +29,8 @@ DEVIATIONS = {
 LACKING = {"persistent://acme/shop/a/b %?"}
 
 
-def recorded() -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
+def recorded(name: str) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (GOLDEN / name).read_text().splitlines()]
     # What upstream refuses for its content type, or for the shape of its body, we take: sending it
     # would change what later requests see.
     taken = {"/admin/v2/persistent/acme/shop/parts3/partitions"}
@@ -58,8 +60,11 @@ def assert_same(row: dict[str, Any], ours: httpx.Response) -> None:
         assert ours.json() == real, request
 
 
-async def test_a_whole_session_is_answered_as_by_a_real_broker(client: httpx.AsyncClient) -> None:
-    for row in recorded():
+@pytest.mark.parametrize("name", ["answers.jsonl", "policies.jsonl"])
+async def test_a_whole_session_is_answered_as_by_a_real_broker(
+    name: str, client: httpx.AsyncClient
+) -> None:
+    for row in recorded(name):
         ours = await client.request(
             row["method"], row["path"], content=row.get("body"), headers=row.get("headers")
         )

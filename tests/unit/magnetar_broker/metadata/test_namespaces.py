@@ -165,3 +165,17 @@ async def test_a_deleted_namespace_leaves_nothing_behind(
     assert [path for path in tree() if "shop" in path] == []
     assert not await namespaces.exists(SHOP)
     assert namespaces.known_bundles(SHOP) is None
+
+
+async def test_bundles_stay_known_while_policies_change(
+    namespaces: Namespaces, meddle: Meddle, settle: Callable[[], Awaitable[None]]
+) -> None:
+    await namespaces.create(SHOP, FOUR)
+    bundles = await namespaces.bundles(SHOP)
+    meddle(POLICIES_PATH, replace(FOUR, message_ttl_s=1).encode())
+    await settle()
+    assert namespaces.known_bundles(SHOP) == bundles
+    meddle(POLICIES_PATH, replace(FOUR, deleted=True).encode())
+    await settle()
+    await namespaces.policies(SHOP)
+    assert namespaces.known_bundles(SHOP) is None

@@ -144,3 +144,32 @@ async def test_what_changed_while_the_connection_was_lost_is_seen(
     await session("other").set("/a", b"two")
     reconnect("broker")
     assert await texts.get("/a") == "two"
+
+
+async def test_followers_hear_of_every_change(
+    texts: Watched[str],
+    coordination: Coordination,
+    meddle: Callable[[str, bytes], None],
+    settle: Settle,
+) -> None:
+    heard: list[str | None] = []
+    texts.follow(heard.append)
+    await coordination.create("/a", b"one")
+    await texts.get("/a")
+    meddle("/a", b"two")
+    await settle()
+    assert heard == ["/a"]
+    meddle("/a", b"three")  # nobody has read it since
+    await settle()
+    assert heard == ["/a"]
+
+
+async def test_followers_hear_that_all_may_have_changed(
+    texts: Watched[str], suspend: Callable[[str], None], reconnect: Callable[[str], None]
+) -> None:
+    heard: list[str | None] = []
+    texts.follow(heard.append)
+    suspend("broker")
+    assert heard == []
+    reconnect("broker")
+    assert heard == [None]
