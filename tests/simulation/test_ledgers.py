@@ -29,7 +29,7 @@ from magnetar_simulation.simulate import Outcome, simulate
 from magnetar_simulation.world import World
 
 # `make simulate` runs more.
-SEEDS = int(os.environ.get("MAGNETAR_SEEDS", "140"))
+SEEDS = int(os.environ.get("MAGNETAR_SEEDS", "120"))
 SEED_FIRST = int(os.environ.get("MAGNETAR_SEED_FIRST", "0"))
 SEEDS_A_TEST = 20
 OWNERS = 3
