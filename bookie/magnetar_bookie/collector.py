@@ -299,18 +299,35 @@ class Collector(Service):
             numbers = self._storage.entry_log.numbers
             end = self._storage.index.log_end()
             dead = dead_logs(numbers, self._storage.index.logs, end.log_number if end else 0)
-        for number in dead:
-            if number not in self._damaged_logs:
-                reclaimed_bytes = await self._reclaim(number)
-                self.collected.reclaimed_by_deletion_bytes += reclaimed_bytes
+        reclaimed_bytes, failure = await self._reclaim_all(dead)
+        self.collected.reclaimed_by_deletion_bytes += reclaimed_bytes
+        if failure is not None:
+            raise failure
 
     async def _compact(self, threshold: float) -> None:
         end = self._storage.index.log_end()
         logs = self._storage.index.logs
-        for number in logs_to_compact(logs, end.log_number if end else 0, threshold):
-            if number not in self._damaged_logs:
-                reclaimed_bytes = await self._reclaim(number)
-                self.collected.reclaimed_by_compaction_bytes += reclaimed_bytes
+        chosen = logs_to_compact(logs, end.log_number if end else 0, threshold)
+        reclaimed_bytes, failure = await self._reclaim_all(chosen)
+        self.collected.reclaimed_by_compaction_bytes += reclaimed_bytes
+        if failure is not None:
+            raise failure
+
+    async def _reclaim_all(self, numbers: Sequence[int]) -> tuple[int, OSError | None]:
+        """Give logs back; returns how many bytes that freed, and the first failure.
+
+        One log that cannot be read now does not keep the others from being given back.
+        """
+        reclaimed_bytes = 0
+        failure: OSError | None = None
+        for number in numbers:
+            if number in self._damaged_logs:
+                continue
+            try:
+                reclaimed_bytes += await self._reclaim(number)
+            except OSError as error:
+                failure = failure or error
+        return reclaimed_bytes, failure
 
     async def _reclaim(self, number: int) -> int:
         try:

@@ -220,3 +220,18 @@ async def test_a_disk_that_fails_meanwhile_loses_nothing(operation: str, number:
         await bookie.force_gc()
         await require(client, 2, range(10))
         assert bookie.storage.counts == bookie.storage.index.counts()
+
+
+async def test_a_log_that_cannot_be_read_does_not_keep_the_others() -> None:
+    host = make_host(entry_log_bytes_max=1)
+    async with host.bookie() as bookie:
+        client = host.network.connect_client()
+        for number in range(4):
+            await add(bookie, client, 1, number, 1)
+        count = len(bookie.entry_log.numbers)
+        bookie.entry_log._open_files.clear()
+        host.ledger_disk.fail("read", errno.EIO)
+        with pytest.raises(OSError, match="Input"):
+            await bookie.force_gc()
+        assert bookie.entry_log.numbers[0] == LOG
+        assert len(bookie.entry_log.numbers) < count / 2
