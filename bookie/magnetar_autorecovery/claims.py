@@ -136,10 +136,12 @@ class Claims:
         """Delete the locks of our own session that nobody here holds."""
         for ledger_id in sorted(self._doubtful):
             path = lock_path(ledger_id)
-            stat = await self._coordination.exists(path)
-            if stat is not None and stat.ephemeral_owner == self._coordination.session_id:
-                with suppress(NodeMissing):
-                    await self._coordination.delete(path)
+            with suppress(NodeMissing):
+                value, stat = await self._coordination.get(path)
+                # A bookie's garbage collector takes such locks with the same session.
+                is_own_session = stat.ephemeral_owner == self._coordination.session_id
+                if is_own_session and value == self._lock:
+                    await self._coordination.delete(path, version=stat.version)
             self._doubtful.discard(ledger_id)
 
     async def _remove_empty(self, path: str) -> None:

@@ -20,6 +20,7 @@ from magnetar_autorecovery.options import AutoRecoveryOptions
 from magnetar_autorecovery.repair_plan import Replacement
 from magnetar_ledger.quorum import Quorum
 from magnetar_ledger.store import StoredMetadata
+from magnetar_protocol.bookkeeper.digest import ENTRY_HEADER_BYTES
 from magnetar_protocol.records.ledger_metadata import NO_ENTRY
 from magnetar_runtime.clock import Clock
 
@@ -202,4 +203,4 @@ def _expected_entry_bytes(stored: StoredMetadata) -> int:
     metadata = stored.metadata
     if metadata.last_entry == NO_ENTRY:
         return _UNKNOWN_ENTRY_BYTES
-    return max(metadata.length // (metadata.last_entry + 1), 1)
+    return ENTRY_HEADER_BYTES + metadata.length // (metadata.last_entry + 1)

@@ -59,6 +59,7 @@ async def decommission(
     clock: Clock,
     on_progress: OnProgress,
     stall_s: float = STALL_S,
+    deletes_cookie: bool = True,
 ) -> Progress:
     """Have the replication workers take all ledgers off the bookie; then delete its cookie.
 
@@ -90,8 +91,9 @@ async def decommission(
         if not await controls.is_enabled(coordination):
             raise RecoveryDisabled
         await asyncio.sleep(LOOK_INTERVAL_S)
-    with suppress(NodeMissing):
-        await coordination.delete(cookie_path(bookie_id))
+    if deletes_cookie:
+        with suppress(NodeMissing):
+            await coordination.delete(cookie_path(bookie_id))
     return progress
 
 

@@ -71,6 +71,7 @@ class Election(Service):
 
     async def _stand(self) -> None:
         while True:
+            self.attempts += 1
             try:
                 await self._win()
                 await self._serve()
@@ -92,7 +93,6 @@ class Election(Service):
         """Return as the auditor."""
         while True:
             self._watches.begin()
-            self.attempts += 1
             before = await self._vote_before_ours()
             if before is None:
                 if await self._take_leader_node():

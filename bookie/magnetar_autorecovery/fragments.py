@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from magnetar_ledger.errors import UnsupportedLedger
 from magnetar_ledger.quorum import Quorum
@@ -100,10 +101,11 @@ def entries_to_verify(
         return []
     first, last = ends[0], ends[1]
     chosen: Iterable[int] = ()
-    count = (last - first + 1) * percentage // PERCENT
+    length = last - first + 1
+    count = length * percentage // PERCENT
     if percentage >= PERCENT:
         chosen = range(first, last + 1)
     elif count:
-        part = (last - first + 1) // count
-        chosen = (start + draw(part) for start in range(first, last - part + 2, part))
+        starts = [first + length * number // count for number in range(count + 1)]
+        chosen = (start + draw(end - start) for start, end in pairwise(starts))
     return sorted({first, last, *(each for each in chosen if belongs_on(quorum, each, index))})

@@ -24,7 +24,7 @@ from magnetar_autorecovery.findings import FaultyFragment
 from magnetar_autorecovery.fragments import quorum_of
 from magnetar_autorecovery.live_bookies import LiveBookies, read_live_bookies
 from magnetar_autorecovery.options import AutoRecoveryOptions
-from magnetar_autorecovery.repair_plan import plan_repair, with_replacements
+from magnetar_autorecovery.repair_plan import RepairPlan, plan_repair, with_replacements
 from magnetar_autorecovery.take_over import TakeOvers
 from magnetar_ledger import LedgerOptions
 from magnetar_ledger.bookies import Bookies
@@ -134,18 +134,21 @@ class LedgerRepair(Service):
     async def take_over(self, ledger_id: int, terms: Terms = USUAL) -> None:
         """Close the ledger, fencing its writer, if its open last fragment still misses bookies.
 
-        Raises ``LedgerError`` where that cannot be done now.
+        Only where others could take their places: a living writer would have replaced them, so this
+        one is gone. Where there are none, a living writer goes on without, and must not be stopped
+        for nothing. Raises ``LedgerError`` where the ledger cannot be closed now.
         """
         try:
             stored = await self.store.read(ledger_id)
-            faults = await self.check_stored(stored, terms)
-            missing = [fault for fault in faults if fault.fragment.is_open]
-            if missing:
-                log.warning(
-                    "unclosed ledger misses bookies, taken over",
-                    extra={"ledger": ledger_id, "missing": sorted(missing[0].bookies)},
-                )
-                await self._take_overs.close_ledger(stored)
+            for fault in await self.check_stored(stored, terms):
+                if not fault.fragment.is_open:
+                    continue
+                facts = {"ledger": ledger_id, "missing": sorted(fault.bookies)}
+                if (await self._plan(stored, fault, terms)).unplaced:
+                    log.warning("unclosed ledger misses bookies, left to its writer", extra=facts)
+                else:
+                    log.warning("unclosed ledger misses bookies, taken over", extra=facts)
+                    await self._take_overs.close_ledger(stored)
         except NoSuchLedger:
             return
 
@@ -162,20 +165,7 @@ class LedgerRepair(Service):
 
     async def _mend(self, ledger_id: int, fault: FaultyFragment, terms: Terms) -> None:
         stored = await self.store.read(ledger_id)
-        quorum = quorum_of(ledger_id, stored.metadata)
-        live = await self.live_bookies(terms)
-
-        def choose(ensemble: tuple[str, ...], places: frozenset[int]) -> dict[int, str]:
-            found = self._bookies.replacements(ensemble, places, quorum)
-            # The registry may be a moment behind.
-            return {place: each for place, each in found.items() if each in live.writable}
-
-        plan = plan_repair(
-            fault,
-            writable=live.writable,
-            choose=choose,
-            is_replacing_preferred=terms.is_replacing_preferred,
-        )
+        plan = await self._plan(stored, fault, terms)
         first_entry = fault.fragment.first_entry
 
         def changed(metadata: LedgerMetadata) -> LedgerMetadata | None:
@@ -195,3 +185,21 @@ class LedgerRepair(Service):
             )
         if plan.unplaced:
             raise NowhereToCopy(ledger_id, first_entry, plan.unplaced)
+
+    async def _plan(
+        self, stored: StoredMetadata, fault: FaultyFragment, terms: Terms
+    ) -> RepairPlan:
+        quorum = quorum_of(stored.ledger_id, stored.metadata)
+        live = await self.live_bookies(terms)
+
+        def choose(ensemble: tuple[str, ...], places: frozenset[int]) -> dict[int, str]:
+            found = self._bookies.replacements(ensemble, places, quorum)
+            # The registry may be a moment behind.
+            return {place: each for place, each in found.items() if each in live.writable}
+
+        return plan_repair(
+            fault,
+            writable=live.writable,
+            choose=choose,
+            is_replacing_preferred=terms.is_replacing_preferred,
+        )

@@ -12,7 +12,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from pathlib import Path
+from random import Random
 
+from magnetar_autorecovery import AutoRecovery
+from magnetar_autorecovery.metrics import AutoRecoveryMetrics
 from magnetar_bookie.bookie import Bookie
 from magnetar_bookie.errors import BookieError
 from magnetar_bookie.metrics import BookieMetrics
@@ -80,6 +83,18 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
         )
         metrics = PartMetrics(PART)
         metrics.register(BookieMetrics(bookie).collect)
+        if settings.auto_recovery_enabled:
+            daemon = await stack.enter_async_context(
+                AutoRecovery(
+                    bookie.bookie_id,
+                    coordination=zookeeper,
+                    network=AsyncioNetwork(),
+                    clock=clock,
+                    random=Random(),  # noqa: S311 - jitter and the order of work, no secrets
+                    options=settings.auto_recovery(),
+                )
+            )
+            metrics.register(AutoRecoveryMetrics(daemon).collect)
         await stack.enter_async_context(LoopLag(metrics))
         app = part_app(
             metrics,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from magnetar_autorecovery import AutoRecoveryOptions
 from magnetar_bookie.part_settings import BookiePartSettings
 from magnetar_bookie.settings import BookieSettings
 from magnetar_server.errors import SettingsError
@@ -79,3 +80,29 @@ def test_the_limits_of_garbage_and_space_reach_the_bookie() -> None:
     assert told.space.writable_again_below == 0.8
     assert told.space.compacts_when_full
     assert told.compaction_bytes_per_s == 5
+
+
+def test_told_nothing_auto_recovery_is_on_and_has_the_defaults() -> None:
+    assert load().auto_recovery_enabled
+    assert load().auto_recovery() == AutoRecoveryOptions()
+
+
+def test_every_setting_reaches_auto_recovery() -> None:
+    told = load(
+        lost_bookie_recovery_delay_s=1,
+        auditor_periodic_bookie_check_interval_s=2,
+        auditor_periodic_check_interval_s=3,
+        auditor_ledger_verification_percentage=4,
+        open_ledger_rereplication_grace_s=5,
+        rereplication_entry_batch_size=6,
+        replication_bytes_per_s=7,
+    ).auto_recovery()
+    assert told == AutoRecoveryOptions(
+        lost_bookie_recovery_delay_s=1,
+        bookie_check_interval_s=2,
+        ledger_check_interval_s=3,
+        verification_percentage=4,
+        open_ledger_grace_s=5,
+        copy_batch_entries_max=6,
+        copy_bytes_per_s=7,
+    )

@@ -1,0 +1,102 @@
+"""Single copies are read as they are stored, and stored as they were read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.unit.magnetar_autorecovery.cluster import LEDGER_OPTIONS, Cluster, metadata_of
+from tests.unit.magnetar_ledger.world import KEY, entry_of
+
+from magnetar_autorecovery.copies import Copies
+from magnetar_autorecovery.errors import CopyRefused
+from magnetar_autorecovery.findings import Flaw
+from magnetar_protocol.bookkeeper.codes import Flag, Operation, ReturnCode
+
+METADATA = metadata_of((2, 2, 2), [(0, (0, 1))], last_entry=4)
+ENTRIES = {entry_id: entry_of(7, entry_id, entry_id - 1) for entry_id in range(5)}
+
+
+@asynccontextmanager
+async def copies_of(cluster: Cluster) -> AsyncGenerator[Copies]:
+    registry, links = cluster.links()
+    async with registry, links:
+        yield Copies(links, answer_timeout_s=LEDGER_OPTIONS.answer_timeout_s)
+
+
+async def test_each_bookie_gives_its_own_copy() -> None:
+    cluster = Cluster(2)
+    cluster.put_ledger(7, METADATA, without=[(1, 3)])
+    cluster.damage(0, 7, 2)
+    async with copies_of(cluster) as copies:
+        wanted = [("b0", 0), ("b1", 0), ("b0", 2), ("b1", 2), ("b0", 3), ("b1", 3)]
+        assert await copies.read(7, METADATA, wanted) == [
+            *(ENTRIES[0], ENTRIES[0], Flaw.DAMAGED, ENTRIES[2], ENTRIES[3], Flaw.ABSENT),
+        ]
+        assert await copies.read(7, METADATA, []) == []
+
+
+async def test_a_bookie_that_cannot_tell_is_unheard() -> None:
+    cluster = Cluster(4)
+    cluster.put_ledger(7, METADATA)
+    cluster.bookies[1].kill()
+    cluster.bookies[2].refusals[Operation.READ] = ReturnCode.EIO
+    cluster.bookies[3].is_silent = True
+    async with copies_of(cluster) as copies:
+        wanted = [("b0", 1), ("b1", 1), ("b2", 1), ("b3", 1), ("nobody", 1)]
+        assert await copies.read(7, METADATA, wanted) == [ENTRIES[1], *[Flaw.UNHEARD] * 4]
+
+
+async def test_a_connection_that_breaks_ends_the_wait() -> None:
+    cluster = Cluster(1)
+    cluster.bookies[0].is_holding = True
+    cluster.put_metadata(7, METADATA)
+    async with copies_of(cluster) as copies:
+        loop = asyncio.get_running_loop()
+        loop.call_later(1, cluster.bookies[0].drop_connections)
+        begun_s = loop.time()
+        assert await copies.read(7, METADATA, [("b0", 1)]) == [Flaw.UNHEARD]
+        assert loop.time() - begun_s < 2
+
+
+async def test_copies_are_stored_as_recovery_stores_them() -> None:
+    cluster = Cluster(1)
+    bookie = cluster.bookies[0]
+    bookie.fenced.add(7)
+    async with copies_of(cluster) as copies:
+        await copies.store(7, METADATA, "b0", ENTRIES)
+    assert bookie.entries[7] == ENTRIES
+    assert bookie.master_keys[7] == KEY
+    assert bookie.count(Operation.ADD, Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY) == 5
+
+
+async def test_what_a_lost_connection_swallowed_is_sent_again() -> None:
+    cluster = Cluster(1)
+    bookie = cluster.bookies[0]
+    bookie.is_silent = True
+    async with copies_of(cluster) as copies:
+
+        def recover() -> None:
+            bookie.is_silent = False
+            bookie.drop_connections()
+
+        asyncio.get_running_loop().call_later(1, recover)
+        await copies.store(7, METADATA, "b0", ENTRIES)
+    assert bookie.entries[7] == ENTRIES
+
+
+@pytest.mark.parametrize("what", ["refuses", "is silent", "is gone"])
+async def test_a_bookie_that_does_not_store_is_told(what: str) -> None:
+    cluster = Cluster(1)
+    bookie = cluster.bookies[0]
+    if what == "refuses":
+        bookie.refusals[Operation.ADD, 3] = ReturnCode.EREADONLY
+    elif what == "is silent":
+        bookie.is_silent = True
+    else:
+        bookie.kill()
+    async with copies_of(cluster) as copies:
+        with pytest.raises(CopyRefused, match="b0 did not take copies of ledger 7"):
+            await copies.store(7, METADATA, "b0", ENTRIES)
