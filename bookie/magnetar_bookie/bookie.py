@@ -254,7 +254,7 @@ class Bookie(Service):
             long_polls=LongPolls(last_confirmed),
             spawn=self.spawn,
             after_adds=self._adds_came,
-            disk_space=self._disk_space,
+            disk_space=self.disk_space,
             authorizer=self._authorizer,
             resource=Resource.cluster(self.bookie_id),
         )
@@ -271,6 +271,12 @@ class Bookie(Service):
         for journal in self.journals:
             await journal.drain()
         await self.intake.disconnect(self.settings.close_timeout_s)
+
+    def tell_http(self, port: int) -> None:
+        """Let the bookie's registration say where its HTTP is, under upstream's name for it."""
+        assert self._registration is not None
+        host = self.settings.advertised_host or self.settings.host
+        self._registration.announce(BookieInfo.of_address(host, self.port, http_port=port))
 
     async def force_gc(self, *, is_minor: bool = True, is_major: bool = True) -> None:
         """Collect garbage and compact entry logs now, and wait for the end of it.
@@ -310,7 +316,8 @@ class Bookie(Service):
             or self.storage.write_cache.used_bytes > settings.write_cache_bytes_max
         )
 
-    def _disk_space(self) -> DiskSpace:
+    def disk_space(self) -> DiskSpace:
+        """How much room the ledger disks have. Raises ``OSError``."""
         disks = [directory.disk for directory in self.ledger_directories]
         return DiskSpace(
             sum(disk.total_bytes() for disk in disks), sum(disk.free_bytes() for disk in disks)

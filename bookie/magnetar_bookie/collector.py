@@ -73,7 +73,10 @@ class StrangeCluster(MagnetarError):
 
 @dataclass(slots=True)
 class Collected:
-    """What was collected since the start, under BookKeeper's words for it."""
+    """What was collected since the start, under BookKeeper's words for it.
+
+    When a compaction ended last is Unix time; at first, as upstream, when the bookie started.
+    """
 
     deleted_ledgers: int = 0
     minor_compactions: int = 0
@@ -81,6 +84,8 @@ class Collected:
     reclaimed_by_deletion_bytes: int = 0
     reclaimed_by_compaction_bytes: int = 0
     failures: int = 0
+    last_minor_ms: int = 0
+    last_major_ms: int = 0
 
 
 class Collector(Service):
@@ -120,7 +125,7 @@ class Collector(Service):
         self.may_major = True
         self.is_forced = False
         self.compaction = Compaction.NONE
-        self.collected = Collected()
+        self.collected = Collected(last_minor_ms=clock.wall_ms(), last_major_ms=clock.wall_ms())
 
     async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 nothing to close
         self.spawn(self._run_when_wanted(), name="garbage collection")
@@ -181,8 +186,12 @@ class Collector(Service):
             self._count_compaction(due.compaction)
 
     def _count_compaction(self, compaction: Compaction) -> None:
-        self.collected.minor_compactions += compaction is Compaction.MINOR
-        self.collected.major_compactions += compaction is Compaction.MAJOR
+        if compaction is Compaction.MINOR:
+            self.collected.minor_compactions += 1
+            self.collected.last_minor_ms = self._clock.wall_ms()
+        elif compaction is Compaction.MAJOR:
+            self.collected.major_compactions += 1
+            self.collected.last_major_ms = self._clock.wall_ms()
 
     # Ledgers.
 

@@ -1,4 +1,4 @@
-"""A bookie as a process: settings, logs, ZooKeeper, disks, the bookie, its metrics page.
+"""A bookie as a process: settings, logs, ZooKeeper, disks, the bookie, its metrics and admin.
 
 Reads aloud as the order of starting.
 """
@@ -10,12 +10,15 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 from random import Random
 
 from magnetar_autorecovery import AutoRecovery
 from magnetar_autorecovery.metrics import AutoRecoveryMetrics
+from magnetar_bookie.admin.access import AdminAccess
+from magnetar_bookie.admin.app import BookieAdmin
 from magnetar_bookie.bookie import Bookie
 from magnetar_bookie.errors import BookieError
 from magnetar_bookie.metrics import BookieMetrics
@@ -28,6 +31,7 @@ from magnetar_runtime.disk import Disk, FileDisk
 from magnetar_runtime.network import AsyncioNetwork
 from magnetar_server.authorization import Resource
 from magnetar_server.control import ControlClient, PartCommands
+from magnetar_server.http import AsgiApp, HttpServer
 from magnetar_server.logging import configure_logging
 from magnetar_server.memory import tune_memory
 from magnetar_server.metrics import LoopLag, PartMetrics, part_app
@@ -39,6 +43,8 @@ from magnetar_server.zookeeper import ZooKeeper
 log = logging.getLogger(__name__)
 
 PART = "bookie"
+# Where the index is, below the data directory.
+INDEX = "index"
 INSTANCE_ID_PATH = f"{LEDGERS_PATH}/INSTANCEID"
 # Where the supervisor listens; not set where a bookie runs on its own.
 CONTROL_SOCKET_VARIABLE = "MAGNETAR_CONTROL_SOCKET"
@@ -53,9 +59,6 @@ def main(file: Path | None, flags: Mapping[str, object]) -> int:
 
 async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
     """Open everything, say so, and wait to be told to stop."""
-    # Imported here, while ZooKeeper is starting too.
-    from magnetar_server.http import HttpServer  # noqa: PLC0415
-
     tune_memory()
     clock = SystemClock()
     async with AsyncExitStack() as stack:
@@ -68,7 +71,7 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
             )
         )
         await wait_for_cluster(zookeeper, settings.zookeeper_connect_timeout_s)
-        index = open_index(settings.data_directory / "index")
+        index = open_index(settings.data_directory / INDEX)
         stack.callback(index.close)
         bookie = await stack.enter_async_context(
             Bookie(
@@ -96,16 +99,44 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
             )
             metrics.register(AutoRecoveryMetrics(daemon).collect)
         await stack.enter_async_context(LoopLag(metrics))
-        app = part_app(
-            metrics,
-            check_health=lambda: check_health(bookie),
-            resource=Resource.cluster(PART),
+        access = await stack.enter_async_context(
+            AdminAccess(
+                bookie,
+                coordination=zookeeper,
+                network=AsyncioNetwork(),
+                clock=clock,
+                random=Random(),  # noqa: S311 - as above
+                index_files=lambda: _names(settings.data_directory / INDEX),
+                configuration=configuration_of(settings),
+            )
         )
+        app = http_app(bookie, metrics, access)
         http = await stack.enter_async_context(
             HttpServer(app, settings.bind_address, settings.http_port, clock=clock)
         )
+        bookie.tell_http(http.port)
         await announce(stack, settings, bookie, http.port, stop)
         await wait_for_end(bookie, stop)
+
+
+def http_app(bookie: Bookie, metrics: PartMetrics, access: AdminAccess) -> AsgiApp:
+    """All that the bookie serves by HTTP: its admin, metrics, health."""
+    resource = Resource.cluster(PART)
+    own = part_app(metrics, check_health=lambda: check_health(bookie), resource=resource)
+    return BookieAdmin(access, own, resource=resource)
+
+
+def configuration_of(settings: BookiePartSettings) -> dict[str, str]:
+    """The settings as words, by name; a list is written ``a,b``."""
+    values = {each.name: getattr(settings, each.name) for each in fields(settings)}
+    return {
+        name: ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        for name, value in values.items()
+    }
+
+
+def _names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
 
 
 async def wait_for_cluster(coordination: Coordination, timeout_s: float) -> None:

@@ -62,6 +62,11 @@ class Registration(Service):
         """The bookie may have become read-only, or writable again."""
         self._is_wanted.set()
 
+    def announce(self, address: BookieInfo) -> None:
+        """Say this of the bookie from now on."""
+        self._value = address.encode()
+        self._is_wanted.set()
+
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.EXPIRED:
             self._has_lost_session = True

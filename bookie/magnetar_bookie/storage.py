@@ -137,7 +137,7 @@ class Storage:
             self._on_read_only()
 
     def _takes_despite(self, flags: int) -> bool:
-        return bool(flags & Flag.HIGH_PRIORITY) and all(self._read_only_reasons.values())
+        return bool(flags & Flag.HIGH_PRIORITY) and self.takes_recovery_adds
 
     def allow_adds(self, reason: str) -> None:
         """``reason`` holds no more."""
@@ -150,6 +150,11 @@ class Storage:
     def is_read_only(self) -> bool:
         """Whether adds are refused."""
         return bool(self._read_only_reasons)
+
+    @property
+    def takes_recovery_adds(self) -> bool:
+        """Whether adds of recovery are taken, be it read-only or not."""
+        return all(self._read_only_reasons.values())
 
     @property
     def read_only_reasons(self) -> tuple[str, ...]:

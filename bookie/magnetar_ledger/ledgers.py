@@ -81,12 +81,14 @@ class Ledgers(Service):
         write_quorum: int | None = None,
         ack_quorum: int | None = None,
         custom: Mapping[str, bytes] | None = None,
+        ensemble: tuple[str, ...] | None = None,
     ) -> LedgerWriter:
         """A new ledger and its writer; ``custom`` goes into its metadata.
 
-        Sizes not given are those of the options. Waits for enough bookies, up to the deadline for
-        creations; then raises ``NotEnoughBookies``. Raises ``ValueError`` for sizes that make no
-        sense, ``LedgerIdsExhausted``.
+        It is placed on ``ensemble``, or else where it is placed best. Sizes not given are those of
+        the options. Waits for enough bookies, up to the deadline for creations; then raises
+        ``NotEnoughBookies``. Raises ``ValueError`` for sizes that make no sense,
+        ``LedgerIdsExhausted``.
         """
         options = self._options
         quorum = Quorum(
@@ -94,7 +96,8 @@ class Ledgers(Service):
             write_quorum or options.write_quorum,
             ack_quorum or options.ack_quorum,
         )
-        ensemble = await self._new_ensemble(quorum)
+        if ensemble is None:
+            ensemble = await self._new_ensemble(quorum)
         stored = await self._store.create(
             LedgerMetadata(
                 ensemble_size=quorum.ensemble_size,

@@ -24,6 +24,9 @@ READ_ONLY_NODE = "readonly"
 # The endpoint that speaks BookKeeper's wire protocol.
 RPC_PROTOCOL = "bookie-rpc"
 RPC_ENDPOINT_ID = "bookie"
+# The endpoint of its HTTP admin and metrics (``HttpService`` of Apache BookKeeper).
+HTTP_PROTOCOL = "http"
+HTTP_ENDPOINT_ID = "httpserver"
 
 _RECORD = "bookie information"
 # Upstream's pattern has a range from ":" to "_", which takes ";<=>?@[\]^" in; so it stays here.
@@ -55,17 +58,27 @@ class BookieInfo:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of_address(cls, host: str, port: int) -> Self:
-        """A bookie that only speaks BookKeeper's wire protocol, at ``host``:``port``."""
-        return cls(
-            endpoints=(Endpoint(id=RPC_ENDPOINT_ID, host=host, port=port, protocol=RPC_PROTOCOL),)
-        )
+    def of_address(cls, host: str, port: int, *, http_port: int | None = None) -> Self:
+        """A bookie that speaks BookKeeper's wire protocol at ``host``:``port``, and maybe HTTP."""
+        rpc = Endpoint(id=RPC_ENDPOINT_ID, host=host, port=port, protocol=RPC_PROTOCOL)
+        if http_port is None:
+            return cls(endpoints=(rpc,))
+        http = Endpoint(id=HTTP_ENDPOINT_ID, host=host, port=http_port, protocol=HTTP_PROTOCOL)
+        return cls(endpoints=(rpc, http))
 
     @property
     def address(self) -> tuple[str, int] | None:
         """Host and port of the wire protocol; None where the bookie has no such endpoint."""
         for endpoint in self.endpoints:
             if endpoint.protocol == RPC_PROTOCOL:
+                return endpoint.host, endpoint.port
+        return None
+
+    @property
+    def http_address(self) -> tuple[str, int] | None:
+        """Host and port of its HTTP admin; None where it did not say."""
+        for endpoint in self.endpoints:
+            if endpoint.id == HTTP_ENDPOINT_ID:
                 return endpoint.host, endpoint.port
         return None
 

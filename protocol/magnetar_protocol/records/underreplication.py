@@ -49,6 +49,7 @@ _LAYOUT_RECORD = "under-replication layout"
 _LAST_CHECK = "time of the last check"
 _LOCK = "lock of an under-replicated ledger"
 _VOTE = "auditor's vote"
+_LEADER = "auditor's node"
 _DELAY = "lost bookie's grace"
 
 _MARK_NAME = re.compile(r"urL(\d{1,19})", re.ASCII)
@@ -121,6 +122,17 @@ def decode_vote(value: bytes) -> str:
 def encode_leader(bookie_id: str) -> bytes:
     """The bytes of ``LEADER_PATH``: the auditor's name as JSON."""
     return json.dumps(bookie_id).encode()
+
+
+def decode_leader(value: bytes) -> str:
+    """Who was elected. Raises ``MalformedRecord``."""
+    try:
+        name: object = json.loads(value)
+    except ValueError as error:
+        raise MalformedRecord(_LEADER, f"{value[:100]!r} is no JSON") from error
+    if not isinstance(name, str):
+        raise MalformedRecord(_LEADER, f"{value[:100]!r} is no name")
+    return name
 
 
 def encode_lost_bookie_delay(seconds: int) -> bytes:

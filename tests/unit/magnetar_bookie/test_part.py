@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from pathlib import Path
 
 import pytest
 from tests.unit.magnetar_bookie.fakes import make_add
 from tests.unit.magnetar_bookie.host import Host
 
 from magnetar_bookie.errors import BookieError
-from magnetar_bookie.part import check_health, wait_for_end
+from magnetar_bookie.part import check_health, configuration_of, wait_for_end
+from magnetar_bookie.part_settings import BookiePartSettings
 from magnetar_server.run import StopRequest
 
 
@@ -38,3 +40,12 @@ async def test_it_ends_by_itself_when_a_journal_failed() -> None:
         await host.network.connect_client().ask(make_add(1, 0))
         with pytest.raises(BookieError, match="bookie-1 cannot go on: a journal failed"):
             await wait_for_end(bookie, StopRequest())
+
+
+def test_the_settings_are_shown_as_words() -> None:
+    settings = BookiePartSettings(
+        port=1, sync=False, ledger_directories=(Path("one"), Path("two")), bookie_id="b1"
+    )
+    shown = configuration_of(settings)
+    assert (shown["port"], shown["sync"], shown["bookie_id"]) == ("1", "False", "b1")
+    assert (shown["ledger_directories"], shown["journal_directories"]) == ("one,two", "")

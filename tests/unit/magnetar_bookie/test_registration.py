@@ -40,6 +40,15 @@ async def test_the_node_holds_the_address_and_goes_with_the_bookie() -> None:
     assert WRITABLE not in coordination.nodes
 
 
+async def test_what_is_announced_later_stands_in_the_node_soon() -> None:
+    coordination = MemoryCoordination()
+    async with make_registration(coordination) as registration:
+        address = BookieInfo.of_address("10.0.0.1", 3181, http_port=8000)
+        registration.announce(address)
+        await settle()
+        assert BookieInfo.decode(coordination.nodes[WRITABLE][0], "bookie-1") == address
+
+
 async def test_the_node_of_our_own_earlier_life_is_taken_over_at_once() -> None:
     dead = MemoryCoordination(session_id=7)
     await make_registration(dead)._register()

@@ -85,7 +85,7 @@ async def test_the_disks_are_told_as_asked_for() -> None:
     async with host.bookie() as bookie:
         client = V3Client(host.network.connect_client())
         info = (await client.ask(bookie_info(3))).getBookieInfoResponse
-        assert (info.totalDiskCapacity, info.freeDiskSpace) == bookie._disk_space()
+        assert (info.totalDiskCapacity, info.freeDiskSpace) == bookie.disk_space()
         info = (await client.ask(bookie_info(1))).getBookieInfoResponse
         assert not info.HasField("freeDiskSpace")
 
@@ -98,7 +98,7 @@ async def test_a_disk_that_cannot_be_measured_is_an_io_error(
 
     host = Host()
     bookie = host.bookie()
-    monkeypatch.setattr(bookie, "_disk_space", fail)
+    monkeypatch.setattr(bookie, "disk_space", fail)
     async with bookie:
         client = V3Client(host.network.connect_client())
         assert await client.status(bookie_info(3)) == "EIO"

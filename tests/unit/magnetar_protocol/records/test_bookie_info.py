@@ -61,3 +61,11 @@ def test_names_that_bookkeeper_takes_are_bookie_ids(name: str) -> None:
 @pytest.mark.parametrize("name", ["", "readonly", "ReadOnly", "a/b", "a b", "ä", "a\n"])
 def test_names_that_bookkeeper_refuses_are_no_bookie_ids(name: str) -> None:
     assert not is_bookie_id(name)
+
+
+def test_a_bookie_may_say_where_its_http_is() -> None:
+    info = BookieInfo.of_address("b1.example", 3181, http_port=8000)
+    assert info.address == ("b1.example", 3181)
+    assert info.http_address == ("b1.example", 8000)
+    assert BookieInfo.decode(info.encode(), "b1").http_address == ("b1.example", 8000)
+    assert BookieInfo.of_address("b1.example", 3181).http_address is None

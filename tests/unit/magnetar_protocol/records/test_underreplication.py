@@ -9,6 +9,7 @@ from magnetar_protocol.records.underreplication import (
     UnderreplicatedLedger,
     check_layout,
     decode_last_check,
+    decode_leader,
     decode_lock,
     decode_lost_bookie_delay,
     decode_vote,
@@ -81,6 +82,10 @@ def test_locks_and_votes_tell_whose_they_are() -> None:
 
 def test_the_leader_is_the_recorded_json() -> None:
     assert encode_leader("127.0.0.1:23182") == b'"127.0.0.1:23182"'
+    assert decode_leader(b'"127.0.0.1:23182"') == "127.0.0.1:23182"
+    for garbage in (b"", b"1", b'"', b"\xff"):
+        with pytest.raises(MalformedRecord):
+            decode_leader(garbage)
 
 
 def test_the_grace_of_a_lost_bookie_is_a_decimal_number() -> None:

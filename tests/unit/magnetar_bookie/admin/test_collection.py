@@ -1,0 +1,56 @@
+"""Garbage collection is begun by order and told of, as upstream does."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.unit.magnetar_bookie.admin.cluster import Cluster, run
+
+GC = "/api/v1/bookie/gc"
+
+
+def test_an_order_begins_a_collection_and_details_tell_of_it() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        assert (await cluster.get(GC)).json == {"is_in_force_gc": "false"}
+        before = (await cluster.get("/api/v1/bookie/gc_details")).json
+        answer = await cluster.put(GC)
+        assert (answer.status, answer.json) == (200, "Triggered GC on BookieServer: b1")
+        await asyncio.sleep(1)
+        (after,) = (await cluster.get("/api/v1/bookie/gc_details")).json
+        assert after["majorCompactionCounter"] == 1
+        assert after["lastMajorCompactionTime"] >= before[0]["lastMajorCompactionTime"]
+        assert not after["forceCompacting"]
+
+    run(scenario)
+
+
+def test_compactions_can_be_left_out() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        assert (await cluster.put(GC, {"forceMajor": "false"})).status == 200
+        await asyncio.sleep(1)
+        (details,) = (await cluster.get("/api/v1/bookie/gc_details")).json
+        assert (details["majorCompactionCounter"], details["minorCompactionCounter"]) == (0, 1)
+
+    run(scenario)
+
+
+def test_a_second_order_while_one_goes_on_changes_nothing() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        collector = cluster.bookies[0].collector
+        assert collector is not None
+        collector.is_forced = True
+        assert (await cluster.get(GC)).json == {"is_in_force_gc": "true"}
+        assert (await cluster.put(GC)).status == 200
+        await asyncio.sleep(1)
+        assert collector.collected.major_compactions == 0
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("content", [{"forceMajor": 1}, {"forceMinor": "maybe"}, [1]])
+def test_what_makes_no_sense_is_refused(content: object) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        assert (await cluster.put(GC, content)).status == 400
+
+    run(scenario)
