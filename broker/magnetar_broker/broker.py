@@ -31,6 +31,7 @@ from magnetar_broker.metadata.initialize import check_initialized
 from magnetar_broker.metadata.namespaces import Namespaces
 from magnetar_broker.metadata.partitioned_topics import PartitionedTopics
 from magnetar_broker.metadata.persistent_topics import PersistentTopics
+from magnetar_broker.metadata.policy_follower import PolicyFollower
 from magnetar_broker.metadata.tenants import Tenants
 from magnetar_broker.options import BrokerOptions
 from magnetar_broker.ownership.address import BrokerAddress
@@ -101,6 +102,8 @@ class Broker(Service):
             self._logs,
             clock,
             owns=self.ownership.owns,
+            policies=self.namespaces.policies,
+            quotas=options.backlog_quotas,
             close_budget_s=options.close_budget_s,
         )
         self.brokers = Brokers(
@@ -131,7 +134,17 @@ class Broker(Service):
         stack.callback(self._close_connections)
         await stack.enter_async_context(self.brokers)
         self.discovery.open()
+        await stack.enter_async_context(self._policy_follower())
         self.spawn(self._renew_rates(), name="renew rates")
+        self.spawn(self._enforce_quotas(), name="enforce quotas")
+
+    def _policy_follower(self) -> PolicyFollower:
+        return PolicyFollower(
+            self.namespaces,
+            self._random,
+            in_use=self.topics.namespaces,
+            apply=self.topics.apply_policies,
+        )
 
     def _new_logs(self) -> Logs:
         return Logs(
@@ -195,6 +208,11 @@ class Broker(Service):
             self._cache_meter.tick(
                 self._clock.monotonic(), cache.hits, cache.misses, cache.missed_bytes
             )
+
+    async def _enforce_quotas(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.backlog_quota_check_s)
+            await self.topics.enforce_quotas()
 
     def load(self) -> LocalBrokerData:
         """What this broker carries; who is connected and the rates as of the last stats period."""

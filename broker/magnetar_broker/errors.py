@@ -5,6 +5,7 @@ MagnetarError
     ├── TopicNotFound, TopicExists, TopicBusy, TopicFenced, TopicTerminated
     ├── SubscriptionNotFound
     ├── ConsumerBusy, ProducerBusy, ProducerFenced, ConsumerNotFound
+    ├── ProducerHeldByQuota, ProducerRefusedByQuota
     ├── NotAllowed, InvalidRequest, ServiceNotReady
     └── TooManyRequests
 """
@@ -87,6 +88,19 @@ class ProducerFenced(BrokerError):
     """An exclusive producer has the topic."""
 
     code: ClassVar[str] = "ProducerFenced"
+
+
+class ProducerHeldByQuota(BrokerError):
+    """The topic's backlog is too large; a client that can wait tries again until it is not."""
+
+    code: ClassVar[str] = "ProducerBlockedQuotaExceededError"
+    retry: ClassVar[bool] = True
+
+
+class ProducerRefusedByQuota(BrokerError):
+    """The topic's backlog is too large, and its producers are to be told so."""
+
+    code: ClassVar[str] = "ProducerBlockedQuotaExceededException"
 
 
 class NotAllowed(BrokerError):

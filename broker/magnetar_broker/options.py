@@ -11,8 +11,13 @@ from magnetar_broker.log.entry_cache import (
     WATERMARK_DEFAULT,
 )
 from magnetar_broker.log.options import LogOptions
+from magnetar_broker.metadata.policy_rules import PRODUCER_REQUEST_HOLD
 from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT
+from magnetar_broker.topics.backlog_quota import BacklogQuotas, age_quota, size_quota
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
+
+# So often are backlogs compared with their quotas (backlogQuotaCheckIntervalInSeconds).
+BACKLOG_QUOTA_CHECK_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,5 +47,18 @@ class BrokerOptions:
     max_message_bytes: int = MAX_MESSAGE_BYTES_DEFAULT
     keepalive_s: float = 30.0
     stats_period_s: float = 60.0
+    # What holds where a namespace sets no backlog quota, and how often backlogs are looked at.
+    backlog_quota_bytes: int = -1
+    backlog_quota_age_s: int = -1
+    backlog_quota_policy: str = PRODUCER_REQUEST_HOLD
+    backlog_quota_check_s: float = BACKLOG_QUOTA_CHECK_S
     # How long ending may take for topics whose bookies do not answer.
     close_budget_s: float = CLOSE_BUDGET_S
+
+    @property
+    def backlog_quotas(self) -> BacklogQuotas:
+        """What holds where a namespace sets no backlog quota."""
+        return BacklogQuotas(
+            size_quota(self.backlog_quota_bytes, self.backlog_quota_policy),
+            age_quota(self.backlog_quota_age_s, self.backlog_quota_policy),
+        )

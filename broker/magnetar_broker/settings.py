@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
@@ -14,11 +14,12 @@ from magnetar_broker.log.entry_cache import (
     WATERMARK_DEFAULT,
 )
 from magnetar_broker.log.options import LogOptions
-from magnetar_broker.options import BrokerOptions
+from magnetar_broker.options import BACKLOG_QUOTA_CHECK_S, BrokerOptions
 from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
 
 Port = Annotated[int, Ge(0), Le(65535)]
+QuotaPolicy = Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
 MIB = 1024 * 1024
 
 
@@ -51,6 +52,12 @@ class BrokerSettings:
     cache_wanted_age_max_s: Annotated[float, Gt(0)] = WANTED_AGE_MAX_S_DEFAULT
     keepalive_s: Annotated[float, Gt(0)] = 30.0
     stats_period_s: Annotated[float, Gt(0)] = 60.0
+    # What holds where a namespace sets no backlog quota (backlogQuotaDefaultLimitBytes, -Second and
+    # -RetentionPolicy); -1 is unlimited. Backlogs are looked at so often.
+    backlog_quota_bytes: Annotated[int, Ge(-1)] = -1
+    backlog_quota_age_s: Annotated[int, Ge(-1)] = -1
+    backlog_quota_policy: QuotaPolicy = "producer_request_hold"
+    backlog_quota_check_s: Annotated[float, Gt(0)] = BACKLOG_QUOTA_CHECK_S
     # Asked to end, so long may topics take whose bookies do not answer; what is still open then is
     # recovered by the next owner.
     close_budget_s: Annotated[float, Gt(0)] = CLOSE_BUDGET_S
@@ -80,5 +87,9 @@ class BrokerSettings:
             max_message_bytes=self.max_message_bytes,
             keepalive_s=self.keepalive_s,
             stats_period_s=self.stats_period_s,
+            backlog_quota_bytes=self.backlog_quota_bytes,
+            backlog_quota_age_s=self.backlog_quota_age_s,
+            backlog_quota_policy=self.backlog_quota_policy,
+            backlog_quota_check_s=self.backlog_quota_check_s,
             close_budget_s=self.close_budget_s,
         )

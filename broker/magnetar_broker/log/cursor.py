@@ -92,6 +92,17 @@ class Cursor(Service):
         stack.push_async_callback(self._finish)
 
     @property
+    def options(self) -> LogOptions:
+        """How the cursor is kept; what is set holds from the next write on."""
+        return self._options
+
+    @options.setter
+    def options(self, options: LogOptions) -> None:
+        self._options = options
+        if self._store is not None:
+            self._store.options = options
+
+    @property
     def is_durable(self) -> bool:
         """Whether the cursor outlives its consumers."""
         return self._store is not None

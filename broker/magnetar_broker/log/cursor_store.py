@@ -66,6 +66,7 @@ class CursorStore:
     """The stored cursor ``name`` of log ``log_name``. ``load`` or ``create`` comes first; calls
     must not overlap.
 
+    ``options`` may be replaced at any time: the next ledger is begun by the new ones.
     ``ledger_switched_ms`` is when the cursor was loaded or its ledger last replaced (Unix time).
     """
 
@@ -82,7 +83,7 @@ class CursorStore:
         self._coordination = coordination
         self._ledgers = ledgers
         self._clock = clock
-        self._options = options
+        self.options = options
         self._log_name = log_name
         self._name = name
         self._node = OwnRecord(coordination, cursor_path(log_name, encode_local(name)))
@@ -148,7 +149,7 @@ class CursorStore:
         for entry_id in range(last, max(last - ENTRIES_TRIED_MAX, -1), -1):
             try:
                 payloads = await reader.read(
-                    entry_id, entry_id, bytes_max=self._options.read_bytes_max
+                    entry_id, entry_id, bytes_max=self.options.read_bytes_max
                 )
                 return PositionRecord.decode(payloads[0])
             except (EntryCorrupt, NoSuchEntry, MalformedRecord) as error:
@@ -187,8 +188,8 @@ class CursorStore:
     def _is_full(self, ledger: _OpenLedger) -> bool:
         age_s = self._clock.monotonic() - ledger.begun_at_s
         return (
-            ledger.writer.last_pushed + 1 >= self._options.cursor_ledger_entries_max
-            or age_s >= self._options.cursor_ledger_age_max_s
+            ledger.writer.last_pushed + 1 >= self.options.cursor_ledger_entries_max
+            or age_s >= self.options.cursor_ledger_age_max_s
         )
 
     async def _turn_to_new_ledger(self, state: CursorState, payload: bytes) -> None:
@@ -215,9 +216,9 @@ class CursorStore:
     async def _begin_ledger(self) -> _OpenLedger:
         writes = _Writes()
         writer = await self._ledgers.create(
-            ensemble_size=self._options.ensemble_size,
-            write_quorum=self._options.write_quorum,
-            ack_quorum=self._options.ack_quorum,
+            ensemble_size=self.options.ensemble_size,
+            write_quorum=self.options.write_quorum,
+            ack_quorum=self.options.ack_quorum,
             custom={
                 "pulsar/managed-ledger": self._log_name.encode(),
                 "pulsar/cursor": self._name.encode(),

@@ -49,7 +49,7 @@ class Logs(Service):
         self._ledgers = ledgers
         self._clock = clock
         self._random = random
-        self._options = options
+        self.options = options
         self._opened: dict[str, ManagedLedger] = {}
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -65,7 +65,7 @@ class Logs(Service):
     async def _sweep_logs(self) -> None:
         """One timer for all logs, idle ones too: they turn over and are trimmed by time."""
         while True:
-            await asyncio.sleep(self._options.sweep_period_s)
+            await asyncio.sleep(self.options.sweep_period_s)
             for number, log in enumerate(list(self._opened.values()), 1):
                 log.sweep()
                 if number % LOGS_SWEPT_AT_ONCE == 0:
@@ -87,7 +87,7 @@ class Logs(Service):
             cache=self.cache,
             clock=self._clock,
             random=self._random,
-            options=self._options,
+            options=self.options,
             listener=listener,
             create_with=create_with,
             opened=self._opened,
@@ -128,7 +128,7 @@ class Logs(Service):
             self._coordination,
             self._ledgers,
             self._clock,
-            self._options,
+            self.options,
             log_name=log_name,
             name=name,
         )
@@ -143,5 +143,5 @@ class Logs(Service):
             store=store,
             clock=self._clock,
             random=self._random,
-            options=self._options,
+            options=self.options,
         )

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from magnetar_broker.errors import (
     ServiceNotReady,
+    StorageUnavailable,
     TopicBusy,
     TopicExists,
     TopicFenced,
     TopicNotFound,
 )
 from magnetar_broker.log.logs import Logs
+from magnetar_broker.metadata.errors import NamespaceNotFound
+from magnetar_broker.topics.backlog_quota import UNLIMITED, BacklogQuotas
 from magnetar_broker.topics.durations import Durations
 from magnetar_broker.topics.non_persistent import NonPersistentTopic
 from magnetar_broker.topics.persistent import PersistentTopic
-from magnetar_protocol.pulsar.topic_names import TopicName
+from magnetar_broker.topics.policies import TopicPolicies, topic_policies
+from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
+from magnetar_protocol.records.namespaces import Policies
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.coordination import NodeMissing
 from magnetar_runtime.errors import MagnetarError
@@ -57,6 +62,15 @@ class TopicTotals:
         self.throughput_out += throughput_out
 
 
+PoliciesOf = Callable[[NamespaceName], Awaitable[Policies]]
+"""The policies of a namespace; raises ``NamespaceNotFound``."""
+
+
+async def _no_policies(_: NamespaceName) -> Policies:
+    """For a directory that was given none."""
+    return Policies()
+
+
 def _moved(name: TopicName) -> ServiceNotReady:
     return ServiceNotReady(f"this broker does not own {name}: look it up again")
 
@@ -64,6 +78,8 @@ def _moved(name: TopicName) -> ServiceNotReady:
 class TopicDirectory(Service):
     """Topics by name. ``owns`` says whether a topic's bundle is this broker's now.
 
+    What holds for a topic is said by its namespace's ``policies``, and where these say nothing by
+    the options of the logs and by ``quotas``.
     When the directory closes, what its topics have to write may take ``close_budget_s``.
     """
 
@@ -73,12 +89,16 @@ class TopicDirectory(Service):
         clock: Clock,
         *,
         owns: Callable[[TopicName], bool],
+        policies: PoliciesOf | None = None,
+        quotas: BacklogQuotas = UNLIMITED,
         close_budget_s: float = CLOSE_BUDGET_S,
     ) -> None:
         super().__init__()
         self._logs = logs
         self._clock = clock
         self._owns = owns
+        self._policies = policies or _no_policies
+        self._default = TopicPolicies.default(logs.options, quotas)
         self._close_budget_s = close_budget_s
         self._loading: dict[TopicName, asyncio.Future[None]] = {}
         self._topics: dict[TopicName, AnyTopic] = {}
@@ -150,6 +170,8 @@ class TopicDirectory(Service):
         began_s = self._clock.monotonic()
         try:
             topic = await self._opened(name, properties or {} if create else None)
+            if isinstance(topic, PersistentTopic):
+                topic.apply(await self._policies_of(name))  # they may have changed meanwhile
             if self._owns(name):
                 self._topics[name] = topic
                 loaded.set_result(None)
@@ -177,11 +199,43 @@ class TopicDirectory(Service):
             create_with=create_with,
             on_fenced=self._fenced,
             publish_durations=self.publish_durations,
+            policies=await self._policies_of(name),
         )
         try:
             return await topic.__aenter__()
         except NodeMissing:
             raise TopicNotFound(str(name)) from None
+
+    # Policies
+
+    async def _policies_of(self, name: TopicName) -> TopicPolicies:
+        try:
+            policies = await self._policies(name.namespace)
+        except NamespaceNotFound:
+            policies = Policies()  # a broker's own namespace, for its health check, has none
+        return topic_policies(name, policies, self._default)
+
+    def apply_policies(self, namespace: NamespaceName, policies: Policies) -> None:
+        """A namespace's policies have changed: from now on its topics follow the new ones."""
+        for topic in self._topics.values():
+            if isinstance(topic, PersistentTopic) and topic.name.namespace == namespace:
+                topic.apply(topic_policies(topic.name, policies, self._default))
+
+    def namespaces(self) -> Iterable[NamespaceName]:
+        """The namespaces of the topics that are open."""
+        return (name.namespace for name in self._topics)
+
+    async def enforce_quotas(self) -> None:
+        """Once in a while: keep every topic's backlog within its quotas, if it has any."""
+        for topic in self.loaded:
+            if isinstance(topic, PersistentTopic) and not topic.backlog.quotas.is_unlimited:
+                try:
+                    await topic.enforce_quotas()
+                except StorageUnavailable as error:
+                    log.warning(
+                        "backlog quota not checked",
+                        extra={"topic": str(topic.name), "error": str(error)},
+                    )
 
     # Creating and deleting on request
 

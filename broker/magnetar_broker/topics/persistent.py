@@ -18,7 +18,9 @@ from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.logs import Logs
 from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.topics.backlog import Backlog
 from magnetar_broker.topics.durations import Durations
+from magnetar_broker.topics.policies import TopicPolicies
 from magnetar_broker.topics.producers import Producer, Producers
 from magnetar_broker.topics.rates import Meter, tick_topic
 from magnetar_broker.topics.subscription import Subscription
@@ -44,7 +46,8 @@ def _reads_from(subscription: Subscription) -> Position:
 
 class PersistentTopic(Service):
     """Topic ``name``, open while the service is. ``on_fenced`` is called when another broker has
-    taken its log. How long publishing takes is added to ``publish_durations``."""
+    taken its log. How long publishing takes is added to ``publish_durations``. ``policies`` hold
+    until others are applied."""
 
     def __init__(
         self,
@@ -55,12 +58,14 @@ class PersistentTopic(Service):
         create_with: Mapping[str, str] | None,
         on_fenced: Callable[[PersistentTopic], None],
         publish_durations: Durations,
+        policies: TopicPolicies,
     ) -> None:
         super().__init__()
         self.name = name
         self.producers = Producers(str(name))
         self.subscriptions: dict[str, Subscription] = {}
         self.managed_ledger = logs.log(name.managed_ledger_name, self, create_with=create_with)
+        self.backlog = Backlog(self.managed_ledger, self, clock)
         self.messages_in = 0
         self.bytes_in = 0
         self.last_publish_ms = 0
@@ -80,6 +85,17 @@ class PersistentTopic(Service):
         self.close_by_s: float | None = None
         # Guards which subscriptions exist while one is being created or deleted.
         self._subscribing = asyncio.Lock()
+        self.apply(policies)
+
+    def apply(self, policies: TopicPolicies) -> None:
+        """From now on these hold: for the next ledgers, for what is trimmed, for producers."""
+        self.managed_ledger.options = policies.log
+        for cursor in self.cursors():
+            cursor.options = policies.log
+        self.backlog.quotas = policies.quotas
+        if self.managed_ledger.retention != policies.retention:
+            self.managed_ledger.retention = policies.retention
+            self.managed_ledger.trim_soon()
 
     async def _open(self, stack: AsyncExitStack) -> None:
         await stack.enter_async_context(self.managed_ledger)
@@ -96,6 +112,7 @@ class PersistentTopic(Service):
     async def _add(self, cursor: Cursor) -> Subscription:
         cursor.on_lost = self.log_fenced
         cursor.on_ledger_left = self.managed_ledger.trim_soon
+        cursor.options = self.managed_ledger.options
         await cursor.__aenter__()
         subscription = Subscription(
             self,
@@ -129,10 +146,16 @@ class PersistentTopic(Service):
             and not await present.session.is_alive()
         ):
             self.producers.remove(present)
+        await self.backlog.check_producer()
         self._check_open()
         self.producers.add(producer)
         producer.append_all = self._take
         producer.disconnect = lambda: self.producers.remove(producer)
+
+    async def enforce_quotas(self) -> None:
+        """Once in a while: keep the backlog within its quotas. Raises ``StorageUnavailable``."""
+        if await self.backlog.reduce():
+            self._disconnect_producers()  # when they come back, they are told why
 
     def _check_open(self) -> None:
         if self._is_fenced:
@@ -252,11 +275,14 @@ class PersistentTopic(Service):
     def disconnect_all(self) -> None:
         """Let all clients go: they look the topic up again."""
         self._is_fenced = True
+        self._disconnect_producers()
+        for subscription in self.subscriptions.values():
+            subscription.close_consumers()
+
+    def _disconnect_producers(self) -> None:
         for producer in self.producers:
             self.producers.remove(producer)
             producer.on_closed(producer)
-        for subscription in self.subscriptions.values():
-            subscription.close_consumers()
 
     async def _close(self) -> None:
         self.disconnect_all()

@@ -113,6 +113,7 @@ class MemoryLedgers:
         self.entries: dict[int, list[bytes]] = {}
         self.writers: list[MemoryWriter] = []
         self.opened: list[int] = []
+        self.quorums: list[tuple[int, int, int]] = []
         self.open_error: LedgerError | CoordinationError | None = None
 
     async def create(
@@ -124,10 +125,11 @@ class MemoryLedgers:
         ack_quorum: int,
         custom: Mapping[str, bytes],
     ) -> MemoryWriter:
-        del ensemble_size, write_quorum, ack_quorum, custom
+        del custom
         await asyncio.sleep(0)
         ledger_id = len(self.writers)
         self.entries[ledger_id] = []
+        self.quorums.append((ensemble_size, write_quorum, ack_quorum))
         self.writers.append(MemoryWriter(self, ledger_id, listener))
         return self.writers[-1]
 

@@ -1,0 +1,90 @@
+"""What the policies of its namespace mean for a topic. Pure.
+
+The policies of single topics will come between the namespace's and the broker's own settings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from magnetar_broker.log.options import LogOptions
+from magnetar_broker.log.retention import FOR_EVER, Retention
+from magnetar_broker.metadata.errors import InvalidPolicy
+from magnetar_broker.metadata.policy_rules import check_persistence
+from magnetar_broker.metadata.system_topics import is_system_topic
+from magnetar_broker.topics.backlog_quota import UNLIMITED, BacklogQuotas, quotas_of
+from magnetar_protocol.pulsar.topic_names import TopicName
+from magnetar_protocol.records.namespaces import (
+    PersistencePolicies,
+    Policies,
+    RetentionPolicies,
+)
+
+MINUTE_MS = 60_000
+MIB = 1024 * 1024
+# However seldom a cursor may be stored: what a crash forgets is at most so much.
+CURSOR_FLUSH_DELAY_S_MAX = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPolicies:
+    """How a topic's log is kept, what of it is retained, how large its backlog may be."""
+
+    log: LogOptions = field(default_factory=LogOptions)
+    retention: Retention = field(default_factory=Retention)
+    quotas: BacklogQuotas = UNLIMITED
+
+    @classmethod
+    def default(cls, options: LogOptions, quotas: BacklogQuotas) -> TopicPolicies:
+        """What holds where a namespace says nothing: the broker's settings."""
+        return cls(options, Retention(options.retention_time_ms, options.retention_bytes), quotas)
+
+
+def topic_policies(topic: TopicName, policies: Policies, default: TopicPolicies) -> TopicPolicies:
+    """What holds for ``topic`` in a namespace with ``policies``."""
+    return TopicPolicies(
+        log=_log_options(policies.persistence, default.log),
+        retention=_retention(policies.retention, default.retention),
+        # The brokers write to these themselves: they must go on.
+        quotas=UNLIMITED
+        if is_system_topic(topic)
+        else quotas_of(policies.backlog_quota_map, default.quotas),
+    )
+
+
+def _log_options(persistence: PersistencePolicies | None, default: LogOptions) -> LogOptions:
+    if persistence is None:
+        return default
+    try:
+        check_persistence(persistence)
+    except InvalidPolicy:
+        return default  # written by somebody who did not check: no ledger could be created so
+    return replace(
+        default,
+        ensemble_size=persistence.ensemble,
+        write_quorum=persistence.write_quorum,
+        ack_quorum=persistence.ack_quorum,
+        cursor_flush_delay_s=_flush_delay_s(
+            persistence.mark_delete_rate_max, default.cursor_flush_delay_s
+        ),
+    )
+
+
+def _flush_delay_s(rate_max: float, default_s: float) -> float:
+    """Between two writes of a cursor that nobody waits for, at ``rate_max`` a second (0: any)."""
+    if not rate_max > 0:
+        return default_s
+    return max(default_s, min(1 / rate_max, CURSOR_FLUSH_DELAY_S_MAX))
+
+
+def _retention(policies: RetentionPolicies | None, default: Retention) -> Retention:
+    if policies is None:
+        return default
+    return Retention(
+        time_ms=_scaled(policies.time_minutes, MINUTE_MS),
+        size_bytes=_scaled(policies.size_mib, MIB),
+    )
+
+
+def _scaled(limit: int, unit: int) -> int:
+    return FOR_EVER if limit < 0 else limit * unit
