@@ -3,8 +3,11 @@
 Decides what a damaged place means. Groups are written one after the other, each only when the one
 before is durable. So a bad group with a good one (or another file) behind it was good once: the
 file is damaged, and we stop. A bad group at the very end was being written when the bookie died,
-and nobody was told of it: it is cut off,
-and so are the zeros that were reserved behind it.
+and nobody was told of it: it is cut off, and so are the zeros that were reserved behind it.
+
+What a killed process left may be in the page cache only. Another file will follow, and then it must
+not be lost with the power: the last file is synced, and removed where it holds no group, because
+the sync of its header may be what failed.
 """
 
 from __future__ import annotations
@@ -64,11 +67,17 @@ class Replay:
                 async with aclosing(self._groups_of(number, file, is_last=is_last)) as groups:
                     async for group in groups:
                         yield group
+                if is_last:
+                    await file.sync()
             finally:
                 await file.close()
-            if not file.size:
+            if is_last and file.size <= layout.FILE_HEADER_BYTES and not self._is_marked(number):
                 await self._disk.remove(layout.file_name(number))
                 self.file_numbers.remove(number)
+
+    def _is_marked(self, number: int) -> bool:
+        """Whether the mark is in this file, which then had a durable header."""
+        return self._mark is not None and self._mark.file_number == number
 
     async def find(self) -> list[int]:
         """Which files are to be replayed, rising. Raises ``JournalFileMissing``, ``OSError``."""

@@ -12,7 +12,7 @@ from tests.unit.magnetar_bookie.memory_disk import MemoryDisk
 from tests.unit.magnetar_ledger.virtual_time import LoopClock, VirtualTimeLoop
 
 from magnetar_bookie.errors import CorruptFile, JournalFileMissing
-from magnetar_bookie.formats.journal_v1 import FILE_HEADER_BYTES, decode_body, file_name
+from magnetar_bookie.formats.journal_v1 import decode_body, file_name
 from magnetar_bookie.index import JournalMark
 from magnetar_bookie.journal import Journal
 from magnetar_bookie.replay import Replay
@@ -110,11 +110,7 @@ async def test_every_prefix_of_the_journal_replays_to_exactly_the_whole_groups()
         whole = sum(end <= size for end in ends[1:])
         assert await replayed(disk) == GROUPS[:whole]
         # The tail is gone now, so that the file may stand before others.
-        left = disk.contents().get(FIRST)
-        if size < FILE_HEADER_BYTES:
-            assert left is None
-        else:
-            assert left == content[: ends[whole]]
+        assert disk.contents() == ({FIRST: content[: ends[whole]]} if whole else {})
         assert await replayed(disk) == GROUPS[:whole]
 
 
@@ -181,6 +177,33 @@ async def test_a_torn_group_among_reserved_zeros_is_cut_off() -> None:
         disk = MemoryDisk({FIRST: content[:torn] + bytes(end - torn + 100)})
         assert await replayed(disk) == GROUPS[:-1]
         assert disk.contents()[FIRST] == content[:start]
+
+
+async def test_what_came_back_is_not_lost_when_the_power_fails_after_another_file_was_begun() -> (
+    None
+):
+    written = await write_journal(GROUPS)
+    content = written.disk.contents()[FIRST]
+    file = written.disk.files[FIRST]
+    file.synced = written.marks[-2].offset  # killed before the last group was synced
+    file.reserved = 0
+    assert await replayed(written.disk) == GROUPS
+    assert written.disk.after_crash().contents()[FIRST] == content
+
+
+async def test_a_file_without_a_group_is_removed_since_its_header_may_not_be_durable() -> None:
+    written = await write_journal([])
+    replay = Replay(written.disk, None)
+    assert [group async for group in replay.groups()] == []
+    assert written.disk.contents() == {}
+    assert replay.file_numbers == []
+
+
+async def test_a_file_without_a_group_that_the_mark_is_in_stays() -> None:
+    written = await write_journal([])
+    replay = Replay(written.disk, written.marks[0])
+    assert [group async for group in replay.groups()] == []
+    assert replay.file_numbers == [1]
 
 
 async def test_a_missing_file_is_named() -> None:
