@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -9,6 +10,13 @@ import pytest
 from tests.integration.cluster_process import StandaloneProcess
 
 StartStandalone = Callable[..., StandaloneProcess]
+
+
+def pytest_configure() -> None:
+    """Ctrl-C must reach what tests start: a shell lets its background jobs ignore it, and children
+    inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
