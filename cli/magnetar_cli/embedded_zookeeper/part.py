@@ -98,7 +98,11 @@ async def serve(
                 group.create_task(_say_when_ready(server, page.port))
                 group.create_task(_fail_when_java_ends(server, exited))
                 await stop.wait()
-        except* StartFailed as failed:
+        except ExceptionGroup as errors:
+            # Not except*: until Python 3.11.4 what is raised there comes out in a group again.
+            failed = errors.subgroup(StartFailed)
+            if failed is None:
+                raise
             raise failed.exceptions[0] from None
 
 
