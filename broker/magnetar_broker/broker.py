@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from random import Random
 
 from magnetar_broker.admin.facade import Services, StatsQuery
+from magnetar_broker.admin.internal_stats import Document
 from magnetar_broker.admin.snapshot import (
     SUMMARY_QUANTILES,
     BrokerSnapshot,
@@ -23,6 +24,7 @@ from magnetar_broker.admin.snapshot import (
 )
 from magnetar_broker.admin.stats import TopicStats
 from magnetar_broker.discovery import Discovery
+from magnetar_broker.errors import NotAllowed, TopicNotFound
 from magnetar_broker.health import HealthCheck
 from magnetar_broker.log.entry_cache import EntryCache
 from magnetar_broker.log.logs import Logs
@@ -43,13 +45,15 @@ from magnetar_broker.sessions.connection import Connection
 from magnetar_broker.sessions.context import SessionContext
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.durations import Durations
+from magnetar_broker.topics.internal_stats import internal_stats
 from magnetar_broker.topics.non_persistent import NonPersistentTopic
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.rates import Meter
 from magnetar_broker.topics.stats import topic_snapshot, topic_stats
-from magnetar_ledger import Ledgers
+from magnetar_ledger import Ledgers, NoSuchLedger
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_protocol.records.brokers import LocalBrokerData
+from magnetar_protocol.records.ledger_metadata import LedgerMetadata
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.coordination import Coordination
 from magnetar_runtime.network import Network
@@ -260,6 +264,41 @@ class Broker(Service):
         """Stats of a topic, which is loaded if it exists. Raises ``TopicNotFound``."""
         loaded = await self.topics.get(topic, create=False)
         return topic_stats(loaded, query, self.address.broker_id)
+
+    async def internal_stats(self, topic: TopicName, *, with_metadata: bool) -> Document:
+        """The insides of a topic, which is loaded if it exists. Raises ``TopicNotFound``."""
+        loaded = await self.topics.get(topic, create=False)
+        metadata: dict[int, LedgerMetadata] = {}
+        if with_metadata and isinstance(loaded, PersistentTopic):
+            metadata = await self._metadata_of(loaded)
+        return internal_stats(loaded, metadata)
+
+    async def _metadata_of(self, topic: PersistentTopic) -> dict[int, LedgerMetadata]:
+        found: dict[int, LedgerMetadata] = {}
+        for span in topic.managed_ledger.chain.spans:
+            with suppress(NoSuchLedger):  # trimmed meanwhile
+                found[span.ledger_id] = await self.ledgers.metadata(span.ledger_id)
+        return found
+
+    async def unload_topic(self, topic: TopicName) -> None:
+        """Close a topic; its clients look it up again. Raises ``TopicNotFound``."""
+        if not await self.topics.exists(topic):
+            raise TopicNotFound(str(topic))
+        await self.topics.unload(topic)
+
+    async def trim_topic(self, topic: TopicName) -> None:
+        """Delete ledgers that nobody needs. Raises ``TopicNotFound``."""
+        await (await self._persistent(topic)).managed_ledger.trim()
+
+    async def truncate_topic(self, topic: TopicName) -> None:
+        """Delete all messages. Raises ``TopicNotFound``."""
+        await (await self._persistent(topic)).managed_ledger.truncate()
+
+    async def _persistent(self, topic: TopicName) -> PersistentTopic:
+        loaded = await self.topics.get(topic, create=False)
+        if not isinstance(loaded, PersistentTopic):
+            raise NotAllowed(f"{topic} keeps no messages")
+        return loaded
 
     async def copy_subscriptions(self, source: TopicName, target: TopicName) -> None:
         """Give ``target`` the durable subscriptions of ``source``, from its first message."""

@@ -24,6 +24,7 @@ from magnetar_broker.admin.routes import (
     partitions,
     tenants,
     topic_stats,
+    topic_storage,
     topics,
 )
 from magnetar_runtime.errors import MagnetarError
@@ -37,6 +38,7 @@ ROUTERS = (
     topics.router,
     partitions.router,
     topic_stats.router,
+    topic_storage.router,
     lookup.router,
     functions.router,
     metrics.router,

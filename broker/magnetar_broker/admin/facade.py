@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from magnetar_broker.admin.internal_stats import Document
 from magnetar_broker.admin.snapshot import BrokerSnapshot
 from magnetar_broker.admin.stats import TopicStats
 from magnetar_broker.metadata.clusters import Clusters
@@ -51,6 +52,22 @@ class BrokerFacade(Protocol):
 
     async def topic_stats(self, topic: TopicName, query: StatsQuery) -> TopicStats:
         """Stats of a topic, which is loaded if it exists. Raises ``TopicNotFound``."""
+        ...
+
+    async def internal_stats(self, topic: TopicName, *, with_metadata: bool) -> Document:
+        """The insides of a topic, which is loaded if it exists. Raises ``TopicNotFound``."""
+        ...
+
+    async def unload_topic(self, topic: TopicName) -> None:
+        """Close a topic; its clients look it up again. Raises ``TopicNotFound``."""
+        ...
+
+    async def trim_topic(self, topic: TopicName) -> None:
+        """Delete ledgers of a persistent topic that nobody needs. Raises ``TopicNotFound``."""
+        ...
+
+    async def truncate_topic(self, topic: TopicName) -> None:
+        """Delete all messages of a persistent topic. Raises ``TopicNotFound``."""
         ...
 
     async def copy_subscriptions(self, source: TopicName, target: TopicName) -> None:

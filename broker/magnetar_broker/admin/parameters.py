@@ -46,9 +46,11 @@ def namespace_in(request: Request) -> NamespaceName:
 
 def topic_in(request: Request) -> TopicName:
     """The topic in the path. Raises ``RestError`` 412."""
-    namespace = namespace_in(request)
     domain, local = path_value(request, "domain"), path_value(request, "topic")
     try:
+        namespace = NamespaceName.of(
+            path_value(request, "tenant"), path_value(request, "namespace")
+        )
         return TopicName.of(domain, namespace.tenant, namespace.local, local)
     except InvalidTopicName:
         raise RestError(412, "Topic name is not valid") from None

@@ -87,6 +87,10 @@ class Backlog:
         self.oldest = OldestMessage(published_ms, slowest.name)
         return (self._clock.wall_ms() - published_ms) / 1000
 
+    def age_s(self, message: OldestMessage) -> int:
+        """How old ``message`` is now, in whole seconds."""
+        return (self._clock.wall_ms() - message.published_ms) // 1000
+
     # Quotas
 
     async def check_producer(self) -> None:

@@ -48,6 +48,11 @@ class Dispatcher(ABC):
         """The consumer that gets everything, for types that have one."""
         return None
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether entries are being fetched from bookies."""
+        return self._is_reading
+
     def check_room(self) -> None:
         """Raise ``ConsumerBusy`` where no further consumer may take part."""
         return

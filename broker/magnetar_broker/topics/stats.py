@@ -5,6 +5,7 @@ from __future__ import annotations
 from magnetar_broker.admin.facade import StatsQuery
 from magnetar_broker.admin.snapshot import SubscriptionSnapshot, TopicSnapshot
 from magnetar_broker.admin.stats import (
+    NONE_S,
     ConsumerStats,
     PublisherStats,
     SubscriptionStats,
@@ -15,6 +16,7 @@ from magnetar_broker.admin.stats import (
     new_subscription_stats,
     new_topic_stats,
 )
+from magnetar_broker.topics.backlog import Backlog
 from magnetar_broker.topics.consumer import Consumer
 from magnetar_broker.topics.directory import AnyTopic
 from magnetar_broker.topics.non_persistent import NonPersistentTopic, VolatileSubscription
@@ -59,11 +61,22 @@ def topic_stats(topic: AnyTopic, query: StatsQuery, owner_broker: str) -> TopicS
         stats["nonContiguousDeletedMessagesRanges"] = sum(
             each["nonContiguousDeletedMessagesRanges"] for each in subscriptions.values()
         )
+        _add_quotas(stats, topic.backlog)
     if isinstance(topic, NonPersistentTopic):
         stats["msgDropRate"] = sum(
             each.drop_meter.rates[0] for each in topic.subscriptions.values()
         )
     return stats
+
+
+def _add_quotas(stats: TopicStats, backlog: Backlog) -> None:
+    """The limits that hold, -1 for none, and what was found when the age was last looked at."""
+    size, age, oldest = backlog.quotas.size, backlog.quotas.age, backlog.oldest
+    stats["backlogQuotaLimitSize"] = NONE_S if size is None else size.limit
+    stats["backlogQuotaLimitTime"] = NONE_S if age is None else age.limit
+    if oldest is not None:
+        stats["oldestBacklogMessageAgeSeconds"] = backlog.age_s(oldest)
+        stats["oldestBacklogMessageSubscriptionName"] = oldest.subscription
 
 
 def _publisher(producer: Producer) -> PublisherStats:

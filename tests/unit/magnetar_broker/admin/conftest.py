@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from magnetar_broker.admin.app import create_app
 from magnetar_broker.admin.facade import Services, StatsQuery
+from magnetar_broker.admin.internal_stats import Document
 from magnetar_broker.admin.snapshot import BrokerSnapshot, TopicSnapshot
 from magnetar_broker.admin.stats import (
     TopicStats,
@@ -58,6 +59,7 @@ class RememberingBroker:
     volatile: set[TopicName] = field(default_factory=set)
     busy: set[str] = field(default_factory=set)
     copied: list[tuple[str, str]] = field(default_factory=list)
+    done: list[tuple[str, str]] = field(default_factory=list)
     properties: dict[str, Mapping[str, str]] = field(default_factory=dict)
     queries: list[StatsQuery] = field(default_factory=list)
     is_healthy: bool = True
@@ -88,6 +90,23 @@ class RememberingBroker:
         stats["publishers"] = [new_publisher_stats()]
         stats["msgInCounter"] = 5
         return stats
+
+    async def internal_stats(self, topic: TopicName, *, with_metadata: bool) -> Document:
+        await self._check(topic)
+        return {"of": str(topic), "withMetadata": with_metadata}
+
+    async def unload_topic(self, topic: TopicName) -> None:
+        await self._note("unload", topic)
+
+    async def trim_topic(self, topic: TopicName) -> None:
+        await self._note("trim", topic)
+
+    async def truncate_topic(self, topic: TopicName) -> None:
+        await self._note("truncate", topic)
+
+    async def _note(self, what: str, topic: TopicName) -> None:
+        await self._check(topic)
+        self.done.append((what, str(topic)))
 
     async def copy_subscriptions(self, source: TopicName, target: TopicName) -> None:
         await self._check(source)

@@ -22,6 +22,8 @@ DEVIATIONS = {
     ("GET", "/lookup/v2/topic/bogus/public/default/t1", None): 404,
     # A namespace that does not exist has no bundles.
     ("GET", "/lookup/v2/topic/persistent/public/nope/t1/bundle", None): 404,
+    # A name that cannot be is said to be one before anything else is.
+    ("DELETE", "/admin/v2/non-persistent/public/bad%20ns/t/truncate", None): 412,
     ("OPTIONS", "/admin/v2/clusters", None): 405,
     ("PATCH", "/admin/v2/clusters", None): 405,
 }
@@ -60,7 +62,7 @@ def assert_same(row: dict[str, Any], ours: httpx.Response) -> None:
         assert ours.json() == real, request
 
 
-@pytest.mark.parametrize("name", ["answers.jsonl", "policies.jsonl"])
+@pytest.mark.parametrize("name", ["answers.jsonl", "policies.jsonl", "storage.jsonl"])
 async def test_a_whole_session_is_answered_as_by_a_real_broker(
     name: str, client: httpx.AsyncClient
 ) -> None:

@@ -51,7 +51,7 @@ async def test_a_body_beyond_the_bound_is_refused(client: httpx.AsyncClient) -> 
     [
         ("/admin/v2/namespaces/public/de%20fault", "Namespace name is not valid"),
         ("/admin/v2/namespaces/pub%2Flic/default", "Namespace name is not valid"),
-        ("/admin/v2/persistent/public/%C3%A4/t/stats", "Namespace name is not valid"),
+        ("/admin/v2/persistent/public/%C3%A4/t/stats", "Topic name is not valid"),
     ],
 )
 async def test_a_name_that_cannot_be_is_refused(

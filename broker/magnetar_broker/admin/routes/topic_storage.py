@@ -1,0 +1,124 @@
+"""``…/{topic}/unload``, ``trim``, ``truncate``, ``internalStats``: a topic as its log.
+
+Called for a partitioned topic, what changes something is done to every partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from magnetar_broker.admin.access import on_topic
+from magnetar_broker.admin.answers import Json, empty, no_content
+from magnetar_broker.admin.errors import RestError
+from magnetar_broker.admin.facade import Services
+from magnetar_broker.admin.internal_stats import Document
+from magnetar_broker.admin.parameters import ServicesArg, TopicArg, flag
+from magnetar_broker.admin.serving import serve_here
+from magnetar_broker.errors import TopicNotFound
+from magnetar_broker.metadata.errors import NamespaceNotFound, PartitionedTopicNotFound
+from magnetar_protocol.pulsar.topic_names import TopicName
+from magnetar_server.authorization import Action
+
+router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}")
+
+Work = Callable[[TopicName], Awaitable[None]]
+
+
+@router.put("/unload", dependencies=[on_topic(Action.ADMINISTER)])
+async def unload_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Close the topic; its clients look it up again, and it is loaded anew."""
+    await _do(request, services, topic, services.broker.unload_topic)
+    return no_content()
+
+
+@router.post("/trim", dependencies=[on_topic(Action.ADMINISTER)])
+async def trim_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Delete ledgers that nobody needs now, without waiting for the next round."""
+    if not topic.is_persistent:
+        raise RestError(405, "Trim on a non-persistent topic is not allowed")
+    await _do(request, services, topic, services.broker.trim_topic)
+    return empty()
+
+
+@router.delete("/truncate", dependencies=[on_topic(Action.ADMINISTER)])
+async def truncate_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Move all subscriptions to the end and delete all messages, whatever retention says."""
+    if not topic.is_persistent:
+        raise RestError(412, "unsupport truncate")
+    await _do(request, services, topic, services.broker.truncate_topic)
+    return no_content()
+
+
+@router.get("/internalStats", dependencies=[on_topic(Action.READ)])
+async def get_internal_stats(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """One topic's ledgers and cursors; with ``metadata`` also what is stored of each ledger."""
+    try:
+        await serve_here(request, services, topic)
+        return Json(await _internal_stats(request, services, topic))
+    except (TopicNotFound, NamespaceNotFound):
+        if topic.is_persistent:
+            await _explain_missing(services, topic)
+            raise
+        raise RestError(404, "Topic not found") from None
+
+
+@router.get("/partitioned-internalStats", dependencies=[on_topic(Action.READ)])
+async def get_partitioned_internal_stats(
+    request: Request, topic: TopicArg, services: ServicesArg
+) -> Response:
+    """The same of each partition that is there, and this broker's."""
+    await services.namespaces.policies(topic.namespace)
+    record = await services.partitioned_topics.metadata(topic)
+    if record is None:
+        raise PartitionedTopicNotFound(str(topic))
+    partitions: dict[str, Document] = {}
+    for index in range(record.partitions):
+        partition = topic.partition(index)
+        if (await services.ownership.owner(partition)).is_self:
+            try:
+                stats = await _internal_stats(request, services, partition)
+            except TopicNotFound:
+                continue
+            partitions[str(partition)] = stats
+    metadata = {"partitions": record.partitions, "deleted": record.deleted}
+    return Json({"metadata": metadata, "partitions": partitions})
+
+
+async def _internal_stats(request: Request, services: Services, topic: TopicName) -> Document:
+    with_metadata = flag(request, "metadata")
+    return await services.broker.internal_stats(topic, with_metadata=with_metadata)
+
+
+async def _do(request: Request, services: Services, topic: TopicName, work: Work) -> None:
+    """Do ``work`` to a topic, or to each partition of a partitioned one."""
+    await services.namespaces.policies(topic.namespace)
+    partitions = await services.partitioned_topics.partitions(topic)
+    if partitions:
+        for index in range(partitions):
+            await _do_to_partition(services, topic.partition(index), work)
+        return
+    await serve_here(request, services, topic)
+    try:
+        await work(topic)
+    except TopicNotFound:
+        await _explain_missing(services, topic)
+        raise
+
+
+async def _do_to_partition(services: Services, partition: TopicName, work: Work) -> None:
+    """One that was not created yet needs nothing done to it."""
+    if not (await services.ownership.owner(partition)).is_self:
+        raise RestError(503, f"{partition} is served by another broker: ask for it alone")
+    try:
+        await work(partition)
+    except TopicNotFound:
+        return
+
+
+async def _explain_missing(services: Services, topic: TopicName) -> None:
+    """Raise ``RestError`` 404 for a topic that is a partition which is not there."""
+    if topic.partition_index >= 0 and await services.partitioned_topics.metadata(topic.base):
+        raise RestError(404, "Topic partitions were not yet created") from None

@@ -1,0 +1,46 @@
+"""What a topic tells about its insides: the facts of log and cursors, and who waits for what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from magnetar_broker.admin.internal_stats import (
+    Document,
+    SubscriptionFacts,
+    persistent_document,
+    volatile_document,
+)
+from magnetar_broker.log.internal_stats import cursor_stats, log_stats
+from magnetar_broker.topics.directory import AnyTopic
+from magnetar_broker.topics.persistent import PersistentTopic
+from magnetar_broker.topics.subscription import Subscription
+from magnetar_protocol.records.ledger_metadata import LedgerMetadata
+
+
+def internal_stats(topic: AnyTopic, metadata: Mapping[int, LedgerMetadata]) -> Document:
+    """The internal stats of ``topic``, with those ledgers' ``metadata``."""
+    if not isinstance(topic, PersistentTopic):
+        return volatile_document()
+    subscriptions = {name: _subscription(topic, each) for name, each in topic.subscriptions.items()}
+    return persistent_document(log_stats(topic.managed_ledger), subscriptions, metadata)
+
+
+def _subscription(topic: PersistentTopic, subscription: Subscription) -> SubscriptionFacts:
+    log, cursor, dispatcher = topic.managed_ledger, subscription.cursor, subscription.dispatcher
+    if dispatcher is None or not dispatcher.consumers:
+        reads_from = log.chain.next_after(cursor.mark_delete)
+        return SubscriptionFacts(
+            cursor_stats(log, cursor, reads_from),
+            is_active=False,
+            is_waiting=False,
+            is_reading=False,
+        )
+    # One that has read everything and may send more waits for what is published next.
+    is_at_end = dispatcher.read_position > log.chain.last_confirmed
+    takers = dispatcher.consumers if dispatcher.active is None else [dispatcher.active]
+    return SubscriptionFacts(
+        cursor_stats(log, cursor, dispatcher.read_position),
+        is_active=True,
+        is_waiting=is_at_end and any(each.can_take for each in takers),
+        is_reading=dispatcher.is_reading,
+    )

@@ -1,0 +1,93 @@
+"""Topics are unloaded, trimmed and truncated, partitioned ones partition by partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from magnetar_broker.ownership.ownership import Ownership
+from magnetar_protocol.pulsar.topic_names import TopicName
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class RememberingBroker(Protocol):
+        """What these tests read on the broker behind the application."""
+
+        done: list[tuple[str, str]]
+
+
+P = "/admin/v2/persistent/public/default"
+NAME = "persistent://public/default"
+OPERATIONS = [("PUT", "unload", 204), ("POST", "trim", 200), ("DELETE", "truncate", 204)]
+
+
+@pytest.mark.parametrize(("method", "operation", "status"), OPERATIONS)
+async def test_one_topic_is_worked_on(
+    method: str,
+    operation: str,
+    status: int,
+    client: httpx.AsyncClient,
+    broker: RememberingBroker,
+) -> None:
+    await client.put(f"{P}/t")
+    answer = await client.request(method, f"{P}/t/{operation}")
+    assert (answer.status_code, answer.content) == (status, b"")
+    assert broker.done == [(operation, f"{NAME}/t")]
+
+
+@pytest.mark.parametrize(("method", "operation", "status"), OPERATIONS)
+async def test_of_a_partitioned_topic_every_partition_that_is_there(
+    method: str,
+    operation: str,
+    status: int,
+    client: httpx.AsyncClient,
+    broker: RememberingBroker,
+) -> None:
+    await client.put(f"{P}/t/partitions", json=3)
+    await client.delete(f"{P}/t-partition-1")
+    answer = await client.request(method, f"{P}/t/{operation}")
+    assert answer.status_code == status
+    assert broker.done == [
+        (operation, f"{NAME}/t-partition-0"),
+        (operation, f"{NAME}/t-partition-2"),
+    ]
+
+
+async def test_another_brokers_topic_is_there(client: httpx.AsyncClient, rival: Ownership) -> None:
+    await rival.owner(TopicName.parse("t"))
+    answer = await client.put(f"{P}/t/unload")
+    assert answer.status_code == 307
+    assert answer.headers["Location"].startswith(f"http://127.0.0.1:2{P}/t/unload")
+    stats = await client.get(f"{P}/t/internalStats")
+    assert stats.status_code == 307
+
+
+async def test_a_partition_of_another_broker_is_said_not_to_be_reached(
+    client: httpx.AsyncClient, rival: Ownership
+) -> None:
+    await client.put(f"{P}/t/partitions", json=1)
+    await rival.owner(TopicName.parse("t-partition-0"))
+    answer = await client.put(f"{P}/t/unload")
+    assert answer.status_code == 503
+    assert "t-partition-0 is served by another broker" in answer.json()["reason"]
+    whole = await client.get(f"{P}/t/partitioned-internalStats")
+    assert whole.json() == {"metadata": {"partitions": 1, "deleted": False}, "partitions": {}}
+
+
+async def test_internal_stats_are_those_of_the_broker(client: httpx.AsyncClient) -> None:
+    await client.put(f"{P}/t")
+    plain = await client.get(f"{P}/t/internalStats")
+    assert plain.json() == {"of": f"{NAME}/t", "withMetadata": False}
+    full = await client.get(f"{P}/t/internalStats?metadata=true")
+    assert full.json() == {"of": f"{NAME}/t", "withMetadata": True}
+
+
+async def test_internal_stats_of_partitions_that_are_there(client: httpx.AsyncClient) -> None:
+    await client.put(f"{P}/t/partitions", json=2)
+    await client.delete(f"{P}/t-partition-1")
+    whole = (await client.get(f"{P}/t/partitioned-internalStats")).json()
+    assert whole["metadata"] == {"partitions": 2, "deleted": False}
+    assert list(whole["partitions"]) == [f"{NAME}/t-partition-0"]
