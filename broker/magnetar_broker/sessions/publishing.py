@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from magnetar_broker.errors import BrokerError
+from magnetar_broker.errors import BrokerError, NotAllowed
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.topics.producers import AccessMode, Producer
 from magnetar_protocol.errors import WireError
@@ -87,10 +87,28 @@ class Publishing:
         producer.bytes_in += size_bytes
         self._connection.published(size_bytes)
         try:
-            producer.append_all(run)
+            self._hand_over(producer, run)
         except BrokerError as error:
             # The topic is going: the client is told so by CLOSE_PRODUCER and sends again elsewhere.
             log.info("publish refused", extra={"producer": producer.name, "error": str(error)})
+
+    def _hand_over(self, producer: Producer, run: list[Pending]) -> None:
+        """Append ``run``; where some of it is not allowed, the rest all the same."""
+        try:
+            producer.append_all(run)
+        except NotAllowed as error:
+            if len(run) > 1:
+                for each in run:
+                    self._hand_over(producer, [each])
+                return
+            payload, messages, _, sequence_id, highest_sequence_id = run[0]
+            producer.not_taken(messages, len(payload))
+            self._refuse(
+                producer.producer_id,
+                max(sequence_id, highest_sequence_id),
+                api.NotAllowedError,
+                str(error),
+            )
 
     def _find(self, producer_id: int) -> Producer | None:
         """The producer; None for one that was closed, whose messages will come again.

@@ -59,8 +59,7 @@ class VolatileSubscription:
 
     def check(self, kind: SubscriptionType) -> None:
         """Raise where a consumer of that type may not connect."""
-        if kind is SubscriptionType.KEY_SHARED:
-            raise NotAllowed("Key_Shared subscriptions are not served yet: use Shared or Failover")
+        kind.check_served()
         if self.consumers and self.type is not kind:
             raise ConsumerBusy("Subscription is of different type")
         if self.consumers and kind is SubscriptionType.EXCLUSIVE:

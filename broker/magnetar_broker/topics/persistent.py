@@ -19,6 +19,7 @@ from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.logs import Logs
 from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.topics.backlog import Backlog
+from magnetar_broker.topics.consumer import Consumer
 from magnetar_broker.topics.durations import Durations
 from magnetar_broker.topics.policies import TopicPolicies
 from magnetar_broker.topics.producers import Producer, Producers
@@ -193,6 +194,7 @@ class PersistentTopic(Service):
 
     async def subscribe(self, request: SubscribeRequest) -> Subscription:
         """The subscription, new or known, ready for one more consumer."""
+        request.type.check_served()
         while True:
             async with self._subscribing:
                 self._check_open()
@@ -248,10 +250,13 @@ class PersistentTopic(Service):
                 subscription.cursor.__aexit__(None, None, None), name=f"forget {subscription.name}"
             )
 
-    async def delete_subscription(self, subscription: Subscription) -> None:
-        """Forget a subscription and its cursor."""
+    async def delete_subscription(
+        self, subscription: Subscription, consumer: Consumer | None = None, *, force: bool = False
+    ) -> None:
+        """Forget a subscription and its cursor; ``consumer`` is the one that asks for it."""
         async with self._subscribing:
             if self.subscriptions.get(subscription.name) is subscription:
+                subscription.give_up(consumer, force=force)
                 del self.subscriptions[subscription.name]
                 try:
                     await subscription.cursor.delete()

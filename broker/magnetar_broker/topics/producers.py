@@ -97,6 +97,13 @@ class Producer:
                 self.wake()
         return messages, size_bytes
 
+    def not_taken(self, messages: int, size_bytes: int) -> None:
+        """The topic refused so many messages, which were counted as on their way."""
+        self.messages_in -= messages
+        self.bytes_in -= size_bytes
+        self.session.confirmed(size_bytes)
+        self.wake()
+
     async def drained(self) -> None:
         """Return when every message that was taken has its receipt, or the topic let it go."""
         while not self.is_closed and self.bytes_confirmed < self.bytes_in:

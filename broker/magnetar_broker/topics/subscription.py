@@ -38,8 +38,10 @@ class SubscriptionOwner(Protocol):
         """The last consumer of a subscription that is not durable has gone for good."""
         ...
 
-    async def delete_subscription(self, subscription: Subscription) -> None:
-        """Forget the subscription and its cursor."""
+    async def delete_subscription(
+        self, subscription: Subscription, consumer: Consumer | None = None, *, force: bool = False
+    ) -> None:
+        """Forget the subscription and its cursor, if ``give_up`` lets it."""
         ...
 
 
@@ -119,8 +121,6 @@ class Subscription:
         An exclusive consumer whose client is gone without a word is asked for a sign of life
         before the new one, often the same client after a broken connection, is refused.
         """
-        if kind is SubscriptionType.KEY_SHARED:
-            raise NotAllowed("Key_Shared subscriptions are not served yet: use Shared or Failover")
         if kind is SubscriptionType.EXCLUSIVE and self.type is kind and self.consumers:
             holder = self.consumers[0]
             if not await holder.session.is_alive():
@@ -203,6 +203,7 @@ class Subscription:
         acknowledge = acknowledged.acknowledge
         tracker = self.dispatcher if self.type is SubscriptionType.SHARED else None
         count = 0
+        lets_another_go_on = False
         for ledger_id, entry_id, ack_set in entries:
             if ack_set and any(ack_set):
                 if not acknowledged.acknowledge_batch_indexes(ledger_id, entry_id, tuple(ack_set)):
@@ -213,9 +214,9 @@ class Subscription:
             if tracker is not None:
                 position = Position(ledger_id, entry_id)
                 if not consumer.forget(position):
-                    self._forget_elsewhere(position)
+                    lets_another_go_on |= self._forget_elsewhere(position)
                 tracker.acknowledged(position)
-        self._acknowledged_by(consumer, count)
+        self._acknowledged_by(consumer, count, lets_another_go_on=lets_another_go_on)
         self.cursor.changed(on_durable)
 
     def acknowledge_entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
@@ -230,12 +231,13 @@ class Subscription:
             acknowledge = self.cursor.acknowledged.acknowledge
             ids = [each for each in ids if acknowledge(*each)]
             count = len(ids)
+        lets_another_go_on = False
         if self.type is SubscriptionType.SHARED:
             assert self.dispatcher is not None
             for each in consumer.forget_all(ids):
-                self._forget_elsewhere(Position(*each))
+                lets_another_go_on |= self._forget_elsewhere(Position(*each))
             self.dispatcher.acknowledged_all(ids)
-        self._acknowledged_by(consumer, count)
+        self._acknowledged_by(consumer, count, lets_another_go_on=lets_another_go_on)
         self.cursor.changed()
 
     def _acknowledge_run(self, ids: list[EntryId]) -> int:
@@ -257,11 +259,12 @@ class Subscription:
         acknowledged.acknowledge_upto(Position(ledger_id, end - 1))
         return len(ids)
 
-    def _forget_elsewhere(self, position: Position) -> None:
+    def _forget_elsewhere(self, position: Position) -> bool:
+        """Whether the consumer that holds it, and was blocked, may have messages again."""
         for other in self.consumers:
             if other.forget(position):
-                other.unblock()
-                return
+                return other.is_blocked_on_unacknowledged and other.unblock()
+        return False
 
     def acknowledge_upto(
         self,
@@ -285,11 +288,13 @@ class Subscription:
         self._acknowledged_by(consumer, 1)
         self.cursor.changed(on_durable)
 
-    def _acknowledged_by(self, consumer: Consumer, count: int) -> None:
+    def _acknowledged_by(
+        self, consumer: Consumer, count: int, *, lets_another_go_on: bool = False
+    ) -> None:
         was_blocked = consumer.is_blocked_on_unacknowledged
         consumer.messages_acknowledged += count
         consumer.last_acknowledged_ms = self.last_acknowledged_ms = self._clock.wall_ms()
-        if was_blocked and consumer.unblock():
+        if (was_blocked and consumer.unblock()) or lets_another_go_on:
             self.entries_available()
 
     # Moving
@@ -359,13 +364,23 @@ class Subscription:
 
     async def unsubscribe(self, consumer: Consumer, *, force: bool) -> None:
         """Delete the subscription; only its sole consumer may, unless ``force``."""
-        others = [each for each in self.consumers if each is not consumer]
-        if others and not force:
+        self._check_alone(consumer, force=force)
+        await self._owner.delete_subscription(self, consumer, force=force)
+
+    def _check_alone(self, consumer: Consumer | None, *, force: bool) -> None:
+        if not force and any(each is not consumer for each in self.consumers):
             raise NotAllowed("Unconnected or shared consumer attempting to unsubscribe")
-        self._remove(consumer)
+
+    def give_up(self, consumer: Consumer | None, *, force: bool) -> None:
+        """The topic deletes the subscription now: let its consumers go.
+
+        Raises ``NotAllowed`` where another consumer came while ``consumer`` waited for this.
+        """
+        self._check_alone(consumer, force=force)
+        if consumer is not None:
+            self._remove(consumer)  # it is answered, not told to come back
         self.close_consumers()
         self._stop_waiting()
-        await self._owner.delete_subscription(self)
 
 
 def _settle(waiting: asyncio.Future[None], error: BrokerError | None) -> None:

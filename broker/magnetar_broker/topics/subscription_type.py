@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from magnetar_broker.errors import NotAllowed
+
 
 class SubscriptionType(IntEnum):
     """CommandSubscribe.SubType, PulsarApi.proto."""
@@ -17,6 +19,11 @@ class SubscriptionType(IntEnum):
     def label(self) -> str:
         """As stats name it."""
         return _LABELS[self]
+
+    def check_served(self) -> None:
+        """Raise ``NotAllowed`` for a type that no consumer may have: before anything is made."""
+        if self is SubscriptionType.KEY_SHARED:
+            raise NotAllowed("Key_Shared subscriptions are not served yet: use Shared or Failover")
 
 
 _LABELS = {

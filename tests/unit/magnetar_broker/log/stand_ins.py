@@ -14,6 +14,7 @@ from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.positions import Entry, Position
 from magnetar_ledger import (
+    EntryTooLarge,
     LedgerClosed,
     LedgerError,
     LedgerListener,
@@ -49,6 +50,9 @@ class MemoryWriter:
     def append_all(self, payloads: Sequence[bytes]) -> None:
         if self._refusal is not None:
             raise self._refusal
+        largest, limit = max(map(len, payloads)), self._ledgers.entry_bytes_max
+        if largest > limit:
+            raise EntryTooLarge(largest, limit)
         self._ledgers.entries[self.ledger_id].extend(payloads)
         self.last_pushed += len(payloads)
         self._drained.clear()
@@ -110,6 +114,7 @@ class MemoryLedgers:
 
     def __init__(self, *, is_prompt: bool = True) -> None:
         self.is_prompt = is_prompt
+        self.entry_bytes_max = 5 * 1024 * 1024
         self.entries: dict[int, list[bytes]] = {}
         self.writers: list[MemoryWriter] = []
         self.opened: list[int] = []

