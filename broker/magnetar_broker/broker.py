@@ -23,6 +23,8 @@ from magnetar_broker.admin.snapshot import (
     SummarySnapshot,
 )
 from magnetar_broker.admin.stats import TopicStats
+from magnetar_broker.admin.topics.internal_stats import internal_stats
+from magnetar_broker.admin.topics.stats import topic_snapshot, topic_stats
 from magnetar_broker.discovery import Discovery
 from magnetar_broker.errors import NotAllowed, TopicNotFound
 from magnetar_broker.health import HealthCheck
@@ -45,11 +47,9 @@ from magnetar_broker.sessions.connection import Connection
 from magnetar_broker.sessions.context import SessionContext
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.durations import Durations
-from magnetar_broker.topics.internal_stats import internal_stats
 from magnetar_broker.topics.non_persistent import NonPersistentTopic
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.rates import Meter
-from magnetar_broker.topics.stats import topic_snapshot, topic_stats
 from magnetar_ledger import Ledgers, NoSuchLedger
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_protocol.records.brokers import LocalBrokerData

@@ -29,10 +29,10 @@ from magnetar_broker.admin.metric_families import (
 from magnetar_broker.admin.snapshot import (
     SUMMARY_QUANTILES,
     BrokerSnapshot,
-    Buckets,
     SummarySnapshot,
     TopicSnapshot,
 )
+from magnetar_broker.topics.buckets import Buckets
 
 # So many samples take about 0.7 ms, a seventh of what may hold the event loop.
 SAMPLES_PER_PIECE = 2000

@@ -11,26 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import nan
 
-# Upper bounds of the bucket families; the last bucket of each counts what is above them all.
-WRITE_LATENCY_BOUNDS_MS = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
+from magnetar_broker.topics.buckets import Buckets, write_latency_buckets
+
 SUMMARY_QUANTILES = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
-
-
-@dataclass(slots=True)
-class Buckets:
-    """Counts per bucket (one more than there are bounds), their number and the sum of values.
-
-    Not cumulative: a value is counted in the first bucket whose bound it does not exceed.
-    """
-
-    counts: list[int]
-    count: int = 0
-    sum: float = 0.0
-
-
-def write_latency_buckets() -> Buckets:
-    """Empty buckets for milliseconds."""
-    return Buckets([0] * (len(WRITE_LATENCY_BOUNDS_MS) + 1))
 
 
 @dataclass(slots=True, kw_only=True)

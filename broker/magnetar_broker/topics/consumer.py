@@ -7,12 +7,12 @@ stored payload follows as it came. Nothing here waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
 
 from magnetar_broker.log.acknowledged import Acknowledged, bits_set
 from magnetar_broker.log.payloads import message_count
 from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.topics.rates import Meter
+from magnetar_broker.topics.session import ClientSession
 from magnetar_protocol.pulsar.message import MessageEncoder
 from magnetar_runtime.clock import Clock
 
@@ -22,32 +22,6 @@ UNACKNOWLEDGED_MAX = 50_000
 
 # Bytes handed to a session in one go; then it is asked again whether its socket takes more.
 DELIVERY_BYTES_MAX = 1024 * 1024
-
-
-class ClientSession(Protocol):
-    """What producers and consumers need of the connection they live on."""
-
-    out: list[bytes]
-    is_writable: bool
-    address: str
-    client_version: str
-    protocol_version: int
-
-    def send(self, frame: bytes) -> None:
-        """Queue ``frame``; it is written before the loop turns."""
-        ...
-
-    def delivered(self, size_bytes: int) -> None:
-        """Messages of so many bytes were put in ``out``; they are written before the loop turns."""
-        ...
-
-    def confirmed(self, size_bytes: int) -> None:
-        """So many bytes of this client's messages are durable (or given up) now."""
-        ...
-
-    async def is_alive(self) -> bool:
-        """Ask the client for a sign of life; False, and closed, when none comes in time."""
-        ...
 
 
 class Consumer:

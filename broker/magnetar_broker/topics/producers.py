@@ -13,8 +13,8 @@ from enum import IntEnum
 from magnetar_broker.errors import ProducerBusy, ProducerFenced
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.positions import Entry
-from magnetar_broker.topics.consumer import ClientSession
 from magnetar_broker.topics.rates import Meter
+from magnetar_broker.topics.session import ClientSession
 from magnetar_protocol.pulsar.send import ReceiptEncoder
 
 

@@ -6,10 +6,9 @@ time and a number for each read of a client, and nothing is kept for the single 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
 
-from magnetar_broker.admin.snapshot import WRITE_LATENCY_BOUNDS_MS, Buckets, write_latency_buckets
+from magnetar_broker.topics.buckets import Buckets, count_write, write_latency_buckets
 from magnetar_broker.topics.durations import Durations
 
 
@@ -41,10 +40,7 @@ class WriteLatency:
 
     def _count(self, duration_ms: float, times: int) -> None:
         self._of_broker.add(duration_ms, times)
-        present = self._present
-        present.counts[bisect_left(WRITE_LATENCY_BOUNDS_MS, duration_ms)] += times
-        present.count += times
-        present.sum += duration_ms * times
+        count_write(self._present, duration_ms, times)
 
     def given_up(self) -> None:
         """Nothing that is on its way will be confirmed."""

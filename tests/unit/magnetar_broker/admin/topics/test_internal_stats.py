@@ -12,9 +12,9 @@ import pytest
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 from tests.unit.magnetar_broker.topics.stand_ins import NotedSession, consumer_of
 
+from magnetar_broker.admin.topics.internal_stats import internal_stats
 from magnetar_broker.log.positions import Position
 from magnetar_broker.topics.directory import TopicDirectory
-from magnetar_broker.topics.internal_stats import internal_stats
 from magnetar_broker.topics.non_persistent import NonPersistentTopic
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.producers import AccessMode, Producer
@@ -26,7 +26,7 @@ from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.coordination import Coordination
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "admin" / "internal-stats.json"
+GOLDEN = Path(__file__).parents[4] / "golden" / "admin" / "internal-stats.json"
 NAME = TopicName.parse("persistent://t/n/topic")
 # What depends on the day, on what else a cluster has, and on the size of a client's metadata; and
 # what we do not know (missing copies), or number otherwise (ledgers of cursors).

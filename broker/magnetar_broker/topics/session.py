@@ -1,0 +1,31 @@
+"""What topics know of a client's connection; ``sessions`` implements it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class ClientSession(Protocol):
+    """What producers and consumers need of the connection they live on."""
+
+    out: list[bytes]
+    is_writable: bool
+    address: str
+    client_version: str
+    protocol_version: int
+
+    def send(self, frame: bytes) -> None:
+        """Queue ``frame``; it is written before the loop turns."""
+        ...
+
+    def delivered(self, size_bytes: int) -> None:
+        """Messages of so many bytes were put in ``out``; they are written before the loop turns."""
+        ...
+
+    def confirmed(self, size_bytes: int) -> None:
+        """So many bytes of this client's messages are durable (or given up) now."""
+        ...
+
+    async def is_alive(self) -> bool:
+        """Ask the client for a sign of life; False, and closed, when none comes in time."""
+        ...
