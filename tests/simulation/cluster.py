@@ -1,4 +1,4 @@
-"""A whole cluster in one thread: ZooKeeper, bookies, a broker and clients on simulated hosts.
+"""A whole cluster in one thread: ZooKeeper, bookies, brokers and clients on simulated hosts.
 
 Processes are put together as their real ones are, from what their host gives them. A process that
 ends by an error (no ZooKeeper while starting, say) is started again, as a supervisor would.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+
+from tests.simulation.owner import Sizes
+from tests.simulation.storage import Storage
+from tests.simulation.test_autorecovery import EAGER, RecoveringStorage
 
 from magnetar import Client
-from magnetar_bookie.bookie import Bookie
-from magnetar_bookie.memory_store import MemoryStore
-from magnetar_bookie.settings import BookieSettings
 from magnetar_broker.broker import Broker
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
@@ -24,60 +26,71 @@ from magnetar_simulation.host import Host
 from magnetar_simulation.world import World
 
 BROKER_PORT = 6650
-BOOKIE_PORT = 3181
 RESTART_S = 0.2
-# Ledgers of a few entries, so that a short run rolls over.
+ONE_COPY = Sizes(1, 1, 1)
+# Ledgers of a few entries, so that a short run rolls over; trimmed often.
 SHORT_LEDGERS = LogOptions(
-    ledger_entries_max=25, ledger_age_min_s=0.0, cursor_ledger_entries_max=10
+    ledger_entries_max=25, ledger_age_min_s=0.0, cursor_ledger_entries_max=10, sweep_period_s=2.0
 )
 
 
-class Cluster:
-    """One bookie and one broker in ``world``; ``await open()`` first."""
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many bookies and brokers there are, and on how many bookies an entry is stored.
 
-    def __init__(self, world: World, *, log: LogOptions = SHORT_LEDGERS) -> None:
+    ``recovers``: lost copies are made again (auto-recovery in the bookies' processes).
+    """
+
+    bookies: int = 1
+    brokers: int = 1
+    sizes: Sizes = ONE_COPY
+    recovers: bool = False
+
+
+class Cluster:
+    """The bookies (``storage``) and brokers of ``shape`` in ``world``; ``await open()`` first."""
+
+    def __init__(self, world: World, shape: Shape) -> None:
         self.world = world
-        self.bookie = world.host("bookie")
-        self.broker = world.host("broker")
-        self._log = log
-        self._index = MemoryStore()
+        self.shape = shape
+        self.storage = (
+            RecoveringStorage(world, shape.bookies, EAGER)
+            if shape.recovers
+            else Storage(world, shape.bookies)
+        )
+        self.brokers = [world.host(f"broker-{number}") for number in range(shape.brokers)]
+        sizes = shape.sizes
+        self._log = replace(
+            SHORT_LEDGERS,
+            ensemble_size=sizes.ensemble,
+            write_quorum=sizes.write_quorum,
+            ack_quorum=sizes.ack_quorum,
+        )
+        addresses = ",".join(f"{broker.name}:{BROKER_PORT}" for broker in self.brokers)
+        self.service_url = f"pulsar://{addresses}"
 
     async def open(self) -> None:
         """Write the cluster's records and start its processes."""
-        setup = self.world.host("setup").coordination()
-        async with setup:
+        await self.storage.open()
+        async with self.world.host("setup").coordination() as setup:
             await initialize_cluster_metadata(
                 setup,
                 "standalone",
-                ClusterUrls("http://broker:8080", f"pulsar://broker:{BROKER_PORT}"),
+                ClusterUrls("http://broker-0:8080", self.service_url),
                 instance_id="00000000-0000-0000-0000-000000000001",
             )
-        self.bookie.start(self._run_bookie)
-        self.broker.start(self._run_broker)
+        for broker in self.brokers:
+            broker.start(self._run_broker)
 
-    async def _run_bookie(self, host: Host) -> None:
-        # A process that is gone takes along what its index had not flushed.
-        self._index.crash()
-        await _keep_up(lambda: self._bookie_process(host))
+    def restart_brokers(self) -> None:
+        """Kill all brokers and start them again: what is read from then on comes from bookies."""
+        for broker in self.brokers:
+            broker.kill()
+        for broker in self.brokers:
+            broker.restart()
 
     async def _run_broker(self, host: Host) -> None:
         await _keep_up(lambda: self._broker_process(host))
-
-    @asynccontextmanager
-    async def _bookie_process(self, host: Host) -> AsyncGenerator[None, None]:
-        async with (
-            host.coordination() as session,
-            Bookie(
-                BookieSettings(host=host.name, port=BOOKIE_PORT),
-                journal_disks=[host.disk("journal")],
-                ledger_disks=[host.disk("ledgers")],
-                index=self._index,
-                network=host.network,
-                coordination=session,
-                clock=host.clock,
-            ),
-        ):
-            yield
 
     @asynccontextmanager
     async def _broker_process(self, host: Host) -> AsyncGenerator[None, None]:
@@ -100,7 +113,7 @@ class Cluster:
         """A client on a host of its own, to be entered."""
         host = self.world.host(name)
         return Client(
-            f"pulsar://broker:{BROKER_PORT}",
+            self.service_url,
             network=host.network,
             clock=host.clock,
             random=host.random,

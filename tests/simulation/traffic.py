@@ -1,0 +1,195 @@
+"""What clients do in the simulated cluster, and what they were told: the only thing checks go by.
+
+Two topics. In the *log* a subscription acknowledges two of three messages one by one and so keeps
+everything; it is read from its beginning in the end. The *queue* is acknowledged cumulatively, and
+what was passed is trimmed away. Both have two producers, each of which numbers its messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from magnetar import (
+    Client,
+    Consumer,
+    ConsumerOptions,
+    InitialPosition,
+    Message,
+    MessageId,
+    Producer,
+    ProducerOptions,
+    SubscriptionType,
+)
+from magnetar.errors import ClientError
+from magnetar_simulation.checkers import (
+    check_acknowledgements,
+    check_nothing_invented,
+    check_nothing_lost,
+    check_order,
+)
+
+LOG_TOPIC = "persistent://public/default/log"
+QUEUE_TOPIC = "persistent://public/default/queue"
+SUBSCRIPTION = "settled"
+PRODUCERS = ("first", "second")
+# Messages of one producer, of which so many are sent without a pause between.
+MESSAGES = 30
+BURST = 5
+# Of each three in the log the first is never acknowledged; of the queue every fourth is.
+LEFT_EACH = 3
+CUMULATIVE_EACH = 4
+FROM_THE_FIRST = ConsumerOptions(initial_position=InitialPosition.EARLIEST)
+SHARED = ConsumerOptions(type=SubscriptionType.SHARED, initial_position=InitialPosition.EARLIEST)
+FAILOVER = ConsumerOptions(
+    type=SubscriptionType.FAILOVER, initial_position=InitialPosition.EARLIEST
+)
+# Without faults nothing takes so long: a minute passes before a connection gone dark is noticed.
+READ_S = 200.0
+LOOK_S = 0.5
+QUIET_S = 10.0
+
+
+@dataclass(slots=True)
+class Told:
+    """What the clients of one topic did and were told."""
+
+    topic: str
+    sent: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
+    stored: set[bytes] = field(default_factory=set[bytes])
+    errors: list[str] = field(default_factory=list[str])
+    delivered: dict[MessageId, bytes] = field(default_factory=dict[MessageId, bytes])
+    settled: set[MessageId] = field(default_factory=set[MessageId])
+    # Acknowledged, and nobody said whether that arrived.
+    in_doubt: set[MessageId] = field(default_factory=set[MessageId])
+    # Everything in the topic's order, and what the subscription still had, both in the end.
+    read: list[Message] = field(default_factory=list[Message])
+    again: list[Message] = field(default_factory=list[Message])
+
+
+async def publish(client: Client, told: Told, name: str, seconds: float) -> None:
+    """Send numbered messages, some close together, and wait for all receipts."""
+    producer = await _producer(client, told.topic, name)
+    sent = told.sent[name] = []
+
+    def on_sent(payload: bytes, message_id: MessageId | None, error: ClientError | None) -> None:
+        if message_id is not None:
+            told.stored.add(payload)
+        else:
+            told.errors.append(f"{payload!r}: {error}")
+
+    for number in range(MESSAGES):
+        sent.append(b"%s/%06d" % (name.encode(), number))
+        producer.send_nowait(sent[-1], partial(on_sent, sent[-1]))
+        if number % BURST == 0:
+            await asyncio.sleep(seconds / MESSAGES * BURST)
+    await producer.flush()
+
+
+async def _producer(client: Client, topic: str, name: str) -> Producer:
+    """A producer, however often no broker takes it at first."""
+    while True:
+        try:
+            return await client.producer(topic, ProducerOptions(name=name, send_timeout_s=None))
+        except ClientError:
+            await asyncio.sleep(LOOK_S)
+
+
+async def settle_some(consumer: Consumer, told: Told) -> None:
+    """Receive, acknowledge two of three one by one, and note what was confirmed. Never ends."""
+    while True:
+        message = await consumer.receive()
+        told.delivered[message.message_id] = message.payload
+        if _number(message.payload) % LEFT_EACH:
+            await _acknowledge(consumer, told, message, {message.message_id})
+
+
+async def settle_all(consumer: Consumer, told: Told) -> None:
+    """Receive, and now and then acknowledge everything up to there. Never ends."""
+    while True:
+        message = await consumer.receive()
+        told.delivered[message.message_id] = message.payload
+        if _number(message.payload) % CUMULATIVE_EACH == 0:
+            passed = {each for each in told.delivered if each <= message.message_id}
+            await _acknowledge(consumer, told, message, passed, cumulative=True)
+
+
+async def _acknowledge(
+    consumer: Consumer,
+    told: Told,
+    message: Message,
+    meant: set[MessageId],
+    *,
+    cumulative: bool = False,
+) -> None:
+    told.in_doubt |= meant
+    try:
+        await consumer.ack_confirmed(message, cumulative=cumulative)
+    except ClientError:
+        return
+    told.settled |= meant
+    told.in_doubt -= meant
+
+
+async def until_delivered(told: Told) -> None:
+    """Return when everything stored was delivered to the subscription, and acknowledging rests."""
+    async with asyncio.timeout(READ_S):
+        while not told.stored <= set(told.delivered.values()):  # noqa: ASYNC110 -- at calm times
+            await asyncio.sleep(LOOK_S)
+    await asyncio.sleep(LOOK_S)
+
+
+async def read_all(client: Client, told: Told) -> None:
+    """Read the topic from its first message until everything stored was seen."""
+    reader = await client.consumer(told.topic, "reader", FROM_THE_FIRST)
+    missing = set(told.stored)
+    async with asyncio.timeout(READ_S):
+        while missing:
+            message = await reader.receive()
+            reader.ack(message)
+            told.read.append(message)
+            missing.discard(message.payload)
+
+
+async def receive_the_rest(client: Client, told: Told, options: ConsumerOptions) -> None:
+    """Take what the subscription still has."""
+    consumer = await client.consumer(told.topic, SUBSCRIPTION, options)
+    try:
+        while True:
+            async with asyncio.timeout(QUIET_S):
+                told.again.append(await consumer.receive())
+    except TimeoutError:
+        return
+
+
+def check_log(told: Told) -> None:
+    """Everything stored is there, in order, and exactly what was not settled comes again."""
+    _check_content(told, [message.payload for message in told.read])
+    check_acknowledgements(
+        {message.message_id for message in told.read},
+        told.settled,
+        {message.message_id for message in told.again},
+        in_doubt=told.in_doubt,
+    )
+
+
+def check_queue(told: Told) -> None:
+    """Everything stored was delivered, in order, and what was settled does not come again."""
+    in_order = dict(sorted(told.delivered.items()))
+    again = {message.message_id: message.payload for message in told.again}
+    _check_content(told, [*in_order.values(), *again.values()])
+    check_acknowledgements(in_order, told.settled, again, in_doubt=told.in_doubt)
+
+
+def _check_content(told: Told, payloads: Sequence[bytes]) -> None:
+    assert told.errors == []
+    check_nothing_lost(told.stored, payloads)
+    check_nothing_invented([each for sent in told.sent.values() for each in sent], payloads)
+    for name, sent in told.sent.items():
+        check_order(sent, [each for each in payloads if each.startswith(name.encode())])
+
+
+def _number(payload: bytes) -> int:
+    return int(payload.rpartition(b"/")[2])
