@@ -41,6 +41,8 @@ MAY_OPEN_FILES = {
     "runtime/magnetar_runtime/disk.py": "it is the disk",
     "runtime/magnetar_server/settings.py": "settings are read before anything runs",
     "runtime/magnetar_server/control_channel.py": "a directory, to shorten a socket's name",
+    "cli/magnetar_cli/bookie_admin/offline_file.py": "a bookie's files, read-only, without one",
+    "cli/magnetar_cli/commands/bookie_admin.py": "the null device, when its reader has gone",
     "cli/magnetar_cli/embedded_zookeeper/class_archive.py": "setup is no part",
     "cli/magnetar_cli/embedded_zookeeper/fetch.py": "setup is no part",
     "cli/magnetar_cli/embedded_zookeeper/java.py": "the release file of somebody's Java",

@@ -98,17 +98,20 @@ def _set_aside(path: Path) -> Path:
 
 
 class RocksStore:
-    """A ``SortedStore`` in the directory ``path``."""
+    """A ``SortedStore`` in the directory ``path``; a read-only one can be had beside another."""
 
-    def __init__(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+    def __init__(self, path: Path, *, is_read_only: bool = False) -> None:
+        if not is_read_only:
+            path.mkdir(parents=True, exist_ok=True)
+        access = rocksdict.AccessType
+        access_type = access.read_only() if is_read_only else access.read_write()
         options = rocksdict.Options(raw_mode=True)
-        options.create_if_missing(create_if_missing=True)
+        options.create_if_missing(create_if_missing=not is_read_only)
         options.set_write_buffer_size(WRITE_BUFFER_BYTES)
         options.set_keep_log_file_num(LOG_FILES_KEPT)
         options.set_max_open_files(OPEN_FILES_MAX)
         try:
-            self._database = rocksdict.Rdict(str(path), options)
+            self._database = rocksdict.Rdict(str(path), options, access_type=access_type)
         except Exception as error:  # rocksdict raises the bare class
             raise IndexNotOpened(path, str(error)) from error
         self._write_options = rocksdict.WriteOptions()

@@ -39,6 +39,10 @@ COMMANDS = {
         "magnetar_cli.commands.initialize_cluster_metadata",
         "write a new cluster's first records into a ZooKeeper",
     ),
+    "bookie-admin": Command(
+        "magnetar_cli.commands.bookie_admin",
+        "look into bookies, ledgers and their files; give bookies orders",
+    ),
     "setup": Command(
         "magnetar_cli.commands.setup", "fetch what the embedded ZooKeeper needs, once"
     ),

@@ -83,7 +83,7 @@ class _Asking(asyncio.Protocol):
         except WireError as error:
             self.answer.set_exception(error)
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """There will be no answer."""
         if not self.answer.done():
-            self.answer.set_exception(ConnectionResetError(str(error or "it hung up")))
+            self.answer.set_exception(ConnectionResetError(str(exc or "it hung up")))

@@ -83,9 +83,18 @@ class EndpointsFile:
         The file is only there when the supervisor could not remove it. What it says is a hint:
         anything that cannot be understood counts as nothing.
         """
+        url = self._read().get("web_service_url")
+        return url.removeprefix("http://") if isinstance(url, str) else ""
+
+    def zookeeper_address(self) -> str:
+        """Where ZooKeeper is, ``host:port``; empty where the file is not there or does not say."""
+        zookeeper = self._read().get("zookeeper")
+        address = zookeeper.get("address") if isinstance(zookeeper, dict) else None
+        return address if isinstance(address, str) else ""
+
+    def _read(self) -> dict[str, object]:
         try:
             content: object = json.loads(self._path.read_text())
         except (OSError, ValueError):
-            return ""
-        url = content.get("web_service_url") if isinstance(content, dict) else None
-        return url.removeprefix("http://") if isinstance(url, str) else ""
+            return {}
+        return content if isinstance(content, dict) else {}

@@ -36,6 +36,13 @@ class Silent:
         raise AssertionError(error)
 
 
+class Abandoned(Silent):
+    """The listener of a writer that is left open till the connections close."""
+
+    def writer_failed(self, error: LedgerError) -> None:
+        """Then it fails."""
+
+
 @dataclass(slots=True)
 class Answered:
     """What came back."""
@@ -108,7 +115,10 @@ class Cluster:
     async def write(self, *payloads: bytes, copies: int = 2, is_open: bool = False) -> int:
         """A new ledger with these entries; its id."""
         writer = await self.ledgers.create(
-            listener=Silent(), ensemble_size=copies, write_quorum=copies, ack_quorum=copies
+            listener=Abandoned() if is_open else Silent(),
+            ensemble_size=copies,
+            write_quorum=copies,
+            ack_quorum=copies,
         )
         writer.append_all(payloads)
         await writer.drained()

@@ -1,0 +1,106 @@
+"""A running cluster as the tools see it: ZooKeeper, the bookies' addresses, connections to them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+
+from magnetar_autorecovery.live_bookies import LiveBookies, read_live_bookies
+from magnetar_cli.bookie_admin.errors import NoCluster, UnknownBookie
+from magnetar_cli.supervisor.endpoints import EndpointsFile
+from magnetar_ledger import LedgerOptions, Ledgers
+from magnetar_ledger.links import BookieLinks
+from magnetar_ledger.registry import BookieRegistry
+from magnetar_ledger.store import LedgerStore
+from magnetar_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
+from magnetar_protocol.records.errors import MalformedRecord
+from magnetar_runtime.clock import Clock, SystemClock
+from magnetar_runtime.coordination import Coordination, NodeMissing
+from magnetar_runtime.network import AsyncioNetwork, Network
+from magnetar_server.zookeeper import ZooKeeper
+
+# Somebody waits in front of a terminal.
+OPTIONS = LedgerOptions(
+    read_deadline_s=10.0,
+    recovery_deadline_s=15.0,
+    metadata_deadline_s=10.0,
+    answer_timeout_s=5.0,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What the tools work with; open inside ``open_cluster``."""
+
+    coordination: Coordination
+    network: Network
+    clock: Clock
+    random: Random
+    registry: BookieRegistry
+    store: LedgerStore
+    links: BookieLinks
+
+    async def live_bookies(self) -> LiveBookies:
+        """Those registered now. Raises ``CoordinationError``."""
+        return await read_live_bookies(self.coordination.children)
+
+    async def require_bookie(self, bookie_id: str) -> None:
+        """Raise ``UnknownBookie`` unless it is registered."""
+        live = await self.live_bookies()
+        if bookie_id not in live.all:
+            raise UnknownBookie(bookie_id, live.all)
+
+    async def bookie_info(self, bookie_id: str) -> BookieInfo | None:
+        """What a bookie says of itself; None where it is gone or says nothing."""
+        for directory in (AVAILABLE_PATH, READ_ONLY_PATH):
+            try:
+                value, _ = await self.coordination.get(f"{directory}/{bookie_id}")
+                return BookieInfo.decode(value, bookie_id)
+            except (NodeMissing, MalformedRecord):
+                continue
+        return None
+
+    def ledgers(self) -> Ledgers:
+        """BookKeeper's client; whoever asked opens it."""
+        return Ledgers(self.coordination, self.network, self.clock, self.random, OPTIONS)
+
+
+Work = Callable[[Cluster, argparse.Namespace], Awaitable[int]]
+
+
+def run(work: Work, options: argparse.Namespace) -> int:
+    """Do ``work`` with the cluster that the options name; returns its exit code."""
+
+    async def with_cluster() -> int:
+        async with open_cluster(zookeeper_of(options)) as cluster:
+            return await work(cluster, options)
+
+    return asyncio.run(with_cluster())
+
+
+def zookeeper_of(options: argparse.Namespace) -> str:
+    """Where ZooKeeper is, as told, or as a standalone's endpoints say. Raises ``NoCluster``."""
+    if options.zookeeper:
+        return str(options.zookeeper)
+    address = EndpointsFile(options.data_dir).zookeeper_address()
+    if not address:
+        raise NoCluster(options.data_dir)
+    return address
+
+
+@asynccontextmanager
+async def open_cluster(hosts: str) -> AsyncGenerator[Cluster, None]:
+    """Connect to ZooKeeper; to bookies when something is asked of them. Raises
+    ``CoordinationError``."""
+    clock, network = SystemClock(), AsyncioNetwork()
+    random = Random()  # noqa: S311 - jitter, no secrets
+    async with ZooKeeper(hosts, clock) as zookeeper:
+        registry = BookieRegistry(zookeeper, random=random, options=OPTIONS)
+        links = BookieLinks(registry, network=network, clock=clock, random=random, options=OPTIONS)
+        store = LedgerStore(zookeeper, clock=clock, random=random, options=OPTIONS)
+        async with links:
+            yield Cluster(zookeeper, network, clock, random, registry, store, links)

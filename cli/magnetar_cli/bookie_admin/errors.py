@@ -1,0 +1,81 @@
+"""Why a look into bookies cannot be had. All end the command with the exit code 2.
+
+MagnetarError
+└── BookieAdminError
+    ├── NoCluster        the data directory is of no standalone that runs
+    ├── UnknownBookie    no bookie of that id is registered
+    ├── StillRegistered  the bookie to be recovered runs
+    ├── HttpUnknown      nobody says where the bookie's HTTP is
+    ├── OrderRefused     the bookie did not obey
+    └── UnreadableFile   the file is none of a bookie's, or not there
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from magnetar_runtime.errors import MagnetarError
+
+
+class BookieAdminError(MagnetarError):
+    """It cannot be done like this."""
+
+    code = "BookieAdminError"
+
+
+class NoCluster(BookieAdminError):
+    """Nothing says where ZooKeeper is."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(
+            f"no cluster runs on {directory}: it has no endpoints.json that names a ZooKeeper. "
+            "Give the --data-dir of a running standalone, or --zookeeper HOST:PORT"
+        )
+        self.directory = directory
+
+
+class UnknownBookie(BookieAdminError):
+    """No such bookie is registered."""
+
+    def __init__(self, bookie_id: str, known: Iterable[str]) -> None:
+        names = ", ".join(sorted(known)) or "none"
+        super().__init__(f"no bookie {bookie_id} is registered; there are: {names}")
+        self.bookie_id = bookie_id
+
+
+class StillRegistered(BookieAdminError):
+    """The bookie to be recovered is alive."""
+
+    def __init__(self, bookie_id: str) -> None:
+        super().__init__(
+            f"bookie {bookie_id} is running: stop it first, or say --force to move its ledgers "
+            "away from under it"
+        )
+        self.bookie_id = bookie_id
+
+
+class HttpUnknown(BookieAdminError):
+    """The bookie's registration names no HTTP address."""
+
+    def __init__(self, bookie_id: str) -> None:
+        super().__init__(
+            f"bookie {bookie_id} does not say where its HTTP is: give it with --http HOST:PORT"
+        )
+        self.bookie_id = bookie_id
+
+
+class OrderRefused(BookieAdminError):
+    """The bookie answered with an error, or not at all."""
+
+    def __init__(self, bookie_id: str, why: str) -> None:
+        super().__init__(f"bookie {bookie_id} did not obey: {why}")
+        self.bookie_id = bookie_id
+
+
+class UnreadableFile(BookieAdminError):
+    """A file (or directory) that is not there, or is of no bookie."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path} cannot be read: {why}")
+        self.path = path

@@ -1,0 +1,81 @@
+"""``recover`` and ``decommission``: ledgers are taken off a bookie that will not come back."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from magnetar_autorecovery import (
+    AutoRecoveryOptions,
+    LedgerRepair,
+    Progress,
+    decommission,
+    recover,
+)
+from magnetar_cli.bookie_admin.cluster import Cluster
+from magnetar_cli.bookie_admin.errors import StillRegistered
+from magnetar_cli.bookie_admin.text import count_words
+from magnetar_ledger import LedgerOptions
+
+
+async def recover_bookie(cluster: Cluster, options: argparse.Namespace) -> int:
+    """Move all its ledgers from here, now; 1 where some could not be. The cookie stays."""
+    live = await cluster.live_bookies()
+    if options.bookie in live.all and not options.force:
+        raise StillRegistered(options.bookie)
+    repair = LedgerRepair(
+        cluster.coordination,
+        cluster.network,
+        cluster.clock,
+        cluster.random,
+        AutoRecoveryOptions(),
+        LedgerOptions(),
+    )
+    async with repair:
+        progress = await recover(
+            options.bookie,
+            coordination=cluster.coordination,
+            repair=repair,
+            random=cluster.random,
+            on_progress=_Teller(options),
+        )
+    return _end(progress, options, "recovered")
+
+
+async def decommission_bookie(cluster: Cluster, options: argparse.Namespace) -> int:
+    """Have the replication workers do it, wait for them, and forget the bookie."""
+    progress = await decommission(
+        options.bookie,
+        coordination=cluster.coordination,
+        store=cluster.store,
+        clock=cluster.clock,
+        on_progress=_Teller(options),
+    )
+    return _end(progress, options, "decommissioned")
+
+
+class _Teller:
+    """Says how far it is, when that has changed."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._is_silent = options.json
+        self._told: Progress | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        if progress == self._told or self._is_silent:
+            return
+        self._told = progress
+        failed = f", {progress.failed} failed" if progress.failed else ""
+        print(f"{progress.done} of {count_words(progress.ledgers, 'ledger')}{failed}", flush=True)
+
+
+def _end(progress: Progress, options: argparse.Namespace, word: str) -> int:
+    if options.json:
+        facts = {"ledgers": progress.ledgers, "done": progress.done, "failed": progress.failed}
+        print(json.dumps({"bookie": options.bookie, **facts}))
+    elif progress.failed:
+        failed = count_words(progress.failed, "ledger")
+        print(f"{failed} could not be moved off {options.bookie}; the lines above say why")
+    else:
+        print(f"bookie {options.bookie} is {word}: no ledger is on it any more")
+    return int(bool(progress.failed))

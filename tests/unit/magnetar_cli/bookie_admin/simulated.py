@@ -1,0 +1,49 @@
+"""The simulated cluster of the bookie's admin as the command line's tools see it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Awaitable, Callable
+
+from tests.unit.magnetar_bookie.admin.cluster import Cluster as Simulated
+from tests.unit.magnetar_bookie.admin.cluster import cluster_in
+
+from magnetar_cli.bookie_admin.cluster import OPTIONS, Cluster
+from magnetar_cli.commands.bookie_admin import make_parser
+from magnetar_ledger.links import BookieLinks
+from magnetar_ledger.registry import BookieRegistry
+from magnetar_ledger.store import LedgerStore
+from magnetar_simulation.simulate import simulate
+from magnetar_simulation.world import World
+
+Scenario = Callable[[Simulated, Cluster], Awaitable[None]]
+
+
+def options_of(*words: str) -> argparse.Namespace:
+    """What the command line makes of them."""
+    return make_parser().parse_args(words)
+
+
+def run(scenario: Scenario) -> None:
+    """Run it with two bookies, ``b1`` and ``b2``."""
+
+    async def main() -> None:
+        async with World() as world, cluster_in(world) as simulated:
+            host = world.host("tool")
+            session = simulated.coordination
+            registry = BookieRegistry(session, random=host.random, options=OPTIONS)
+            links = BookieLinks(
+                registry,
+                network=host.network,
+                clock=host.clock,
+                random=host.random,
+                options=OPTIONS,
+            )
+            store = LedgerStore(session, clock=host.clock, random=host.random, options=OPTIONS)
+            async with links:
+                await scenario(
+                    simulated,
+                    Cluster(session, host.network, host.clock, host.random, registry, store, links),
+                )
+
+    simulate(1, main)

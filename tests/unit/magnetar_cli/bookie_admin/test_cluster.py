@@ -1,0 +1,33 @@
+"""A cluster is found by the words given, or by what a running standalone says of itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.unit.magnetar_cli.bookie_admin.simulated import options_of
+
+from magnetar_cli.bookie_admin.cluster import zookeeper_of
+from magnetar_cli.bookie_admin.errors import NoCluster
+
+
+def endpoints(directory: Path, content: object) -> str:
+    (directory / "endpoints.json").write_text(json.dumps(content))
+    return str(directory)
+
+
+def test_what_is_given_goes_before_all() -> None:
+    assert zookeeper_of(options_of("list-bookies", "--zookeeper", "zk1:2181/a")) == "zk1:2181/a"
+
+
+def test_a_standalone_says_where_its_zookeeper_is(tmp_path: Path) -> None:
+    data = endpoints(tmp_path, {"version": 1, "zookeeper": {"address": "127.0.0.1:4711"}})
+    assert zookeeper_of(options_of("list-bookies", "--data-dir", data)) == "127.0.0.1:4711"
+
+
+@pytest.mark.parametrize("content", [[], {}, {"zookeeper": 1}, {"zookeeper": {"address": 7}}])
+def test_one_that_does_not_say_is_refused(tmp_path: Path, content: object) -> None:
+    data = endpoints(tmp_path, content)
+    with pytest.raises(NoCluster, match="--zookeeper HOST:PORT"):
+        zookeeper_of(options_of("list-bookies", "--data-dir", data))

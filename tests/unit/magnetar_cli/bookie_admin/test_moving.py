@@ -1,0 +1,52 @@
+"""Ledgers are taken off a bookie, with words on how far it is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.unit.magnetar_bookie.admin.cluster import Cluster as Simulated
+from tests.unit.magnetar_cli.bookie_admin.simulated import options_of, run
+
+from magnetar_autorecovery import BookieStillThere
+from magnetar_cli.bookie_admin.cluster import Cluster
+from magnetar_cli.bookie_admin.errors import StillRegistered
+from magnetar_cli.bookie_admin.moving import decommission_bookie, recover_bookie
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_a_bookie_that_runs_is_left_alone_without_force(capsys: Capture) -> None:
+    async def scenario(simulated: Simulated, cluster: Cluster) -> None:
+        ledger_id = await simulated.write(b"one", copies=1)
+        (source,) = (await cluster.store.read(ledger_id)).metadata.fragments[0].ensemble
+        with pytest.raises(StillRegistered, match="--force"):
+            await recover_bookie(cluster, options_of("recover", source))
+        with pytest.raises(BookieStillThere):
+            await decommission_bookie(cluster, options_of("decommission", source))
+        assert await recover_bookie(cluster, options_of("recover", source, "--force")) == 0
+        told = capsys.readouterr().out
+        assert "1 of 1 ledger\n" in told
+        assert told.endswith("no ledger is on it any more\n")
+        ensemble = (await cluster.store.read(ledger_id)).metadata.fragments[0].ensemble
+        assert ensemble != (source,)
+
+    run(scenario)
+
+
+def test_ledgers_that_cannot_be_moved_are_counted(capsys: Capture) -> None:
+    async def scenario(simulated: Simulated, cluster: Cluster) -> None:
+        await simulated.write(b"one", copies=2)  # nobody is left to take a place
+        assert await recover_bookie(cluster, options_of("recover", "b1", "--force", "--json")) == 1
+        told = json.loads(capsys.readouterr().out)
+        assert told == {"bookie": "b1", "ledgers": 1, "done": 0, "failed": 1}
+
+    run(scenario)
+
+
+def test_a_bookie_without_ledgers_is_decommissioned_at_once(capsys: Capture) -> None:
+    async def scenario(_simulated: Simulated, cluster: Cluster) -> None:
+        assert await decommission_bookie(cluster, options_of("decommission", "b9")) == 0
+        assert "bookie b9 is decommissioned" in capsys.readouterr().out
+
+    run(scenario)

@@ -1,0 +1,72 @@
+"""Copies come to a verdict: what is wrong is named, what an open ledger may lack is not wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from magnetar_cli.bookie_admin.copy_reads import Copy, CopyState
+from magnetar_cli.bookie_admin.verdict import LedgerVerdict, wanted_copies
+from magnetar_ledger.quorum import Quorum
+from magnetar_protocol.records.ledger_metadata import Fragment, LedgerMetadata
+
+OPEN = LedgerMetadata(
+    ensemble_size=3,
+    write_quorum=2,
+    ack_quorum=1,
+    fragments=(Fragment(0, ("a", "b", "c")), Fragment(2, ("a", "d", "c"))),
+)
+CLOSED = OPEN.closed(3, 40)
+QUORUM = Quorum(3, 2, 1)
+GOOD, MISSING = Copy(CopyState.OK, b"x"), Copy(CopyState.MISSING, why="none")
+
+
+def verdict_of(metadata: LedgerMetadata, faults: dict[tuple[str, int], Copy]) -> LedgerVerdict:
+    wanted = wanted_copies(metadata, QUORUM, 0, 3)
+    verdict = LedgerVerdict(9, metadata, 3)
+    for start in (0, 4):  # two entries at a time
+        some = wanted[start : start + 4]
+        verdict.add(some, [faults.get(each, GOOD) for each in some])
+    return verdict
+
+
+def test_each_entry_is_wanted_from_its_write_set_in_its_fragment() -> None:
+    wanted = wanted_copies(CLOSED, QUORUM, 0, 3)
+    assert wanted == [
+        ("a", 0), ("b", 0), ("b", 1), ("c", 1), ("c", 2), ("a", 2), ("a", 3), ("d", 3),
+    ]  # fmt: skip
+
+
+def test_a_sound_ledger_is_said_to_be() -> None:
+    verdict = verdict_of(CLOSED, {})
+    assert verdict.is_sound
+    lines = list(verdict.lines())
+    assert lines[0] == "ledger 9: closed, 4 entries, each on 2 bookies"
+    assert lines[-1] == "all 8 copies are right"
+
+
+def test_faults_name_bookie_entries_state_and_reason() -> None:
+    corrupt = Copy(CopyState.CORRUPT, why="digest")
+    verdict = verdict_of(CLOSED, {("b", 0): corrupt, ("b", 1): corrupt, ("d", 3): MISSING})
+    assert (verdict.is_sound, verdict.wrong_copies) == (False, 3)
+    lines = list(verdict.lines())
+    assert "b: entries 0-1 corrupt: digest" in lines
+    assert "d: entry 3 missing: none" in lines
+    assert lines[-1] == "3 of 8 copies are not as they should be"
+    record = verdict.record()
+    assert record["faults"] == [
+        {"bookie": "b", "state": "corrupt", "entries": [0, 1], "reason": "digest"},
+        {"bookie": "d", "state": "missing", "entries": [3], "reason": "none"},
+    ]
+
+
+def test_an_open_ledger_may_lack_what_its_ack_quorum_has() -> None:
+    assert verdict_of(OPEN, {("d", 3): MISSING}).is_sound
+    assert not verdict_of(OPEN, {("d", 3): MISSING, ("a", 3): MISSING}).is_sound
+    stricter = replace(OPEN, ack_quorum=2)
+    assert not verdict_of(stricter, {("d", 3): MISSING}).is_sound
+
+
+def test_a_ledger_without_entries_is_sound() -> None:
+    verdict = LedgerVerdict(9, OPEN, -1)
+    assert verdict.is_sound
+    assert next(verdict.lines()) == "ledger 9: open, 0 entries, each on 2 bookies"
