@@ -80,12 +80,17 @@ class SessionState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeStat:
-    """A node's version facts. ``ephemeral_owner`` is the owning session's id, 0 for none."""
+    """A node's version facts. ``ephemeral_owner`` is the owning session's id, 0 for none.
+
+    Times are Unix time by ZooKeeper's clock, for people to look at; 0 where they are not told.
+    """
 
     version: int
     created_zxid: int
     modified_zxid: int
     ephemeral_owner: int
+    created_ms: int = 0
+    modified_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,8 @@ class KazooStat(Protocol):
     version: int
     czxid: int
     mzxid: int
+    ctime: int
+    mtime: int
     ephemeralOwner: int  # noqa: N815 - kazoo's name
 
 
@@ -115,12 +117,14 @@ def transaction_error(
 
 
 def node_stat(stat: KazooStat) -> NodeStat:
-    """The four facts of kazoo's stat that we use."""
+    """The facts of kazoo's stat that we use."""
     return NodeStat(
         version=stat.version,
         created_zxid=stat.czxid,
         modified_zxid=stat.mzxid,
         ephemeral_owner=stat.ephemeralOwner,
+        created_ms=stat.ctime,
+        modified_ms=stat.mtime,
     )
 
 

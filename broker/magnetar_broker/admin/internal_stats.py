@@ -57,8 +57,8 @@ def persistent_document(
         "totalSize": log.size_bytes,
         "currentLedgerEntries": log.current_ledger_entries,
         "currentLedgerSize": log.current_ledger_bytes,
-        **_time("lastLedgerCreatedTimestamp", log.last_ledger_created_ms),
-        **_time("lastLedgerCreationFailureTimestamp", log.last_ledger_failed_ms),
+        **time_member("lastLedgerCreatedTimestamp", log.last_ledger_created_ms),
+        **time_member("lastLedgerCreationFailureTimestamp", log.last_ledger_failed_ms),
         "waitingCursorsCount": sum(each.is_waiting for each in subscriptions.values()),
         "pendingAddEntriesCount": log.pending_entries,
         "lastConfirmedEntry": str(log.last_confirmed),
@@ -76,7 +76,7 @@ def persistent_document(
     }
 
 
-def _time(name: str, time_ms: int) -> Document:
+def time_member(name: str, time_ms: int) -> Document:
     """Left out for what never happened."""
     return {name: iso_time(time_ms)} if time_ms else {}
 
@@ -104,7 +104,7 @@ def _cursor(facts: SubscriptionFacts) -> Document:
         "cursorLedger": cursor.cursor_ledger_id,
         "cursorLedgerLastEntry": cursor.cursor_ledger_last_entry,
         "individuallyDeletedMessages": cursor.acknowledged_ranges,
-        **_time("lastLedgerSwitchTimestamp", cursor.ledger_switched_ms),
+        **time_member("lastLedgerSwitchTimestamp", cursor.ledger_switched_ms),
         "state": cursor.state,
         "active": facts.is_active,
         "numberOfEntriesSinceFirstNotAckedMessage": cursor.entries_since_first_unacknowledged,

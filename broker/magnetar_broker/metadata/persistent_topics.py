@@ -1,16 +1,40 @@
 """Which persistent topics exist: their managed ledgers' nodes under ``/managed-ledgers``.
 
 A topic exists when its node does, even before anything was written to it; what the node holds is
-the business of ``log``.
+the business of ``log``, and only shown here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from magnetar_broker.errors import TopicNotFound
 from magnetar_protocol.pulsar.errors import InvalidTopicName
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName, decode_local
-from magnetar_runtime.coordination import Coordination, NodeMissing
+from magnetar_protocol.records.cursor import CursorRecord
+from magnetar_protocol.records.managed_ledger import ManagedLedgerRecord
+from magnetar_runtime.coordination import Coordination, NodeMissing, NodeStat
 
 MANAGED_LEDGERS_PATH = "/managed-ledgers"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCursor:
+    """A cursor's record and the facts of its node."""
+
+    record: CursorRecord
+    stat: NodeStat
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLog:
+    """A topic's record and the facts of its node; its cursors by name."""
+
+    record: ManagedLedgerRecord
+    stat: NodeStat
+    cursors: Mapping[str, StoredCursor]
 
 
 class PersistentTopics:
@@ -29,6 +53,21 @@ class PersistentTopics:
         return sorted(
             (topic for topic in topics if topic is not None), key=lambda topic: topic.full
         )
+
+    async def stored(self, topic: TopicName) -> StoredLog:
+        """What stands in ZooKeeper of a topic, loaded or not. Raises ``TopicNotFound``."""
+        path = managed_ledger_path(topic)
+        try:
+            value, stat = await self._coordination.get(path)
+            names = await self._coordination.children(path)
+        except NodeMissing:
+            raise TopicNotFound(str(topic)) from None
+        cursors: dict[str, StoredCursor] = {}
+        for name in names:
+            with suppress(NodeMissing):  # deleted meanwhile
+                cursor, cursor_stat = await self._coordination.get(f"{path}/{name}")
+                cursors[decode_local(name)] = StoredCursor(CursorRecord.decode(cursor), cursor_stat)
+        return StoredLog(ManagedLedgerRecord.decode(value), stat, cursors)
 
     async def exists(self, topic: TopicName) -> bool:
         """Whether the topic, or the partition, has a managed ledger."""

@@ -92,10 +92,15 @@ def test_a_transaction_that_was_done_has_no_error() -> None:
     assert kazoo_words.transaction_error(["/a", object(), True, True], OPERATIONS) is None
 
 
-def test_a_stat_keeps_version_zxids_and_owner() -> None:
-    stat = ZnodeStat(11, 12, 0, 0, 3, 0, 0, -7, 5, 0, 13)
+def test_a_stat_keeps_version_zxids_owner_and_times() -> None:
+    stat = ZnodeStat(11, 12, 21, 22, 3, 0, 0, -7, 5, 0, 13)
     assert kazoo_words.node_stat(stat) == NodeStat(
-        version=3, created_zxid=11, modified_zxid=12, ephemeral_owner=-7
+        version=3,
+        created_zxid=11,
+        modified_zxid=12,
+        ephemeral_owner=-7,
+        created_ms=21,
+        modified_ms=22,
     )
 
 

@@ -6,6 +6,7 @@ Called for a partitioned topic, what changes something is done to every partitio
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -14,6 +15,7 @@ from magnetar_broker.admin.access import on_topic
 from magnetar_broker.admin.answers import Json, empty, no_content
 from magnetar_broker.admin.errors import RestError
 from magnetar_broker.admin.facade import Services
+from magnetar_broker.admin.internal_info import log_info
 from magnetar_broker.admin.internal_stats import Document
 from magnetar_broker.admin.parameters import ServicesArg, TopicArg, flag
 from magnetar_broker.admin.serving import serve_here
@@ -85,6 +87,23 @@ async def get_partitioned_internal_stats(
             partitions[str(partition)] = stats
     metadata = {"partitions": record.partitions, "deleted": record.deleted}
     return Json({"metadata": metadata, "partitions": partitions})
+
+
+@router.get("/internal-info", dependencies=[on_topic(Action.READ)])
+async def get_internal_info(topic: TopicArg, services: ServicesArg) -> Response:
+    """What is stored of a topic, or of each partition, without loading it: any broker answers."""
+    await services.namespaces.policies(topic.namespace)
+    if not topic.is_persistent:
+        raise RestError(405, "Nothing is stored of a non-persistent topic")
+    count = await services.partitioned_topics.partitions(topic)
+    if not count:
+        return Json(log_info(await services.persistent_topics.stored(topic)))
+    partitions: dict[str, Document] = {}
+    for partition in map(topic.partition, range(count)):
+        with suppress(TopicNotFound):
+            stored = await services.persistent_topics.stored(partition)
+            partitions[str(partition)] = log_info(stored)
+    return Json({"version": 0, "partitions": partitions})
 
 
 async def _internal_stats(request: Request, services: Services, topic: TopicName) -> Document:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from magnetar_broker.errors import TopicNotFound
 from magnetar_broker.metadata.persistent_topics import PersistentTopics, managed_ledger_path
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
+from magnetar_protocol.records.cursor import CursorRecord
+from magnetar_protocol.records.managed_ledger import LedgerRecord, ManagedLedgerRecord
 from magnetar_runtime.coordination import Coordination
 
 SHOP = NamespaceName("acme", "shop")
@@ -61,3 +64,22 @@ async def test_a_cursors_node_is_no_topic(
     topic = await create(coordination, "orders")
     await coordination.create(f"{managed_ledger_path(topic)}/billing")
     assert await topics.names(SHOP) == [topic]
+
+
+async def test_what_is_stored_of_a_topic_is_found_with_its_cursors(
+    topics: PersistentTopics, coordination: Coordination
+) -> None:
+    topic = await create(coordination, "a/b")
+    log = ManagedLedgerRecord(ledgers=(LedgerRecord(7),))
+    cursor = CursorRecord(mark_delete=(7, -1))
+    path = managed_ledger_path(topic)
+    await coordination.set(path, log.encode())
+    await coordination.create(f"{path}/my+sub%2F1", cursor.encode())
+    stored = await topics.stored(topic)
+    assert (stored.record, stored.stat.version) == (log, 1)
+    assert {name: each.record for name, each in stored.cursors.items()} == {"my sub/1": cursor}
+
+
+async def test_of_a_topic_that_is_not_there_nothing_is_stored(topics: PersistentTopics) -> None:
+    with pytest.raises(TopicNotFound):
+        await topics.stored(TopicName.of("persistent", "acme", "shop", "nope"))

@@ -85,6 +85,25 @@ async def test_internal_stats_are_those_of_the_broker(client: httpx.AsyncClient)
     assert full.json() == {"of": f"{NAME}/t", "withMetadata": True}
 
 
+async def test_what_is_stored_is_shown_without_loading_it(
+    client: httpx.AsyncClient, rival: Ownership
+) -> None:
+    await client.put(f"{P}/t")
+    await client.put(f"{P}/parts/partitions", json=2)
+    await client.delete(f"{P}/parts-partition-0")
+    await rival.owner(TopicName.parse("t"))
+    assert (await client.get(f"{P}/t/internal-info")).json() == {
+        "version": 0,
+        "ledgers": [],
+        "cursors": {},
+    }
+    parts = (await client.get(f"{P}/parts/internal-info")).json()
+    assert list(parts["partitions"]) == [f"{NAME}/parts-partition-1"]
+    assert (await client.get(f"{P}/missing/internal-info")).status_code == 404
+    volatile = f"{P}/t/internal-info".replace("/persistent/", "/non-persistent/")
+    assert (await client.get(volatile)).status_code == 405
+
+
 async def test_internal_stats_of_partitions_that_are_there(client: httpx.AsyncClient) -> None:
     await client.put(f"{P}/t/partitions", json=2)
     await client.delete(f"{P}/t-partition-1")
