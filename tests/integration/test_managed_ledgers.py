@@ -137,6 +137,10 @@ def test_ledgers_turn_over_and_go_when_they_are_consumed(
     left = eventually(lambda: admin.ledgers("t"), lambda ids: not set(ids) & set(full))
     assert left
     assert eventually(lambda: known_to_zookeeper(cluster, full), lambda known: not known) == []
+    stored = admin.to_topic("GET", "t", "internal-info")
+    assert [each["ledgerId"] for each in stored["ledgers"]] == left
+    assert stored["creationDate"] < stored["modificationDate"]
+    assert list(stored["cursors"]) == [SUBSCRIPTION]
     cursor = admin.insides("t")["cursors"][SUBSCRIPTION]
     assert cursor["active"]
     assert cursor["markDeletePosition"] == admin.insides("t")["lastConfirmedEntry"]
