@@ -27,7 +27,7 @@ from magnetar_broker.admin.routes.topics import names_answer, require_namespace,
 from magnetar_broker.metadata.errors import NamespaceNotFound, TenantNotFound
 from magnetar_broker.metadata.initialize import BUNDLES_DEFAULT
 from magnetar_broker.metadata.system_topics import is_system_topic
-from magnetar_broker.ownership.bundles import check_boundaries, parse_boundary
+from magnetar_broker.ownership.bundles import BundleRing, check_boundaries, parse_boundary
 from magnetar_broker.ownership.errors import NotOwned
 from magnetar_protocol.pulsar.topic_names import NamespaceName
 from magnetar_protocol.records.json_records import of_document, to_document
@@ -145,12 +145,22 @@ async def unload_bundle(
     """The same for one bundle; nothing to do where it is not served."""
     await services.namespaces.policies(namespace)
     name = path_value(request, "bundle")
-    bundle = (await services.ownership.ring_of(namespace)).named(name)
+    ring = await services.ownership.ring_of(namespace)
+    bundle = ring.named(name)
     if bundle is None:
-        raise RestError(404, f"Namespace {namespace} has no bundle {name}")
+        raise RestError(412, _why_no_bundle(ring, f"{namespace}/{name}"))
     with suppress(NotOwned):
         await services.ownership.unload(bundle)
     return no_content()
+
+
+def _why_no_bundle(ring: BundleRing, name: str) -> str:
+    """The ring may have been cut otherwise since somebody looked: say what is there now."""
+    lower = name.partition("_")[0]
+    for bundle in ring.bundles:
+        if str(bundle).partition("_")[0] == lower:
+            return f"Invalid upper boundary for bundle {name}. Expected upper boundary of {bundle}"
+    return f"Cannot find bundle {name} in the bundles list"
 
 
 async def _check_empty(services: Services, namespace: NamespaceName) -> None:

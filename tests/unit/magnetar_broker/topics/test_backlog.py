@@ -10,6 +10,7 @@ from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 from tests.unit.magnetar_broker.topics.stand_ins import NotedSession
 
 from magnetar_broker.errors import ProducerHeldByQuota, ProducerRefusedByQuota
+from magnetar_broker.metadata.errors import NamespaceNotFound
 from magnetar_broker.topics.backlog_quota import BacklogQuotas, Quota, QuotaPolicy
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
@@ -228,6 +229,23 @@ async def test_a_new_topic_has_the_namespaces_policies_from_the_beginning(
     assert isinstance(topic, PersistentTopic)
     assert ledgers.quorums == [(3, 3, 2)]
     assert topic.managed_ledger.retention.time_ms == 60_000
+
+
+async def test_a_topic_of_a_namespace_without_policies_follows_the_settings(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    async def of(namespace: NamespaceName) -> Policies:
+        raise NamespaceNotFound(str(namespace))  # a broker's own, for its health check
+
+    logs = logs_over(coordination, ledgers)
+    quotas = BacklogQuotas(size=Quota(10, EVICT))
+    async with TopicDirectory(
+        logs, SystemClock(), owns=lambda _: True, policies=of, quotas=quotas
+    ) as topics:
+        topic = await topics.get(NAME, create=True)
+        assert isinstance(topic, PersistentTopic)
+        assert topic.backlog.quotas == quotas
+        assert ledgers.quorums == [(1, 1, 1)]
 
 
 async def test_changed_policies_hold_for_the_next_ledgers_of_logs_and_cursors(

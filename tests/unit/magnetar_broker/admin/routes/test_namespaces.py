@@ -147,6 +147,23 @@ async def test_a_bundle_is_unloaded(client: httpx.AsyncClient, services: Service
         assert services.ownership.owned() == []
 
 
-async def test_a_bundle_that_is_none_is_not_found(client: httpx.AsyncClient) -> None:
-    answer = await client.put(f"{NS}/public/default/0x00000000_0xffffffff/unload")
-    assert answer.status_code == 404
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (
+            "0x00000000_0xffffffff",
+            "Invalid upper boundary for bundle public/default/0x00000000_0xffffffff. "
+            "Expected upper boundary of public/default/0x00000000_0x40000000",
+        ),
+        (
+            "0x10000000_0x40000000",
+            "Cannot find bundle public/default/0x10000000_0x40000000 in the bundles list",
+        ),
+        ("nonsense", "Cannot find bundle public/default/nonsense in the bundles list"),
+    ],
+)
+async def test_a_bundle_that_is_none_is_told_from_those_that_are(
+    name: str, reason: str, client: httpx.AsyncClient
+) -> None:
+    answer = await client.put(f"{NS}/public/default/{name}/unload")
+    assert (answer.status_code, answer.json()) == (412, {"reason": reason})
