@@ -170,8 +170,6 @@ class TopicDirectory(Service):
         began_s = self._clock.monotonic()
         try:
             topic = await self._opened(name, properties or {} if create else None)
-            if isinstance(topic, PersistentTopic):
-                topic.apply(await self._policies_of(name))  # they may have changed meanwhile
             if self._owns(name):
                 self._topics[name] = topic
                 loaded.set_result(None)
@@ -202,9 +200,15 @@ class TopicDirectory(Service):
             policies=await self._policies_of(name),
         )
         try:
-            return await topic.__aenter__()
+            await topic.__aenter__()
         except NodeMissing:
             raise TopicNotFound(str(name)) from None
+        try:
+            topic.apply(await self._policies_of(name))  # they may have changed meanwhile
+        except BaseException:
+            await topic.__aexit__(None, None, None)
+            raise
+        return topic
 
     # Policies
 

@@ -26,7 +26,7 @@ from magnetar_protocol.records.namespaces import (
     RetentionPolicies,
 )
 from magnetar_runtime.clock import SystemClock
-from magnetar_runtime.coordination import Coordination
+from magnetar_runtime.coordination import ConnectionLost, Coordination
 
 NAME = TopicName.parse("persistent://t/n/topic")
 HOLD = QuotaPolicy.HOLD_PRODUCERS
@@ -246,6 +246,25 @@ async def test_a_topic_of_a_namespace_without_policies_follows_the_settings(
         assert isinstance(topic, PersistentTopic)
         assert topic.backlog.quotas == quotas
         assert ledgers.quorums == [(1, 1, 1)]
+
+
+async def test_a_topic_whose_policies_cannot_be_read_is_not_left_open(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    answers = [Policies()]
+
+    async def of(_: NamespaceName) -> Policies:
+        if not answers:
+            raise ConnectionLost("the policies")
+        return answers.pop()
+
+    logs = logs_over(coordination, ledgers)
+    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True, policies=of) as topics:
+        with pytest.raises(ConnectionLost):
+            await topics.get(NAME, create=True)
+        assert ledgers.writers[0].is_closed
+        answers += [Policies(), Policies()]
+        await topics.get(NAME, create=False)
 
 
 async def test_changed_policies_hold_for_the_next_ledgers_of_logs_and_cursors(

@@ -152,8 +152,10 @@ async def test_a_bundle_is_unloaded(client: httpx.AsyncClient, services: Service
     [
         (
             "0x00000000_0xffffffff",
-            "Invalid upper boundary for bundle public/default/0x00000000_0xffffffff. "
-            "Expected upper boundary of public/default/0x00000000_0x40000000",
+            (
+                "Invalid upper boundary for bundle public/default/0x00000000_0xffffffff. "
+                "Expected upper boundary of public/default/0x00000000_0x40000000"
+            ),
         ),
         (
             "0x10000000_0x40000000",
