@@ -106,15 +106,16 @@ class Dispatcher(ABC):
         run = self._entries_at(position)
         return (position[0], run) if run else None
 
-    def _entries_at(self, position: Position) -> list[Entry]:
+    def _entries_at(self, position: Position, count_max: int = RUN_ENTRIES_MAX) -> list[Entry]:
         """A run from ``position`` on, cached or fetched; empty when it must be awaited first."""
-        run = self.managed_ledger.cached_run(position, RUN_ENTRIES_MAX)
+        run = self.managed_ledger.cached_run(position, count_max)
         if run:
             return run
         ledger_id, fetched = self._fetched
         if fetched and ledger_id == position[0] and fetched[0][0] <= position[1] <= fetched[-1][0]:
             self._is_fetched_in_use = True
-            return fetched[position[1] - fetched[0][0] :]
+            start = position[1] - fetched[0][0]
+            return fetched[start : start + count_max]
         if not self._is_reading:
             self._is_reading = True
             self.managed_ledger.spawn(

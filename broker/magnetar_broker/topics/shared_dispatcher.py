@@ -7,6 +7,7 @@ left, is replayed before new entries are read, lowest position first.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from sortedcontainers import SortedSet
 
@@ -16,7 +17,7 @@ from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.payloads import message_count
 from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.topics.consumer import Consumer
-from magnetar_broker.topics.dispatcher import Dispatcher
+from magnetar_broker.topics.dispatcher import RUN_ENTRIES_MAX, Dispatcher
 
 # Messages one consumer is given before the next one's turn (dispatcherMaxRoundRobinBatchSize).
 TURN_MESSAGES_MAX = 20
@@ -127,23 +128,36 @@ class SharedDispatcher(Dispatcher):
         return True
 
     def _dispatch_replay(self, consumer: Consumer) -> bool:
-        """Send the lowest entry to be replayed; False while it must be fetched first."""
-        position = self._replay[0]
-        if self.cursor.acknowledged.is_acknowledged(position[0], position[1]):
+        """Send a turn of the lowest entries to be replayed; False while they must be fetched."""
+        first = self._replay[0]
+        is_acknowledged = self.cursor.acknowledged.is_acknowledged(first[0], first[1])
+        if is_acknowledged or self.managed_ledger.chain.span(first[0]) is None:
             del self._replay[0]
             return True
-        span = self.managed_ledger.chain.span(position[0])
-        if span is None:
-            del self._replay[0]
-            return True
-        run = self._entries_at(position)
+        wanted = self._near(first)
+        run = self._entries_at(first, wanted[-1][1] - first[1] + 1)
         if not run:
             return False
-        del self._replay[0]
-        self._send(consumer, position[0], run[0])
+        turn_ends_at = max(0, consumer.permits - TURN_MESSAGES_MAX)
+        used = 0
+        for position in wanted:
+            index = position[1] - first[1]
+            if index >= len(run) or consumer.permits <= turn_ends_at or not consumer.can_take:
+                break
+            used += 1
+            self._send(consumer, position[0], run[index])
+        del self._replay[:used]
         consumer.note_time()
-        self.entries_sent += 1
+        self.entries_sent += used
         return True
+
+    def _near(self, first: Position) -> list[Position]:
+        """The positions of a turn to be replayed, from ``first`` on, that one run may hold."""
+        return [
+            position
+            for position in islice(self._replay, TURN_MESSAGES_MAX)
+            if position[0] == first[0] and position[1] - first[1] < RUN_ENTRIES_MAX
+        ]
 
     def _send(self, consumer: Consumer, ledger_id: int, entry: Entry) -> None:
         entry_id, payload, count = entry

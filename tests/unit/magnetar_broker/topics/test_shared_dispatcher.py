@@ -11,13 +11,24 @@ from tests.unit.magnetar_broker.topics.stand_ins import (
     cursor_over,
 )
 
-from magnetar_broker.log.positions import Position
+from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.topics.consumer import Consumer
 from magnetar_broker.topics.shared_dispatcher import SharedDispatcher
 
 
 def dispatcher_over(log: MemoryLog) -> SharedDispatcher:
     return SharedDispatcher(log, cursor_over(log.chain))  # type: ignore[arg-type]  # a stand-in
+
+
+class CountingLog(MemoryLog):
+    """Counts the entries that are taken from the cache."""
+
+    taken = 0
+
+    def cached_run(self, position: Position, count_max: int) -> list[Entry]:
+        run = super().cached_run(position, count_max)
+        self.taken += len(run)
+        return run
 
 
 def joined(
@@ -138,3 +149,40 @@ def test_a_consumer_that_gives_everything_back_may_have_messages_again() -> None
     consumer.permits = 3
     dispatcher.redeliver(consumer, None)
     assert session.positions() == [(1, 0), (1, 1), (1, 0), (1, 1), (1, 2)]
+
+
+async def test_what_is_replayed_is_read_in_runs() -> None:
+    log = CountingLog((1, 100))
+    dispatcher = dispatcher_over(log)
+    leaving, _ = joined(dispatcher, "leaving", permits=100)
+    dispatcher.dispatch()
+    acknowledge(dispatcher, leaving, Position(1, 7))
+    _, session = joined(dispatcher, "staying", permits=100)
+    log.taken = 0
+    dispatcher.remove(leaving)
+    assert session.positions() == [(1, entry) for entry in range(100) if entry != 7]
+    assert log.taken <= 110, "each entry is sliced once, not once for each one before it"
+
+
+async def test_what_is_replayed_from_the_bookies_is_fetched_together() -> None:
+    log = MemoryLog((1, 100))
+    dispatcher = dispatcher_over(log)
+    leaving, _ = joined(dispatcher, "leaving", permits=100)
+    dispatcher.dispatch()
+    log.is_cold = True
+    _, session = joined(dispatcher, "staying", permits=100)
+    dispatcher.remove(leaving)
+    await log.settled()
+    assert session.positions() == [(1, entry) for entry in range(100)]
+    assert log.reads == 1
+
+
+def test_a_replay_stops_where_permits_end() -> None:
+    dispatcher = dispatcher_over(MemoryLog((1, 50)))
+    leaving, _ = joined(dispatcher, "leaving", permits=50)
+    dispatcher.dispatch()
+    staying, session = joined(dispatcher, "staying", permits=23)
+    dispatcher.remove(leaving)
+    assert session.positions() == [(1, entry) for entry in range(23)]
+    assert staying.permits == 0
+    assert dispatcher.redelivery_backlog == 27
