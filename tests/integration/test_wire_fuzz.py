@@ -29,6 +29,7 @@ from tests.integration.raw_client import (
 
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.commands import PART_NAMES, PING, encode_command
+from magnetar_protocol.pulsar.integers import encode_varint
 
 BYSTANDER_TOPIC = "persistent://public/default/bystander"
 MAX_FRAME_BYTES = 5 * 1024 * 1024 + 10 * 1024
@@ -174,6 +175,24 @@ def test_before_connect_nothing_else_is_served(
 ) -> None:
     with RawClient(standalone.service_url) as raw:
         raw.write(encode_command(plainest(api.BaseCommand.LOOKUP)))
+        wait_until_closed(raw)
+    bystander.check()
+
+
+UNKNOWN_TYPES = [number for number in range(1, 300) if number not in PART_NAMES]
+
+
+@pytest.mark.parametrize("kind", [UNKNOWN_TYPES[0], UNKNOWN_TYPES[-1], 1 << 30])
+@pytest.mark.parametrize("has_part", [False, True], ids=["bare", "whole"])
+def test_a_command_of_an_unknown_type_ends_its_own_connection(
+    standalone: StandaloneProcess, bystander: Bystander, kind: int, *, has_part: bool
+) -> None:
+    """As upstream: both sides have agreed on a protocol version, nothing newer is to come."""
+    part = encode_varint(kind << 3 | 2) + b"\x00" if has_part else b""
+    command = b"\x08" + encode_varint(kind) + part
+    sizes = (4 + len(command)).to_bytes(4, "big") + len(command).to_bytes(4, "big")
+    with connected(standalone) as raw:
+        raw.write(sizes + command)
         wait_until_closed(raw)
     bystander.check()
 

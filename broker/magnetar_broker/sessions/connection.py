@@ -26,7 +26,6 @@ from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.ack import parse_ack
 from magnetar_protocol.pulsar.answers import encode_refusal
 from magnetar_protocol.pulsar.commands import PART_NAMES, PING, PONG, parse_command
-from magnetar_protocol.pulsar.errors import UnknownCommand
 from magnetar_runtime.errors import MagnetarError
 from magnetar_server.authorization import Action, Principal, Resource
 
@@ -66,7 +65,10 @@ def _enclosed(part: Message) -> api.BaseCommand:
 
 
 class Connection(asyncio.Protocol):
-    """The broker's end of one connection; also the session its producers and consumers live on."""
+    """The broker's end of one connection; also the session its producers and consumers live on.
+
+    ``handlers`` has one for each type of command that is served but SEND.
+    """
 
     def __init__(self, context: SessionContext) -> None:
         self.context = context
@@ -95,7 +97,7 @@ class Connection(asyncio.Protocol):
         self.publishing = Publishing(self)
         self.consuming = Consuming(self)
         lookups = Lookups(self)
-        self._handlers: dict[int, Handler] = {
+        self.handlers: dict[int, Handler] = {
             api.BaseCommand.PING: self._handle_ping,
             api.BaseCommand.PONG: lambda _: None,
             **self.publishing.handlers,
@@ -111,7 +113,7 @@ class Connection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         peer = transport.get_extra_info("peername")
         self.address = f"/{peer[0]}:{peer[1]}" if peer else "/unknown"
-        self.context.connections.add(self)
+        self.context.connections[self] = None
         self.context.counts.connections_made += 1
         self._keepalive = self._loop.call_later(self.context.keepalive_s, self._check_alive)
 
@@ -121,10 +123,10 @@ class Connection(asyncio.Protocol):
         self._is_closed = True
         self._heard.set()
         self.is_writable = False
-        self.context.connections.discard(self)
+        self.context.connections.pop(self, None)
         self.context.counts.connections_closed += 1
         self.context.counts.connections_refused += self.principal is None
-        self.context.held_back.discard(self)
+        self.context.held_back.pop(self, None)
         if self._keepalive is not None:
             self._keepalive.cancel()
         self.publishing.disconnected()
@@ -185,17 +187,14 @@ class Connection(asyncio.Protocol):
         if ack is not None:
             self.consuming.acknowledge(*ack)
             return
-        try:
-            command, payload_start = parse_command(buffer, start, end)
-        except UnknownCommand as error:
-            # A newer client: it will find out by waiting; the others on this connection need it.
-            log.warning("unknown command", extra={"client": self.address, "error": str(error)})
-            return
+        # One of a type we do not know closes the connection, as it does upstream: the client has
+        # agreed on a protocol version, and one that waits for an answer would wait in vain.
+        command, payload_start = parse_command(buffer, start, end)
         kind = command.type
         if kind == api.BaseCommand.SEND:
             self.publishing.publish_unusual(command.send, buffer, payload_start, end)
             return
-        handler = self._handlers.get(kind)
+        handler = self.handlers.get(kind)
         if handler is not None:
             handler(getattr(command, PART_NAMES[kind]))
             return
@@ -340,7 +339,7 @@ class Connection(asyncio.Protocol):
                 or len(self._running) > COMMANDS_IN_PROGRESS_MAX
             ):
                 self._is_reading_paused = True
-                context.held_back.add(self)
+                context.held_back[self] = None
                 self.transport.pause_reading()
         elif (
             self.is_writable
@@ -349,7 +348,7 @@ class Connection(asyncio.Protocol):
             and len(self._running) <= COMMANDS_IN_PROGRESS_MAX
         ):
             self._is_reading_paused = False
-            context.held_back.discard(self)
+            context.held_back.pop(self, None)
             if not self._is_closed:
                 self.transport.resume_reading()
 

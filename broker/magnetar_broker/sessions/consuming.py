@@ -1,7 +1,8 @@
 """The consumers of one connection: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK, UNSUBSCRIBE, CLOSE.
 
 FLOW, ACK and REDELIVER are synchronous; what needs storage or ZooKeeper runs as a task, one
-consumer's commands in the order in which they came.
+consumer's commands in the order in which they came. The synchronous ones, and CLOSE, ride on the
+right to consume that was found when the consumer was opened; the others ask for it again.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from magnetar_broker.errors import ConsumerNotFound, InvalidRequest
+from magnetar_broker.errors import ConsumerNotFound, InvalidRequest, NotAllowed
 from magnetar_broker.log.positions import Position
 from magnetar_broker.topics.consumer import Consumer
 from magnetar_broker.topics.subscription_type import SubscriptionType
@@ -27,6 +28,7 @@ from magnetar_protocol.pulsar.answers import (
     message_id,
 )
 from magnetar_protocol.pulsar.integers import signed
+from magnetar_protocol.pulsar.message import NO_CONSUMER_EPOCH
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.errors import MagnetarError
 from magnetar_server.authorization import Action, Resource
@@ -36,9 +38,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Connected = tuple[Consumer, TopicSubscription]
+Connected = tuple[Consumer, TopicSubscription, Resource]
+"""A consumer, its subscription, and the topic it was allowed to consume from."""
+
 # Since this protocol version clients know ACTIVE_CONSUMER_CHANGE.
 ACTIVE_CHANGE_SINCE = 12
+NO_TRANSACTIONS = "transactions are not served yet: acknowledge without one"
 ONE_MESSAGE = "a cumulative acknowledgement names exactly one message"
 
 
@@ -75,7 +80,8 @@ class Consuming:
         connection = self._connection
         context = connection.context
         name = TopicName.parse(command.topic)
-        connection.authorize(Action.CONSUME, Resource.topic(str(name)))
+        resource = Resource.topic(str(name))
+        connection.authorize(Action.CONSUME, resource)
         if command.consumer_id in self._consumers:
             connection.send(encode_success(command.request_id))
             return
@@ -88,6 +94,9 @@ class Consuming:
             command.consumer_name or context.next_consumer_name(),
             priority=command.priority_level,
             partition=name.partition_index,
+            epoch=command.consumer_epoch
+            if command.HasField("consumer_epoch")
+            else NO_CONSUMER_EPOCH,
             metadata={pair.key: pair.value for pair in command.metadata},
             clock=context.clock,
             on_active_changed=self._tell_active,
@@ -104,7 +113,7 @@ class Consuming:
             properties={pair.key: pair.value for pair in command.subscription_properties},
         )
         subscription = await topic.subscribe(request)
-        self._consumers[command.consumer_id] = (consumer, subscription)
+        self._consumers[command.consumer_id] = (consumer, subscription, resource)
         connection.send(encode_success(command.request_id))
         subscription.connected(consumer)
 
@@ -126,7 +135,7 @@ class Consuming:
     def _handle_flow(self, command: api.CommandFlow) -> None:
         connected = self._consumers.get(command.consumer_id)
         if connected is not None and command.messagePermits > 0:
-            consumer, subscription = connected
+            consumer, subscription, _ = connected
             subscription.flow(consumer, command.messagePermits)
 
     def acknowledge(self, consumer_id: int, is_cumulative: bool, ids: Ids) -> None:  # noqa: FBT001 (as parsed)
@@ -134,7 +143,7 @@ class Consuming:
         connected = self._consumers.get(consumer_id)
         if connected is None:
             return  # the client groups acknowledgements and may close the consumer meanwhile
-        consumer, subscription = connected
+        consumer, subscription, _ = connected
         try:
             if not is_cumulative:
                 subscription.acknowledge_entries(consumer, ids)
@@ -153,7 +162,10 @@ class Consuming:
             # The client groups acknowledgements and may close the consumer meanwhile.
             self._answer_ack(command, ConsumerNotFound("the consumer is not connected"))
             return
-        consumer, subscription = connected
+        if command.txnid_most_bits or command.txnid_least_bits:
+            self._answer_ack(command, NotAllowed(NO_TRANSACTIONS))
+            return
+        consumer, subscription, _ = connected
         on_durable = None
         if command.HasField("request_id"):
             on_durable = partial(self._answer_ack, command)
@@ -182,18 +194,22 @@ class Consuming:
         connected = self._consumers.get(command.consumer_id)
         if connected is None:
             return
-        consumer, subscription = connected
-        consumer.epoch = command.consumer_epoch
+        consumer, subscription, _ = connected
+        if command.HasField("consumer_epoch"):
+            consumer.begin_epoch(command.consumer_epoch)
         positions = [position_of(each) for each in command.message_ids]
         subscription.redeliver(consumer, positions or None)
 
     # SEEK, UNSUBSCRIBE, CLOSE, GET_LAST_MESSAGE_ID
 
-    def _connected(self, consumer_id: int) -> Connected:
+    def _authorized(self, consumer_id: int) -> tuple[Consumer, TopicSubscription]:
+        """The consumer, where its client may still consume: it asks for more than its messages."""
         connected = self._consumers.get(consumer_id)
         if connected is None:
             raise ConsumerNotFound(f"consumer {consumer_id} is not connected")
-        return connected
+        consumer, subscription, resource = connected
+        self._connection.authorize(Action.CONSUME, resource)
+        return consumer, subscription
 
     def _handle_seek(self, command: api.CommandSeek) -> None:
         self._connection.start(
@@ -203,7 +219,7 @@ class Consuming:
     async def _seek(self, command: api.CommandSeek) -> None:
         """The order on the wire is CLOSE_CONSUMER, then SUCCESS: the other way round clients
         deliver messages from before the seek."""
-        _, subscription = self._connected(command.consumer_id)
+        _, subscription = self._authorized(command.consumer_id)
         if command.HasField("message_id"):
             await subscription.seek(position_of(command.message_id))
         elif command.HasField("message_publish_time"):
@@ -218,7 +234,7 @@ class Consuming:
         )
 
     async def _unsubscribe(self, command: api.CommandUnsubscribe) -> None:
-        consumer, subscription = self._connected(command.consumer_id)
+        consumer, subscription = self._authorized(command.consumer_id)
         await subscription.unsubscribe(consumer, force=command.force)
         self._consumers.pop(command.consumer_id, None)
         self._connection.send(encode_success(command.request_id))
@@ -231,7 +247,7 @@ class Consuming:
     async def _close(self, command: api.CommandCloseConsumer) -> None:
         connected = self._consumers.pop(command.consumer_id, None)
         if connected is not None:
-            consumer, subscription = connected
+            consumer, subscription, _ = connected
             await subscription.disconnect(consumer)
         self._connection.send(encode_success(command.request_id))
 
@@ -243,7 +259,7 @@ class Consuming:
         )
 
     async def _last_message_id(self, command: api.CommandGetLastMessageId) -> None:
-        consumer, subscription = self._connected(command.consumer_id)
+        consumer, subscription = self._authorized(command.consumer_id)
         last, batch_index = await subscription.last_message()
         mark = subscription.mark_delete
         partition = consumer.partition
@@ -259,13 +275,13 @@ class Consuming:
 
     def resume(self) -> None:
         """The socket takes more: consumers here may be sent messages again."""
-        for _, subscription in list(self._consumers.values()):
+        for _, subscription, _ in list(self._consumers.values()):
             subscription.entries_available()
 
     def disconnected(self) -> None:
         """The connection is gone, and with it all its consumers."""
         gone, self._consumers = self._consumers, {}
-        for consumer, subscription in gone.values():
+        for consumer, subscription, _ in gone.values():
             self._connection.context.topics.spawn(
                 subscription.disconnect(consumer), name=f"disconnect {consumer.name}"
             )

@@ -59,7 +59,8 @@ class SessionCounts:
 @dataclass(slots=True)
 class SessionContext:
     """Shared by all sessions; ``connections`` are those open now, ``unconfirmed_bytes`` what all of
-    their producers have sent that is not durable yet, ``held_back`` those not read for it."""
+    their producers have sent that is not durable yet, ``held_back`` those not read for it. Both
+    keep the order of coming: a set's would differ from run to run of a simulation."""
 
     topics: TopicDirectory
     discovery: Discovery
@@ -72,8 +73,8 @@ class SessionContext:
     liveness_check_s: float = 5.0
     operation_timeout_s: float = 25.0
     unconfirmed_bytes: int = 0
-    connections: set[Connection] = field(default_factory=set)
-    held_back: set[Connection] = field(default_factory=set)
+    connections: dict[Connection, None] = field(default_factory=dict)
+    held_back: dict[Connection, None] = field(default_factory=dict)
     counts: SessionCounts = field(default_factory=SessionCounts)
 
     def check_listener(self, name: str) -> None:

@@ -1,7 +1,7 @@
 """The producers of one connection: PRODUCER, SEND, CLOSE_PRODUCER.
 
-SEND is the hot path: one loop over all messages of a read, no task, no future. All else may take
-its time.
+SEND is the hot path: one loop over all messages of a read, no task, no future. It rides on the
+right to produce that was found when the producer was opened. All else may take its time.
 """
 
 from __future__ import annotations
@@ -160,7 +160,10 @@ class Publishing:
         connection = self._connection
         context = connection.context
         name = TopicName.parse(command.topic)
-        connection.authorize(Action.PRODUCE, Resource.topic(str(name)))
+        resource = Resource.topic(str(name))
+        connection.authorize(Action.PRODUCE, resource)
+        if command.initial_subscription_name:
+            connection.authorize(Action.CONSUME, resource)
         present = self._producers.get(command.producer_id)
         if present is not None:
             if present.epoch >= command.epoch and command.producer_name in ("", present.name):
@@ -182,7 +185,7 @@ class Publishing:
             on_closed=self._closed_by_topic,
         )
         if command.initial_subscription_name:
-            await topic.create_subscription(command.initial_subscription_name)
+            await topic.create_subscription(command.initial_subscription_name, from_earliest=True)
         # From here on nothing waits: a producer that the topic knows is known here too.
         await topic.connect_producer(producer)
         self._producers[command.producer_id] = producer

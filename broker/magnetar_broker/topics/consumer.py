@@ -13,7 +13,7 @@ from magnetar_broker.log.payloads import message_count
 from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.topics.rates import Meter
 from magnetar_broker.topics.session import ClientSession
-from magnetar_protocol.pulsar.message import MessageEncoder
+from magnetar_protocol.pulsar.message import NO_CONSUMER_EPOCH, MessageEncoder
 from magnetar_runtime.clock import Clock
 
 # Messages a Shared consumer may hold unacknowledged before it gets no more
@@ -27,6 +27,7 @@ DELIVERY_BYTES_MAX = 1024 * 1024
 class Consumer:
     """A connected consumer. ``permits`` may go below zero: a batch is never split.
 
+    ``epoch`` is what its client began with, which only subscriptions that deliver in order use;
     ``on_active_changed`` tells its client whether it is the active one of a Failover subscription,
     ``on_closed`` that it must subscribe again.
     """
@@ -39,6 +40,7 @@ class Consumer:
         *,
         priority: int,
         partition: int,
+        epoch: int = NO_CONSUMER_EPOCH,
         metadata: Mapping[str, str],
         clock: Clock,
         on_active_changed: Callable[[Consumer, bool], None],
@@ -54,12 +56,13 @@ class Consumer:
         self.on_active_changed = on_active_changed
         self.on_closed = on_closed
         self.permits = 0
-        self.epoch = 0
+        self.epoch = epoch
         self.unacknowledged = 0
         self.pending: dict[Position, int] = {}
         self.is_blocked_on_unacknowledged = False
         self._clock = clock
         self._encoder = MessageEncoder(consumer_id, partition)
+        self._encoder_in_order = MessageEncoder(consumer_id, partition, epoch)
         self.meter = Meter(None, 0, 0, 0, 0)
         self.messages_out = 0
         self.bytes_out = 0
@@ -68,6 +71,15 @@ class Consumer:
         self.last_flow_ms = 0
         self.last_sent_ms = 0
         self.last_acknowledged_ms = 0
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Messages sent in order bear ``epoch`` from now on; an earlier one changes nothing.
+
+        A client that asks for all messages again drops those that were sent before and still come.
+        """
+        if epoch > self.epoch:
+            self.epoch = epoch
+            self._encoder_in_order = MessageEncoder(self.consumer_id, self.partition, epoch)
 
     @property
     def can_take(self) -> bool:
@@ -82,7 +94,7 @@ class Consumer:
         For subscriptions with one active consumer, which track no single message.
         """
         out = self.session.out
-        header = self._encoder.header
+        header = self._encoder_in_order.header
         permits = self.permits
         has_holes = acknowledged.has_holes
         has_partial = bool(acknowledged.partial_entries)

@@ -31,12 +31,25 @@ class MessageEncoder:
     that the entry id can have.
     """
 
-    __slots__ = ("_beginnings", "_consumer", "_ledger_id", "_partition", "_plain_bytes")
+    __slots__ = (
+        "_beginnings",
+        "_consumer",
+        "_end",
+        "_epoch",
+        "_ledger_id",
+        "_partition",
+        "_plain_bytes",
+    )
 
-    def __init__(self, consumer_id: int, partition: int = -1) -> None:
-        """``partition`` is the topic's partition index, -1 where it has none."""
+    def __init__(
+        self, consumer_id: int, partition: int = -1, consumer_epoch: int = NO_CONSUMER_EPOCH
+    ) -> None:
+        """``partition`` is the topic's partition index, -1 where it has none; by its epoch a
+        client tells messages sent before it asked for all again from those sent after."""
         self._consumer = b"\x08" + encode_varint(consumer_id)
         self._partition = b"\x18" + encode_varint(partition)
+        self._epoch = b"\x28" + encode_varint(consumer_epoch) if consumer_epoch >= 0 else b""
+        self._end = self._partition + self._epoch
         self._turn_to_ledger(0)
 
     def header(
@@ -46,7 +59,6 @@ class MessageEncoder:
         payload_bytes: int,
         redelivery_count: int = 0,
         ack_set: Sequence[int] = (),
-        consumer_epoch: int = NO_CONSUMER_EPOCH,
     ) -> bytes:
         """The frame of a MESSAGE up to its payload of ``payload_bytes`` bytes.
 
@@ -61,15 +73,15 @@ class MessageEncoder:
             entry = encode_varint(entry_id)
         entry_bytes = len(entry)
         command_bytes = self._plain_bytes + entry_bytes
-        if redelivery_count or ack_set or consumer_epoch >= 0:
-            more = _more_fields(redelivery_count, ack_set, consumer_epoch)
+        if redelivery_count or ack_set:
+            more = _more_fields(redelivery_count, ack_set) + self._epoch
             return self._long_header(entry, more, payload_bytes)
         return b"".join(
             (
                 _pack_head(4 + command_bytes + payload_bytes, command_bytes),
                 self._beginnings[entry_bytes],
                 entry,
-                self._partition,
+                self._end,
             )
         )
 
@@ -87,7 +99,7 @@ class MessageEncoder:
         self._beginnings: list[bytes] = []
         for entry_bytes in range(VARINT_BYTES_MAX + 1):
             message_id_bytes = len(ledger) + entry_bytes + len(self._partition)
-            message_bytes = len(self._consumer) + 2 + message_id_bytes
+            message_bytes = len(self._consumer) + 2 + message_id_bytes + len(self._epoch)
             self._beginnings.append(
                 b"\x08\x09\x4a"
                 + LAST[message_bytes]
@@ -96,13 +108,11 @@ class MessageEncoder:
                 + LAST[message_id_bytes]
                 + ledger
             )
-        self._plain_bytes = len(self._beginnings[0]) + len(self._partition)
+        self._plain_bytes = len(self._beginnings[0]) + len(self._end)
 
 
-def _more_fields(redelivery_count: int, ack_set: Sequence[int], consumer_epoch: int) -> bytes:
+def _more_fields(redelivery_count: int, ack_set: Sequence[int]) -> bytes:
     fields = b"\x18" + encode_varint(redelivery_count) if redelivery_count else b""
     if ack_set:
         fields += b"".join([b"\x20" + encode_varint(word) for word in ack_set])
-    if consumer_epoch >= 0:
-        fields += b"\x28" + encode_varint(consumer_epoch)
     return fields

@@ -14,7 +14,9 @@ from magnetar_broker.sessions.connection import WRITE_HIGH_WATER_BYTES, Connecti
 from magnetar_broker.sessions.context import SessionContext
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_protocol.pulsar import api_pb2 as api
+from magnetar_protocol.pulsar.commands import PART_NAMES
 from magnetar_protocol.pulsar.topic_names import TopicName
+from magnetar_server.authorization import Action, NotAuthorized, Principal, Resource
 
 Connect = Callable[[], FrameClient]
 Settle = Callable[[], Awaitable[None]]
@@ -51,7 +53,13 @@ async def test_a_ping_is_answered(connect: Connect, settle: Settle) -> None:
 
 @pytest.mark.parametrize(
     "garbage",
-    [b"\xff\xff\xff\xff", b"\0\0\0\4\0\0\0\x09", b"\0\0\0\6\0\0\0\2\x08\x06", b"\0\0\0\0"],
+    [
+        b"\xff\xff\xff\xff",
+        b"\0\0\0\4\0\0\0\x09",
+        b"\0\0\0\6\0\0\0\2\x08\x06",
+        b"\0\0\0\0",
+        b"\0\0\0\7\0\0\0\3\x08\xfa\x01",  # a type that nobody knows
+    ],
 )
 async def test_garbage_closes_the_connection(
     connect: Connect, settle: Settle, garbage: bytes
@@ -168,6 +176,81 @@ async def test_a_stuck_client_makes_room_for_another_at_once(
     await settle()
     assert not await client.connection.is_alive()
     assert client.transport.is_aborted
+
+
+# What needs no right of its own, and why.
+UNASKED = {
+    api.BaseCommand.PING: "a sign of life",
+    api.BaseCommand.PONG: "a sign of life",
+    api.BaseCommand.FLOW: "rides on the right to consume",
+    api.BaseCommand.ACK: "rides on the right to consume",
+    api.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: "rides on the right to consume",
+    api.BaseCommand.CLOSE_CONSUMER: "gives a right back",
+    api.BaseCommand.CLOSE_PRODUCER: "gives a right back",
+}
+# The action that each of the others asks for, and its fields, of a client with a consumer 1.
+ASKED: dict[int, tuple[Action, dict[str, object]]] = {
+    api.BaseCommand.PRODUCER: (Action.PRODUCE, {"topic": TOPIC, "producer_id": 2}),
+    api.BaseCommand.SUBSCRIBE: (
+        Action.CONSUME,
+        {"topic": TOPIC, "subscription": "s", "subType": 0, "consumer_id": 2},
+    ),
+    api.BaseCommand.SEEK: (Action.CONSUME, {"consumer_id": 1, "message_publish_time": 1}),
+    api.BaseCommand.UNSUBSCRIBE: (Action.CONSUME, {"consumer_id": 1}),
+    api.BaseCommand.GET_LAST_MESSAGE_ID: (Action.CONSUME, {"consumer_id": 1}),
+    api.BaseCommand.LOOKUP: (Action.LOOKUP, {"topic": TOPIC}),
+    api.BaseCommand.PARTITIONED_METADATA: (Action.LOOKUP, {"topic": TOPIC}),
+    api.BaseCommand.GET_TOPICS_OF_NAMESPACE: (Action.LOOKUP, {"namespace": "t/n"}),
+}
+
+
+class Refusing:
+    """Refuses some actions, on whatever it is."""
+
+    def __init__(self, *refused: Action) -> None:
+        self._refused = refused
+
+    def authorize(self, principal: Principal, action: Action, resource: Resource) -> None:
+        if action in self._refused:
+            raise NotAuthorized(principal.role, action, str(resource))
+
+
+async def test_every_command_asks_for_a_right_or_is_listed_with_the_reason(
+    connect: Connect,
+) -> None:
+    assert connect().connection.handlers.keys() == UNASKED.keys() | ASKED.keys()
+
+
+@pytest.mark.parametrize("kind", ASKED, ids=lambda kind: PART_NAMES[kind])
+async def test_a_command_without_its_right_is_refused_and_does_nothing(
+    connect: Connect, context: SessionContext, settle: Settle, topics: TopicDirectory, kind: int
+) -> None:
+    client = connect()
+    client.subscribe(durable=False)
+    await settle()
+    action, fields = ASKED[kind]
+    context.authorizer = Refusing(action)
+    request_id = client.ask(PART_NAMES[kind], **fields)
+    await settle()
+    (name, answer) = client.answers[-1]
+    assert answer.request_id == request_id
+    assert answer.error == api.AuthorizationError, name
+    (topic,) = topics.loaded
+    assert len(topic.subscriptions["sub"].consumers) == 1
+    assert len(topic.subscriptions) == 1
+    assert not len(topic.producers)
+
+
+async def test_a_producer_may_make_no_subscription_that_it_may_not_use(
+    connect: Connect, context: SessionContext, settle: Settle, topics: TopicDirectory
+) -> None:
+    context.authorizer = Refusing(Action.CONSUME)
+    client = connect()
+    client.open_producer(initial_subscription_name="first")
+    await settle()
+    (error,) = client.all_of("error")
+    assert error.error == api.AuthorizationError
+    assert topics.loaded == []
 
 
 def _subscribing(request_id: int) -> dict[str, object]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import pytest
 from tests.unit.magnetar_broker.sessions.stand_ins import FrameClient
 
+from magnetar_broker.log.positions import Position
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_protocol.pulsar import api_pb2 as api
 
@@ -167,3 +169,54 @@ async def test_redelivery_sends_again_what_is_not_acknowledged(
     client.say("redeliverUnacknowledgedMessages", consumer_id=1)
     await settle()
     assert entries_of(client) == [0, 1, 1]
+
+
+@pytest.mark.parametrize("kind", [api.CommandSubscribe.Exclusive, api.CommandSubscribe.Failover])
+async def test_messages_sent_in_order_bear_the_epoch_in_which_they_were_asked_for(
+    connect: Connect, settle: Settle, kind: int
+) -> None:
+    client = connect()
+    client.subscribe(subType=kind, consumer_epoch=3)
+    client.open_producer()
+    await settle()
+    client.publish(b"a")
+    client.say("flow", consumer_id=1, messagePermits=9)
+    await settle()
+    for epoch in (5, 4):  # the second one was overtaken
+        client.say("redeliverUnacknowledgedMessages", consumer_id=1, consumer_epoch=epoch)
+    client.say("redeliverUnacknowledgedMessages", consumer_id=1)
+    await settle()
+    assert [each.consumer_epoch for each in client.all_of("message")] == [3, 5, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("kind", "epoch"),
+    [(api.CommandSubscribe.Exclusive, None), (api.CommandSubscribe.Shared, 3)],
+)
+async def test_without_an_epoch_or_an_order_messages_bear_none(
+    connect: Connect, settle: Settle, kind: int, epoch: int | None
+) -> None:
+    client = connect()
+    client.subscribe(subType=kind, consumer_epoch=epoch)
+    client.open_producer()
+    await settle()
+    client.publish(b"a")
+    client.say("flow", consumer_id=1, messagePermits=9)
+    await settle()
+    (message,) = client.all_of("message")
+    assert not message.HasField("consumer_epoch")
+
+
+@pytest.mark.parametrize("kind", [api.CommandAck.Individual, api.CommandAck.Cumulative])
+async def test_an_acknowledgement_in_a_transaction_is_refused_and_changes_nothing(
+    connect: Connect, settle: Settle, topics: TopicDirectory, kind: int
+) -> None:
+    client = await consuming(connect, settle, b"a")
+    fields = {"ack_type": kind, "message_id": [entry(0, 0)], "txnid_least_bits": 7}
+    client.ask("ack", consumer_id=1, **fields)
+    client.say("ack", consumer_id=1, **fields)
+    await settle()
+    (answer,) = client.all_of("ackResponse")
+    assert answer.error == api.NotAllowedError
+    (topic,) = topics.loaded
+    assert topic.subscriptions["sub"].mark_delete == Position(0, -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -165,13 +166,71 @@ async def test_only_so_many_closed_producers_are_remembered(
     assert client.transport.is_closing()
 
 
-async def test_an_initial_subscription_has_what_the_producer_sends(
+async def test_an_initial_subscription_has_all_that_the_topic_holds(
     connect: Connect, settle: Settle, topics: TopicDirectory
 ) -> None:
     client = connect()
-    client.open_producer(initial_subscription_name="sub")
+    client.open_producer(1)
     await settle()
-    client.publish(b"a")
+    client.publish(b"before")
+    client.open_producer(2, initial_subscription_name="sub")
     await settle()
     topic = await topics.get(TopicName.parse("t/n/topic"), create=False)
     assert list(topic.subscriptions) == ["sub"]
+    client.subscribe(subscription="sub")
+    await settle()
+    client.say("flow", consumer_id=1, messagePermits=9)
+    client.publish(b"after", producer_id=2)
+    await settle()
+    assert len(client.all_of("message")) == 2
+
+
+class CountingLoop:
+    """Counts the tasks and futures that the running loop makes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made = 0
+        loop = asyncio.get_running_loop()
+        for name in ("create_task", "create_future"):
+            monkeypatch.setattr(loop, name, self._counting(getattr(loop, name)))
+
+    def _counting(self, make: Callable[..., object]) -> Callable[..., object]:
+        def counted(*args: object, **kwargs: object) -> object:
+            self.made += 1
+            return make(*args, **kwargs)
+
+        return counted
+
+
+@pytest.mark.parametrize("kind", [api.CommandSubscribe.Exclusive, api.CommandSubscribe.Shared])
+@pytest.mark.parametrize("is_one_read", [True, False])
+async def test_no_message_costs_a_task_or_a_future(
+    connect: Connect,
+    settle: Settle,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: int,
+    *,
+    is_one_read: bool,
+) -> None:
+    """From SEND to receipt, from there to the consumer, and back as an acknowledgement."""
+    client = connect()
+    client.open_producer()
+    client.subscribe(subType=kind)
+    await settle()
+    client.say("flow", consumer_id=1, messagePermits=100_000)
+    loop = CountingLoop(monkeypatch)
+    made: list[int] = []
+    for count in (10, 10, 1000):  # the first time there is more to do
+        loop.made = 0
+        frames = sends(*[b"m"] * count)
+        for read in [b"".join(frames)] if is_one_read else frames:
+            client.connection.data_received(read)
+            await asyncio.sleep(0)
+        await settle()
+        delivered = [each.message_id for each in client.all_of("message")][-count:]
+        for each in [delivered] if is_one_read else [[one] for one in delivered]:
+            client.say("ack", consumer_id=1, ack_type=api.CommandAck.Individual, message_id=each)
+        await asyncio.sleep(1)  # the cursor is written
+        made.append(loop.made)
+    assert len(client.all_of("send_receipt")) == len(client.all_of("message")) == 1020
+    assert 0 < made[1] == made[2]
