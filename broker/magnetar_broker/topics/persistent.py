@@ -157,6 +157,8 @@ class PersistentTopic(Service):
         """Once in a while: keep the backlog within its quotas. Raises ``StorageUnavailable``."""
         if await self.backlog.reduce():
             self._disconnect_producers()  # when they come back, they are told why
+        for subscription in self.subscriptions.values():
+            subscription.skip_acknowledged()
 
     def _check_open(self) -> None:
         if self._is_fenced:

@@ -313,6 +313,12 @@ class Subscription:
                 )
             )
 
+    def skip_acknowledged(self) -> None:
+        """The cursor was moved on by somebody else: what it has passed is not sent any more."""
+        if self.dispatcher is not None:
+            first = self._managed_ledger.chain.next_after(self.mark_delete)
+            self.dispatcher.read_position = max(self.dispatcher.read_position, first)
+
     @asynccontextmanager
     async def _resetting(self) -> AsyncGenerator[None, None]:
         """Consumers are let go first: they come back to the new position, with empty queues."""

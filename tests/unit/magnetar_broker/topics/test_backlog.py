@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
-from tests.unit.magnetar_broker.topics.stand_ins import NotedSession
+from tests.unit.magnetar_broker.topics.stand_ins import NotedSession, consumer_of
 
 from magnetar_broker.errors import ProducerHeldByQuota, ProducerRefusedByQuota
 from magnetar_broker.metadata.errors import NamespaceNotFound
@@ -179,6 +179,22 @@ async def test_an_eviction_by_size_leaves_the_newest_and_every_producer(
     assert producer.closed == 0
     await topic.enforce_quotas()
     assert topic.subscription("slow").cursor.backlog_entries == 9
+
+
+@pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.EXCLUSIVE])
+async def test_a_connected_consumer_is_sent_what_an_eviction_left(
+    kind: SubscriptionType, topic: PersistentTopic
+) -> None:
+    session = NotedSession()
+    consumer = consumer_of(session)
+    subscription = await topic.subscribe(SubscribeRequest("slow", kind))
+    subscription.connected(consumer)
+    await published(topic, *[0] * 20)
+    topic.backlog.quotas = BacklogQuotas(size=Quota(topic.backlog.size_bytes // 2, EVICT))
+    await topic.enforce_quotas()
+    subscription.flow(consumer, 100)
+    await asyncio.sleep(1)
+    assert [entry_id for _, entry_id in session.positions()] == list(range(11, 20))
 
 
 async def test_an_eviction_by_age_leaves_what_is_young(topic: PersistentTopic) -> None:
