@@ -58,7 +58,7 @@ protocol: $(BIN)/.develops  ## generate the protocol modules anew from protocol/
 bench: $(BIN)/.develops setup  ## measure; PEER=pulsar compares with the Apache Pulsar in PULSAR_HOME
 	$(BIN)/python tests/performance/bench.py $(if $(PEER),--peer $(PEER)) $(ARGS)
 
-torture: $(BIN)/.develops setup  ## a large real file through a cluster whose parts are killed at random
+torture: $(BIN)/.develops setup  ## kill parts of clusters under load, cut their power, miss nothing (45 min)
 	$(BIN)/python -m tests.torture $(ARGS)
 
 simulate: $(BIN)/.develops  ## many seeds of the simulation: SEEDS=10000 unless told

@@ -10,10 +10,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+# Where modules of the tests are found.
+ROOT = Path(__file__).parents[2]
+STANDALONE = ("magnetar_cli", "standalone")
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
 POLL_S = 0.02
@@ -36,18 +40,24 @@ class StandaloneProcess:
     ready_s: float = 0.0
 
     @classmethod
-    def start(cls, data_directory: Path, *arguments: str) -> Self:
-        """Start a standalone on ``data_directory``, free ports unless told, and wait for READY."""
+    def start(
+        cls, data_directory: Path, *arguments: str, module: Sequence[str] = STANDALONE
+    ) -> Self:
+        """Start a standalone on ``data_directory``, free ports unless told, and wait for READY.
+
+        ``module``, with the first arguments behind it, is what Python runs.
+        """
         log = (data_directory.parent / f"{data_directory.name}.log").open("a")
         begun = time.monotonic()
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "magnetar_cli", "standalone"),
+                *(sys.executable, "-m", *module),
                 *("--data-dir", str(data_directory), *FREE_PORTS, *arguments),
             ],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
+            cwd=ROOT,
             start_new_session=True,
         )
         log.close()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.cluster_process import STANDALONE, StandaloneProcess
 
 StartStandalone = Callable[..., StandaloneProcess]
 
@@ -42,8 +42,10 @@ def start_standalone(tmp_path: Path) -> Generator[StartStandalone, None, None]:
     """Starts clusters that a test may harm: ``start_standalone(*arguments, data=...)``."""
     started: list[StandaloneProcess] = []
 
-    def start(*arguments: str, data: str = "data") -> StandaloneProcess:
-        cluster = StandaloneProcess.start(tmp_path / data, *arguments)
+    def start(
+        *arguments: str, data: str = "data", module: Sequence[str] = STANDALONE
+    ) -> StandaloneProcess:
+        cluster = StandaloneProcess.start(tmp_path / data, *arguments, module=module)
         started.append(cluster)
         return cluster
 

@@ -1,25 +1,58 @@
-"""A real text comes through a topic complete and in order while broker and bookie are killed.
+"""Nothing confirmed is lost or overtaken while parts of a cluster are killed, stand still, or lose
+what they had not synced.
 
-The small size; ``python -m tests.torture`` runs the same with a hundred megabytes.
+The small sizes; ``python -m tests.torture`` runs the same for half an hour.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.integration.cluster_process import StandaloneProcess
 from tests.torture.killer import TARGETS
+from tests.torture.load import MessagesLost
+from tests.torture.siege import FRAGILE, OPTIONS, Siege, besiege
 from tests.torture.torture import Ordeal, torture
+
+StartStandalone = Callable[..., StandaloneProcess]
 
 
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_or_overtaken_while_broker_and_bookie_are_killed(
-    start_standalone: Callable[..., StandaloneProcess], tmp_path: Path
+    start_standalone: StartStandalone, tmp_path: Path
 ) -> None:
     ordeal = Ordeal(lines=60_000, text_bytes=2_000_000, strikes=len(TARGETS), seed=20)
     outcome = torture(start_standalone(), ordeal, tmp_path)
     assert outcome.text.lines >= ordeal.lines
     assert outcome.subscriber.digest == outcome.reader.digest == outcome.text.digest
     assert outcome.kills == {"broker": 5, "bookie": 3}, "every target is struck once"
+
+
+@pytest.mark.timeout(300)
+def test_nothing_confirmed_is_lost_while_any_of_four_bookies_and_the_broker_go(
+    start_standalone: StartStandalone,
+) -> None:
+    siege = Siege(seconds=6.0, seed=23, pause_s_max=2.0)
+    outcome = besiege(partial(start_standalone, *OPTIONS), siege)
+    assert outcome.confirmed == outcome.sent > 1000
+    assert outcome.strikes
+
+
+@pytest.mark.timeout(300)
+def test_nothing_confirmed_is_lost_when_the_power_goes(start_standalone: StartStandalone) -> None:
+    siege = Siege(seconds=6.0, seed=11, pause_s_max=2.0, has_power_cuts=True)
+    outcome = besiege(partial(start_standalone, *OPTIONS, module=FRAGILE), siege)
+    assert outcome.confirmed == outcome.sent > 1000
+    assert any("power" in what for what in outcome.strikes)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+def test_power_cuts_take_what_was_never_synced(start_standalone: StartStandalone) -> None:
+    """Else the test above would prove nothing."""
+    siege = Siege(seconds=0.1, seed=0, pause_s_max=2.0, has_power_cuts=True, read_timeout_ms=10_000)
+    with pytest.raises(MessagesLost):
+        besiege(partial(start_standalone, *OPTIONS, "--no-sync", module=FRAGILE), siege)

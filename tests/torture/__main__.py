@@ -1,4 +1,9 @@
-"""The torture test at full size: ``python -m tests.torture`` (``make torture``)."""
+"""The torture tests at full size: ``python -m tests.torture`` (``make torture``).
+
+Three ordeals, one after the other, each on a cluster of its own: the *passage* of a real text while
+broker and bookie are killed; the *siege* of a cluster of four bookies under load; the same with
+*power cuts*, which take from bookies what they had not synced.
+"""
 
 from __future__ import annotations
 
@@ -6,42 +11,102 @@ import argparse
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.integration.cluster_process import StandaloneProcess
+from tests.torture.siege import FRAGILE, OPTIONS, Siege, besiege
 from tests.torture.torture import Ordeal, torture
 
 # A disk: where temporary files live in memory, nothing is proved about it.
 DIRECTORY = Path("/var/tmp")
+PASSAGE, SIEGE, POWER_CUTS = "passage", "siege", "power-cuts"
+ORDEALS = (PASSAGE, SIEGE, POWER_CUTS)
+LOG_LINES = 100
 
 
 def main() -> None:
-    """Start a cluster, torture it, say what happened."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lines", type=int, default=1_000_000)
-    parser.add_argument("--bytes", type=int, default=100_000_000)
-    parser.add_argument(
-        "--kill-interval", type=int, default=25_000, help="lines from one strike to the next"
-    )
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--directory", type=Path, default=DIRECTORY)
-    options = parser.parse_args()
+    """Run the ordeals that were asked for; say what happened in each."""
+    options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the cluster is stopped too, below
-    ordeal = Ordeal(
+    ordeals: dict[str, Callable[[Path], object]] = {
+        PASSAGE: lambda directory: pass_through(directory, _ordeal(options)),
+        SIEGE: lambda directory: withstand(directory, _siege(options)),
+        POWER_CUTS: lambda directory: withstand(directory, _siege(options, has_power_cuts=True)),
+    }
+    for name in options.ordeal or ORDEALS:
+        with tempfile.TemporaryDirectory(
+            prefix=f"magnetar-{name}-", dir=options.directory
+        ) as directory:
+            sys.stdout.write(f"{name}: {ordeals[name](Path(directory))}\n")
+            sys.stdout.flush()
+
+
+def pass_through(directory: Path, ordeal: Ordeal) -> object:
+    """Run the text through a cluster of its own."""
+    cluster = StandaloneProcess.start(directory / "data")
+    try:
+        return torture(cluster, ordeal, directory)
+    except BaseException:
+        sys.stderr.write(f"{ordeal}\n{cluster.log_tail(LOG_LINES)}\n")
+        raise
+    finally:
+        cluster.stop()
+
+
+def withstand(directory: Path, siege: Siege) -> object:
+    """Besiege a cluster of its own."""
+    started: list[StandaloneProcess] = []
+
+    def start() -> StandaloneProcess:
+        module = {"module": FRAGILE} if siege.has_power_cuts else {}
+        started.append(StandaloneProcess.start(directory / "data", *OPTIONS, **module))
+        return started[-1]
+
+    try:
+        return besiege(start, siege)
+    except BaseException:
+        sys.stderr.write(f"{siege}\n")
+        for cluster in started[-1:]:
+            sys.stderr.write(f"{cluster.log_tail(LOG_LINES)}\n")
+        raise
+    finally:
+        for cluster in started[-1:]:
+            cluster.stop()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--ordeal", action="append", choices=ORDEALS, help="only this one; may be repeated")
+    add("--seed", type=int, default=1)
+    add("--directory", type=Path, default=DIRECTORY)
+    add("--minutes", type=float, default=10.0, help="of each siege")
+    add("--rate", type=int, default=1000, help="messages a second in a siege")
+    add("--lines", type=int, default=1_000_000, help="of the text")
+    add("--bytes", type=int, default=100_000_000, help="of the text")
+    add("--kill-interval", type=int, default=25_000, help="lines from one strike to the next")
+    return parser.parse_args()
+
+
+def _ordeal(options: argparse.Namespace) -> Ordeal:
+    return Ordeal(
         lines=options.lines,
         text_bytes=options.bytes,
         strikes=options.lines // options.kill_interval,
         seed=options.seed,
     )
-    with tempfile.TemporaryDirectory(prefix="magnetar-torture-", dir=options.directory) as name:
-        cluster = StandaloneProcess.start(Path(name) / "data")
-        try:
-            sys.stdout.write(f"{torture(cluster, ordeal, Path(name))}\n")
-        except BaseException:
-            sys.stderr.write(f"{ordeal}\n{cluster.log_tail(100)}\n")
-            raise
-        finally:
-            cluster.stop()
+
+
+def _siege(options: argparse.Namespace, *, has_power_cuts: bool = False) -> Siege:
+    return Siege(
+        seconds=options.minutes * 60,
+        seed=options.seed,
+        rate=options.rate,
+        has_power_cuts=has_power_cuts,
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,122 @@
+"""The second ordeal: load on several bookies and a broker, any of which may go at any time.
+
+What must hold: everything that was confirmed is read back, each producer's messages in their order,
+once everything is healthy, and the same again after the whole cluster was stopped and started;
+and the subscriptions are given all of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.official_client import client_of
+from tests.torture.load import READ_TIMEOUT_MS, Content, Load, MessagesLost, drain, read_back
+from tests.torture.strikes import PAUSE_S_MAX, Striker, strikes
+
+BOOKIES = ("bookie", "bookie-2", "bookie-3", "bookie-4")
+# Half of the pauses are longer than what the supervisor puts up with.
+HANG_LIMIT_S = PAUSE_S_MAX / 2
+OPTIONS = ("--num-bookies", str(len(BOOKIES)), "--hang-limit", str(HANG_LIMIT_S))
+# What is run instead of a standalone where there are power cuts.
+FRAGILE = ("tests.torture.fragile_standalone",)
+
+# Starts the cluster on the same data, the first time and again.
+Start = Callable[[], StandaloneProcess]
+
+
+@dataclass(frozen=True, slots=True)
+class Siege:
+    """How long at least, how many messages a second, which faults.
+
+    Power cuts need bookies that ``FRAGILE`` runs.
+    """
+
+    seconds: float
+    seed: int
+    rate: int = 1000
+    pause_s_max: float = PAUSE_S_MAX
+    has_power_cuts: bool = False
+    # How long a reader waits for the next message of a cluster that is healthy.
+    read_timeout_ms: int = READ_TIMEOUT_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What happened; that nothing was lost is shown by the absence of an exception."""
+
+    sent: int
+    confirmed: int
+    contents: Mapping[str, Content]
+    strikes: Mapping[str, int]
+    worst_latency_s: float
+    lost_bytes: int
+    took_s: float
+
+    def __str__(self) -> str:
+        """A few lines for people."""
+        struck = ", ".join(f"{what} {count} times" for what, count in sorted(self.strikes.items()))
+        messages = sum(content.messages for content in self.contents.values())
+        repeats = sum(content.repeats for content in self.contents.values())
+        return (
+            f"{self.sent} messages sent and {self.confirmed} confirmed in {self.took_s:.0f} s, the "
+            f"slowest after {self.worst_latency_s:.1f} s; {struck}; {self.lost_bytes} bytes that "
+            f"were not synced were thrown away; {messages} messages read back, {repeats} of them "
+            "repeats, the same after a restart; all that was confirmed is there, in order"
+        )
+
+
+def besiege(start: Start, siege: Siege) -> Outcome:
+    """Run it on the cluster that ``start`` starts, which is stopped in between.
+
+    Raises ``MessagesLost``, or ``AssertionError`` when something did not recover in time.
+    """
+    begun = time.monotonic()
+    cluster = start()
+    striker = Striker(cluster, BOOKIES)
+    with client_of(cluster.service_url) as client:
+        load = Load(client, siege.rate)
+        load.start()
+        _strike(striker, siege)
+        load.stop()
+        contents = _read_all(client, load, siege)
+    cluster.stop()
+    cluster = start()
+    with client_of(cluster.service_url) as client:
+        again = _read_all(client, load, siege)
+        for topic, sents in load.topics.items():
+            drain(client, topic, sents)
+    if again != contents:
+        raise MessagesLost(f"a restart turned {contents} into {again}")
+    return Outcome(
+        sent=sum(sent.sent for sent in load.all_sent),
+        confirmed=sum(sum(sent.confirmed) for sent in load.all_sent),
+        contents=contents,
+        strikes=striker.counts,
+        worst_latency_s=max(sent.worst_latency_s for sent in load.all_sent),
+        lost_bytes=striker.lost_bytes,
+        took_s=time.monotonic() - begun,
+    )
+
+
+def _strike(striker: Striker, siege: Siege) -> None:
+    end = time.monotonic() + siege.seconds
+    for strike in strikes(
+        Random(siege.seed),
+        BOOKIES,
+        pause_s_max=siege.pause_s_max,
+        has_power_cuts=siege.has_power_cuts,
+    ):
+        striker.strike(strike)
+        if time.monotonic() > end:
+            return
+
+
+def _read_all(client: object, load: Load, siege: Siege) -> dict[str, Content]:
+    return {
+        topic: read_back(client, topic, sents, siege.read_timeout_ms)
+        for topic, sents in load.topics.items()
+    }

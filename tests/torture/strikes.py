@@ -1,0 +1,137 @@
+"""What is done to which parts of a cluster, and when: drawn from a seed, and carried out.
+
+Bookies and broker are killed, or stand still (the supervisor kills one that does so too long).
+One bookie at a time, so that its quorum goes on; sometimes all, for a moment. With power cuts a
+bookie that is killed may also lose what it had not synced.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+from tests.integration.cluster_process import StandaloneProcess, is_running
+from tests.integration.waiting import eventually
+from tests.torture.fragile_disk import Notes, cut_power
+
+BROKER = "broker"
+# What a power cut harms below a bookie's directory.
+DIRECTORIES = ("journal", "ledgers", "index")
+PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 15.0
+REST_S_MAX = 4.0
+# A supervisor waits up to 10 s before it starts a part anew that was killed again and again.
+RESTART_S_MAX = 60.0
+# Of bookies that are killed, where there are power cuts.
+CUT_PROBABILITY = 0.7
+SEED_MAX = 1 << 32
+
+
+class Deed(Enum):
+    """What is done to a part."""
+
+    KILL = "killed"
+    PAUSE = "paused"
+    CUT = "cut off from power"
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """``deed`` is done to all of ``parts`` at once, after a rest; a pause lasts ``pause_s``."""
+
+    rest_s: float
+    deed: Deed
+    parts: tuple[str, ...]
+    pause_s: float = 0.0
+    seed: int = 0
+
+
+def strikes(
+    chance: Random, bookies: Sequence[str], *, pause_s_max: float, has_power_cuts: bool
+) -> Iterator[Strike]:
+    """Strikes for ever: every target once in random order, again and again."""
+    while True:
+        one = chance.choice(bookies)
+        targets = [
+            *((Deed.KILL, (bookie,)) for bookie in chance.sample(bookies, min(2, len(bookies)))),
+            (Deed.KILL, (BROKER,)),
+            (Deed.KILL, (one, BROKER)),
+            (Deed.KILL, tuple(bookies)),
+            (Deed.PAUSE, (chance.choice(bookies),)),
+            (Deed.PAUSE, (BROKER,)),
+        ]
+        for deed, parts in chance.sample(targets, len(targets)):
+            is_cut = has_power_cuts and chance.random() < CUT_PROBABILITY
+            is_cut = is_cut and deed is Deed.KILL and parts != (BROKER,)
+            yield Strike(
+                chance.random() * REST_S_MAX,
+                Deed.CUT if is_cut else deed,
+                parts,
+                chance.uniform(PAUSE_S_MIN, pause_s_max),
+                chance.randrange(SEED_MAX),
+            )
+
+
+class Striker:
+    """Carries strikes out on ``cluster``, and counts them."""
+
+    def __init__(self, cluster: StandaloneProcess, bookies: Sequence[str]) -> None:
+        self.counts: Counter[str] = Counter()
+        self._cluster = cluster
+        self._bookies = bookies
+
+    def strike(self, strike: Strike) -> None:
+        """Do it, and return when every part runs again."""
+        time.sleep(strike.rest_s)
+        for part in strike.parts:
+            deed = Deed.KILL if part == BROKER and strike.deed is Deed.CUT else strike.deed
+            self.counts[f"{part} {deed.value}"] += 1
+        if strike.deed is Deed.PAUSE:
+            self._pause(strike)
+        else:
+            self._kill(strike)
+
+    def wait_whole(self) -> None:
+        """Return when every part runs."""
+        eventually(self._gone, lambda gone: not gone, RESTART_S_MAX)
+
+    @property
+    def lost_bytes(self) -> int:
+        """How many bytes power cuts took from all bookies."""
+        return sum(
+            Notes(self._cluster.data_directory / bookie / name).lost_bytes
+            for bookie in self._bookies
+            for name in DIRECTORIES
+        )
+
+    def _kill(self, strike: Strike) -> None:
+        if strike.deed is Deed.CUT:
+            for bookie in set(strike.parts) - {BROKER}:
+                for name in DIRECTORIES:
+                    cut_power(self._cluster.data_directory / bookie / name, strike.seed)
+        pids = {part: self._cluster.kill_part(part) for part in strike.parts}
+        for part, pid in pids.items():
+            self._cluster.wait_restarted(part, pid, RESTART_S_MAX)
+        self.wait_whole()
+
+    def _pause(self, strike: Strike) -> None:
+        (part,) = strike.parts
+        pid = self._cluster.pid_of(part)
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(strike.pause_s)
+        with suppress(ProcessLookupError):  # it hung too long, and was killed
+            os.kill(pid, signal.SIGCONT)
+        self.wait_whole()
+        if self._cluster.pid_of(part) != pid:
+            self.counts[f"{part} given up by the supervisor"] += 1
+
+    def _gone(self) -> list[str]:
+        return [
+            part for part in (*self._bookies, BROKER) if not is_running(self._cluster.pid_of(part))
+        ]
