@@ -110,13 +110,6 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
-class Shutdown:
-    """Supervisor to part: end now, in order."""
-
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class SetLogLevel:
     """Supervisor to part: log from this level on (``DEBUG``, ``INFO``, ``WARNING``, ``ERROR``)."""
 
@@ -255,7 +248,6 @@ CONTROL = MessageCodec(
         Pong,
         Drain,
         Drained,
-        Shutdown,
         SetLogLevel,
         Fault,
     ]

@@ -1,9 +1,13 @@
-"""The supervisor and its parts talk: hello, ready, health, drain, log level, shutdown.
+"""The supervisor and its parts talk: hello, ready, ping, log level; health, drain, faults.
 
 The supervisor listens (``ControlServer``) and has one ``PartSession`` for each part that said
 hello; the part connects (``ControlClient``) and obeys. A channel that ends is a message too: to
 the supervisor, that the part is going or gone; to the part, that the supervisor died, whereupon it
-shuts down.
+shuts down. Otherwise parts are ended by SIGTERM, which reaches also one that does not listen.
+
+``magnetar standalone`` pings its parts and sets their log level. Health, drain and faults belong
+to the channel for those who do more than keep parts running: who takes one away from a cluster
+that goes on asks it first to drain, and a test server makes it misbehave.
 """
 
 from __future__ import annotations
@@ -28,7 +32,6 @@ from magnetar_runtime.control_codec import (
     Pong,
     Ready,
     SetLogLevel,
-    Shutdown,
 )
 from magnetar_runtime.errors import MagnetarError
 from magnetar_runtime.service import Service
@@ -62,12 +65,6 @@ class PartSession:
         self._lost: asyncio.Future[None] = _future()
         self._answers: dict[int, asyncio.Future[HealthAnswer]] = {}
         self._next_request_id = 1
-
-    @property
-    def addresses(self) -> Mapping[str, str] | None:
-        """Where the part serves, by name; None until it is ready."""
-        is_known = self._ready.done() and not self._ready.exception()
-        return self._ready.result() if is_known else None
 
     @property
     def is_open(self) -> bool:
@@ -115,10 +112,6 @@ class PartSession:
                 await asyncio.shield(self._drained)
         except TimeoutError as error:
             raise ControlError(f"the {self.part} did not drain in {deadline_s:g} s") from error
-
-    def shutdown(self, reason: str) -> None:
-        """Tell the part to end."""
-        self._channel.send(Shutdown(reason))
 
     def set_log_level(self, level: str) -> None:
         """Tell the part to log from ``level`` on."""
@@ -172,13 +165,12 @@ class ControlServer(Service):
     is cut off, and so ends itself. Raises ``OSError`` on opening where the socket cannot be made.
     """
 
-    def __init__(self, path: Path, on_session: OnSession | None = None) -> None:
+    def __init__(self, path: Path, on_session: OnSession) -> None:
         super().__init__()
         self._path = path
         self._on_session = on_session
         self._channels: dict[Channel, asyncio.TimerHandle | None] = {}
         self._sessions: dict[Channel, PartSession] = {}
-        self._waiting: list[tuple[str, int | None, asyncio.Future[PartSession]]] = []
 
     async def _open(self, stack: AsyncExitStack) -> None:
         server = await control_channel.listen(self._path, self._make_channel)
@@ -189,19 +181,6 @@ class ControlServer(Service):
     def session(self, part: str) -> PartSession | None:
         """The session of the part of that name, if it is connected."""
         return next((one for one in self._sessions.values() if one.part == part), None)
-
-    async def wait_for(self, part: str, *, pid: int | None = None) -> PartSession:
-        """The session of ``part`` (the process ``pid``), now or as soon as it says hello."""
-        session = self.session(part)
-        if session is not None and pid in (None, session.pid):
-            return session
-        future: asyncio.Future[PartSession] = _future()
-        waiter = (part, pid, future)
-        self._waiting.append(waiter)
-        try:
-            return await future
-        finally:
-            self._waiting.remove(waiter)
 
     def _make_channel(self) -> Channel:
         channel = Channel(self._receive, self._lose)
@@ -238,11 +217,7 @@ class ControlServer(Service):
         session = self._sessions[channel] = PartSession(channel, hello)
         if older is not None:
             self._forget(older)
-        for part, pid, future in self._waiting:
-            if part == hello.part and pid in (None, hello.pid) and not future.done():
-                future.set_result(session)
-        if self._on_session is not None:
-            self._on_session(session)
+        self._on_session(session)
 
     def _forget(self, session: PartSession) -> None:
         for channel, one in list(self._sessions.items()):
@@ -281,8 +256,9 @@ def _ignore_fault(fault: Fault) -> None:
 class PartCommands:
     """What a part does when it is told; only ``shutdown`` must be given.
 
-    ``shutdown(reason)`` asks the part to end. ``check_health()`` raises a ``MagnetarError`` that
-    says what does not work. ``drain(deadline_s)`` returns when nothing is under way.
+    ``shutdown(reason)`` asks the part to end, because the supervisor did. ``check_health()``
+    raises a ``MagnetarError`` that says what does not work. ``drain(deadline_s)`` returns when
+    nothing is under way.
     """
 
     shutdown: Callable[[str], None]
@@ -335,8 +311,6 @@ class ControlClient(Service):
                 self._send(Pong())
             case Drain(deadline_s):
                 self.spawn(self._drain(deadline_s), name="drain")
-            case Shutdown(reason):
-                self._commands.shutdown(reason or "the supervisor said so")
             case SetLogLevel(level):
                 self._set_log_level(level)
             case Fault():

@@ -9,7 +9,6 @@ off, because a supervisor waits for it, and everything that was acknowledged is 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import os
 import signal
@@ -24,8 +23,6 @@ from magnetar_server.errors import ServerStartError
 log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 5.0
-# prctl(2): the signal this process gets when its parent dies.
-PR_SET_PDEATHSIG = 1
 
 
 class ExitCode(IntEnum):
@@ -89,7 +86,7 @@ async def _run_until_stopped(main: PartMain, close_timeout_s: float) -> ExitCode
     assert is_uvloop_running()
     stop = StopRequest()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         loop.add_signal_handler(number, _on_signal, stop, number)
     work = loop.create_task(main(stop), name="part")
     asked = loop.create_task(stop.wait(), name="stop request")
@@ -104,6 +101,20 @@ async def _run_until_stopped(main: PartMain, close_timeout_s: float) -> ExitCode
     finally:
         asked.cancel()
     return _exit_code(work)
+
+
+def stop_signals(*more: signal.Signals) -> list[signal.Signals]:
+    """SIGTERM, and SIGINT and ``more`` where whoever started us did not have them ignored.
+
+    nohup does so with SIGHUP, and a shell without job control with the SIGINT of what it starts
+    in the background: a Ctrl-C is then meant for others.
+    """
+    wanted = [number for number in (signal.SIGINT, *more) if not _is_ignored(number)]
+    return [signal.SIGTERM, *wanted]
+
+
+def _is_ignored(number: signal.Signals) -> bool:
+    return signal.getsignal(number) is signal.SIG_IGN
 
 
 def _on_signal(stop: StopRequest, number: signal.Signals) -> None:
@@ -129,50 +140,3 @@ def _cut_off(close_timeout_s: float) -> NoReturn:
     logging.shutdown()
     sys.stdout.flush()
     os._exit(ExitCode.STUCK)
-
-
-def die_with_parent(
-    parent_pid: int | None = None, *, with_signal: signal.Signals = signal.SIGTERM
-) -> None:
-    """Have the kernel send this process ``with_signal`` when its parent dies, even by SIGKILL.
-
-    ``parent_pid`` is who that should be: where it died already, the signal comes now. Linux counts
-    the *thread* that started us as the parent, so a supervisor starts its parts from its main
-    thread. Elsewhere this does nothing, and the end of the control channel has to do.
-    """
-    prctl = _find_prctl()
-    if prctl is not None:
-        _bind_to_parent(prctl, os.getppid() if parent_pid is None else parent_pid, with_signal)
-
-
-def parent_binder(with_signal: signal.Signals = signal.SIGTERM) -> Callable[[], None]:
-    """``die_with_parent`` as a ``preexec_fn`` for programs that are not ours, as a Java runtime.
-
-    Everything is looked up now: between fork and exec hardly anything is safe to do.
-    """
-    prctl = _find_prctl()
-    parent_pid = os.getpid()
-
-    def bind() -> None:
-        if prctl is not None:
-            _bind_to_parent(prctl, parent_pid, with_signal)
-
-    return bind
-
-
-def _find_prctl() -> Callable[..., int] | None:
-    if not sys.platform.startswith("linux"):
-        return None
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong]
-    prctl.restype = ctypes.c_int
-    return prctl
-
-
-def _bind_to_parent(
-    prctl: Callable[..., int], parent_pid: int, with_signal: signal.Signals
-) -> None:
-    if prctl(PR_SET_PDEATHSIG, int(with_signal), 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent_pid:  # it died between our start and the call
-        os.kill(os.getpid(), with_signal)

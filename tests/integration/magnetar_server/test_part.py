@@ -29,7 +29,7 @@ PART = textwrap.dedent(
     from magnetar_server.http import HttpServer
     from magnetar_server.logging import configure_logging
     from magnetar_server.metrics import LoopLag, PartMetrics, part_app
-    from magnetar_server.run import die_with_parent, is_uvloop_running, run_part
+    from magnetar_server.run import is_uvloop_running, run_part
 
     async def healthy():
         pass
@@ -47,7 +47,6 @@ PART = textwrap.dedent(
             control.ready({"metrics": f"http://127.0.0.1:{http.port}"})
             await asyncio.get_running_loop().create_future()
 
-    die_with_parent(int(sys.argv[2]), with_signal=int(sys.argv[3]))
     configure_logging("bookie", is_json=True)
     sys.exit(run_part(main))
     """
@@ -56,15 +55,22 @@ PART = textwrap.dedent(
 
 @asynccontextmanager
 async def running_part(
-    path: Path, server: ControlServer
+    path: Path,
 ) -> AsyncGenerator[tuple[asyncio.subprocess.Process, PartSession]]:
+    """A supervisor's control socket, and a part that said hello there."""
+    sessions: asyncio.Queue[PartSession] = asyncio.Queue()
+    async with ControlServer(path, sessions.put_nowait), part_process(path) as process:
+        async with asyncio.timeout(30):
+            yield process, await sessions.get()
+
+
+@asynccontextmanager
+async def part_process(path: Path) -> AsyncGenerator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
-        *[sys.executable, "-c", PART, str(path), str(os.getpid()), str(int(signal.SIGTERM))],
-        stderr=asyncio.subprocess.PIPE,
+        *[sys.executable, "-c", PART, str(path)], stderr=asyncio.subprocess.PIPE
     )
     try:
-        async with asyncio.timeout(30):
-            yield process, await server.wait_for("bookie", pid=process.pid)
+        yield process
     finally:
         if process.returncode is None:
             process.kill()
@@ -79,8 +85,7 @@ async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, list[d
 
 
 async def test_a_part_serves_and_ends_when_it_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "control"
-    async with ControlServer(path) as server, running_part(path, server) as (process, session):
+    async with running_part(tmp_path / "control") as (process, session):
         addresses = await session.wait_ready()
         async with httpx.AsyncClient(base_url=addresses["metrics"], follow_redirects=True) as web:
             metrics = (await web.get("/metrics")).text
@@ -91,7 +96,7 @@ async def test_a_part_serves_and_ends_when_it_is_told(tmp_path: Path) -> None:
         session.set_log_level("WARNING")
         assert (await session.check_health(10)).is_healthy
         session.set_log_level("INFO")
-        session.shutdown("the test is over")
+        process.terminate()
         code, events = await ended(process)
     assert code == ExitCode.OK
     said = [(event["event"], event.get("path"), event.get("reason")) for event in events]
@@ -99,14 +104,13 @@ async def test_a_part_serves_and_ends_when_it_is_told(tmp_path: Path) -> None:
         ("http request", "/metrics", None),
         ("http request", "/metrics/", None),
         ("http request", "/health", None),
-        ("part stops", None, "the test is over"),
+        ("part stops", None, "signal SIGTERM"),
     ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_part_ends_in_order_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
-    path = tmp_path / "control"
-    async with ControlServer(path) as server, running_part(path, server) as (process, session):
+    async with running_part(tmp_path / "control") as (process, session):
         await session.wait_ready()
         process.send_signal(number)
         code, _ = await ended(process)
@@ -115,8 +119,7 @@ async def test_a_part_ends_in_order_on_a_signal(tmp_path: Path, number: signal.S
 
 
 async def test_a_part_ends_when_the_channel_does(tmp_path: Path) -> None:
-    path = tmp_path / "control"
-    async with ControlServer(path) as server, running_part(path, server) as (process, session):
+    async with running_part(tmp_path / "control") as (process, session):
         await session.wait_ready()
         session.close()
         code, events = await ended(process)
@@ -126,17 +129,18 @@ async def test_a_part_ends_when_the_channel_does(tmp_path: Path) -> None:
 
 SUPERVISOR = textwrap.dedent(
     """
-    import asyncio, os, sys
+    import asyncio, sys
     from pathlib import Path
     from magnetar_server.control import ControlServer
 
     async def main():
         path = Path(sys.argv[1])
-        async with ControlServer(path) as server:
+        sessions = asyncio.Queue()
+        async with ControlServer(path, sessions.put_nowait):
             part = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", sys.argv[2], str(path), str(os.getpid()), sys.argv[3]
+                sys.executable, "-c", sys.argv[2], str(path)
             )
-            session = await server.wait_for("bookie", pid=part.pid)
+            session = await sessions.get()
             await session.wait_ready()
             print(part.pid, flush=True)
             await asyncio.get_running_loop().create_future()
@@ -150,7 +154,6 @@ SUPERVISOR = textwrap.dedent(
 async def test_a_supervisor_that_is_killed_leaves_no_orphan(tmp_path: Path) -> None:
     supervisor = await asyncio.create_subprocess_exec(
         *[sys.executable, "-c", SUPERVISOR, str(tmp_path / "control"), PART],
-        str(int(signal.SIGTERM)),
         stdout=asyncio.subprocess.PIPE,
     )
     assert supervisor.stdout is not None

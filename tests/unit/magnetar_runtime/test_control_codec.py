@@ -27,7 +27,6 @@ from magnetar_runtime.control_codec import (
     Pong,
     Ready,
     SetLogLevel,
-    Shutdown,
     UnknownMessage,
 )
 
@@ -42,7 +41,6 @@ MESSAGES: list[object] = [
     HealthAnswer(2, is_healthy=False, reason="no bookie answers"),
     Drain(2.5),
     Drained(),
-    Shutdown("Ctrl-C"),
     SetLogLevel("DEBUG"),
     Fault("lose_session", {"after_s": "3"}),
 ]
@@ -161,11 +159,11 @@ def test_every_refusal_says_why(stream: bytes, reason: str) -> None:
 
 
 def test_a_field_a_newer_peer_added_is_ignored() -> None:
-    assert read(frame(packed(["Shutdown", {"reason": "x", "later": 1}]))) == [Shutdown("x")]
+    assert read(frame(packed(["SetLogLevel", {"level": "x", "later": 1}]))) == [SetLogLevel("x")]
 
 
 def test_a_field_an_older_peer_lacks_takes_its_default() -> None:
-    assert read(frame(packed(["Shutdown", {}]))) == [Shutdown("")]
+    assert read(frame(packed(["Fault", {"name": "x"}]))) == [Fault("x", {})]
 
 
 def test_a_kind_a_newer_peer_made_up_is_named_and_left() -> None:
@@ -173,8 +171,8 @@ def test_a_kind_a_newer_peer_made_up_is_named_and_left() -> None:
 
 
 def test_a_message_too_long_is_our_own_mistake() -> None:
-    with pytest.raises(AssertionError, match="Shutdown takes"):
-        CONTROL.encode(Shutdown("x" * MESSAGE_BYTES_MAX))
+    with pytest.raises(AssertionError, match="SetLogLevel takes"):
+        CONTROL.encode(SetLogLevel("x" * MESSAGE_BYTES_MAX))
 
 
 @dataclass(frozen=True)

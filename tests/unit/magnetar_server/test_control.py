@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from magnetar_runtime.control_codec import CONTROL, Drained, Fault, HealthRequest, Hello, Shutdown
+from magnetar_runtime.control_codec import CONTROL, Drained, Fault, HealthRequest, Hello, Ping
 from magnetar_runtime.errors import MagnetarError
 from magnetar_server import control as module
 from magnetar_server.control import ControlClient, ControlServer, PartCommands, PartSession
@@ -50,9 +50,17 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "control"
 
 
+class Supervisor(ControlServer):
+    """Notes the sessions it hears of."""
+
+    def __init__(self, path: Path) -> None:
+        self.sessions: asyncio.Queue[PartSession] = asyncio.Queue()
+        super().__init__(path, self.sessions.put_nowait)
+
+
 @pytest.fixture
-async def server(path: Path) -> AsyncIterator[ControlServer]:
-    async with ControlServer(path) as server:
+async def server(path: Path) -> AsyncIterator[Supervisor]:
+    async with Supervisor(path) as server:
         yield server
 
 
@@ -63,40 +71,38 @@ async def part() -> Part:
 
 @asynccontextmanager
 async def connected(
-    server: ControlServer, path: Path, part: Part, name: str = "broker"
+    server: Supervisor, path: Path, part: Part, name: str = "broker"
 ) -> AsyncGenerator[tuple[PartSession, ControlClient]]:
     async with ControlClient(path, name, "0.1.0", part.commands) as client:
-        yield await server.wait_for(name, pid=os.getpid()), client
+        yield await server.sessions.get(), client
 
 
 async def test_a_part_says_who_it_is_and_then_where_it_serves(
-    server: ControlServer, path: Path, part: Part
+    server: Supervisor, path: Path, part: Part
 ) -> None:
     async with connected(server, path, part) as (session, client):
         assert (session.part, session.pid, session.version) == ("broker", os.getpid(), "0.1.0")
         assert server.session("broker") is session
         assert server.session("bookie") is None
-        assert not session.addresses
         client.ready({"pulsar": "pulsar://127.0.0.1:6650"})
         assert await session.wait_ready() == {"pulsar": "pulsar://127.0.0.1:6650"}
         client.ready({"pulsar": "again"})
         assert (await session.check_health(10)).is_healthy
-        assert session.addresses == {"pulsar": "pulsar://127.0.0.1:6650"}
+        assert await session.wait_ready() == {"pulsar": "pulsar://127.0.0.1:6650"}
         assert session.is_open
 
 
 async def test_the_supervisor_hears_of_every_session(path: Path, part: Part) -> None:
-    sessions: list[PartSession] = []
     async with (
-        ControlServer(path, sessions.append) as server,
-        connected(server, path, part),
-        connected(server, path, part, "bookie"),
+        Supervisor(path) as server,
+        connected(server, path, part) as (first, _),
+        connected(server, path, part, "bookie") as (second, _),
     ):
-        assert [session.part for session in sessions] == ["broker", "bookie"]
+        assert (first.part, second.part) == ("broker", "bookie")
     assert list(path.parent.iterdir()) == [], "the socket is gone"
 
 
-async def test_health_is_asked_and_answered(server: ControlServer, path: Path, part: Part) -> None:
+async def test_health_is_asked_and_answered(server: Supervisor, path: Path, part: Part) -> None:
     async with connected(server, path, part) as (session, _):
         assert (await session.check_health(10)).is_healthy
         part.trouble = "no bookie answers"
@@ -108,7 +114,7 @@ async def test_health_is_asked_and_answered(server: ControlServer, path: Path, p
 
 
 async def test_a_part_is_silent_from_a_ping_until_its_loop_turned(
-    server: ControlServer, path: Path, part: Part
+    server: Supervisor, path: Path, part: Part
 ) -> None:
     part.trouble = "hang"  # no health answer is on its way: what is heard is the pong
     async with connected(server, path, part) as (session, _):
@@ -121,7 +127,7 @@ async def test_a_part_is_silent_from_a_ping_until_its_loop_turned(
 
 
 async def test_health_checks_that_hang_do_not_pile_up(
-    server: ControlServer, path: Path, part: Part
+    server: Supervisor, path: Path, part: Part
 ) -> None:
     part.trouble = "hang"
     async with connected(server, path, part) as (session, _):
@@ -131,9 +137,7 @@ async def test_health_checks_that_hang_do_not_pile_up(
         assert answer.reason == f"{module.HEALTH_CHECKS_MAX} health checks hang already"
 
 
-async def test_a_part_that_goes_is_not_healthy(
-    server: ControlServer, path: Path, part: Part
-) -> None:
+async def test_a_part_that_goes_is_not_healthy(server: Supervisor, path: Path, part: Part) -> None:
     part.trouble = "hang"
     async with connected(server, path, part) as (session, _):
         asking = asyncio.ensure_future(session.check_health(10))
@@ -143,11 +147,10 @@ async def test_a_part_that_goes_is_not_healthy(
     assert not session.is_open
     with pytest.raises(ControlError, match="the broker ended"):
         await session.wait_ready()
-    assert session.addresses is None
     assert server.session("broker") is None
 
 
-async def test_a_part_drains_in_time_or_not(server: ControlServer, path: Path, part: Part) -> None:
+async def test_a_part_drains_in_time_or_not(server: Supervisor, path: Path, part: Part) -> None:
     async with connected(server, path, part) as (session, _):
         with pytest.raises(ControlError, match=r"did not drain in 0\.01 s"):
             await session.drain(0.01)
@@ -156,22 +159,18 @@ async def test_a_part_drains_in_time_or_not(server: ControlServer, path: Path, p
         await session.drain(10)
 
 
-async def test_a_part_obeys(server: ControlServer, path: Path, part: Part) -> None:
+async def test_a_part_obeys(server: Supervisor, path: Path, part: Part) -> None:
     async with connected(server, path, part) as (session, _):
         session.set_log_level("DEBUG")
         session.inject(Fault("slow_disk", {"ms": "10"}))
-        session.shutdown("Ctrl-C")
-        session.shutdown("")
-        assert [await part.told.get() for _ in range(4)] == [
+        assert [await part.told.get() for _ in range(2)] == [
             "DEBUG",
             Fault("slow_disk", {"ms": "10"}),
-            "Ctrl-C",
-            "the supervisor said so",
         ]
 
 
 async def test_without_commands_of_its_own_a_part_does_the_usual(
-    server: ControlServer, path: Path, part: Part, caplog: pytest.LogCaptureFixture
+    server: Supervisor, path: Path, part: Part, caplog: pytest.LogCaptureFixture
 ) -> None:
     level = logging.getLogger().level
     part.commands = PartCommands(shutdown=part.told.put_nowait)
@@ -187,16 +186,16 @@ async def test_without_commands_of_its_own_a_part_does_the_usual(
 
 
 async def test_a_part_shuts_down_when_the_supervisor_dies(path: Path, part: Part) -> None:
-    async with ControlServer(path) as server:
+    async with Supervisor(path) as server:
         client = ControlClient(path, "broker", "0.1.0", part.commands)
         await client.__aenter__()
-        await server.wait_for("broker")
+        await server.sessions.get()
     assert await part.told.get() == "the supervisor is gone"
     await client.__aexit__(None, None, None)
 
 
 async def test_a_part_that_closes_is_not_told_that_the_supervisor_died(
-    server: ControlServer, path: Path, part: Part
+    server: Supervisor, path: Path, part: Part
 ) -> None:
     async with connected(server, path, part) as (session, _):
         pass
@@ -210,7 +209,7 @@ async def test_without_a_supervisor_a_part_does_not_open(path: Path, part: Part)
 
 
 async def test_a_second_part_of_the_name_takes_the_place_of_the_first(
-    server: ControlServer, path: Path, part: Part
+    server: Supervisor, path: Path, part: Part
 ) -> None:
     other = Part()
     async with connected(server, path, part) as (first, _):
@@ -218,20 +217,10 @@ async def test_a_second_part_of_the_name_takes_the_place_of_the_first(
         async with client:
             assert await part.told.get() == "the supervisor is gone"
             await first.wait_lost()
-            second = server.session("broker")
-            assert second is not None
+            second = await server.sessions.get()
+            assert server.session("broker") is second
             assert second.version == "0.2.0"
             assert (await second.check_health(10)).is_healthy
-
-
-async def test_the_supervisor_waits_for_the_process_it_means(
-    server: ControlServer, path: Path, part: Part
-) -> None:
-    other = asyncio.ensure_future(server.wait_for("broker", pid=1))
-    async with connected(server, path, part) as (session, _):
-        assert await server.wait_for("broker") is session
-        assert not other.done()
-    other.cancel()
 
 
 async def raw(path: Path, *messages: object) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -249,10 +238,10 @@ async def is_cut_off(reader: asyncio.StreamReader) -> bool:
 
 
 @pytest.mark.parametrize(
-    "messages", [[Drained()], [Hello("broker", 1, ""), Shutdown()], [Hello("b", 1, "")] * 2]
+    "messages", [[Drained()], [Hello("broker", 1, ""), Ping()], [Hello("b", 1, "")] * 2]
 )
 async def test_what_parts_do_not_say_ends_the_session(
-    server: ControlServer, path: Path, messages: list[object]
+    server: Supervisor, path: Path, messages: list[object]
 ) -> None:
     reader, writer = await raw(path, *messages)
     assert await is_cut_off(reader)
@@ -272,7 +261,7 @@ async def test_what_supervisors_do_not_say_ends_the_part(path: Path, part: Part)
 
 
 async def test_who_does_not_say_hello_is_cut_off(
-    server: ControlServer, path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Supervisor, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "HELLO_TIMEOUT_S", 0.01)
     reader, writer = await raw(path)
@@ -282,7 +271,7 @@ async def test_who_does_not_say_hello_is_cut_off(
 
 
 async def test_more_channels_than_there_can_be_parts_are_cut_off(
-    server: ControlServer, path: Path, part: Part, monkeypatch: pytest.MonkeyPatch
+    server: Supervisor, path: Path, part: Part, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CHANNELS_MAX", 1)
     async with connected(server, path, part) as (session, _):
@@ -293,7 +282,7 @@ async def test_more_channels_than_there_can_be_parts_are_cut_off(
 
 
 async def test_closing_cuts_off_who_said_no_hello_yet(path: Path, part: Part) -> None:
-    async with ControlServer(path) as server:
+    async with Supervisor(path) as server:
         reader, writer = await raw(path)
         async with connected(server, path, part):
             pass

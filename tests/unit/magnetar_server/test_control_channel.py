@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from magnetar_runtime.control_codec import CONTROL, Drained, Ready, Shutdown
+from magnetar_runtime.control_codec import CONTROL, Drained, Ready, SetLogLevel
 from magnetar_server import control_channel
 from magnetar_server.control_channel import Channel
 from magnetar_server.errors import ControlError
@@ -25,7 +25,7 @@ class End:
         self.channel = Channel(self._note, lambda _channel: self.lost.set())
 
     def _note(self, _channel: Channel, message: object) -> None:
-        if message == Shutdown("refuse me"):
+        if message == SetLogLevel("refuse me"):
             raise ControlError("no business here")
         self.messages.put_nowait(message)
 
@@ -117,7 +117,7 @@ async def test_garbage_ends_the_channel(
 
 async def test_a_message_that_is_refused_ends_the_channel(make_pair: MakePair) -> None:
     near, far = await (await make_pair("control")).connect()
-    near.channel.send(Shutdown("refuse me"))
+    near.channel.send(SetLogLevel("refuse me"))
     near.channel.send(Drained())
     await far.lost.wait()
     await near.lost.wait()
@@ -146,7 +146,7 @@ async def test_a_peer_that_takes_nothing_is_cut_off(make_pair: MakePair) -> None
     writer.write(CONTROL.encode(Drained()))
     await far.messages.get()
     reader._transport.pause_reading()  # type: ignore[attr-defined]
-    message = Shutdown("x" * 60_000)
+    message = SetLogLevel("x" * 60_000)
     for _ in range(100):
         far.channel.send(message)
     await far.lost.wait()

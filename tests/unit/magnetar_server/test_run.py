@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ import pytest
 from magnetar_runtime.errors import MagnetarError
 from magnetar_server import run
 from magnetar_server.errors import ServerStartError
-from magnetar_server.run import ExitCode, StopRequest, is_uvloop_running, run_part
+from magnetar_server.run import ExitCode, StopRequest, is_uvloop_running, run_part, stop_signals
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
 
@@ -71,6 +70,35 @@ def test_a_signal_closes_what_is_open(
         assert run_part(main) is ExitCode.OK
     assert events == ["closed"]
     assert caplog.records[0].__dict__["reason"] == f"signal {number.name}"
+
+
+@pytest.fixture
+def ignored() -> Generator[None]:
+    """As whoever uses nohup, or starts it in the background of a script, wants it."""
+    numbers = (signal.SIGINT, signal.SIGHUP)
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("ignored")
+def test_a_signal_that_is_to_be_ignored_stays_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(_stop: StopRequest) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.get_running_loop().create_future()
+
+    assert stop_signals(signal.SIGHUP) == [signal.SIGTERM]
+    with caplog.at_level(logging.INFO):
+        assert run_part(main) is ExitCode.OK
+    assert caplog.records[0].__dict__["reason"] == "signal SIGTERM"
+
+
+def test_otherwise_every_way_to_stop_is_listened_to() -> None:
+    wanted = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+    assert stop_signals(signal.SIGHUP) == wanted
 
 
 def test_the_first_reason_to_stop_is_the_one_that_counts(caplog: pytest.LogCaptureFixture) -> None:
@@ -146,68 +174,3 @@ def test_a_close_that_hangs_is_cut_off_and_names_who_hangs() -> None:
     assert process.returncode == ExitCode.STUCK
     assert "part did not close in time" in errors
     assert "'part'" in errors
-
-
-PARENT = """
-    import subprocess, sys, json
-    from magnetar_server.run import parent_binder
-    child = subprocess.Popen(
-        [sys.executable, "-c", {child!r}], stdout=subprocess.PIPE, text=True, preexec_fn={preexec}
-    )
-    child.stdout.readline()
-    print(json.dumps(child.pid), flush=True)
-    sys.stdin.read()
-"""
-SLEEPS = "import signal\nprint('up', flush=True)\nsignal.pause()"
-BINDS_ITSELF = (
-    "import signal\nfrom magnetar_server.run import die_with_parent\ndie_with_parent()\n" + SLEEPS
-)
-
-
-@pytest.mark.parametrize(
-    ("child", "preexec"), [(BINDS_ITSELF, "None"), (SLEEPS, "parent_binder()")]
-)
-def test_a_part_dies_with_a_parent_that_is_killed(child: str, preexec: str) -> None:
-    parent = python(PARENT.format(child=child, preexec=preexec), stdin=subprocess.PIPE)
-    assert parent.stdout is not None
-    pid: int = json.loads(parent.stdout.readline())
-    descriptor = os.pidfd_open(pid)
-    parent.kill()
-    parent.communicate(timeout=30)
-    assert is_gone(descriptor)
-
-
-def is_gone(pid_descriptor: int) -> bool:
-    """Whether the process ends within ten seconds."""
-    import select
-
-    with os.fdopen(pid_descriptor) as process:
-        poller = select.poll()
-        poller.register(process, select.POLLIN)
-        return bool(poller.poll(10_000))
-
-
-def test_a_part_whose_parent_died_already_is_told_at_once() -> None:
-    process = python(
-        """
-        from magnetar_server.run import die_with_parent
-        die_with_parent(1 << 22)
-        """
-    )
-    process.communicate(timeout=30)
-    assert process.returncode == -signal.SIGTERM
-
-
-def test_elsewhere_than_on_linux_nothing_is_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    run.die_with_parent(1 << 22)
-    run.parent_binder()()
-
-
-def test_a_kernel_that_refuses_is_an_error() -> None:
-    def refuse(*_arguments: int) -> int:
-        return -1
-
-    prctl: Callable[..., int] = refuse
-    with pytest.raises(OSError, match="PDEATHSIG"):
-        run._bind_to_parent(prctl, os.getppid(), signal.SIGTERM)
