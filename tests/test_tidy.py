@@ -47,10 +47,9 @@ MAY_OPEN_FILES = {
     "cli/magnetar_cli/embedded_zookeeper/fetch.py": "setup is no part",
     "cli/magnetar_cli/embedded_zookeeper/java.py": "the release file of somebody's Java",
     "cli/magnetar_cli/embedded_zookeeper/setup.py": "the lock that makes setups wait",
-    "cli/magnetar_cli/supervisor/endpoints.py": "the supervisor has no thread for a disk",
     "cli/magnetar_cli/supervisor/lock.py": "the lock of the data directory",
-    "cli/magnetar_cli/supervisor/parts.py": "ZooKeeper's configuration, before it starts",
     "cli/magnetar_cli/supervisor/process.py": "the log file a child writes to",
+    "cli/magnetar_cli/whole_file.py": "the supervisor has no thread for a disk",
 }
 # What decides must not ask: a module whose description calls it pure imports none of these.
 IMPURE = {"asyncio", "time", "random", "socket", "threading"}

@@ -54,6 +54,8 @@ def main(file: Path | None, flags: Mapping[str, object]) -> int:
     """Run a bookie until it is told to stop; returns the process's exit code."""
     settings = load_settings(BookiePartSettings, PART, file=file, flags=flags)
     configure_logging(part_name(PART), level=settings.log_level, is_json=settings.log_json)
+    if not settings.sync:
+        log.warning("nothing is synced: a power cut loses acknowledged entries")
     return run_part(lambda stop: serve(settings, stop))
 
 

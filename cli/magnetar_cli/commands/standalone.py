@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from magnetar_cli.embedded_zookeeper.provide import provide_zookeeper
+from magnetar_cli.errors import StartFailed
+from magnetar_cli.supervisor.broker_ids import BrokerIds
 from magnetar_cli.supervisor.console import no_sync_warning
 from magnetar_cli.supervisor.endpoints import EndpointsFile
 from magnetar_cli.supervisor.fleet import Fleet, Start
 from magnetar_cli.supervisor.lock import DataDirectoryLock
+from magnetar_cli.supervisor.parts import Part
+from magnetar_cli.supervisor.process import Process
 from magnetar_cli.supervisor.standalone import (
     HANG_LIMIT_S,
     PortReservations,
@@ -34,34 +38,43 @@ BOOKIES_MAX = 16
 def main(arguments: Sequence[str]) -> int:
     """Run until told to stop; returns the exit code. Raises what ``magnetar_cli.errors`` lists."""
     settings = with_bookies_of_data(parse(arguments))
-    if not settings.is_synced:
+    if not settings.is_synced and not settings.is_json:
         print(no_sync_warning(), file=sys.stderr, flush=True)
     clock = SystemClock()
     lock = DataDirectoryLock(settings.data_directory, clock)
     reservations = PortReservations(settings)
     installation = None if settings.zookeeper else provide_zookeeper()
-    endpoints = EndpointsFile(settings.data_directory)
+    broker_ids = BrokerIds(settings.data_directory, settings.broker_id(reservations.ports.web))
     parts = make_parts(
         settings,
         reservations.ports,
         installation,
-        former_broker_id=endpoints.former_broker_id(),
+        former_broker_ids=broker_ids.former,
         inherited=(lock.descriptor,),
     )
-    endpoints.remove()
+    EndpointsFile(settings.data_directory).remove()
     fleet = Fleet([part.rules for part in parts.values()])
     orders = fleet.begin(clock.monotonic())
-    processes = {
-        order.part: parts[order.part].launch() for order in orders if isinstance(order, Start)
-    }
+    processes = launch(parts, [order.part for order in orders if isinstance(order, Start)])
 
     # While they start: asyncio, uvloop and the control channel take 100 ms.
     from magnetar_cli.supervisor.run import supervise  # noqa: PLC0415
     from magnetar_cli.supervisor.supervisor import Launched  # noqa: PLC0415
 
     rest = [order for order in orders if not isinstance(order, Start)]
-    supervise(settings, fleet, parts, Launched(processes, rest))
+    supervise(settings, fleet, parts, Launched(processes, rest), broker_ids)
     return 0
+
+
+def launch(parts: Mapping[str, Part], names: Sequence[str]) -> dict[str, Process]:
+    """Start the parts' first processes. Raises ``StartFailed``: the others then die with us."""
+    processes: dict[str, Process] = {}
+    for name in names:
+        try:
+            processes[name] = parts[name].launch()
+        except OSError as error:
+            raise StartFailed(name, str(error)) from error
+    return processes
 
 
 def parse(arguments: Sequence[str]) -> StandaloneSettings:

@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from magnetar_cli.whole_file import read_record, write_whole
+
 FILE_NAME = "endpoints.json"
 FORMAT_VERSION = 1
 
@@ -68,33 +70,15 @@ class EndpointsFile:
         self._path = directory / FILE_NAME
 
     def write(self, text: str) -> None:
-        """Replace the content. Not synced: after a power cut it would be wrong anyway."""
-        fresh = self._path.with_name(FILE_NAME + ".new")
-        fresh.write_text(text)
-        fresh.replace(self._path)
+        """Replace the content. Raises ``OSError``."""
+        write_whole(self._path, text)
 
     def remove(self) -> None:
         """The addresses hold no longer."""
         self._path.unlink(missing_ok=True)
 
-    def former_broker_id(self) -> str:
-        """Under which id (``host:web port``) a broker served before it was killed; empty if none.
-
-        The file is only there when the supervisor could not remove it. What it says is a hint:
-        anything that cannot be understood counts as nothing.
-        """
-        url = self._read().get("web_service_url")
-        return url.removeprefix("http://") if isinstance(url, str) else ""
-
     def zookeeper_address(self) -> str:
         """Where ZooKeeper is, ``host:port``; empty where the file is not there or does not say."""
-        zookeeper = self._read().get("zookeeper")
+        zookeeper = read_record(self._path).get("zookeeper")
         address = zookeeper.get("address") if isinstance(zookeeper, dict) else None
         return address if isinstance(address, str) else ""
-
-    def _read(self) -> dict[str, object]:
-        try:
-            content: object = json.loads(self._path.read_text())
-        except (OSError, ValueError):
-            return {}
-        return content if isinstance(content, dict) else {}

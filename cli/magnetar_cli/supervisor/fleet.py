@@ -7,6 +7,7 @@ one part after the other, each with a deadline::
 
     WAITING --Start--> STARTING --ready--> READY
        ^                   |                 |
+       +-- not launched ---+                 |
        +---- exited -------+-----------------+------ exited while stopping ----> ENDED
 
 Times are seconds of one monotonic clock, given with every fact.
@@ -86,7 +87,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Nothing to do but to say it: the part ended unasked and is started again in a while."""
+    """Nothing to do but to say it: the part has no process and is started again in a while."""
 
     part: str
     delay_s: float
@@ -186,21 +187,11 @@ class Fleet:
 
     def exited(self, name: str, returncode: int, now_s: float) -> list[Order]:
         """The part's process ended: ``returncode`` as ``subprocess`` gives it."""
-        part = self._parts[name]
-        assert part.runs
-        was_stable = part.phase is Phase.READY and now_s - part.since_s >= STABLE_AFTER_S
-        part.failures = 1 if was_stable else part.failures + 1
-        part.is_released = part.is_killed = False
-        if self._stop_began_s is not None:
-            part.phase = Phase.ENDED
-            return self._stop_next(now_s)
-        is_hopeless = returncode == EXIT_HOPELESS or part.failures >= START_ATTEMPTS_MAX
-        if is_hopeless and not self._is_announced:
-            part.phase, self._failed = Phase.ENDED, name
-            return self.stop(now_s)
-        delay_s = restart_delay_s(part.failures)
-        part.phase, part.since_s = Phase.WAITING, now_s + delay_s
-        return [Restart(name, delay_s)]
+        return self._failed_once(name, now_s, is_hopeless=returncode == EXIT_HOPELESS)
+
+    def not_launched(self, name: str, now_s: float) -> list[Order]:
+        """The process that was to be started could not be: there is none."""
+        return self._failed_once(name, now_s, is_hopeless=False)
 
     def stop(self, now_s: float) -> list[Order]:
         """Somebody wants everything to end; asked a second time, at once and without order."""
@@ -242,6 +233,23 @@ class Fleet:
         return min(times, default=None)
 
     # --- decisions ----------------------------------------------------------------------------
+
+    def _failed_once(self, name: str, now_s: float, *, is_hopeless: bool) -> list[Order]:
+        """The part has no process any more: it is started again, ends for good, or ends us all."""
+        part = self._parts[name]
+        assert part.runs
+        was_stable = part.phase is Phase.READY and now_s - part.since_s >= STABLE_AFTER_S
+        part.failures = 1 if was_stable else part.failures + 1
+        part.is_released = part.is_killed = False
+        if self._stop_began_s is not None:
+            part.phase = Phase.ENDED
+            return self._stop_next(now_s)
+        if (is_hopeless or part.failures >= START_ATTEMPTS_MAX) and not self._is_announced:
+            part.phase, self._failed = Phase.ENDED, name
+            return self.stop(now_s)
+        delay_s = restart_delay_s(part.failures)
+        part.phase, part.since_s = Phase.WAITING, now_s + delay_s
+        return [Restart(name, delay_s)]
 
     def _releases(self, now_s: float) -> list[Order]:
         """Let every part go on whose needs are ready and that was not told so yet."""

@@ -21,6 +21,7 @@ from magnetar_cli.embedded_zookeeper.installation import Installation
 from magnetar_cli.gate import Gate
 from magnetar_cli.supervisor.fleet import PartRules
 from magnetar_cli.supervisor.process import Command, Process
+from magnetar_cli.whole_file import keep_whole
 
 CONTROL_SOCKET_VARIABLE = "MAGNETAR_CONTROL_SOCKET"
 # What a part calls itself in its log: one bookie of several is told apart by it.
@@ -36,7 +37,7 @@ class Part(Protocol):
         ...
 
     def launch(self) -> Process:
-        """Start its process, once the one before has ended."""
+        """Start its process, once the one before has ended. Raises ``OSError`` if it cannot."""
         ...
 
     def release(self) -> None:
@@ -64,7 +65,7 @@ class ZooKeeperPart:
         directory = self.settings.data_directory
         directory.mkdir(parents=True, exist_ok=True)
         configuration = directory / "zoo.cfg"
-        configuration.write_text(configuration_text(self.settings))
+        keep_whole(configuration, configuration_text(self.settings))
         archive = self._installation.class_archive
         words = command_line(
             self._installation.java.executable,
@@ -103,6 +104,7 @@ class PythonPart:
         """Start the process; it imports what it needs and then waits to be released."""
         if self._gate is not None:
             self._gate.close()
+            self._gate = None  # should there be no descriptors for another
         self._gate = gate = Gate()
         variables = {
             CONTROL_SOCKET_VARIABLE: str(self._control_socket),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from magnetar_cli.errors import StartFailed
-from magnetar_cli.supervisor.console import next_steps, ready_line
+from magnetar_cli.supervisor.broker_ids import SESSIONS_OVER_AFTER_S, BrokerIds
+from magnetar_cli.supervisor.console import next_steps, no_sync_warning, ready_line
 from magnetar_cli.supervisor.endpoints import (
     EndpointsFile,
     PartEndpoints,
@@ -23,29 +24,45 @@ from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.network import AsyncioNetwork
 from magnetar_server.logging import configure_logging
 from magnetar_server.memory import tune_memory
-from magnetar_server.run import is_uvloop_running, uvloop_factory
+from magnetar_server.run import ExitCode, is_uvloop_running, uvloop_factory
 
 log = logging.getLogger(__name__)
 
 
 def supervise(
-    settings: StandaloneSettings, fleet: Fleet, parts: Mapping[str, Part], launched: Launched
+    settings: StandaloneSettings,
+    fleet: Fleet,
+    parts: Mapping[str, Part],
+    launched: Launched,
+    broker_ids: BrokerIds,
 ) -> None:
     """Return when everything has ended as it was asked to. Raises ``StartFailed``."""
-    level = "WARNING" if settings.is_quiet else "INFO"
-    configure_logging("supervisor", level=level, is_json=settings.is_json)
+    configure_logging("supervisor", level=settings.log_level, is_json=settings.is_json)
+    if not settings.is_synced and settings.is_json:
+        log.warning(no_sync_warning())
     tune_memory()
+    # The parts wait for us before they touch ZooKeeper: this comes in time.
+    _remember(broker_ids.begin)
     with asyncio.Runner(loop_factory=uvloop_factory()) as runner:
-        failed = runner.run(_supervise(settings, fleet, parts, launched))
+        failed = runner.run(_supervise(settings, fleet, parts, launched, broker_ids))
     if failed is not None:
         raise StartFailed(failed, _where_to_look(settings, failed))
 
 
 async def _supervise(
-    settings: StandaloneSettings, fleet: Fleet, parts: Mapping[str, Part], launched: Launched
+    settings: StandaloneSettings,
+    fleet: Fleet,
+    parts: Mapping[str, Part],
+    launched: Launched,
+    broker_ids: BrokerIds,
 ) -> str | None:
     assert is_uvloop_running()
-    announcer = Announcer(settings)
+    loop = asyncio.get_running_loop()
+
+    def forget_former() -> None:
+        loop.call_later(SESSIONS_OVER_AFTER_S, _remember, broker_ids.forget_former)
+
+    announcer = Announcer(settings, tuple(parts), on_first=forget_former)
     supervisor = Supervisor(
         fleet,
         parts,
@@ -55,44 +72,77 @@ async def _supervise(
         clock=SystemClock(),
         on_ready=announcer.announce,
         hang_limit_s=settings.hang_limit_s,
+        log_level=settings.log_level,
     )
     async with supervisor:
         failed = await supervisor.run()
+        if supervisor.returncode(BROKER) == ExitCode.OK:
+            _remember(broker_ids.end)
     announcer.close()
     return failed
 
 
 class Announcer:
-    """Says once on standard output that everything is ready; keeps the endpoints file right."""
+    """Says once on standard output that everything is ready; keeps the endpoints file right.
 
-    def __init__(self, settings: StandaloneSettings) -> None:
+    ``order`` are the parts' names as the fleet has them, ``on_first`` is called with the first
+    announcement. What cannot be written is logged: a cluster need not end for it.
+    """
+
+    def __init__(
+        self,
+        settings: StandaloneSettings,
+        order: Sequence[str],
+        *,
+        on_first: Callable[[], None] = lambda: None,
+    ) -> None:
         self._settings = settings
+        self._order = order
+        self._on_first = on_first
         self._file = EndpointsFile(settings.data_directory)
         self._is_said = False
 
     def announce(self, ready: Mapping[str, PartEndpoints]) -> None:
         """All parts are ready, for the first time or again."""
         endpoints = self._in_order(ready)
-        self._file.write(endpoints_text(os.getpid(), endpoints))
+        try:
+            self._file.write(endpoints_text(os.getpid(), endpoints))
+        except OSError as error:  # a full disk
+            log.warning("endpoints not written", extra={"reason": str(error)})
         if self._is_said:
             return
         self._is_said = True
+        try:
+            self._say(endpoints)
+        except OSError as error:  # whoever read it has gone
+            log.warning("nobody reads that all is ready", extra={"reason": str(error)})
+        self._on_first()
+
+    def close(self) -> None:
+        """Nothing is there any more."""
+        self._file.remove()
+
+    def _say(self, endpoints: Mapping[str, PartEndpoints]) -> None:
         addresses = endpoints[BROKER].addresses
         print(ready_line(addresses["pulsar"], addresses["web"]))
         if not self._settings.is_quiet:
             print(next_steps(addresses["pulsar"], addresses["web"]))
         print(endpoints_line(endpoints), flush=True)
 
-    def close(self) -> None:
-        """Nothing is there any more."""
-        self._file.remove()
-
     def _in_order(self, ready: Mapping[str, PartEndpoints]) -> dict[str, PartEndpoints]:
-        """The parts in a fixed order; the user's own ZooKeeper among them."""
-        endpoints = dict(ready)
+        """The parts in the fleet's order, what others need first: so the user's own ZooKeeper."""
+        endpoints: dict[str, PartEndpoints] = {}
         if self._settings.zookeeper:
             endpoints[ZOOKEEPER] = PartEndpoints(None, {"address": self._settings.zookeeper})
-        return {name: endpoints[name] for name in sorted(endpoints, reverse=True)}
+        return endpoints | {name: ready[name] for name in self._order if name in ready}
+
+
+def _remember(write: Callable[[], None]) -> None:
+    """Without this memory lookups name a dead broker for some seconds: no reason to end."""
+    try:
+        write()
+    except OSError as error:
+        log.warning("broker's id not remembered", extra={"reason": str(error)})
 
 
 def _where_to_look(settings: StandaloneSettings, part: str) -> str:

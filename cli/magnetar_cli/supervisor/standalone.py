@@ -61,6 +61,11 @@ class StandaloneSettings:
     is_json: bool = False
 
     @property
+    def log_level(self) -> str:
+        """From which level on everything logs."""
+        return "WARNING" if self.is_quiet else "INFO"
+
+    @property
     def bookies(self) -> tuple[str, ...]:
         """The bookies' names; the first keeps its own when others join it."""
         return tuple(map(bookie_name, range(1, self.num_bookies + 1)))
@@ -71,6 +76,10 @@ class StandaloneSettings:
         if self.advertised_address:
             return self.advertised_address
         return LOCALHOST if self.bind_address in WILDCARDS else self.bind_address
+
+    def broker_id(self, web_port: int) -> str:
+        """What the broker calls itself in ZooKeeper, with the port it has got."""
+        return f"{self.advertised_host}:{web_port}"
 
     @property
     def control_socket(self) -> Path:
@@ -164,7 +173,7 @@ def make_parts(
     ports: Ports,
     installation: Installation | None,
     *,
-    former_broker_id: str = "",
+    former_broker_ids: Sequence[str] = (),
     inherited: Sequence[int] = (),
 ) -> dict[str, Part]:
     """Every part by name, those that others need first.
@@ -196,7 +205,7 @@ def make_parts(
 
     for name, bookie in zip(settings.bookies, ports.bookies, strict=True):
         add(name, BOOKIE, bookie_options(settings, name, bookie, zookeeper))
-    add(BROKER, BROKER, broker_options(settings, ports, zookeeper, former_broker_id))
+    add(BROKER, BROKER, broker_options(settings, ports, zookeeper, former_broker_ids))
     return parts
 
 
@@ -216,7 +225,7 @@ def bookie_options(
 
 
 def broker_options(
-    settings: StandaloneSettings, ports: Ports, zookeeper: str, former_broker_id: str
+    settings: StandaloneSettings, ports: Ports, zookeeper: str, former_broker_ids: Sequence[str]
 ) -> Mapping[str, str]:
     """What the broker is told."""
     return {
@@ -229,7 +238,7 @@ def broker_options(
         "--web-port": str(ports.web),
         "--close-budget-s": str(BROKER_CLOSE_BUDGET_S),
         **_quorum_options(settings.num_bookies),
-        **({"--former-broker-ids": former_broker_id} if former_broker_id else {}),
+        **({"--former-broker-ids": ",".join(former_broker_ids)} if former_broker_ids else {}),
         **_log_options(settings),
     }
 

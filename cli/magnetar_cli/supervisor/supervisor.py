@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -38,6 +38,8 @@ from magnetar_runtime.network import Network
 from magnetar_runtime.service import Service
 from magnetar_server.control import ControlServer, PartSession
 from magnetar_server.errors import ControlError
+from magnetar_server.logging import set_log_level
+from magnetar_server.run import stop_signals
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +63,7 @@ class Supervisor(Service):
 
     ``on_ready`` is called with every part's endpoints when everything is ready, and again each
     time a restarted part is. A part that serves and then gives no sign of life for
-    ``hang_limit_s`` is killed and started again; 0 is never.
+    ``hang_limit_s`` is killed and started again; 0 is never. ``log_level`` is that of all of us.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Supervisor(Service):
         clock: Clock,
         on_ready: OnReady,
         hang_limit_s: float = 0.0,
+        log_level: str = "INFO",
     ) -> None:
         super().__init__()
         self._fleet = fleet
@@ -83,10 +86,14 @@ class Supervisor(Service):
         self._clock = clock
         self._on_ready = on_ready
         self._hang_limit_s = hang_limit_s
+        self._log_level = log_level
         self._processes = dict(launched.processes)
+        self._returncodes: dict[str, int] = {}
+        self._sessions: dict[str, PartSession] = {}
         self._endpoints: dict[str, PartEndpoints] = {}
         self._restarts: Counter[str] = Counter()
         self._is_announced = False
+        self._is_debugging = False
         self._timer: asyncio.TimerHandle | None = None
         self._finished: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._control = ControlServer(control_socket, self._greet)
@@ -96,8 +103,9 @@ class Supervisor(Service):
         await stack.enter_async_context(self._control)
         await stack.enter_async_context(self._page)
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self.stop)
+        handlers = dict.fromkeys(stop_signals(signal.SIGHUP), self.stop)
+        for number, handle in {**handlers, signal.SIGUSR1: self.change_log_level}.items():
+            loop.add_signal_handler(number, handle)
             stack.callback(loop.remove_signal_handler, number)
         for name, process in self._processes.items():
             self._watch(name, process)
@@ -108,6 +116,10 @@ class Supervisor(Service):
         """Whether every part has ended."""
         return self._finished.done()
 
+    def returncode(self, name: str) -> int | None:
+        """How the part's last process ended, as ``subprocess`` says it; None where none has."""
+        return self._returncodes.get(name)
+
     async def run(self) -> str | None:
         """Wait until every part has ended; returns the part that could not be started, if any."""
         return await self._finished
@@ -115,6 +127,17 @@ class Supervisor(Service):
     def stop(self) -> None:
         """End every part in order; asked again, at once."""
         self._carry_out(self._fleet.stop(self._clock.monotonic()))
+
+    def change_log_level(self) -> None:
+        """Have all of us log from DEBUG on; asked again, as before."""
+        self._is_debugging = not self._is_debugging
+        set_log_level(self._current_log_level)
+        for session in self._sessions.values():
+            session.set_log_level(self._current_log_level)
+
+    @property
+    def _current_log_level(self) -> str:
+        return "DEBUG" if self._is_debugging else self._log_level
 
     # --- facts --------------------------------------------------------------------------------
 
@@ -130,6 +153,8 @@ class Supervisor(Service):
 
     def _exited(self, name: str, returncode: int) -> None:
         process = self._processes.pop(name)
+        self._returncodes[name] = returncode
+        self._sessions.pop(name, None)
         if not self._fleet.is_stopping:
             log.warning(
                 "part ended unasked",
@@ -143,8 +168,9 @@ class Supervisor(Service):
     # --- orders -------------------------------------------------------------------------------
 
     def _carry_out(self, orders: Sequence[Order]) -> None:
-        for order in orders:
-            self._carry_out_one(order)
+        to_do = deque(orders)
+        while to_do:
+            to_do.extend(self._carry_out_one(to_do.popleft()))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -153,17 +179,18 @@ class Supervisor(Service):
             delay_s = max(0.0, next_tick_s - self._clock.monotonic())
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
 
-    def _carry_out_one(self, order: Order) -> None:
+    def _carry_out_one(self, order: Order) -> Sequence[Order]:
+        """Do it; returns what is to be done because of it."""
         match order:
             case Start(name):
-                self._start(name)
+                return self._start(name)
             case Release(name):
                 self._release(name)
             case Terminate(name):
-                self._processes[name].signal(signal.SIGTERM)
+                self._signal(name, signal.SIGTERM)
             case Kill(name, reason):
                 log.warning("part is killed", extra={"child": name, "reason": reason})
-                self._processes[name].signal(signal.SIGKILL)
+                self._signal(name, signal.SIGKILL)
             case Restart(name, delay_s):
                 self._restarts[name] += 1
                 log.warning("part will be restarted", extra={"child": name, "in_s": delay_s})
@@ -171,12 +198,26 @@ class Supervisor(Service):
                 self._is_announced = True
             case Finish(failed):
                 self._finished.set_result(failed)
+        return ()
 
-    def _start(self, name: str) -> None:
-        process = self._processes[name] = self._parts[name].launch()
+    def _start(self, name: str) -> Sequence[Order]:
+        try:
+            process = self._parts[name].launch()
+        except OSError as error:  # a full disk, no memory, too many processes
+            log.warning("part could not be launched", extra={"child": name, "reason": str(error)})
+            return self._fleet.not_launched(name, self._clock.monotonic())
+        self._processes[name] = process
         self._watch(name, process)
+        return ()
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        process = self._processes.get(name)
+        if process is not None:
+            process.signal(number)
 
     def _release(self, name: str) -> None:
+        if name not in self._processes:  # its launch failed, among the same orders
+            return
         part = self._parts[name]
         part.release()
         if isinstance(part, ZooKeeperPart):
@@ -201,6 +242,9 @@ class Supervisor(Service):
         """A process said hello on the control channel: believed if it is one that we started."""
         for name, process in self._processes.items():
             if process.pid == session.pid:
+                self._sessions[name] = session
+                if self._is_debugging:
+                    session.set_log_level(self._current_log_level)
                 self.spawn(self._hear(name, session), name=f"hear {name}")
                 return
         log.warning("stranger on the control channel", extra={"pid": session.pid})

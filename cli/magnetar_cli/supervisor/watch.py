@@ -15,10 +15,10 @@ def exit_of(process: Process) -> asyncio.Future[int]:
     """A future of the process's return code, as ``Process.poll`` gives it."""
     loop = asyncio.get_running_loop()
     exited: asyncio.Future[int] = loop.create_future()
-    if not hasattr(os, "pidfd_open"):
+    descriptor = _open_pidfd(process.pid)
+    if descriptor is None:
         _poll(process, exited)
         return exited
-    descriptor = os.pidfd_open(process.pid)
 
     def ended() -> None:
         loop.remove_reader(descriptor)
@@ -27,6 +27,20 @@ def exit_of(process: Process) -> asyncio.Future[int]:
 
     loop.add_reader(descriptor, ended)
     return exited
+
+
+def _open_pidfd(pid: int) -> int | None:
+    """A descriptor that becomes readable when the process ends; None where there is no such thing.
+
+    Python may know the call where the kernel does not (before Linux 5.3), or a container's filter
+    forbids it.
+    """
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
 
 
 def _poll(process: Process, exited: asyncio.Future[int]) -> None:

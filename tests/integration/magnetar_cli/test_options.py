@@ -104,6 +104,18 @@ def test_json_logs_are_one_object_a_line(start_standalone: StartStandalone) -> N
     assert {event["part"] for event in events} >= {"bookie", "broker"}
 
 
+def test_with_json_logs_everything_else_is_one_object_a_line_too(
+    start_standalone: StartStandalone,
+) -> None:
+    cluster = start_standalone("--json-logs", "--no-sync")
+    cluster.kill_part("bookie")
+    cluster.stop()
+    events = [json.loads(line) for line in log_of(cluster).splitlines()]
+    warnings = {event["part"]: event["event"] for event in events if "sync" in event["event"]}
+    assert "LOSES ACKNOWLEDGED MESSAGES" in warnings["supervisor"]
+    assert "power cut loses acknowledged entries" in warnings["bookie"]
+
+
 def test_a_clean_stop_takes_the_endpoints_back(start_standalone: StartStandalone) -> None:
     cluster = start_standalone("--quiet")
     cluster.stop()

@@ -3,17 +3,27 @@ leaves nothing behind, however it ends."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pulsar
 import pytest
-from tests.integration.cluster_process import StandaloneProcess, StartFailed, is_running
+from tests.integration.cluster_process import (
+    FREE_PORTS,
+    StandaloneProcess,
+    StartFailed,
+    is_running,
+)
+from tests.integration.rest import rest
+from tests.integration.waiting import eventually
 
 PARTS = ("zookeeper", "bookie", "broker")
 START_MAX_S = 20.0  # on a machine that is busy with other tests; `make bench` measures
@@ -96,6 +106,75 @@ def test_a_killed_supervisor_leaves_no_orphans_and_its_data_just_works(
     again = start_standalone()
     assert round_trip(again, "before") == b"hello"
     assert again.ready_s < START_MAX_S
+
+
+def test_a_start_on_what_kill_9_left_behind_is_as_fast_as_a_first_start(
+    start_standalone: StartStandalone,
+) -> None:
+    """To the first message: where the dead broker were believed in, that would take 6 s more."""
+    cluster, first_s = timed_round_trip(start_standalone)
+    cluster.kill()
+    _, again_s = timed_round_trip(start_standalone)
+    assert again_s <= 2 * first_s + 1.0
+
+
+def timed_round_trip(start: StartStandalone) -> tuple[StandaloneProcess, float]:
+    begun_s = time.monotonic()
+    cluster = start()
+    assert round_trip(cluster, "kept") == b"hello"
+    return cluster, time.monotonic() - begun_s
+
+
+def test_after_lives_that_were_cut_short_the_first_lookup_names_the_living_broker(
+    start_standalone: StartStandalone,
+) -> None:
+    first = start_standalone("--no-sync")
+    round_trip(first, "kept")
+    first.kill()
+    # Killed before it was ready, but after it knew its addresses; and one that was ready.
+    with unready_standalone(first.data_directory) as unready:
+        wait_for_broker_ids(first.data_directory, 2)
+        unready.kill()
+    second = start_standalone("--no-sync")
+    second.kill()
+    third = start_standalone("--no-sync")
+    path = "/lookup/v2/topic/persistent/public/default/kept"
+    status, answer = rest(third.web_service_url, "GET", path)
+    assert (status, answer["brokerUrl"]) == (200, third.service_url)
+
+
+@contextmanager
+def unready_standalone(data: Path) -> Generator[subprocess.Popen[bytes]]:
+    """A standalone on the data of another that nobody waits for."""
+    words = [sys.executable, "-m", "magnetar_cli", "standalone", "--data-dir", str(data)]
+    process = subprocess.Popen(
+        [*words, *FREE_PORTS, "--no-sync"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    with process:
+        yield process
+
+
+def wait_for_broker_ids(data: Path, number: int) -> None:
+    def count() -> int:
+        return len(json.loads((data / "broker-ids.json").read_text())["broker_ids"])
+
+    eventually(count, lambda found: found == number)
+
+
+@pytest.fixture
+def ignored_hangup() -> Generator[None]:
+    """What this process ignores, its children ignore as well: so does nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("ignored_hangup")
+def test_under_nohup_it_outlives_its_terminal(start_standalone: StartStandalone) -> None:
+    cluster = start_standalone()
+    cluster.process.send_signal(signal.SIGHUP)
+    assert round_trip(cluster, "kept") == b"hello"
+    assert cluster.stop() < 5.0
 
 
 @pytest.mark.parametrize("part", PARTS)

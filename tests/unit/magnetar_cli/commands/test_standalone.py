@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
-from magnetar_cli.commands.standalone import parse
+from magnetar_cli.commands.standalone import launch, parse
+from magnetar_cli.errors import StartFailed
+from magnetar_cli.supervisor.fleet import PartRules
+from magnetar_cli.supervisor.process import Process
 
 
 def test_without_options_it_is_a_safe_cluster_on_the_usual_ports(
@@ -55,3 +59,20 @@ def test_what_is_no_port_or_no_option_is_refused_with_the_reason(
     with pytest.raises(SystemExit):
         parse(words.split())
     assert reason in capsys.readouterr().err
+
+
+class UnlaunchablePart:
+    """A part that finds no room for its files."""
+
+    rules = PartRules("zookeeper", stop_deadline_s=1.0)
+
+    def launch(self) -> Process:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def release(self) -> None:
+        raise AssertionError("it never ran")
+
+
+def test_a_part_that_cannot_be_launched_at_the_very_start_is_named_with_the_reason() -> None:
+    with pytest.raises(StartFailed, match=r"zookeeper did not start: .*No space left on device"):
+        launch({"zookeeper": UnlaunchablePart()}, ["zookeeper"])

@@ -61,15 +61,15 @@ def test_the_file_is_replaced_as_a_whole_and_removed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_file_that_a_killed_supervisor_left_tells_the_brokers_former_id(tmp_path: Path) -> None:
+def test_the_file_tells_where_zookeeper_is(tmp_path: Path) -> None:
     file = EndpointsFile(tmp_path)
-    assert file.former_broker_id() == ""
+    assert file.zookeeper_address() == ""
     file.write(endpoints_text(70, PARTS))
-    assert file.former_broker_id() == "127.0.0.1:8080"
+    assert file.zookeeper_address() == "127.0.0.1:2181"
 
 
-@pytest.mark.parametrize("rubbish", ["", "{", "[]", "{}", '{"web_service_url": 7}'])
+@pytest.mark.parametrize("rubbish", ["", "{", "[]", "{}", '{"zookeeper": 7}'])
 def test_a_file_that_cannot_be_understood_tells_nothing(tmp_path: Path, rubbish: str) -> None:
     file = EndpointsFile(tmp_path)
     file.write(rubbish)
-    assert file.former_broker_id() == ""
+    assert file.zookeeper_address() == ""

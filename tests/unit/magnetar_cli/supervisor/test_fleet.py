@@ -139,6 +139,29 @@ def test_once_everything_was_ready_no_part_is_given_up() -> None:
         assert Start("broker") in fleet.tick(now_s)
 
 
+def test_a_part_that_could_not_be_launched_is_tried_again_after_pauses_that_grow() -> None:
+    fleet = ready_fleet()
+    fleet.exited("bookie", -9, 5.0)
+    now_s, delay_s = 5.0 + RESTART_FIRST_S, RESTART_FIRST_S
+    for _ in range(3):
+        assert fleet.tick(now_s) == [Start("bookie"), Release("bookie")]
+        delay_s *= 2
+        assert fleet.not_launched("bookie", now_s) == [Restart("bookie", delay_s)]
+        assert fleet.phase("bookie") is Phase.WAITING
+        now_s += delay_s
+        assert fleet.next_tick_s() == now_s
+
+
+def test_a_part_that_can_never_be_launched_at_the_start_ends_everything() -> None:
+    fleet = started_fleet()
+    fleet.exited("broker", 1, 0.1)
+    fleet.tick(1.0)
+    fleet.not_launched("broker", 1.0)
+    fleet.tick(2.0)
+    assert fleet.not_launched("broker", 2.0) == [Terminate("bookie")]
+    assert fleet.phase("broker") is Phase.ENDED
+
+
 def test_a_part_that_never_becomes_ready_is_killed_once() -> None:
     fleet = started_fleet()
     assert fleet.next_tick_s() == START_TIMEOUT_S

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -70,6 +71,20 @@ def test_zookeeper_finds_its_configuration_written(tmp_path: Path, started: Star
     part.launch()  # on what is there already
 
 
+def test_on_a_full_disk_zookeeper_is_started_with_the_configuration_it_has(
+    tmp_path: Path, started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = zookeeper_part(tmp_path)
+    part.launch()
+
+    def write(_self: Path, _text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", write)
+    part.launch()
+    assert Path(started.commands[1].words[-1]).read_text() == configuration_text(part.settings)
+
+
 def test_a_class_archive_is_only_named_where_there_is_one(tmp_path: Path, started: Started) -> None:
     part = zookeeper_part(tmp_path)
     part.launch()
@@ -108,3 +123,24 @@ def test_a_part_that_is_started_again_gets_a_gate_of_its_own(started: Started) -
     part.release()
     assert not pass_gate({"MAGNETAR_GATE_DESCRIPTOR": str(first)}, [])
     assert pass_gate({"MAGNETAR_GATE_DESCRIPTOR": str(second)}, [])
+
+
+def test_a_launch_without_descriptors_is_an_error_that_passes(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = PythonPart(RULES, "bookie", {}, control_socket=Path("/c.sock"))
+    part.launch()
+
+    def refuse() -> tuple[int, int]:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pipe", refuse)
+        for _ in range(2):
+            with pytest.raises(OSError, match="Too many open files"):
+                part.launch()
+    part.release()
+    part.launch()
+    assert len(started.commands) == 2
+    for descriptor in started.kept:
+        os.close(descriptor)

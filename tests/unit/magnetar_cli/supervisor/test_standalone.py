@@ -66,7 +66,7 @@ def test_bookies_are_named_and_kept_apart() -> None:
 def test_the_broker_stores_each_entry_on_up_to_three_bookies(
     bookies: int, told: tuple[str | None, ...]
 ) -> None:
-    options = broker_options(replace(SETTINGS, num_bookies=bookies), PORTS, "zk:5", "")
+    options = broker_options(replace(SETTINGS, num_bookies=bookies), PORTS, "zk:5", ())
     names = ("--log-ensemble-size", "--log-write-quorum", "--log-ack-quorum")
     assert tuple(options.get(name) for name in names) == told
 
@@ -106,10 +106,10 @@ def test_parts_stop_within_five_seconds_the_broker_first() -> None:
 
 
 def test_the_broker_is_told_its_ports_and_what_it_was_called_before() -> None:
-    options = broker_options(SETTINGS, PORTS, "zk:5", "127.0.0.1:9")
+    options = broker_options(SETTINGS, PORTS, "zk:5", ["127.0.0.1:9", "127.0.0.1:8"])
     assert (options["--port"], options["--web-port"]) == ("1", "2")
-    assert options["--former-broker-ids"] == "127.0.0.1:9"
-    assert "--former-broker-ids" not in broker_options(SETTINGS, PORTS, "zk:5", "")
+    assert options["--former-broker-ids"] == "127.0.0.1:9,127.0.0.1:8"
+    assert "--former-broker-ids" not in broker_options(SETTINGS, PORTS, "zk:5", ())
     assert "--initialize" in options
 
 
@@ -124,8 +124,13 @@ def test_the_broker_is_told_its_ports_and_what_it_was_called_before() -> None:
 )
 def test_clients_are_told_an_address_they_can_use(bind: str, advertised: str, told: str) -> None:
     settings = replace(SETTINGS, bind_address=bind, advertised_address=advertised)
-    options = broker_options(settings, PORTS, "zk:5", "")
+    options = broker_options(settings, PORTS, "zk:5", ())
     assert (options["--bind-address"], options["--advertised-address"]) == (bind, told)
+
+
+def test_a_brokers_id_is_what_clients_are_told_and_the_web_port() -> None:
+    assert replace(SETTINGS, bind_address="0.0.0.0").broker_id(8080) == "127.0.0.1:8080"
+    assert replace(SETTINGS, advertised_address="h").broker_id(1) == "h:1"
 
 
 def test_the_bookie_stays_on_this_machine_and_syncs_unless_told_not_to() -> None:
@@ -143,7 +148,7 @@ def test_quiet_and_json_reach_both_parts() -> None:
     settings = replace(SETTINGS, is_quiet=True, is_json=True)
     for options in (
         bookie_options(settings, "bookie", BOOKIE_PORTS, "zk:5"),
-        broker_options(settings, PORTS, "zk:5", ""),
+        broker_options(settings, PORTS, "zk:5", ()),
     ):
         assert options["--log-level"] == "WARNING"
         assert "--log-json" in options

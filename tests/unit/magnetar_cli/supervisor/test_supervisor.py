@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -37,6 +39,10 @@ def note(word):
     with open(notes, "a") as file:
         file.write(f"{name} {word}\\n")
 
+def obey(level):
+    note(f"logs {level}")
+    os._exit(0)
+
 async def main():
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -44,7 +50,7 @@ async def main():
         loop.add_signal_handler(signal.SIGTERM, lambda: note("ignores"))
     else:
         loop.add_signal_handler(signal.SIGTERM, stop.set)
-    commands = PartCommands(shutdown=lambda reason: stop.set())
+    commands = PartCommands(shutdown=lambda reason: stop.set(), set_log_level=obey)
     path = Path(os.environ["MAGNETAR_CONTROL_SOCKET"])
     async with ControlClient(path, name, "1", commands) as client:
         note("serves")
@@ -94,6 +100,22 @@ class SmallPart:
         assert self._gate is not None
         self._gate.open()
         self._gate.close()
+
+
+class FlakyPart(SmallPart):
+    """A part whose next ``refusals`` launches find a full disk."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        super().__init__(directory, name)
+        self.refusals = 0
+        self.refused = asyncio.Event()
+
+    def launch(self) -> Process:
+        if self.refusals:
+            self.refusals -= 1
+            self.refused.set()
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().launch()
 
 
 class Stage:
@@ -157,6 +179,11 @@ async def test_parts_start_in_the_order_of_their_needs_and_stop_the_other_way(st
     assert notes == ["first serves", "second serves", "second stops", "first stops"]
 
 
+def kill(part: PartEndpoints) -> None:
+    assert part.pid is not None
+    os.kill(part.pid, signal.SIGKILL)
+
+
 async def test_a_killed_part_is_started_again_and_announced_again(stage: Stage) -> None:
     async with stage.running():
         before = await stage.heard.get()
@@ -166,6 +193,37 @@ async def test_a_killed_part_is_started_again_and_announced_again(stage: Stage) 
         after = await stage.heard.get()
         assert after["first"].pid not in (None, pid)
         assert after["second"].pid == before["second"].pid
+
+
+async def test_a_part_that_could_not_be_launched_is_tried_again_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    part = FlakyPart(tmp_path, "first")
+    stage = Stage(tmp_path, part, SmallPart(tmp_path, "second"))
+    async with stage.running():
+        before = await stage.heard.get()
+        part.refusals = 2
+        kill(before["first"])
+        after = await stage.heard.get()
+        assert after["first"].pid not in (None, before["first"].pid)
+    said = [one for one in caplog.records if one.message == "part could not be launched"]
+    assert [one.__dict__["child"] for one in said] == ["first", "first"]
+    assert "No space left on device" in said[0].__dict__["reason"]
+
+
+async def test_a_part_that_cannot_be_launched_does_not_keep_the_others_from_stopping(
+    tmp_path: Path,
+) -> None:
+    part = FlakyPart(tmp_path, "second")
+    stage = Stage(tmp_path, SmallPart(tmp_path, "first"), part)
+    async with stage.running() as supervisor:
+        before = await stage.heard.get()
+        part.refusals = 1_000_000
+        kill(before["second"])
+        await part.refused.wait()
+        supervisor.stop()
+        assert await supervisor.run() is None
+    assert stage.notes()[-1] == "first stops"
 
 
 async def test_a_part_that_gives_no_sign_of_life_is_killed_and_started_again(
@@ -202,12 +260,57 @@ async def test_a_part_that_cannot_run_ends_everything_and_is_named(tmp_path: Pat
     assert stage.heard.empty()
 
 
+@pytest.fixture
+def ignored() -> Generator[None]:
+    """As under nohup, in the background of a shell without job control."""
+    numbers = (signal.SIGINT, signal.SIGHUP)
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("ignored")
+async def test_a_signal_that_was_ignored_from_the_start_stays_so(stage: Stage) -> None:
+    async with stage.running() as supervisor:
+        await stage.heard.get()
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGINT)
+        supervisor.stop()
+        assert await supervisor.run() is None, "asked once, in order: a second would be impatience"
+        assert supervisor.returncode("second") == 0
+
+
+@pytest.fixture
+def log_level() -> Generator[None]:
+    """Gives the level of this process back."""
+    level = logging.getLogger().level
+    yield
+    logging.getLogger().setLevel(level)
+
+
+@pytest.mark.usefixtures("log_level")
+async def test_a_signal_has_everybody_log_more_and_the_next_less(tmp_path: Path) -> None:
+    """The part ends itself when it is told a level: so we hear that it was, also when it is new."""
+    stage = Stage(tmp_path, SmallPart(tmp_path, "first"))
+    async with stage.running() as supervisor:
+        await stage.heard.get()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        await stage.heard.get()
+        await stage.heard.get()
+        assert logging.getLogger().level == logging.DEBUG
+        supervisor.change_log_level()
+        assert logging.getLogger().level == logging.INFO
+    assert stage.notes().count("first logs DEBUG") >= 2
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_stops_everything(stage: Stage, number: signal.Signals) -> None:
     async with stage.running() as supervisor:
         await stage.heard.get()
         os.kill(os.getpid(), number)
         assert await supervisor.run() is None
+        assert supervisor.returncode("first") == 0
     assert stage.notes()[-2:] == ["second stops", "first stops"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -19,10 +20,17 @@ def child(code: str) -> Process:
     return Process(Command([sys.executable, "-c", code], os.environ))
 
 
-@pytest.fixture(params=["told by the kernel", "looked for"])
+def refuse(_pid: int) -> int:
+    """As a kernel before Linux 5.3, or a container that forbids the call."""
+    raise OSError(errno.ENOSYS, "Function not implemented")
+
+
+@pytest.fixture(params=["told by the kernel", "Python knows no such call", "nor does the kernel"])
 def manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "looked for":
+    if request.param == "Python knows no such call":
         monkeypatch.delattr(os, "pidfd_open")
+    if request.param == "nor does the kernel":
+        monkeypatch.setattr(os, "pidfd_open", refuse)
     return str(request.param)
 
 
