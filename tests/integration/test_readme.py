@@ -1,0 +1,26 @@
+"""Proves that the README's example does what it says, word for word but for the port."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.integration.cluster_process import StandaloneProcess
+
+README = Path(__file__).parents[2] / "README.md"
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+USUAL_URL = "pulsar://127.0.0.1:6650"
+
+
+def test_the_readmes_example_runs_and_prints_what_it_sent(standalone: StandaloneProcess) -> None:
+    (example,) = PYTHON_BLOCK.findall(README.read_text())
+    assert example.count(USUAL_URL) == 1
+    code = example.replace(USUAL_URL, standalone.service_url)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    printed = [line for line in ended.stdout.splitlines() if line.startswith("hello ")]
+    assert printed == [f"hello {number}" for number in range(10)]
