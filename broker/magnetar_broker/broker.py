@@ -168,6 +168,7 @@ class Broker(Service):
             self.partitioned_topics,
             self.persistent_topics,
             non_persistent_topics=self.non_persistent_topics,
+            auto_creation=self.options.auto_creation,
         )
         return SessionContext(
             topics=self.topics,
@@ -250,6 +251,7 @@ class Broker(Service):
             ownership=self.ownership,
             brokers=self.brokers,
             authorize=self._authorizer.authorize,
+            auto_creation=self.options.auto_creation,
         )
 
     async def create_topic(self, topic: TopicName, properties: Mapping[str, str]) -> None:

@@ -11,6 +11,7 @@ from magnetar_broker.log.entry_cache import (
     WATERMARK_DEFAULT,
 )
 from magnetar_broker.log.options import LogOptions
+from magnetar_broker.metadata.auto_creation import AutoCreation
 from magnetar_broker.metadata.policy_rules import PRODUCER_REQUEST_HOLD
 from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT
 from magnetar_broker.topics.backlog_quota import BacklogQuotas, age_quota, size_quota
@@ -45,6 +46,10 @@ class BrokerOptions:
     cache_age_max_s: float = AGE_MAX_S_DEFAULT
     cache_wanted_age_max_s: float = WANTED_AGE_MAX_S_DEFAULT
     max_message_bytes: int = MAX_MESSAGE_BYTES_DEFAULT
+    # Whether using a topic makes it, and with how many partitions (0: with none), where its
+    # namespace does not say.
+    auto_topic_creation: bool = True
+    auto_topic_partitions: int = 0
     keepalive_s: float = 30.0
     stats_period_s: float = 60.0
     # What holds where a namespace sets no backlog quota, and how often backlogs are looked at.
@@ -54,6 +59,11 @@ class BrokerOptions:
     backlog_quota_check_s: float = BACKLOG_QUOTA_CHECK_S
     # How long ending may take for topics whose bookies do not answer.
     close_budget_s: float = CLOSE_BUDGET_S
+
+    @property
+    def auto_creation(self) -> AutoCreation:
+        """What becomes of a topic that is used before it was made, where no namespace says."""
+        return AutoCreation(self.auto_topic_creation, self.auto_topic_partitions)
 
     @property
     def backlog_quotas(self) -> BacklogQuotas:

@@ -50,6 +50,10 @@ class BrokerSettings:
     # (managedLedgerCacheEvictionTimeThresholdMillis), and one that some is still to be sent.
     cache_age_max_s: Annotated[float, Gt(0)] = AGE_MAX_S_DEFAULT
     cache_wanted_age_max_s: Annotated[float, Gt(0)] = WANTED_AGE_MAX_S_DEFAULT
+    # Where a namespace does not say: whether using a topic makes it (allowAutoTopicCreation), and
+    # with how many partitions, 0 for a topic that has none (defaultNumPartitions).
+    auto_topic_creation: bool = True
+    auto_topic_partitions: Annotated[int, Ge(0)] = 0
     keepalive_s: Annotated[float, Gt(0)] = 30.0
     stats_period_s: Annotated[float, Gt(0)] = 60.0
     # What holds where a namespace sets no backlog quota (backlogQuotaDefaultLimitBytes, -Second and
@@ -85,6 +89,8 @@ class BrokerSettings:
             cache_age_max_s=self.cache_age_max_s,
             cache_wanted_age_max_s=self.cache_wanted_age_max_s,
             max_message_bytes=self.max_message_bytes,
+            auto_topic_creation=self.auto_topic_creation,
+            auto_topic_partitions=self.auto_topic_partitions,
             keepalive_s=self.keepalive_s,
             stats_period_s=self.stats_period_s,
             backlog_quota_bytes=self.backlog_quota_bytes,

@@ -13,6 +13,7 @@ from typing import Protocol
 from magnetar_broker.admin.internal_stats import Document
 from magnetar_broker.admin.snapshot import BrokerSnapshot
 from magnetar_broker.admin.stats import TopicStats
+from magnetar_broker.metadata.auto_creation import AUTO_CREATION_DEFAULT, AutoCreation
 from magnetar_broker.metadata.clusters import Clusters
 from magnetar_broker.metadata.namespaces import Namespaces
 from magnetar_broker.metadata.partitioned_topics import PartitionedTopics
@@ -109,4 +110,5 @@ class Services:
     ownership: Ownership
     brokers: Brokers
     authorize: Authorize
+    auto_creation: AutoCreation = AUTO_CREATION_DEFAULT
     part_metrics: PartMetrics = field(default_factory=lambda: PartMetrics("broker"))

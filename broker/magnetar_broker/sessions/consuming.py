@@ -87,7 +87,7 @@ class Consuming:
             return
         if not command.subscription:
             raise InvalidRequest("a subscription needs a name")
-        topic = await context.topics.get(name, create=command.force_topic_creation)
+        topic = await context.topic(name, create=command.force_topic_creation)
         consumer = Consumer(
             connection,
             command.consumer_id,

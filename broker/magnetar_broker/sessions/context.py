@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from magnetar_broker.errors import ServiceNotReady
 from magnetar_broker.ownership.address import Owner
-from magnetar_broker.topics.directory import TopicDirectory
+from magnetar_broker.topics.directory import AnyTopic, TopicDirectory
 from magnetar_broker.topics.durations import Durations
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_runtime.clock import Clock
@@ -32,7 +32,15 @@ class Discovery(Protocol):
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
         """How many partitions; 0 for a topic that has none. Raises for an unknown namespace.
 
-        ``create`` allows to make a partitioned topic where the namespace's policy says so.
+        ``create`` allows to make a partitioned topic where the namespace's policy says so; else,
+        and where the policy forbids it, one that does not exist raises ``TopicNotFound``.
+        """
+        ...
+
+    async def may_create(self, topic: TopicName) -> bool:
+        """Whether using ``topic``, which does not exist, makes it.
+
+        Raises ``NotAllowed`` for a partition that its topic does not have.
         """
         ...
 
@@ -76,6 +84,16 @@ class SessionContext:
     connections: dict[Connection, None] = field(default_factory=dict)
     held_back: dict[Connection, None] = field(default_factory=dict)
     counts: SessionCounts = field(default_factory=SessionCounts)
+
+    async def topic(self, name: TopicName, *, create: bool) -> AnyTopic:
+        """The topic that a client uses; made where the client and its namespace want that.
+
+        Raises ``TopicNotFound``, and ``ServiceNotReady`` where another broker owns it.
+        """
+        topic = self.topics.find(name)
+        if topic is not None:
+            return topic
+        return await self.topics.get(name, create=create and await self.discovery.may_create(name))
 
     def check_listener(self, name: str) -> None:
         """Raise for an advertised listener this broker does not have: it has only its default."""

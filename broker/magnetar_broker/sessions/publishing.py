@@ -171,7 +171,7 @@ class Publishing:
                 return
             self._take_out(present)
             present.disconnect()
-        topic = await context.topics.get(name, create=True)
+        topic = await context.topic(name, create=True)
         producer_name = command.producer_name or await context.next_producer_name()
         producer = Producer(
             connection,

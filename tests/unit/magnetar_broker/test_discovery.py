@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
 from magnetar_broker.discovery import Discovery
+from magnetar_broker.errors import NotAllowed, TopicNotFound
+from magnetar_broker.metadata.auto_creation import AutoCreation
 from magnetar_broker.metadata.errors import NamespaceNotFound
 from magnetar_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
 from magnetar_broker.metadata.namespaces import Namespaces
 from magnetar_broker.metadata.partitioned_topics import PartitionedTopics
-from magnetar_broker.metadata.persistent_topics import PersistentTopics
+from magnetar_broker.metadata.persistent_topics import PersistentTopics, managed_ledger_path
 from magnetar_broker.ownership.address import BrokerAddress
 from magnetar_broker.ownership.ownership import Ownership
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
+from magnetar_protocol.records.namespaces import AutoTopicCreation
 from magnetar_runtime.coordination import Coordination
 
 Settle = Callable[[], Awaitable[None]]
@@ -70,3 +74,97 @@ async def test_topics_kept_in_memory_are_listed_beside_the_stored(discovery: Dis
     discovery.open()
     topics = await discovery.topics_of(NamespaceName.parse("public/default"))
     assert VOLATILE in topics
+
+
+# Making topics by using them
+
+PLAIN = TopicName.parse("persistent://public/default/plain")
+BY_DEFAULT = AutoTopicCreation(allowed=True, topic_type="non-partitioned")
+FORBIDDEN = AutoTopicCreation(allowed=False)
+IN_THREE = AutoTopicCreation(allowed=True, topic_type="partitioned", default_num_partitions=3)
+
+
+async def set_rule(coordination: Coordination, rule: AutoTopicCreation) -> None:
+    """What holds in public/default from now on."""
+    namespaces = Namespaces(coordination)
+    await namespaces.update(
+        PLAIN.namespace, lambda old: replace(old, auto_topic_creation_override=rule)
+    )
+
+
+async def keep(coordination: Coordination, topic: TopicName) -> None:
+    """Let a persistent topic exist."""
+    await coordination.create(managed_ledger_path(topic), make_parents=True)
+
+
+async def test_a_topic_is_told_as_if_it_were_there_where_using_it_makes_it(
+    discovery: Discovery, coordination: Coordination
+) -> None:
+    discovery.open()
+    for rule in (None, BY_DEFAULT):
+        if rule is not None:
+            await set_rule(coordination, rule)
+        assert await discovery.may_create(PLAIN)
+        assert await discovery.partitions(PLAIN, create=True) == 0
+        with pytest.raises(TopicNotFound):
+            await discovery.partitions(PLAIN, create=False)
+    await keep(coordination, PLAIN)
+    assert await discovery.partitions(PLAIN, create=False) == 0
+
+
+async def test_where_the_namespace_forbids_it_no_topic_is_made(
+    discovery: Discovery, coordination: Coordination
+) -> None:
+    discovery.open()
+    await set_rule(coordination, FORBIDDEN)
+    assert not await discovery.may_create(PLAIN)
+    with pytest.raises(TopicNotFound, match="plain"):
+        await discovery.partitions(PLAIN, create=True)
+    await keep(coordination, PLAIN)
+    assert await discovery.partitions(PLAIN, create=True) == 0
+    assert await discovery.partitions(PARTED, create=True) == 3
+
+
+async def test_where_topics_are_partitioned_the_question_makes_them_so(
+    discovery: Discovery, coordination: Coordination
+) -> None:
+    discovery.open()
+    await set_rule(coordination, IN_THREE)
+    await keep(coordination, PLAIN)
+    assert await discovery.partitions(PLAIN, create=True) == 0, "it is there already"
+    fresh = TopicName.parse("persistent://public/default/fresh")
+    with pytest.raises(TopicNotFound):
+        await discovery.partitions(fresh, create=False)
+    answers = await asyncio.gather(*(discovery.partitions(fresh, create=True) for _ in range(3)))
+    assert answers == [3, 3, 3]
+    assert await discovery.partitions(fresh.partition(7), create=True) == 0
+
+
+async def test_the_brokers_rule_holds_where_a_namespace_has_none(
+    discovery: Discovery, coordination: Coordination
+) -> None:
+    discovery.auto_creation = AutoCreation(is_allowed=False)
+    discovery.open()
+    assert not await discovery.may_create(PLAIN)
+    system = TopicName.parse("persistent://public/default/__change_events")
+    assert await discovery.may_create(system), "brokers need theirs everywhere"
+    await set_rule(coordination, BY_DEFAULT)
+    assert await discovery.may_create(PLAIN)
+
+
+async def test_a_partition_is_made_only_of_a_topic_that_has_it(
+    discovery: Discovery, coordination: Coordination
+) -> None:
+    discovery.open()
+    assert await discovery.may_create(PARTED.partition(2))
+    with pytest.raises(NotAllowed, match="has 3 partitions"):
+        await discovery.may_create(PARTED.partition(3))
+    assert await discovery.may_create(PLAIN.partition(0)), "a name like any other"
+    assert not await discovery.may_create(VOLATILE.partition(0))
+    await PartitionedTopics(coordination).create(VOLATILE, 2)
+    await set_rule(coordination, FORBIDDEN)
+    assert await discovery.may_create(VOLATILE.partition(1)), "it is as good as made"
+    assert not await discovery.may_create(PARTED.partition(1))
+    await set_rule(coordination, BY_DEFAULT)
+    await PartitionedTopics(coordination).set_deleted(PARTED, deleted=True)
+    assert not await discovery.may_create(PARTED.partition(1))

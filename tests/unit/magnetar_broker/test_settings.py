@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from magnetar_broker.metadata.auto_creation import AUTO_CREATION_DEFAULT, AutoCreation
 from magnetar_broker.options import BrokerOptions
 from magnetar_broker.settings import BrokerSettings
 from magnetar_server.errors import SettingsError
@@ -59,3 +60,10 @@ def test_clients_are_told_the_bind_address_unless_another_is_advertised(
 def test_a_value_out_of_bounds_is_refused_by_its_name(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=name.replace("_", ".")):
         load_settings(BrokerSettings, "broker", file=None, flags={name: value}, environment={})
+
+
+def test_whether_topics_are_made_by_being_used_is_a_setting() -> None:
+    assert BrokerSettings().options(port=1, web_port=2).auto_creation == AUTO_CREATION_DEFAULT
+    settings = BrokerSettings(auto_topic_creation=False, auto_topic_partitions=4)
+    rule = settings.options(port=1, web_port=2).auto_creation
+    assert rule == AutoCreation(is_allowed=False, partitions=4)

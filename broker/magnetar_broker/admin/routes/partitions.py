@@ -37,7 +37,7 @@ async def get_partitions(request: Request, topic: TopicArg, services: ServicesAr
     policies = await services.namespaces.policies(topic.namespace)
     record = await services.partitioned_topics.metadata(topic)
     if record is None and flag(request, "checkAllowAutoCreation"):
-        rule = auto_creation(policies)
+        rule = auto_creation(policies, services.auto_creation)
         if rule.is_allowed and rule.partitions and not await _is_topic(services, topic):
             await _create(services, topic, PartitionedTopicMetadata(partitions=rule.partitions))
             record = await services.partitioned_topics.metadata(topic)

@@ -178,6 +178,39 @@ async def test_a_stuck_client_makes_room_for_another_at_once(
     assert client.transport.is_aborted
 
 
+@pytest.mark.parametrize("part", ["producer", "subscribe"])
+async def test_a_topic_is_not_made_where_the_namespace_does_not_want_that(
+    connect: Connect,
+    context: SessionContext,
+    monkeypatch: pytest.MonkeyPatch,
+    settle: Settle,
+    topics: TopicDirectory,
+    part: str,
+) -> None:
+    monkeypatch.setattr(context.discovery, "is_creating", False)
+    client = connect()
+    use = client.open_producer if part == "producer" else client.subscribe
+    use()
+    await settle()
+    (error,) = client.all_of("error")
+    assert error.error == api.TopicNotFound
+    assert topics.loaded == []
+    await topics.create(TopicName.parse(TOPIC), {})
+    use()
+    await settle()
+    assert client.heard[-1] in ("success", "producer_success")
+
+
+async def test_a_consumer_that_wants_no_topic_made_gets_none(
+    connect: Connect, settle: Settle, topics: TopicDirectory
+) -> None:
+    client = connect()
+    client.subscribe(force_topic_creation=False)
+    await settle()
+    assert client.all_of("error")[0].error == api.TopicNotFound
+    assert topics.loaded == []
+
+
 # What needs no right of its own, and why.
 UNASKED = {
     api.BaseCommand.PING: "a sign of life",
