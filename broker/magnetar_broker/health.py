@@ -8,6 +8,7 @@ from itertools import count
 from magnetar_broker.errors import StorageUnavailable
 from magnetar_broker.topics.consumer import Consumer
 from magnetar_broker.topics.directory import TopicDirectory
+from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.producers import AccessMode, Producer
 from magnetar_broker.topics.subscription_type import SubscriptionType
 from magnetar_broker.topics.topic import SubscribeRequest
@@ -73,13 +74,16 @@ class HealthCheck:
                 await self._publish_and_read()
         except TimeoutError:
             raise StorageUnavailable(
-                f"no message went through in {CHECK_TIMEOUT_S:g} s: are the bookies up?"
+                f"no message went through in {CHECK_TIMEOUT_S:g} s: are the bookies up, and writable?"
             ) from None
 
     async def _publish_and_read(self) -> None:
         number = next(self._numbers)
         text = f"health check {number} at {self._clock.wall_ms()}".encode()
         topic = await self._topics.get(self.topic, create=True)
+        if isinstance(topic, PersistentTopic) and topic.managed_ledger.pending_count:
+            # Another one would wait behind it: a queue that grows as long as nobody takes it.
+            raise StorageUnavailable("the message of an earlier health check is not stored yet")
         reading, writing = _Probe(), _Probe()
         consumer = Consumer(
             reading,

@@ -1,17 +1,18 @@
 """A broker as a process: settings, logs, ZooKeeper, the broker itself, its REST side.
 
-Reads aloud as the order of starting. What it tells the supervisor is true: ``ready`` is sent after
-a message went through the bookies and came back.
+Reads aloud as the order of starting. The supervisor is told ``ready`` after a message went through
+the bookies and came back; where none does, what is stored can still be read, and the log says so.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
 import uuid
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from random import Random
 
@@ -20,6 +21,7 @@ from magnetar_broker.metadata.initialize import ClusterUrls, initialize_cluster_
 from magnetar_broker.settings import BrokerSettings
 from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.coordination import Coordination
+from magnetar_runtime.errors import MagnetarError
 from magnetar_runtime.network import AsyncioNetwork
 from magnetar_server.authorization import ALLOW_ALL
 from magnetar_server.control import ControlClient, PartCommands
@@ -34,6 +36,8 @@ from magnetar_server.zookeeper import ZooKeeper
 log = logging.getLogger(__name__)
 
 PART = "broker"
+# So long does a broker wait that started without bookies that take entries, before it looks again.
+HEALTH_RETRY_S = 5.0
 # Where the supervisor listens; not set where a broker runs on its own.
 CONTROL_SOCKET_VARIABLE = "MAGNETAR_CONTROL_SOCKET"
 
@@ -79,9 +83,29 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
         await stack.enter_async_context(
             HttpServer(create_app(broker.services()), host, web_port, clock=clock)
         )
-        await broker.check_health()
+        await check_health(broker)
         await announce(stack, broker, stop)
         await stop.wait()
+
+
+async def check_health(broker: Broker) -> None:
+    """Have a message go through, for whoever publishes next; where it does not, say so and go on
+    trying: the bookies may be full, or come later, and what they have is served meanwhile."""
+    try:
+        await broker.check_health()
+    except MagnetarError as error:
+        log.warning("no message goes through: topics can only be read", extra={"why": str(error)})
+        broker.spawn(wait_until_healthy(broker), name="wait until healthy")
+
+
+async def wait_until_healthy(broker: Broker) -> None:
+    """Try again until a message goes through, and say so."""
+    while True:
+        await asyncio.sleep(HEALTH_RETRY_S)
+        with suppress(MagnetarError):
+            await broker.check_health()
+            log.info("messages go through")
+            return
 
 
 async def announce(stack: AsyncExitStack, broker: Broker, stop: StopRequest) -> None:

@@ -66,6 +66,23 @@ async def test_bookies_that_do_not_answer_are_blamed_in_time(
     assert not topic.is_connected
 
 
+async def test_checks_while_the_bookies_are_away_do_not_pile_up(
+    topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    health = HealthCheck(topics, SystemClock(), "here:8080")
+    await health.run()
+    ledgers.is_prompt = False
+    for _ in range(3):
+        with pytest.raises(StorageUnavailable):
+            await health.run()
+    (entries,) = ledgers.entries.values()
+    assert len(entries) == 2
+    ledgers.is_prompt = True
+    ledgers.writers[0].confirm()
+    await health.run()
+    assert health.is_healthy
+
+
 async def test_a_topic_that_is_not_ours_is_the_answer(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
