@@ -191,6 +191,11 @@ class _Storing:
         del bookie
         self._fail("the connection is lost")
 
+    def bookie_absent(self, bookie: int) -> None:
+        """The bookie has not been registered for a while (``AddListener``)."""
+        del bookie
+        self._fail("it is not registered")
+
     def link_closed(self) -> None:
         """The owner of all connections is closing (``AddListener``)."""
         self._fail("this process is closing its connections")

@@ -59,6 +59,10 @@ class AddListener(Protocol):
         """An attempt to connect failed; others follow, and each is told."""
         ...
 
+    def bookie_absent(self, bookie: int) -> None:
+        """The bookie has not been registered for a while; told again while that is so."""
+        ...
+
     def link_closed(self) -> None:
         """This process is closing its connections: there will be no more answers."""
         ...

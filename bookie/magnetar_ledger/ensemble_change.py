@@ -103,6 +103,11 @@ class EnsembleChange:
         self._options = options
         self._task: asyncio.Task[object] | None = None
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a bookie is being replaced."""
+        return self._task is not None
+
     def look(self, pipeline: Changeable) -> None:
         """Some of the pipeline's bookies fail: begin to replace them, where that can be done."""
         if self._task is not None or pipeline.is_over:

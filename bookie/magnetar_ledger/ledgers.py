@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from random import Random
 
+from magnetar_ledger.absences import Absences
 from magnetar_ledger.bookies import Bookies
 from magnetar_ledger.counters import LedgerCounters
 from magnetar_ledger.digests import entry_decoder
@@ -72,6 +73,9 @@ class Ledgers(Service):
     async def _open(self, stack: AsyncExitStack) -> None:
         await stack.enter_async_context(self._registry)
         await stack.enter_async_context(self._links)
+        await stack.enter_async_context(
+            Absences(self._registry, self._links, clock=self._clock, options=self._options)
+        )
 
     async def create(
         self,

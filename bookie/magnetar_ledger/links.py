@@ -105,6 +105,11 @@ class BookieLink:
         """Whether the bookie is down, or failed or was slow a moment ago: ask it last."""
         return self.is_down or self._health.is_doubtful(self.bookie_id, self._clock.monotonic())
 
+    @property
+    def writing(self) -> list[int]:
+        """The ledgers whose writers are attached."""
+        return list(self._adders)
+
     def note_failure(self) -> None:
         """The bookie answered with an error that is its own fault, or not in time."""
         if self._health.failed(self.bookie_id, self._clock.monotonic()):
@@ -128,6 +133,12 @@ class BookieLink:
         attached = self._adders.get(ledger_id)
         if attached is not None and attached[0] is listener:
             del self._adders[ledger_id]
+
+    def tell_absent(self, ledger_id: int) -> None:
+        """The ledger's writer, if one is attached, should do without this bookie."""
+        attached = self._adders.get(ledger_id)
+        if attached is not None:
+            attached[0].bookie_absent(attached[1])
 
     async def connected(self) -> None:
         """Return when there is a connection, after one attempt where there is none.
@@ -323,6 +334,11 @@ class BookieLinks(Service):
                 spawn=lambda work, name: self.spawn(work, name=name),
             )
         return link
+
+    @property
+    def writing(self) -> list[BookieLink]:
+        """The links that writers are attached to."""
+        return [each for each in self._links.values() if each.writing]
 
     def is_down(self, bookie_id: str) -> bool:
         """Whether the bookie could not be reached or failed a moment ago, for what is ordinary."""

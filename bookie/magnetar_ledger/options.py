@@ -42,6 +42,11 @@ class LedgerOptions:
     quarantine_errors_max: int = 5
     quarantine_interval_s: float = 60.0
     quarantine_s: float = 1800.0
+    # A bookie that has not been registered for so long is replaced in every ledger that is written,
+    # also where nothing is sent. Less than the 30 s after which auto-recovery takes an unclosed
+    # ledger with a lost bookie from its writer (``AutoRecoveryOptions.open_ledger_grace_s``), and
+    # more than a bookie takes to restart.
+    absent_replace_s: float = 10.0
     # While the metadata of an ensemble change is written, nothing is confirmed, so that the new
     # bookie gets all that the new fragment has. Where ZooKeeper takes longer than this, entries
     # are confirmed by the bookies that stay, and the new one lacks those.

@@ -8,7 +8,8 @@ confirmed, so that a bookie whose connection broke, or one that comes in the pla
 and says so once; what it confirmed stays confirmed.
 
 A bookie fails when it cannot be connected to while it should be sent something, refuses an entry,
-or owes answers and gives none for the time that answers may take.
+owes answers and gives none for the time that answers may take, or is not registered for a while
+(``absences``).
 
 HOT: no future, task or timer for an entry. One timer per pipeline that has something on its way.
 """
@@ -285,6 +286,14 @@ class AddPipeline:
         pushed = self._unreachable_since.setdefault(bookie, self.last_pushed)
         if self._pending or self.last_pushed > pushed:
             self._fails(bookie)
+
+    def bookie_absent(self, bookie: int) -> None:
+        """A bookie has not been registered for a while (``AddListener``): a failure now, whether it
+        is needed or not, and none any more where nobody comes and it comes back."""
+        was_failing = bookie in self._failing
+        self._fails(bookie)
+        if not was_failing and not self._change.is_under_way:
+            self._failing.discard(bookie)
 
     def bookie_connected(self, bookie: int) -> None:
         """A bookie can be reached (again): send what it has not stored (``AddListener``)."""

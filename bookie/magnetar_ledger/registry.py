@@ -1,8 +1,8 @@
 """Which bookies there are, where they listen and in which racks they stand.
 
-The list of writable bookies (/ledgers/available, without /ledgers/available/readonly) and the racks
-(/bookies) are watched; an address is looked up when a connection is made, because that is rare and
-a bookie may come back elsewhere. Facts: ``ZKRegistrationClient`` and
+The lists of writable bookies (/ledgers/available) and of read-only ones (its child readonly) and
+the racks (/bookies) are watched; an address is looked up when a connection is made, because that is
+rare and a bookie may come back elsewhere. Facts: ``ZKRegistrationClient`` and
 ``DefaultBookieAddressResolver`` of Apache BookKeeper, ``BookieRackAffinityMapping`` of Apache
 Pulsar.
 """
@@ -50,6 +50,7 @@ class BookieRegistry(Service):
         self._coordination = coordination
         self._backoff = Backoff(options.retry_first_s, options.retry_limit_s, random)
         self._writable: tuple[str, ...] = ()
+        self._read_only: tuple[str, ...] = ()
         self._racks: Mapping[str, str] = {}
         self._is_stale = asyncio.Event()
         self._changed = asyncio.Event()
@@ -64,8 +65,12 @@ class BookieRegistry(Service):
         """Bookie id → rack, of those that somebody gave one."""
         return self._racks
 
+    def is_registered(self, bookie_id: str) -> bool:
+        """Whether the bookie is there, writable or read-only."""
+        return bookie_id in self._writable or bookie_id in self._read_only
+
     async def changed(self) -> None:
-        """Return at the next change of ``candidates``."""
+        """Return at the next change of who is registered."""
         await self._changed.wait()
 
     async def resolve(self, bookie_id: str) -> tuple[str, int]:
@@ -121,19 +126,27 @@ class BookieRegistry(Service):
 
     async def _refresh(self) -> None:
         self._is_stale.clear()
-        try:
-            names = await self._coordination.children(AVAILABLE_PATH, on_change=self._is_stale.set)
-        except NodeMissing:
-            if await self._coordination.exists(AVAILABLE_PATH, on_change=self._is_stale.set):
-                self._is_stale.set()
-            names = []
+        available = await self._names_in(AVAILABLE_PATH)
+        read_only = await self._names_in(READ_ONLY_PATH)
         await self._refresh_racks()
-        writable = tuple(sorted(name for name in names if name != READ_ONLY_NODE))
-        if writable != self._writable:
-            self._writable = writable
-            log.info("bookies changed", extra={"writable": list(writable)})
+        writable = tuple(name for name in available if name != READ_ONLY_NODE)
+        if (writable, read_only) != (self._writable, self._read_only):
+            self._writable, self._read_only = writable, read_only
+            log.info(
+                "bookies changed", extra={"writable": list(writable), "read_only": list(read_only)}
+            )
             self._changed.set()
             self._changed = asyncio.Event()
+
+    async def _names_in(self, path: str) -> tuple[str, ...]:
+        """The children of a node, sorted; of one that is not there, none."""
+        try:
+            names = await self._coordination.children(path, on_change=self._is_stale.set)
+        except NodeMissing:
+            if await self._coordination.exists(path, on_change=self._is_stale.set):
+                self._is_stale.set()
+            names = []
+        return tuple(sorted(names))
 
     async def _refresh_racks(self) -> None:
         try:

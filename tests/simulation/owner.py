@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 
 from tests.simulation.storage import History, Storage
 
-from magnetar_ledger import LedgerError, LedgerFenced, LedgerReader, Ledgers, LedgerWriter
+from magnetar_ledger import (
+    LedgerError,
+    LedgerFenced,
+    LedgerReader,
+    Ledgers,
+    LedgerWriter,
+    NoSuchEntry,
+)
 from magnetar_ledger.quorum import Quorum, Verdict
 from magnetar_ledger.range_read import RangeRead
 from magnetar_protocol.records.ledger_metadata import Fragment, LedgerMetadata
@@ -38,7 +45,7 @@ class Sizes(NamedTuple):
     ack_quorum: int
 
 
-class Told:
+class Witness:
     """Listens to one writer and writes down what it is told."""
 
     def __init__(self, history: History) -> None:
@@ -81,20 +88,20 @@ class Owner:
 
     async def write_one(self, host: Host, ledgers: Ledgers) -> bool:
         """Write one ledger until it fails or is long enough; whether to go on with another."""
-        told = Told(self._history)
+        witness = Witness(self._history)
         try:
             writer = await ledgers.create(
-                listener=told,
+                listener=witness,
                 ensemble_size=self._sizes.ensemble,
                 write_quorum=self._sizes.write_quorum,
                 ack_quorum=self._sizes.ack_quorum,
             )
         except (LedgerError, CoordinationError):
             return True
-        told.ledger_id = writer.ledger_id
+        witness.ledger_id = writer.ledger_id
         self._history.begin(writer.ledger_id)
         entries_max = host.random.randrange(1, 200)
-        while told.failure is None and writer.last_pushed < entries_max:
+        while witness.failure is None and writer.last_pushed < entries_max:
             self._append_some(host, writer)
             await asyncio.sleep(host.random.random() * PAUSE_S_MAX)
         return await self._close(writer)
@@ -125,7 +132,11 @@ class Owner:
 
 
 async def take_over(ledgers: Ledgers, history: History, ledger_id: int) -> None:
-    """Recover a ledger, until that succeeds, and read all of it."""
+    """Recover a ledger, until that succeeds, and read all of it.
+
+    A bookie that is away makes that fail, and is waited for; bookies that are there and together
+    say that they never had an entry break the promise.
+    """
     while True:
         try:
             reader = await ledgers.open(ledger_id, recover=True)
@@ -136,6 +147,8 @@ async def take_over(ledgers: Ledgers, history: History, ledger_id: int) -> None:
                 history.read(ledger_id, first, payloads)
                 first += len(payloads)
             history.check_metadata(ledger_id, reader.metadata)
+        except NoSuchEntry as error:
+            raise InvariantViolated(f"an entry of a closed ledger is gone: {error}") from error
         except (LedgerError, CoordinationError):
             await asyncio.sleep(RETRY_S)
         else:

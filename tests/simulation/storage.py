@@ -18,7 +18,7 @@ from magnetar_bookie.garbage import GarbageLimits
 from magnetar_bookie.index import Index
 from magnetar_bookie.memory_store import MemoryStore
 from magnetar_bookie.settings import BookieSettings
-from magnetar_ledger import Ledgers
+from magnetar_ledger import LedgerOptions, Ledgers
 from magnetar_protocol.records.bookie_info import READ_ONLY_PATH
 from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH, LedgerMetadata
 from magnetar_runtime.errors import MagnetarError
@@ -168,6 +168,11 @@ class Storage:
     def _empty(self, bookie: Host) -> None:
         bookie.device("journal").conditions = self.world.disk_conditions
 
+    def lie(self) -> None:
+        """A planted bug: from now on, syncs of journals return and make nothing safe."""
+        for bookie in self.bookies:
+            bookie.device("journal").is_lying = True
+
     def cut_power(self, seconds: float) -> None:
         """Every bookie crashes at once, and is back in so many seconds."""
         for bookie in self.bookies:
@@ -205,10 +210,12 @@ class Storage:
             yield bookie
 
     @asynccontextmanager
-    async def ledgers(self, host: Host) -> AsyncGenerator[Ledgers]:
+    async def ledgers(
+        self, host: Host, options: LedgerOptions | None = None
+    ) -> AsyncGenerator[Ledgers]:
         """The ledgers, for a process on ``host``."""
         async with (
             host.coordination() as session,
-            Ledgers(session, host.network, host.clock, host.random) as ledgers,
+            Ledgers(session, host.network, host.clock, host.random, options) as ledgers,
         ):
             yield ledgers

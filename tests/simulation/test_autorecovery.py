@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,8 +16,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.simulation.owner import Owner, Sizes, take_over
+from tests.simulation.owner import Owner, Sizes, Witness, take_over
 from tests.simulation.storage import History, Storage
+from tests.simulation.test_ledgers import found_by
 
 from magnetar_autorecovery import copier
 from magnetar_autorecovery.autorecovery import AutoRecovery
@@ -26,6 +27,7 @@ from magnetar_autorecovery.ledger_listing import ledger_directories, ledgers_in
 from magnetar_autorecovery.marks import Marks
 from magnetar_autorecovery.options import AutoRecoveryOptions
 from magnetar_bookie.bookie import Bookie
+from magnetar_ledger import Ledgers, LedgerWriter
 from magnetar_ledger.links import BookieLinks
 from magnetar_ledger.options import LedgerOptions
 from magnetar_ledger.quorum import Quorum
@@ -45,7 +47,13 @@ SEEDS_A_TEST = 20
 OWNERS = 3
 OWNER_S_MAX = 2.0
 SETTLE_S = 400.0
+# Within so long of the last harm, every copy must be where it belongs.
+WHOLE_S = 120.0
 LOOK_S = 2.0
+# Longer than it takes until a bookie is lost, and then an unclosed ledger taken from its writer.
+IDLE_S = 120.0
+IDLE_LEDGERS = 5
+IDLE_ENTRIES = 7
 READS_MAX = 200
 SIZES = (
     *(Sizes(2, 2, 1), Sizes(3, 2, 1), Sizes(2, 2, 2)),
@@ -164,7 +172,7 @@ async def _close_all(host: Host, storage: Storage, history: History) -> None:
 
 
 async def _until_whole(host: Host, storage: RecoveringStorage, history: History) -> None:
-    """Return when every copy is where it belongs, and nothing is marked."""
+    """Return when every copy is where it belongs, and nothing is marked: soon."""
     options = LedgerOptions()
     clock, random = host.clock, host.random
     async with host.coordination() as session:
@@ -179,8 +187,11 @@ async def _until_whole(host: Host, storage: RecoveringStorage, history: History)
                 Copies(links, answer_timeout_s=1.0),
                 Marks(session, clock),
             )
+            deadline_s = clock.monotonic() + WHOLE_S
             while what := await look.find_fault():
                 storage.world.note(f"not whole: {what}")
+                if clock.monotonic() > deadline_s:
+                    raise InvariantViolated(f"not whole after {WHOLE_S} s: {what}")
                 await asyncio.sleep(LOOK_S)
 
 
@@ -268,6 +279,90 @@ def test_lost_copies_come_back(first: int) -> None:
     assert copied > 20 * SEEDS_A_TEST
 
 
+async def idleness(harm: Callable[[Host], None], options: LedgerOptions) -> None:
+    """A bookie goes for good while the writer of ledgers on it has nothing to send, for longer than
+    auto-recovery lets an unclosed ledger be. Then the writer goes on."""
+    async with World() as world:
+        storage = RecoveringStorage(world, 4, AutoRecoveryOptions())
+        history = History()
+        await storage.open()
+        broker = world.host("broker")
+        broker.start(lambda _: asyncio.Event().wait())
+        async with asyncio.timeout(SETTLE_S):
+            await broker.run(_write_rarely(broker, storage, history, harm, options))
+            await broker.run(_until_whole(broker, storage, history))
+        _raise_failures(world)
+
+
+async def _write_rarely(
+    host: Host,
+    storage: Storage,
+    history: History,
+    harm: Callable[[Host], None],
+    options: LedgerOptions,
+) -> None:
+    """The bookie suffers ``harm`` once all that was written is confirmed."""
+    async with storage.ledgers(host, options) as ledgers:
+        writers = [await _begin(ledgers, history) for _ in range(IDLE_LEDGERS)]
+        await _write_to_all(writers, history)
+        harm(storage.bookies[0])
+        await asyncio.sleep(IDLE_S)
+        await _write_to_all(writers, history)
+        for writer in writers:
+            await writer.close()
+            history.end(writer.ledger_id, writer.last_confirmed)
+
+
+async def _begin(ledgers: Ledgers, history: History) -> LedgerWriter:
+    witness = Witness(history)
+    writer = await ledgers.create(listener=witness, ensemble_size=3, write_quorum=3, ack_quorum=2)
+    witness.ledger_id = writer.ledger_id
+    history.begin(writer.ledger_id)
+    return writer
+
+
+async def _write_to_all(writers: Sequence[LedgerWriter], history: History) -> None:
+    for writer in writers:
+        for _ in range(IDLE_ENTRIES):
+            payload = b"%d/%d" % (writer.ledger_id, writer.last_pushed + 1)
+            history.pushed[writer.ledger_id].append(payload)
+            writer.append(payload)
+        await writer.drained()
+        if writer.failure is not None:
+            raise InvariantViolated(f"a living writer was stopped: {writer.failure}")
+
+
+def _crash_silently(bookie: Host) -> None:
+    bookie.crash(is_silent=True)
+
+
+def _stand_still(bookie: Host) -> None:
+    bookie.pause(SETTLE_S)
+
+
+HARMS = (_lose, _crash_silently, _stand_still)
+
+
+def tell_idleness(seed: int, options: LedgerOptions | None = None) -> Outcome[None]:
+    harm = HARMS[seed % len(HARMS)]
+    return simulate(seed, partial(idleness, harm, options or LedgerOptions()))
+
+
+def test_a_writer_that_has_nothing_to_send_keeps_its_ledger_when_a_bookie_is_lost() -> None:
+    for seed in range(2 * len(HARMS)):
+        try:
+            tell_idleness(seed)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+@pytest.mark.parametrize("seed", range(len(HARMS)))
+def test_a_writer_that_looks_when_it_sends_is_too_late(seed: int) -> None:
+    with pytest.raises(InvariantViolated, match="a living writer was stopped"):
+        tell_idleness(seed, LedgerOptions(absent_replace_s=10 * SETTLE_S))
+
+
 def test_a_seed_repeats() -> None:
     assert run(1) == run(1)
 
@@ -278,10 +373,7 @@ def test_a_copier_that_forgets_an_entry_is_found_out(monkeypatch: pytest.MonkeyP
         return iter(entry_ids[:-1])
 
     copied = copier._entries_of
-    monkeypatch.setattr(copier, "_entries_of", all_but_the_last)
-    for seed in range(20):
-        try:
-            run(seed)
-        except TimeoutError:
-            return
-    pytest.fail("no seed found the bug that was planted")
+    with monkeypatch.context() as patch:
+        patch.setattr(copier, "_entries_of", all_but_the_last)
+        seed = found_by(run)
+    run(seed)

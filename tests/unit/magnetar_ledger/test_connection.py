@@ -42,6 +42,9 @@ class Asker:
     def bookie_unreachable(self, bookie: int) -> None:
         del bookie
 
+    def bookie_absent(self, bookie: int) -> None:
+        raise AssertionError(f"links tell of bookie {bookie}, not connections")
+
     def link_closed(self) -> None:
         raise AssertionError("links tell that, not connections")
 

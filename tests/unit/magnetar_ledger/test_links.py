@@ -26,6 +26,7 @@ class Writer:
     def __init__(self) -> None:
         self.connected: list[int] = []
         self.unreachable: list[int] = []
+        self.absent: list[int] = []
         self.is_closed = False
 
     def adds_stored(self, bookie: int, entry_ids: list[int]) -> None:
@@ -39,6 +40,9 @@ class Writer:
 
     def bookie_unreachable(self, bookie: int) -> None:
         self.unreachable.append(bookie)
+
+    def bookie_absent(self, bookie: int) -> None:
+        self.absent.append(bookie)
 
     def link_closed(self) -> None:
         self.is_closed = True
@@ -257,6 +261,20 @@ async def test_writers_are_told_of_every_attempt_that_fails() -> None:
         assert writer.connected == []
         world.bookies[0].start()
         await until(lambda: writer.connected == [2])
+
+
+async def test_writers_are_told_of_an_absence_one_by_one() -> None:
+    async with links_in(World(1)) as links:
+        writers = [Writer(), Writer()]
+        link = links.link("b0")
+        for ledger_id, writer in enumerate(writers):
+            link.attach(ledger_id, writer, ledger_id)
+        links.link("b0", Purpose.RECOVERY)
+        assert links.writing == [link]
+        assert link.writing == [0, 1]
+        link.tell_absent(1)
+        link.tell_absent(2)
+        assert [each.absent for each in writers] == [[], [1]]
 
 
 async def test_a_bookie_that_failed_is_doubtful_for_all_purposes_for_a_while() -> None:

@@ -47,6 +47,21 @@ async def test_bookies_that_come_and_go_are_noticed() -> None:
         await until(lambda: names(registry) == ["b1"])
 
 
+async def test_a_bookie_is_registered_while_it_is_writable_or_read_only() -> None:
+    world = World(1)
+    async with registry_in(world) as registry:
+        assert registry.is_registered("b0")
+        world.coordination.put(f"{READ_ONLY_PATH}/b0", b"")
+        world.unregister(0)
+        await until(lambda: not names(registry))
+        assert registry.is_registered("b0")
+        changed = asyncio.ensure_future(registry.changed())
+        await settle()
+        world.coordination.remove(f"{READ_ONLY_PATH}/b0")
+        await changed
+        assert not registry.is_registered("b0")
+
+
 async def test_a_cluster_without_bookies_yet_is_waited_for() -> None:
     world = World()
     world.coordination.remove(AVAILABLE_PATH)
