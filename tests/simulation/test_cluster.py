@@ -3,7 +3,8 @@ order of each producer, and forgets no acknowledgement it confirmed, holes inclu
 
 One to five bookies, one or two brokers. Bookies and brokers crash, are killed, stand still, lose
 their sessions; disks fail and fill up; links break; the power goes everywhere at once; a bookie
-dies for good. Then all faults end, every broker starts anew, and somebody reads.
+dies for good; a broker stands still until another has its topics, and then goes on. Then all faults
+end, every broker starts anew, and somebody reads.
 """
 
 from __future__ import annotations
@@ -56,6 +57,9 @@ SEND_S = 5.0
 # Faults go on while messages are sent, and so long at the most.
 FAULTY_S = 15.0
 DOWN_S_MAX = 1.0
+# A broker that stands still for so long has lost its topics to another when it goes on.
+FREEZE_S_MIN, FREEZE_S_MAX = 14.0, 22.0
+CLIENT, OTHER_CLIENT = "client", "other-client"
 TIME_LIMIT_S = 900.0
 # Enough where no connection goes dark.
 CANARY_LIMIT_S = 150.0
@@ -83,6 +87,8 @@ class Mischief:
 
     def __init__(self, cluster: Cluster, chance: Random) -> None:
         self._storage = cluster.storage
+        self._brokers = cluster.brokers
+        self._network = cluster.world.network
         self._chance = chance
         bookies = cluster.storage.bookies
         is_spare = len(bookies) > cluster.shape.sizes.ensemble
@@ -93,9 +99,13 @@ class Mischief:
             *cluster.brokers,
         ]
         self._cuts = chance.choice((0, 0, 1, 2))
+        self._freezes = chance.choice((0, 1)) if len(cluster.brokers) > 1 else 0
 
     async def go_on(self) -> None:
         """Do it, at moments while messages are sent."""
+        for _ in range(self._freezes):
+            await asyncio.sleep(self._chance.random() * SEND_S / 2)
+            self._freeze(self._chance.choice(self._brokers))
         for _ in range(self._cuts):
             await asyncio.sleep(self._chance.random() * SEND_S / 2)
             self._storage.cut_power(self._chance.random() * DOWN_S_MAX)
@@ -103,12 +113,26 @@ class Mischief:
         if self._doomed is not None:
             self._storage.lose(self._doomed)
 
+    def _freeze(self, broker: Host) -> None:
+        """Let a broker stand still until its topics are another's, whom one client finds.
 
-async def live_through(cluster: Cluster, host: Host, menu: FaultMenu, chance: Random) -> Summary:
+        The other client's messages wait for the first broker to go on.
+        """
+        broker.pause(self._chance.uniform(FREEZE_S_MIN, FREEZE_S_MAX))
+        for stream in self._network.streams():
+            if (stream.host, stream.peer.host) == (CLIENT, broker.name):
+                self._network.reset(stream)
+
+
+async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Summary:
     """One story: faults while messages flow, then calm, then brokers that start anew."""
     log, queue = Told(LOG_TOPIC), Told(QUEUE_TOPIC)
     mischief = Mischief(cluster, chance)
-    async with cluster.client(host.name) as client, asyncio.TaskGroup() as tasks:
+    async with (
+        cluster.client(CLIENT) as client,
+        cluster.client(OTHER_CLIENT) as other,
+        asyncio.TaskGroup() as tasks,
+    ):
         # What comes before the first subscription is kept for nobody.
         shared = await client.consumer(LOG_TOPIC, SUBSCRIPTION, SHARED)
         failover = await client.consumer(QUEUE_TOPIC, SUBSCRIPTION, FAILOVER)
@@ -119,9 +143,9 @@ async def live_through(cluster: Cluster, host: Host, menu: FaultMenu, chance: Ra
         async with FaultInjector(cluster.world, menu, mischief.victims):
             harm = tasks.create_task(mischief.go_on())
             publishing = [
-                tasks.create_task(publish(client, told, name, SEND_S))
+                tasks.create_task(publish(each, told, name, SEND_S))
                 for told in (log, queue)
-                for name in PRODUCERS
+                for each, name in zip((client, other), PRODUCERS, strict=True)
             ]
             await asyncio.wait(publishing, timeout=FAULTY_S)
             await harm
@@ -131,7 +155,7 @@ async def live_through(cluster: Cluster, host: Host, menu: FaultMenu, chance: Ra
         for task in settling:
             task.cancel()
     cluster.restart_brokers()
-    async with cluster.client(host.name) as client:
+    async with cluster.client(CLIENT) as client:
         await read_all(client, log)
         await asyncio.gather(
             receive_the_rest(client, log, SHARED), receive_the_rest(client, queue, FAILOVER)
@@ -151,10 +175,11 @@ async def story(menu: FaultMenu, shape: Shape, canary: Canary) -> Summary:
         cluster = Cluster(world, shape)
         await cluster.open()
         chance = world.loop.stream("story")
-        client = world.host("client")
-        client.start(lambda _: asyncio.Event().wait())
+        client, other = world.host(CLIENT), world.host(OTHER_CLIENT)
+        for host in (client, other):
+            host.start(lambda _: asyncio.Event().wait())
         try:
-            summary = await client.run(live_through(cluster, client, menu, chance))
+            summary = await client.run(live_through(cluster, menu, chance))
         except ExceptionGroup as group:  # of the story's tasks the first that failed tells why
             raise group.exceptions[0] from group
         for report in world.loop.failures:
