@@ -74,7 +74,7 @@ class HealthCheck:
                 await self._publish_and_read()
         except TimeoutError:
             raise StorageUnavailable(
-                f"no message went through in {CHECK_TIMEOUT_S:g} s: are the bookies up, and writable?"
+                f"no message went through in {CHECK_TIMEOUT_S:g} s: are the bookies up, not full?"
             ) from None
 
     async def _publish_and_read(self) -> None:
