@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from magnetar_broker.errors import BrokerError, NotAllowed
@@ -113,9 +114,11 @@ class Publishing:
     def _find(self, producer_id: int) -> Producer | None:
         """The producer; None for one that was closed, whose messages will come again.
 
-        Raises ``WireError`` for one that never was.
+        Raises ``WireError`` for one that never was, or is still waiting to be let in.
         """
         producer = self._producers.get(producer_id)
+        if producer is not None and producer.is_waiting:
+            raise WireError(f"SEND for producer {producer_id}, which is not ready yet")
         if producer is None and producer_id not in self._closed:
             raise WireError(f"SEND for producer {producer_id}, which this connection does not have")
         return producer
@@ -166,7 +169,8 @@ class Publishing:
             connection.authorize(Action.CONSUME, resource)
         present = self._producers.get(command.producer_id)
         if present is not None:
-            if present.epoch >= command.epoch and command.producer_name in ("", present.name):
+            is_same = present.epoch >= command.epoch and command.producer_name in ("", present.name)
+            if is_same and not present.is_waiting:
                 self._answer(command, present)
                 return
             self._take_out(present)
@@ -183,6 +187,7 @@ class Publishing:
             metadata={pair.key: pair.value for pair in command.metadata},
             connected_at_ms=context.clock.wall_ms(),
             on_closed=self._closed_by_topic,
+            on_settled=partial(self._settled, command),
         )
         if command.initial_subscription_name:
             await topic.create_subscription(command.initial_subscription_name, from_earliest=True)
@@ -195,9 +200,23 @@ class Publishing:
     def _answer(self, command: api.CommandProducer, producer: Producer) -> None:
         self._connection.send(
             encode_producer_success(
-                command.request_id, producer.name, topic_epoch=producer.topic_epoch
+                command.request_id,
+                producer.name,
+                topic_epoch=producer.topic_epoch,
+                is_ready=not producer.is_waiting,
             )
         )
+
+    def _settled(
+        self, command: api.CommandProducer, producer: Producer, refusal: BrokerError | None
+    ) -> None:
+        """A producer that waited to be the exclusive one is let in, or waits in vain."""
+        connection = self._connection
+        if refusal is None:
+            self._answer(command, producer)
+            return
+        self._take_out(producer)
+        connection.refuse(command, connection.server_error(refusal), str(refusal))
 
     # Closing
 

@@ -237,9 +237,7 @@ class NonPersistentTopic(Service):
     def disconnect_all(self) -> None:
         """Let all clients go: they look the topic up again."""
         self._is_fenced = True
-        for producer in self.producers:
-            self.producers.remove(producer)
-            producer.on_closed(producer)
+        self.producers.remove_all(TopicFenced(str(self.name)))
         for subscription in list(self.subscriptions.values()):
             subscription.close_consumers()
 

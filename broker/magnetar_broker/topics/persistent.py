@@ -22,7 +22,7 @@ from magnetar_broker.topics.backlog import Backlog
 from magnetar_broker.topics.consumer import Consumer
 from magnetar_broker.topics.durations import Durations
 from magnetar_broker.topics.policies import TopicPolicies
-from magnetar_broker.topics.producers import Producer, Producers
+from magnetar_broker.topics.producers import AccessMode, Producer, Producers
 from magnetar_broker.topics.rates import Meter, tick_topic
 from magnetar_broker.topics.subscription import Subscription
 from magnetar_broker.topics.topic import SubscribeRequest
@@ -143,6 +143,7 @@ class PersistentTopic(Service):
         present = self.producers.get(producer.name)
         if (
             present is not None
+            and producer.access_mode is not AccessMode.EXCLUSIVE_WITH_FENCING
             and not producer.replaces(present)
             and not await present.session.is_alive()
         ):
@@ -287,9 +288,7 @@ class PersistentTopic(Service):
             subscription.close_consumers()
 
     def _disconnect_producers(self) -> None:
-        for producer in self.producers:
-            self.producers.remove(producer)
-            producer.on_closed(producer)
+        self.producers.remove_all(TopicFenced(str(self.name)))
 
     async def _close(self) -> None:
         self.disconnect_all()

@@ -1,7 +1,8 @@
 """The producers of one topic: who may join, under which name, and who is fenced off.
 
 Access modes and their answers are Pulsar's (PIP-68). A producer that reconnects with a higher epoch
-replaces its earlier self; one of the same name that is somebody else is refused.
+replaces its earlier self; one of the same name that is somebody else is refused. Who waits to be
+the exclusive one is let in, first come first served, when nobody else is left.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 
-from magnetar_broker.errors import ProducerBusy, ProducerFenced
+from magnetar_broker.errors import BrokerError, ProducerBusy, ProducerFenced
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.positions import Entry
 from magnetar_broker.topics.rates import Meter
@@ -35,9 +36,16 @@ def _do_nothing() -> None:
     """Before a topic connected the producer there is nothing to disconnect."""
 
 
+def _never_waits(_: Producer, __: BrokerError | None) -> None:
+    raise AssertionError("who may wait says what is to be done then")
+
+
 class Producer:
-    """A connected producer. ``on_closed`` tells its session that the topic let it go; the topic
-    sets ``append_all`` and ``disconnect`` when it lets the producer in."""
+    """A connected producer, or one that ``is_waiting`` to be the exclusive one.
+
+    ``on_closed`` tells its session that the topic let it go, ``on_settled`` that it waits no more:
+    it is let in, or refused for that reason. The topic sets ``append_all`` and ``disconnect``.
+    """
 
     def __init__(
         self,
@@ -51,6 +59,7 @@ class Producer:
         metadata: Mapping[str, str],
         connected_at_ms: int,
         on_closed: Callable[[Producer], None],
+        on_settled: Callable[[Producer, BrokerError | None], None] = _never_waits,
     ) -> None:
         self.session = session
         self.producer_id = producer_id
@@ -61,6 +70,8 @@ class Producer:
         self.metadata = metadata
         self.connected_at_ms = connected_at_ms
         self.on_closed = on_closed
+        self.on_settled = on_settled
+        self.is_waiting = False
         self.topic_epoch: int | None = None
         self._receipt = ReceiptEncoder(producer_id).receipt
         self.append_all: Callable[[Sequence[Pending]], None] = _not_connected
@@ -118,12 +129,14 @@ class Producer:
 
 
 class Producers:
-    """The registry of a topic's producers, by name."""
+    """The registry of a topic's producers, by name. It is empty only when nobody waits either."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
         self._by_name: dict[str, Producer] = {}
         self._exclusive: Producer | None = None
+        # Those that wait, in the order of coming.
+        self._waiting: dict[Producer, None] = {}
 
     def __iter__(self) -> Iterator[Producer]:
         return iter(list(self._by_name.values()))
@@ -131,58 +144,98 @@ class Producers:
     def __len__(self) -> int:
         return len(self._by_name)
 
+    @property
+    def waiting_count(self) -> int:
+        """How many wait to be the exclusive one."""
+        return len(self._waiting)
+
     def get(self, name: str) -> Producer | None:
         """The connected producer of this name."""
         return self._by_name.get(name)
 
     def add(self, producer: Producer) -> None:
-        """Let ``producer`` in. Raises ``ProducerBusy`` or ``ProducerFenced``."""
-        self._check_access(producer)
+        """Let ``producer`` in, or wait. Raises ``ProducerBusy`` or ``ProducerFenced``."""
+        holder = self._exclusive
+        is_own = holder is not None and holder.name == producer.name and producer.replaces(holder)
+        if not is_own:
+            if producer.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE and self._by_name:
+                producer.is_waiting = True
+                self._waiting[producer] = None
+                return
+            self._check_access(producer)
+        self._make_room(producer)
+        self._let_in(producer)
+
+    def _check_access(self, producer: Producer) -> None:
+        holder = self._exclusive
+        match producer.access_mode:
+            case AccessMode.SHARED:
+                if holder is not None or self._waiting:
+                    raise ProducerBusy(self._taken())
+            case AccessMode.EXCLUSIVE:
+                if holder is not None or self._waiting:
+                    raise ProducerFenced(self._taken())
+                if self._by_name:
+                    raise ProducerFenced(f"Topic {self._topic} has existing shared producers")
+            case AccessMode.EXCLUSIVE_WITH_FENCING:
+                self._fence_all()
+            case AccessMode.WAIT_FOR_EXCLUSIVE:
+                return  # nobody is there
+
+    def _taken(self) -> str:
+        if self._exclusive is None:
+            return f"Topic {self._topic} has producers that wait to be the exclusive one"
+        return f"Topic {self._topic} has an existing exclusive producer: {self._exclusive.name}"
+
+    def _make_room(self, producer: Producer) -> None:
+        """Let its earlier self go. Raises ``ProducerBusy`` where that is somebody else."""
         present = self._by_name.get(producer.name)
-        if present is not None:
-            if not producer.replaces(present):
-                raise ProducerBusy(
-                    f"Producer with name '{producer.name}' is already connected to topic"
-                )
-            self.remove(present)
-            if present.session is not producer.session or (
-                present.producer_id != producer.producer_id
-            ):
-                present.on_closed(present)
+        if present is None:
+            return
+        if not producer.replaces(present):
+            raise ProducerBusy(
+                f"Producer with name '{producer.name}' is already connected to topic"
+            )
+        self._take_out(present)
+        if present.session is not producer.session or (present.producer_id != producer.producer_id):
+            present.on_closed(present)
+
+    def _let_in(self, producer: Producer) -> None:
         self._by_name[producer.name] = producer
         if producer.access_mode is not AccessMode.SHARED:
             self._exclusive = producer
 
-    def _check_access(self, producer: Producer) -> None:
-        holder = self._exclusive
-        is_own = holder is not None and holder.name == producer.name and producer.replaces(holder)
-        match producer.access_mode:
-            case AccessMode.SHARED:
-                if holder is not None and not is_own:
-                    raise ProducerBusy(
-                        f"Topic {self._topic} has an existing exclusive producer: {holder.name}"
-                    )
-            case AccessMode.EXCLUSIVE:
-                if holder is not None and not is_own:
-                    raise ProducerFenced(
-                        f"Topic {self._topic} has an existing exclusive producer: {holder.name}"
-                    )
-                if self._by_name and not is_own:
-                    raise ProducerFenced(f"Topic {self._topic} has existing shared producers")
-            case AccessMode.EXCLUSIVE_WITH_FENCING:
-                self._fence_all(but=producer.name)
-            case AccessMode.WAIT_FOR_EXCLUSIVE:
-                if self._by_name and not is_own:
-                    raise ProducerBusy(f"Topic {self._topic} has existing producers")
-
-    def _fence_all(self, but: str) -> None:
+    def _fence_all(self) -> None:
+        self._refuse_waiting(ProducerFenced("Fenced out"))
         for other in self:
-            if other.name != but:
-                self.remove(other)
-                other.on_closed(other)
+            self._take_out(other)
+            other.on_closed(other)
 
     def remove(self, producer: Producer) -> None:
         """Forget ``producer``; what it has on its way is stored and gets no receipt any more."""
+        self._take_out(producer)
+        if self._waiting and not self._by_name:
+            following = next(iter(self._waiting))
+            del self._waiting[following]
+            following.is_waiting = False
+            self._let_in(following)
+            following.on_settled(following, None)
+
+    def remove_all(self, refusal: BrokerError) -> None:
+        """Let all go; those that wait are told why."""
+        self._refuse_waiting(refusal)
+        for producer in self:
+            self._take_out(producer)
+            producer.on_closed(producer)
+
+    def _refuse_waiting(self, refusal: BrokerError) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for producer in waiting:
+            producer.is_closed = True
+            producer.on_settled(producer, refusal)
+
+    def _take_out(self, producer: Producer) -> None:
+        self._waiting.pop(producer, None)
         if not producer.is_closed:
             producer.is_closed = True
             producer.wake()

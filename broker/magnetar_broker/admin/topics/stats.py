@@ -47,6 +47,7 @@ def topic_stats(topic: AnyTopic, query: StatsQuery, owner_broker: str) -> TopicS
     stats["topicCreationTimeStamp"] = topic.created_at_ms
     stats["lastPublishTimeStamp"] = topic.last_publish_ms
     stats["ownerBroker"] = owner_broker
+    stats["waitingPublishers"] = topic.producers.waiting_count
     if not query.exclude_publishers:
         stats["publishers"] = [_publisher(each) for each in topic.producers]
     subscriptions = {name: _subscription(each, query) for name, each in topic.subscriptions.items()}

@@ -16,6 +16,8 @@ from magnetar_protocol.pulsar.topic_names import TopicName
 
 Connect = Callable[[], FrameClient]
 Settle = Callable[[], Awaitable[None]]
+# Longer than a broker lets any command take, shorter than it waits for a sign of life.
+OPERATION_S = 28.0
 
 
 async def test_receipts_come_in_the_order_of_sending(connect: Connect, settle: Settle) -> None:
@@ -183,6 +185,91 @@ async def test_an_initial_subscription_has_all_that_the_topic_holds(
     client.publish(b"after", producer_id=2)
     await settle()
     assert len(client.all_of("message")) == 2
+
+
+def readiness(client: FrameClient) -> list[tuple[int, bool]]:
+    return [(each.request_id, each.producer_ready) for each in client.all_of("producer_success")]
+
+
+async def test_a_producer_that_waits_is_told_so_and_again_when_it_is_let_in(
+    connect: Connect, settle: Settle
+) -> None:
+    first, second = connect(), connect()
+    first.open_producer()
+    await settle()
+    request_id = second.open_producer(producer_access_mode=api.WaitForExclusive)
+    await asyncio.sleep(OPERATION_S)
+    assert readiness(second) == [(request_id, False)]
+    assert "error" not in second.heard
+    first.ask("close_producer", producer_id=1)
+    await settle()
+    assert readiness(second) == [(request_id, False), (request_id, True)]
+    second.publish(b"a")
+    await settle()
+    assert second.heard[-1] == "send_receipt"
+
+
+async def test_a_producer_that_waits_may_be_closed_and_asked_for_again(
+    connect: Connect, settle: Settle, topics: TopicDirectory
+) -> None:
+    first, second, third = connect(), connect(), connect()
+    first.open_producer()
+    await settle()
+    for client in (second, third):
+        client.open_producer(producer_access_mode=api.WaitForExclusive)
+    await settle()
+    second.ask("close_producer", producer_id=1)
+    third.open_producer(producer_access_mode=api.WaitForExclusive)
+    await settle()
+    assert second.heard == ["producer_success", "success"]
+    assert topics.loaded[0].producers.waiting_count == 1
+    first.lose()
+    await settle()
+    assert readiness(third)[-1] == (2, True)
+
+
+async def test_a_producer_that_sends_before_it_is_ready_loses_its_connection(
+    connect: Connect, settle: Settle, topics: TopicDirectory
+) -> None:
+    first, second = connect(), connect()
+    first.open_producer()
+    await settle()
+    second.open_producer(producer_access_mode=api.WaitForExclusive)
+    await settle()
+    second.publish(b"a")
+    await settle()
+    assert second.transport.is_closing()
+    assert topics.loaded[0].producers.waiting_count == 0
+
+
+async def test_a_producer_that_waits_for_a_topic_that_goes_is_told_to_try_again(
+    connect: Connect, settle: Settle, topics: TopicDirectory
+) -> None:
+    first, second = connect(), connect()
+    first.open_producer()
+    await settle()
+    request_id = second.open_producer(producer_access_mode=api.WaitForExclusive)
+    await settle()
+    await topics.unload(TopicName.parse("t/n/topic"))
+    await settle()
+    (error,) = second.all_of("error")
+    assert (error.request_id, error.error) == (request_id, api.ServiceNotReady)
+    assert "close_producer" not in second.heard
+
+
+async def test_fencing_closes_the_present_producer_and_refuses_the_waiting_one(
+    connect: Connect, settle: Settle
+) -> None:
+    first, second, third = connect(), connect(), connect()
+    first.open_producer(producer_name="p")
+    await settle()
+    second.open_producer(producer_access_mode=api.WaitForExclusive)
+    await settle()
+    third.open_producer(producer_name="p", producer_access_mode=api.ExclusiveWithFencing)
+    await settle()
+    assert first.heard == ["producer_success", "close_producer"]
+    assert second.all_of("error")[0].error == api.ProducerFenced
+    assert readiness(third)[-1][1]
 
 
 class CountingLoop:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.magnetar_broker.topics.stand_ins import NotedSession
 
-from magnetar_broker.errors import ProducerBusy, ProducerFenced
+from magnetar_broker.errors import BrokerError, ProducerBusy, ProducerFenced, TopicFenced
 from magnetar_broker.topics.producers import AccessMode, Producer, Producers
 
 
@@ -16,8 +16,10 @@ def producer(
     epoch: int = 0,
     mode: AccessMode = AccessMode.SHARED,
     closed: list[str] | None = None,
+    settled: list[tuple[str, BrokerError | None]] | None = None,
 ) -> Producer:
     noted = closed if closed is not None else []
+    noted_settled = settled if settled is not None else []
     return Producer(
         session or NotedSession(),
         1,
@@ -28,6 +30,7 @@ def producer(
         metadata={},
         connected_at_ms=0,
         on_closed=lambda gone: noted.append(gone.name),
+        on_settled=lambda waiting, refusal: noted_settled.append((waiting.name, refusal)),
     )
 
 
@@ -69,7 +72,6 @@ def test_a_removed_producer_gives_back_what_it_had_on_its_way() -> None:
         (AccessMode.EXCLUSIVE, AccessMode.SHARED, ProducerBusy),
         (AccessMode.EXCLUSIVE, AccessMode.EXCLUSIVE, ProducerFenced),
         (AccessMode.SHARED, AccessMode.EXCLUSIVE, ProducerFenced),
-        (AccessMode.SHARED, AccessMode.WAIT_FOR_EXCLUSIVE, ProducerBusy),
     ],
 )
 def test_modes_that_exclude_each_other_are_refused(
@@ -90,3 +92,90 @@ def test_fencing_closes_everybody_else() -> None:
     assert [each.name for each in producers] == ["mine"]
     with pytest.raises(ProducerBusy):
         producers.add(producer("late"))
+
+
+def test_fencing_closes_also_an_earlier_one_of_its_name() -> None:
+    producers, closed = Producers("t"), list[str]()
+    producers.add(producer("mine", closed=closed))
+    later = producer("mine", mode=AccessMode.EXCLUSIVE_WITH_FENCING)
+    producers.add(later)
+    assert closed == ["mine"]
+    assert list(producers) == [later]
+
+
+WAIT = AccessMode.WAIT_FOR_EXCLUSIVE
+
+
+@pytest.mark.parametrize("first_mode", [AccessMode.SHARED, AccessMode.EXCLUSIVE, WAIT])
+def test_those_that_wait_are_let_in_one_after_the_other(first_mode: AccessMode) -> None:
+    producers, settled = Producers("t"), list[tuple[str, BrokerError | None]]()
+    first = producer("first", mode=first_mode)
+    second, third = (producer(name, mode=WAIT, settled=settled) for name in ("second", "third"))
+    for each in (first, second, third):
+        producers.add(each)
+    assert (first.is_waiting, second.is_waiting, third.is_waiting) == (False, True, True)
+    assert list(producers) == [first]
+    assert producers.waiting_count == 2
+    producers.remove(first)
+    assert settled == [("second", None)]
+    assert not second.is_waiting
+    assert list(producers) == [second]
+    producers.remove(second)
+    assert settled == [("second", None), ("third", None)]
+    producers.remove(third)
+    assert (len(producers), producers.waiting_count) == (0, 0)
+
+
+def test_one_that_gives_up_waiting_is_passed_over() -> None:
+    producers, settled = Producers("t"), list[tuple[str, BrokerError | None]]()
+    first = producer("first", mode=WAIT)
+    second, third = (producer(name, mode=WAIT, settled=settled) for name in ("second", "third"))
+    for each in (first, second, third):
+        producers.add(each)
+    producers.remove(second)
+    producers.remove(first)
+    assert settled == [("third", None)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "error"),
+    [(AccessMode.SHARED, ProducerBusy), (AccessMode.EXCLUSIVE, ProducerFenced)],
+)
+def test_nobody_is_let_in_before_those_that_wait(mode: AccessMode, error: type[Exception]) -> None:
+    producers = Producers("t")
+    producers.add(producer("first"))
+    producers.add(producer("second", mode=WAIT))
+    with pytest.raises(error, match="wait to be the exclusive one"):
+        producers.add(producer("third", mode=mode))
+
+
+def test_a_reconnected_exclusive_producer_keeps_its_place() -> None:
+    producers, settled = Producers("t"), list[tuple[str, BrokerError | None]]()
+    producers.add(producer("first", mode=WAIT))
+    producers.add(producer("second", mode=WAIT, settled=settled))
+    again = producer("first", mode=WAIT, epoch=1)
+    producers.add(again)
+    assert not again.is_waiting
+    assert (list(producers), settled) == ([again], [])
+
+
+def test_fencing_refuses_also_those_that_wait() -> None:
+    producers, settled = Producers("t"), list[tuple[str, BrokerError | None]]()
+    producers.add(producer("first"))
+    producers.add(producer("second", mode=WAIT, settled=settled))
+    mine = producer("mine", mode=AccessMode.EXCLUSIVE_WITH_FENCING)
+    producers.add(mine)
+    ((name, refusal),) = settled
+    assert name == "second"
+    assert isinstance(refusal, ProducerFenced)
+    assert list(producers) == [mine]
+
+
+def test_where_all_must_go_those_that_wait_are_not_let_in() -> None:
+    producers, settled, closed = Producers("t"), list[tuple[str, BrokerError | None]](), list[str]()
+    producers.add(producer("first", closed=closed))
+    producers.add(producer("second", mode=WAIT, settled=settled, closed=closed))
+    refusal = TopicFenced("t")
+    producers.remove_all(refusal)
+    assert (closed, settled) == (["first"], [("second", refusal)])
+    assert (len(producers), producers.waiting_count) == (0, 0)
