@@ -1,0 +1,123 @@
+"""What is stored on the bookies of a running cluster, seen past the broker: by BookKeeper's records
+in ZooKeeper and by asking each bookie for itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+
+from magnetar_autorecovery.copies import Copies
+from magnetar_autorecovery.live_bookies import read_live_bookies
+from magnetar_autorecovery.marks import Marks
+from magnetar_ledger import LedgerError, LedgerOptions, Ledgers, LedgerWriter
+from magnetar_ledger.links import BookieLinks
+from magnetar_ledger.quorum import Quorum
+from magnetar_ledger.registry import BookieRegistry
+from magnetar_protocol.records.ledger_metadata import LedgerMetadata
+from magnetar_runtime.clock import SystemClock
+from magnetar_runtime.coordination import Coordination
+from magnetar_runtime.network import AsyncioNetwork
+from magnetar_server.zookeeper import ZooKeeper
+
+ANSWER_TIMEOUT_S = 5.0
+# Requests on their way to the bookies at once.
+READS_MAX = 500
+
+Holders = list[frozenset[str]]
+"""The bookies that have a copy, by entry id."""
+
+
+class _Deaf:
+    """Somebody who waits for a whole ledger hears of its end."""
+
+    def entries_confirmed(self, last_confirmed: int) -> None:
+        pass
+
+    def writer_failed(self, error: LedgerError) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLedgers:
+    """Open inside ``stored_ledgers``."""
+
+    ledgers: Ledgers
+    _coordination: Coordination
+    _registry: BookieRegistry
+    _copies: Copies
+    _marks: Marks
+
+    async def bookies(self) -> frozenset[str]:
+        """The bookies that are registered."""
+        return (await read_live_bookies(self._coordination.children)).all
+
+    async def address(self, bookie_id: str) -> str:
+        """Where a bookie listens, ``host:port``."""
+        host, port = await self._registry.resolve(bookie_id)
+        return f"{host}:{port}"
+
+    async def marked(self) -> list[int]:
+        """The ledgers that auto-recovery has still to look after."""
+        return await self._marks.ledgers()
+
+    async def write(
+        self,
+        entries: Sequence[bytes],
+        sizes: tuple[int, int, int],
+        ensemble: tuple[str, ...] | None = None,
+    ) -> int:
+        """The id of a new, closed ledger of these entries; ``sizes`` are E, Qw, Qa."""
+        ensemble_size, write_quorum, ack_quorum = sizes
+        writer: LedgerWriter = await self.ledgers.create(
+            listener=_Deaf(),
+            ensemble_size=ensemble_size,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            ensemble=ensemble,
+        )
+        writer.append_all(entries)
+        await writer.close()
+        return writer.ledger_id
+
+    async def holders(self, ledger_id: int, count: int) -> Holders:
+        """Who has the first ``count`` entries, of all bookies there are."""
+        metadata = await self.ledgers.metadata(ledger_id)
+        bookies = sorted(await self.bookies())
+        wanted = [(bookie, entry_id) for entry_id in range(count) for bookie in bookies]
+        found: list[set[str]] = [set() for _ in range(count)]
+        for start in range(0, len(wanted), READS_MAX):
+            some = wanted[start : start + READS_MAX]
+            answers = await self._copies.read(ledger_id, metadata, some)
+            for (bookie, entry_id), answer in zip(some, answers, strict=True):
+                if isinstance(answer, bytes):
+                    found[entry_id].add(bookie)
+        return list(map(frozenset, found))
+
+
+def should_hold(metadata: LedgerMetadata, count: int) -> Holders:
+    """Who should have the first ``count`` entries, by the ledger's metadata."""
+    quorum = Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+    return [
+        frozenset(metadata.ensemble_of(entry_id)[slot] for slot in quorum.write_set(entry_id))
+        for entry_id in range(count)
+    ]
+
+
+@asynccontextmanager
+async def stored_ledgers(zookeeper_address: str) -> AsyncGenerator[StoredLedgers]:
+    """The ledgers of the cluster whose ZooKeeper is there."""
+    clock, network, random = SystemClock(), AsyncioNetwork(), Random(1)
+    options = LedgerOptions()
+    async with ZooKeeper(zookeeper_address, clock) as coordination:
+        registry = BookieRegistry(coordination, random=random, options=options)
+        links = BookieLinks(registry, network=network, clock=clock, random=random, options=options)
+        async with registry, links, Ledgers(coordination, network, clock, random) as ledgers:
+            yield StoredLedgers(
+                ledgers,
+                coordination,
+                registry,
+                Copies(links, answer_timeout_s=ANSWER_TIMEOUT_S),
+                Marks(coordination, clock),
+            )

@@ -1,0 +1,301 @@
+"""Several bookies: each message is where it should be, and stays, whoever dies or stands still.
+
+One cluster of four bookies for the file, each message on three of them. What is where is asked of
+ZooKeeper and of each bookie, past the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Generator
+from itertools import permutations
+from typing import Any, TypeVar
+
+import pulsar
+import pytest
+from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.official_client import client_of
+from tests.integration.rest import rest
+from tests.integration.stored_ledgers import StoredLedgers, should_hold, stored_ledgers
+from tests.integration.waiting import eventually
+
+from magnetar_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
+
+ResultT = TypeVar("ResultT")
+NAMESPACE = "persistent://public/default"
+MESSAGES = 100
+# About 3,000 a second, for a second.
+BURST, BURST_S, BURSTS = 30, 0.01, 100
+RECEIVE_TIMEOUT_MS = 10_000
+FIFTH = "fifth"
+# From a bookie's last heartbeat to the last copy: session, audit, copying, on a busy machine.
+RECOVERED_S = 40.0
+# The same for ledgers that are being written: auto-recovery lets them be for half a minute.
+UNCLOSED_RECOVERED_S = 90.0
+IDLE_TOPICS = 8
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
+    started = StandaloneProcess.start(
+        tmp_path_factory.mktemp("bookies") / "data", "--num-bookies", "4"
+    )
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def fifth(cluster: StandaloneProcess) -> Generator[subprocess.Popen[bytes]]:
+    """A bookie that nobody starts again."""
+    options = {
+        "--data-directory": str(cluster.data_directory.parent / FIFTH),
+        "--zookeeper": zookeeper_of(cluster),
+        "--zookeeper-session-timeout-s": "4",
+        "--bookie-id": FIFTH,
+        "--port": "0",
+        "--http-port": "0",
+    }
+    words = [word for option in options.items() for word in option]
+    with (cluster.data_directory.parent / f"{FIFTH}.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "magnetar_cli", "bookie", *words], stderr=log
+        )
+    eventually(lambda: ask(cluster, StoredLedgers.bookies), lambda found: FIFTH in found)
+    yield process
+    process.terminate()
+    process.wait()
+
+
+def zookeeper_of(cluster: StandaloneProcess) -> str:
+    return str(cluster.endpoints["zookeeper"]["address"])
+
+
+def ask(
+    cluster: StandaloneProcess, question: Callable[[StoredLedgers], Awaitable[ResultT]]
+) -> ResultT:
+    """Ask ZooKeeper and the bookies."""
+
+    async def answer() -> ResultT:
+        async with stored_ledgers(zookeeper_of(cluster)) as stored:
+            return await question(stored)
+
+    return asyncio.run(answer())
+
+
+def metadata_of(cluster: StandaloneProcess, ledger_id: int) -> LedgerMetadata:
+    return ask(cluster, lambda stored: stored.ledgers.metadata(ledger_id))
+
+
+def ledgers_of(cluster: StandaloneProcess, topic: str) -> list[int]:
+    """The ledgers of a topic, oldest first."""
+    path = f"/admin/v2/persistent/public/default/{topic}/internalStats"
+    status, stats = rest(cluster.web_service_url, "GET", path)
+    assert status == 200, stats
+    return [each["ledgerId"] for each in stats["ledgers"]]
+
+
+def part_of(cluster: StandaloneProcess, bookie_id: str) -> str:
+    """What the supervisor calls a bookie."""
+    address = ask(cluster, lambda stored: stored.address(bookie_id))
+    return next(
+        name
+        for name, part in cluster.endpoints.items()
+        if isinstance(part, dict) and part.get("bookie") == address
+    )
+
+
+class Sending:
+    """A producer's sends and what became of them: message number → id, or a failure."""
+
+    def __init__(self, client: Any, topic: str) -> None:
+        self.confirmed: dict[int, pulsar.MessageId] = {}
+        self.failures: list[object] = []
+        self._count = 0
+        self._producer = client.create_producer(
+            f"{NAMESPACE}/{topic}", batching_enabled=False, block_if_queue_full=True
+        )
+
+    def send(self, count: int) -> None:
+        for number in range(self._count, self._count + count):
+            self._producer.send_async(b"%d" % number, self._callback(number))
+        self._count += count
+
+    def send_all(self, count: int) -> None:
+        """Send, and wait for the receipts."""
+        self.send(count)
+        self.flush()
+
+    def flush(self) -> None:
+        self._producer.flush()
+        assert self.failures == []
+        assert set(self.confirmed) == set(range(self._count))
+
+    def _callback(self, number: int) -> Callable[[object, pulsar.MessageId], None]:
+        def answered(result: object, message_id: pulsar.MessageId) -> None:
+            if result == pulsar.Result.Ok:
+                self.confirmed[number] = message_id
+            else:
+                self.failures.append(result)
+
+        return answered
+
+
+def load(sending: Sending) -> None:
+    """Send a lot, without waiting for receipts."""
+    for _ in range(BURSTS):
+        sending.send(BURST)
+        time.sleep(BURST_S)  # the load's rhythm; nothing is waited for
+
+
+def read_all(client: Any, topic: str, last: int) -> list[int]:
+    """The numbers in a topic from its beginning up to the first ``last``."""
+    reader = client.create_reader(f"{NAMESPACE}/{topic}", pulsar.MessageId.earliest)
+    numbers: list[int] = []
+    while last not in numbers[-1:]:
+        numbers.append(int(reader.read_next(RECEIVE_TIMEOUT_MS).data()))
+    reader.close()
+    return numbers
+
+
+def first_receipts(numbers: list[int]) -> list[int]:
+    """Without what was sent again, by a client that did not hear that it had arrived."""
+    return list(dict.fromkeys(numbers))
+
+
+def test_each_message_is_on_exactly_its_three_bookies(cluster: StandaloneProcess) -> None:
+    with client_of(cluster.service_url) as client:
+        Sending(client, "copies").send_all(MESSAGES)
+        (ledger_id,) = ledgers_of(cluster, "copies")
+        metadata = metadata_of(cluster, ledger_id)
+        sizes = metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum
+        assert sizes == (3, 3, 2)
+        wanted = should_hold(metadata, MESSAGES)
+        # The third copy may come after the receipt.
+        eventually(
+            lambda: ask(cluster, lambda stored: stored.holders(ledger_id, MESSAGES)),
+            lambda holders: holders == wanted,
+        )
+
+
+def test_no_send_fails_when_a_bookie_is_killed_under_load(cluster: StandaloneProcess) -> None:
+    with client_of(cluster.service_url) as client:
+        sending = Sending(client, "killed")
+        sending.send_all(1)
+        (ledger_id,) = ledgers_of(cluster, "killed")
+        victim = metadata_of(cluster, ledger_id).fragments[-1].ensemble[0]
+        part = part_of(cluster, victim)
+        load(sending)
+        old_pid = cluster.kill_part(part)
+        load(sending)
+        sending.flush()
+        metadata = metadata_of(cluster, ledger_id)
+        assert ledgers_of(cluster, "killed") == [ledger_id]
+        assert len(metadata.fragments) == 2
+        assert victim in metadata.fragments[0].ensemble
+        assert victim not in metadata.fragments[1].ensemble
+        count = 1 + 2 * BURSTS * BURST
+        assert read_all(client, "killed", count - 1) == list(range(count))
+    cluster.wait_restarted(part, old_pid)
+
+
+def test_a_broker_that_stood_still_adds_nothing_to_a_ledger_that_was_taken_over(
+    cluster: StandaloneProcess,
+) -> None:
+    with client_of(cluster.service_url) as client:
+        client.subscribe(f"{NAMESPACE}/fenced", "all")  # else the ledger goes when another begins
+        sending = Sending(client, "fenced")
+        sending.send_all(MESSAGES)
+        (ledger_id,) = ledgers_of(cluster, "fenced")
+        broker = cluster.pid_of("broker")
+        os.kill(broker, signal.SIGSTOP)
+        try:
+            sending.send(MESSAGES)
+            ask(cluster, lambda stored: stored.ledgers.open(ledger_id, recover=True))
+        finally:
+            os.kill(broker, signal.SIGCONT)
+        taken_over = metadata_of(cluster, ledger_id)
+        assert taken_over.state is LedgerState.CLOSED
+        assert taken_over.last_entry == MESSAGES - 1
+        sending.flush()
+        late = {sending.confirmed[number].ledger_id() for number in range(MESSAGES, 2 * MESSAGES)}
+        assert ledger_id not in late
+        assert metadata_of(cluster, ledger_id) == taken_over
+        assert cluster.pid_of("broker") == broker
+        numbers = read_all(client, "fenced", 2 * MESSAGES - 1)
+        assert first_receipts(numbers) == list(range(2 * MESSAGES))
+
+
+@pytest.mark.usefixtures("fifth")
+def test_entries_are_striped_where_there_are_more_bookies_than_copies(
+    cluster: StandaloneProcess,
+) -> None:
+    async def write_and_look(stored: StoredLedgers) -> None:
+        ledger_id = await stored.write([b"%d" % number for number in range(MESSAGES)], (5, 3, 3))
+        metadata = await stored.ledgers.metadata(ledger_id)
+        holders = await stored.holders(ledger_id, MESSAGES)
+        assert holders == should_hold(metadata, MESSAGES)
+        assert len(set(holders)) == 5
+        await stored.ledgers.delete(ledger_id)  # four bookies could never make it whole
+
+    ask(cluster, write_and_look)
+
+
+def test_what_a_bookie_held_that_is_lost_for_good_is_copied(
+    cluster: StandaloneProcess, fifth: subprocess.Popen[bytes]
+) -> None:
+    async def write(stored: StoredLedgers) -> list[int]:
+        others = sorted(await stored.bookies() - {FIFTH})
+        entries = [b"%d" % number for number in range(MESSAGES)]
+        ensembles = [(FIFTH, *pair) for pair in permutations(others, 2)]
+        return [await stored.write(entries, (3, 3, 2), ensemble) for ensemble in ensembles]
+
+    async def are_whole(stored: StoredLedgers) -> bool:
+        for ledger_id in ledger_ids:
+            metadata = await stored.ledgers.metadata(ledger_id)
+            wanted = should_hold(metadata, MESSAGES)
+            if FIFTH in wanted[0] or await stored.holders(ledger_id, MESSAGES) != wanted:
+                return False
+        return not await stored.marked()
+
+    ledger_ids = ask(cluster, write)
+    fifth.kill()
+    eventually(lambda: ask(cluster, are_whole), bool, RECOVERED_S)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+def test_topics_without_traffic_live_on_when_a_bookie_is_lost(
+    cluster: StandaloneProcess, fifth: subprocess.Popen[bytes]
+) -> None:
+    topics = [f"idle-{number}" for number in range(IDLE_TOPICS)]
+    with client_of(cluster.service_url) as client:
+        sendings = [Sending(client, topic) for topic in topics]
+        for sending in sendings:
+            sending.send_all(1)
+        ledger_ids = [ledgers_of(cluster, topic)[-1] for topic in topics]
+        touched = [
+            each for each in ledger_ids if FIFTH in should_hold(metadata_of(cluster, each), 1)[0]
+        ]
+        assert touched
+        fifth.kill()
+        eventually(
+            lambda: ask(cluster, StoredLedgers.marked),
+            lambda marked: set(touched) <= set(marked),
+            RECOVERED_S,
+        )
+        eventually(
+            lambda: ask(cluster, StoredLedgers.marked),
+            lambda marked: not marked,
+            UNCLOSED_RECOVERED_S,
+        )
+        for topic, sending, ledger_id in zip(topics, sendings, ledger_ids, strict=True):
+            sending.send_all(1)
+            assert ledgers_of(cluster, topic) == [ledger_id]
+            metadata = metadata_of(cluster, ledger_id)
+            assert metadata.state is LedgerState.OPEN
+            assert all(FIFTH not in each.ensemble for each in metadata.fragments)
