@@ -110,7 +110,7 @@ class NotAllowed(BrokerError):
 
 
 class InvalidRequest(BrokerError):
-    """A field is missing or contradicts another."""
+    """A field is missing, contradicts another, or names what cannot be meant."""
 
     code: ClassVar[str] = "MetadataError"
 

@@ -206,7 +206,7 @@ class Consuming:
         """The consumer, where its client may still consume: it asks for more than its messages."""
         connected = self._consumers.get(consumer_id)
         if connected is None:
-            raise ConsumerNotFound(f"consumer {consumer_id} is not connected")
+            raise InvalidRequest(f"Consumer not found: {consumer_id} is not connected")
         consumer, subscription, resource = connected
         self._connection.authorize(Action.CONSUME, resource)
         return consumer, subscription

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from magnetar_broker.errors import BrokerError, ConsumerBusy, NotAllowed
+from magnetar_broker.errors import BrokerError, ConsumerBusy, InvalidRequest, NotAllowed
 from magnetar_broker.log.cursor import Cursor, OnDurable
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.payloads import batch_size, publish_time_ms
@@ -375,12 +375,12 @@ class Subscription:
 
     def _check_alone(self, consumer: Consumer | None, *, force: bool) -> None:
         if not force and any(each is not consumer for each in self.consumers):
-            raise NotAllowed("Unconnected or shared consumer attempting to unsubscribe")
+            raise InvalidRequest("Unconnected or shared consumer attempting to unsubscribe")
 
     def give_up(self, consumer: Consumer | None, *, force: bool) -> None:
         """The topic deletes the subscription now: let its consumers go.
 
-        Raises ``NotAllowed`` where another consumer came while ``consumer`` waited for this.
+        Raises ``InvalidRequest`` where another consumer came while ``consumer`` waited for this.
         """
         self._check_alone(consumer, force=force)
         if consumer is not None:

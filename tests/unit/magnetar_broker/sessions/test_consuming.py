@@ -102,6 +102,7 @@ async def test_requests_for_a_consumer_that_is_not_there_are_answered(
     client.say("redeliverUnacknowledgedMessages", consumer_id=5)
     await settle()
     assert client.heard == ["success", "error", "error", "error"]
+    assert {each.error for each in client.all_of("error")} == {api.MetadataError}
 
 
 async def test_subscribing_twice_under_one_id_is_subscribing_once(

@@ -9,7 +9,13 @@ import pytest
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 from tests.unit.magnetar_broker.topics.stand_ins import NotedSession, Told, consumer_of
 
-from magnetar_broker.errors import NotAllowed, ServiceNotReady, SubscriptionNotFound, TopicFenced
+from magnetar_broker.errors import (
+    InvalidRequest,
+    NotAllowed,
+    ServiceNotReady,
+    SubscriptionNotFound,
+    TopicFenced,
+)
 from magnetar_broker.log.positions import Position
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S, TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
@@ -214,7 +220,7 @@ async def test_who_unsubscribes_while_another_comes_is_refused_and_stays(
     await asyncio.sleep(0)
     coming = asyncio.ensure_future(come())
     await asyncio.sleep(0)
-    with pytest.raises(NotAllowed, match="shared consumer"):
+    with pytest.raises(InvalidRequest, match="shared consumer"):
         await subscription.unsubscribe(first, force=False)
     await asyncio.gather(creating, coming)
     assert topic.subscription("sub").consumers == [first, second]

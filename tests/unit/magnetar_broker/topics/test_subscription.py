@@ -15,7 +15,7 @@ from tests.unit.magnetar_broker.topics.stand_ins import (
     cursor_over,
 )
 
-from magnetar_broker.errors import ConsumerBusy, NotAllowed
+from magnetar_broker.errors import ConsumerBusy, InvalidRequest, NotAllowed
 from magnetar_broker.log.positions import Position
 from magnetar_broker.topics import consumer as consumer_module
 from magnetar_broker.topics.consumer import UNACKNOWLEDGED_MAX, Consumer
@@ -187,7 +187,7 @@ async def test_only_the_sole_consumer_unsubscribes_unless_forced() -> None:
     await subscription.admit(FAILOVER)
     second = consumer_of(NotedSession(), "second", told=told)
     subscription.connected(second)
-    with pytest.raises(NotAllowed):
+    with pytest.raises(InvalidRequest):
         await subscription.unsubscribe(first, force=False)
     await subscription.unsubscribe(first, force=True)
     assert told.closed == 1
