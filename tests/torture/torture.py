@@ -15,6 +15,7 @@ from pathlib import Path
 import pulsar
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.official_client import client_of
+from tests.integration.rest import rest
 from tests.torture.killer import Killer
 from tests.torture.passage import (
     SUBSCRIPTION,
@@ -68,6 +69,7 @@ def torture(cluster: StandaloneProcess, ordeal: Ordeal, directory: Path) -> Outc
     begun = time.monotonic()
     text = write_text(directory / "text", lines_min=ordeal.lines, bytes_min=ordeal.text_bytes)
     killer = Killer(cluster, seed=ordeal.seed, strikes=ordeal.strikes, lines=text.lines)
+    _keep_what_is_acknowledged(cluster)
     with client_of(cluster.service_url) as client, _another_process() as process:
         client.subscribe(
             TOPIC, SUBSCRIPTION, initial_position=pulsar.InitialPosition.Earliest
@@ -89,6 +91,14 @@ def torture(cluster: StandaloneProcess, ordeal: Ordeal, directory: Path) -> Outc
         reader=read,
         took_s=time.monotonic() - begun,
     )
+
+
+def _keep_what_is_acknowledged(cluster: StandaloneProcess) -> None:
+    """The reader comes when the subscriber is done: until then its ledgers must not be trimmed."""
+    for_ever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    path = "/admin/v2/namespaces/public/default/retention"
+    status, _ = rest(cluster.web_service_url, "POST", path, for_ever)
+    assert status == 204, f"retention was not set: {status}"
 
 
 def _another_process() -> ProcessPoolExecutor:
