@@ -39,6 +39,8 @@ class LedgerWriter(AddPipeline):
     ``writer_failed`` was called.
     """
 
+    __slots__ = ("_closing", "_is_closed", "_metadata", "_store")
+
     def __init__(
         self,
         metadata: StoredMetadata,

@@ -245,12 +245,12 @@ def journals_lie(patch: pytest.MonkeyPatch) -> None:
 
 
 def confirm_a_copy_early(patch: pytest.MonkeyPatch) -> None:
-    """Writers confirm entries with one copy less than Qa."""
+    """Writers confirm entries with one copy less than Qa, until their ensemble changes."""
     honest = Acknowledgements.__init__
 
     def count_fewer(acks: Acknowledgements, quorum: Quorum, last_confirmed: int = -1) -> None:
         honest(acks, quorum, last_confirmed)
-        acks._ack_quorum = max(quorum.ack_quorum - 1, 1)
+        acks._enough = max(quorum.ack_quorum - 1, 1)
 
     patch.setattr(Acknowledgements, "__init__", count_fewer)
 
