@@ -114,6 +114,7 @@ class EnsembleChange:
             return
         chosen = self._choose(pipeline)
         if chosen:
+            self._counters.ensemble_changes += 1
             work = self._replace_all(pipeline, chosen)
             name = f"change ensemble of ledger {pipeline.ledger_id}"
             self._task = self._bookies.links.spawn(work, name=name)

@@ -49,6 +49,7 @@ async def test_a_bookie_that_dies_is_replaced_from_the_first_unconfirmed_entry_o
         )
         assert bench.spare[0].stored(0) == [3, 4, 5, 6]
         assert bench.listener.failures == []
+        assert bench.ledgers.counters.ensemble_changes == 1
         assert bench.ledgers.counters.bookies_replaced == 1
         assert await bench.read_back() == payloads(7)
 
