@@ -50,7 +50,7 @@ from magnetar_simulation.world import World
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 # `make simulate` runs more.
-SEEDS = int(os.environ.get("MAGNETAR_SEEDS", "40"))
+SEEDS = int(os.environ.get("MAGNETAR_SEEDS", "200"))
 SEED_FIRST = int(os.environ.get("MAGNETAR_SEED_FIRST", "0"))
 SEEDS_A_TEST = 20
 SEND_S = 5.0
