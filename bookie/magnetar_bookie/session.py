@@ -15,8 +15,9 @@ from typing import cast
 
 from magnetar_bookie.fencing import fence
 from magnetar_bookie.journal import Group
+from magnetar_bookie.later_answers import WRITE_BYTES
 from magnetar_bookie.rare_requests import RareRequests
-from magnetar_bookie.reads import WRITE_BYTES, ReadQueue
+from magnetar_bookie.reads import ReadQueue
 from magnetar_bookie.session_context import SessionContext
 from magnetar_bookie.storage import ADMISSION_BYTES
 from magnetar_bookie.write_cache import ENTRY_OVERHEAD_BYTES, Entries

@@ -10,8 +10,8 @@ from magnetar_bookie.counters import Counters
 from magnetar_bookie.intake import Intake
 from magnetar_bookie.journals import Recorder
 from magnetar_bookie.last_confirmed import LastConfirmed
+from magnetar_bookie.later_answers import Spawn
 from magnetar_bookie.long_polls import LongPolls
-from magnetar_bookie.reads import Spawn
 from magnetar_bookie.settings import BookieSettings
 from magnetar_bookie.storage import Storage
 from magnetar_server.authorization import Authorizer, Resource

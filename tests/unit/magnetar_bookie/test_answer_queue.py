@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from magnetar_bookie.answer_queue import AnswerQueue
-from magnetar_bookie.reads import WRITE_BYTES
+from magnetar_bookie.later_answers import WRITE_BYTES
 from magnetar_runtime.service import Service
 
 
