@@ -19,6 +19,7 @@ import pytest
 from tests.simulation.owner import Owner, Sizes, Witness, take_over
 from tests.simulation.storage import History, Storage
 from tests.simulation.test_ledgers import found_by
+from tests.simulation.verdicts import raise_failures, results
 
 from magnetar_autorecovery import copier
 from magnetar_autorecovery.autorecovery import AutoRecovery
@@ -243,13 +244,8 @@ class Look:
 
 
 def _raise_failures(world: World) -> None:
-    """A process may end by an error that it has a name for; not by a broken promise or a bug."""
-    for host in world.hosts.values():
-        for failure in host.failures:
-            raise failure
-    for report in world.loop.failures:
-        what = f"{report['host']}: {report['message']}"
-        raise InvariantViolated(what) from report.get("exception")
+    """As ``raise_failures``; and no task of a service may have failed."""
+    raise_failures(world)
     for _, host_name, text in world.errors:
         if "task failed" in text:
             raise InvariantViolated(f"{host_name}: {text}")
@@ -267,12 +263,7 @@ def run(seed: int, *, record: bool = False) -> Outcome[Told]:
 @pytest.mark.parametrize("first", range(SEED_FIRST, SEED_FIRST + SEEDS, SEEDS_A_TEST))
 def test_lost_copies_come_back(first: int) -> None:
     confirmed = copied = 0
-    for seed in range(first, first + SEEDS_A_TEST):
-        try:
-            told = run(seed).result
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
+    for told in results(run, range(first, first + SEEDS_A_TEST)):
         confirmed += told.confirmed
         copied += told.copied
     assert confirmed > 50 * SEEDS_A_TEST

@@ -36,6 +36,7 @@ from tests.simulation.traffic import (
     settle_some,
     until_delivered,
 )
+from tests.simulation.verdicts import raise_loop_failures, results
 
 from magnetar.errors import ClientError
 from magnetar_simulation.canary import Canary
@@ -182,9 +183,7 @@ async def story(menu: FaultMenu, shape: Shape, canary: Canary) -> Summary:
             summary = await client.run(live_through(cluster, menu, chance))
         except ExceptionGroup as group:  # of the story's tasks the first that failed tells why
             raise group.exceptions[0] from group
-        for report in world.loop.failures:
-            what = f"{report['host']}: {report['message']}"
-            raise InvariantViolated(what) from report.get("exception")
+        raise_loop_failures(world)
         return summary
 
 
@@ -215,12 +214,7 @@ def run(
 @pytest.mark.parametrize("first", range(SEED_FIRST, SEED_FIRST + SEEDS, SEEDS_A_TEST))
 def test_a_cluster_under_faults_keeps_what_it_promised(first: int) -> None:
     stored = settled = 0
-    for seed in range(first, first + SEEDS_A_TEST):
-        try:
-            summary = run(seed).result
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
+    for summary in results(run, range(first, first + SEEDS_A_TEST)):
         stored += summary.stored
         settled += summary.settled
     assert stored == SEEDS_A_TEST * MESSAGES * 4, "two producers each of two topics"

@@ -18,6 +18,7 @@ import pytest
 from tests.simulation.owner import RETRY_S, Owner, Sizes, keep_up
 from tests.simulation.storage import History, Storage
 from tests.simulation.test_ledgers import recover_and_read_all
+from tests.simulation.verdicts import results
 
 from magnetar_bookie.index import Index
 from magnetar_ledger import LedgerError, Ledgers
@@ -136,12 +137,7 @@ def run(seed: int) -> Outcome[Told]:
 @pytest.mark.parametrize("first", range(SEED_FIRST, SEED_FIRST + SEEDS, SEEDS_A_TEST))
 def test_garbage_goes_and_nothing_else(first: int) -> None:
     deleted = confirmed = 0
-    for seed in range(first, first + SEEDS_A_TEST):
-        try:
-            told = run(seed).result
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
+    for told in results(run, range(first, first + SEEDS_A_TEST)):
         deleted += told.deleted
         confirmed += told.confirmed
     assert deleted > SEEDS_A_TEST

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from tests.simulation.owner import Owner, Sizes, check_copies, tail, take_over
 from tests.simulation.storage import History, Storage
+from tests.simulation.verdicts import raise_failures, results
 
 from magnetar_ledger import recovery
 from magnetar_ledger.quorum import Acknowledgements, Quorum
@@ -155,17 +156,7 @@ async def recover_and_read_all(storage: Storage, histories: Sequence[History]) -
             host.kill()
     async with asyncio.timeout(SETTLE_S):
         await asyncio.gather(check(0), check(1))
-    _raise_failures(world)
-
-
-def _raise_failures(world: World) -> None:
-    """A process may end by an error that it has a name for; not by a broken promise or a bug."""
-    for host in world.hosts.values():
-        for failure in host.failures:
-            raise failure
-    for report in world.loop.failures:
-        what = f"{report['host']}: {report['message']}"
-        raise InvariantViolated(what) from report.get("exception")
+    raise_failures(world)
 
 
 def run(seed: int, *, record: bool = False) -> Outcome[Told]:
@@ -181,12 +172,7 @@ def run(seed: int, *, record: bool = False) -> Outcome[Told]:
 @pytest.mark.parametrize("first", range(SEED_FIRST, SEED_FIRST + SEEDS, SEEDS_A_TEST))
 def test_ledgers_keep_what_they_confirmed(first: int) -> None:
     confirmed = changes = 0
-    for seed in range(first, first + SEEDS_A_TEST):
-        try:
-            told = run(seed).result
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
+    for told in results(run, range(first, first + SEEDS_A_TEST)):
         confirmed += told.confirmed
         changes += told.changes
     assert confirmed > 100 * SEEDS_A_TEST
