@@ -11,38 +11,31 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 
-from magnetar_bookie.checkpoint import Checkpointer
-from magnetar_bookie.collector import Collector
-from magnetar_bookie.compaction import Compactor
 from magnetar_bookie.counters import Counters
-from magnetar_bookie.directories import Directories, Directory
-from magnetar_bookie.entry_log import EntryLog
+from magnetar_bookie.disks.directories import Directories, Directory
+from magnetar_bookie.disks.identity import establish_identity
+from magnetar_bookie.disks.space import SpaceVerdict
+from magnetar_bookie.disks.space_watch import SpaceWatch
 from magnetar_bookie.errors import UnknownFormat
 from magnetar_bookie.formats.journal_v1 import Fence, decode_body
-from magnetar_bookie.identity import establish_identity
-from magnetar_bookie.index import (
-    FORMAT_VERSION,
-    JOURNAL_BEGINNING,
-    Change,
-    Counts,
-    Index,
-    JournalMark,
-    SortedStore,
-)
-from magnetar_bookie.intake import Intake
-from magnetar_bookie.journal import Journal
-from magnetar_bookie.journals import Recorder, SpreadJournals, in_order
-from magnetar_bookie.last_confirmed import LastConfirmed
-from magnetar_bookie.long_polls import LongPolls
-from magnetar_bookie.rebuild import rebuild_index
+from magnetar_bookie.garbage.collector import Collector
+from magnetar_bookie.garbage.compaction import Compactor
+from magnetar_bookie.journal.journal import Journal
+from magnetar_bookie.journal.journals import Recorder, SpreadJournals, in_order
+from magnetar_bookie.journal.mark import JOURNAL_BEGINNING, JournalMark
+from magnetar_bookie.journal.replay import Replay
 from magnetar_bookie.registration import Registration
-from magnetar_bookie.replay import Replay
-from magnetar_bookie.session import Session
-from magnetar_bookie.session_context import DiskSpace, SessionContext
+from magnetar_bookie.sessions.context import DiskSpace, SessionContext
+from magnetar_bookie.sessions.intake import Intake
+from magnetar_bookie.sessions.long_polls import LongPolls
+from magnetar_bookie.sessions.session import Session
 from magnetar_bookie.settings import BookieSettings
-from magnetar_bookie.space import SpaceVerdict
-from magnetar_bookie.space_watch import SpaceWatch
-from magnetar_bookie.storage import Storage
+from magnetar_bookie.storage.checkpoint import Checkpointer
+from magnetar_bookie.storage.entry_log import EntryLog
+from magnetar_bookie.storage.index import FORMAT_VERSION, Change, Counts, Index, SortedStore
+from magnetar_bookie.storage.last_confirmed import LastConfirmed
+from magnetar_bookie.storage.rebuild import rebuild_index
+from magnetar_bookie.storage.storage import Storage
 from magnetar_protocol.records.bookie_info import BookieInfo
 from magnetar_protocol.records.cookies import Cookie
 from magnetar_runtime.clock import Clock

@@ -23,7 +23,7 @@ from magnetar_bookie.bookie import Bookie
 from magnetar_bookie.errors import BookieError
 from magnetar_bookie.metrics import BookieMetrics
 from magnetar_bookie.part_settings import BookiePartSettings
-from magnetar_bookie.rocks_store import open_index
+from magnetar_bookie.storage.rocks_store import open_index
 from magnetar_protocol.records.ledger_metadata import LEDGERS_PATH
 from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.coordination import Coordination

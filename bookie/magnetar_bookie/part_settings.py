@@ -9,9 +9,7 @@ from typing import Annotated
 from annotated_types import Ge, Gt, Le
 
 from magnetar_autorecovery import AutoRecoveryOptions
-from magnetar_bookie.garbage import GarbageLimits
-from magnetar_bookie.settings import MIB, BookieSettings
-from magnetar_bookie.space import SpaceLimits
+from magnetar_bookie.settings import MIB, BookieSettings, GarbageLimits, SpaceLimits
 
 Port = Annotated[int, Ge(0), Le(65535)]
 DEFAULTS = BookieSettings()

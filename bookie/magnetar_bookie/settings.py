@@ -7,11 +7,51 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from magnetar_bookie.garbage import GarbageLimits
-from magnetar_bookie.space import SpaceLimits
 from magnetar_protocol.bookkeeper.v2 import FRAME_BYTES_MAX_DEFAULT
 
 MIB = 1024 * 1024
+GIB = 1024 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class GarbageLimits:
+    """When to look for garbage, and how much of it is too much. Pulsar's defaults.
+
+    An interval or a threshold of 0 turns off what it is for. A log is compacted when less than the
+    threshold of its bytes are of use (0 to 1).
+    """
+
+    interval_s: float = 900.0
+    over_replicated_interval_s: float = 86_400.0
+    minor_interval_s: float = 3_600.0
+    minor_threshold: float = 0.2
+    major_interval_s: float = 86_400.0
+    major_threshold: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceLimits:
+    """Used parts of a disk, 0 to 1; Pulsar's defaults. Seconds and bytes as named.
+
+    ``full_at``, ``nearly_full_at`` and ``writable_again_below`` are upstream's diskUsageThreshold,
+    diskUsageWarnThreshold and diskUsageLwmThreshold. ``recovery_free_bytes_min`` is what must be
+    free for recovery's adds (minUsableSizeForHighPriorityWrites).
+    """
+
+    full_at: float = 0.95
+    nearly_full_at: float = 0.90
+    writable_again_below: float = 0.95
+    recovery_free_bytes_min: int = GIB
+    check_interval_s: float = 10.0
+    # Compact on full disks too: it may free much, or take what is left.
+    compacts_when_full: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.writable_again_below <= self.full_at <= 1:
+            raise ValueError(
+                f"writable_again_below ({self.writable_again_below}) must lie between 0 and "
+                f"full_at ({self.full_at}), and that at most at 1"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ from struct import Struct
 import uvloop
 
 from magnetar_bookie.bookie import Bookie
-from magnetar_bookie.rocks_store import RocksStore
 from magnetar_bookie.settings import BookieSettings
+from magnetar_bookie.storage.rocks_store import RocksStore
 from magnetar_protocol.bookkeeper.digest import EMPTY_PASSWORD_MASTER_KEY
 from magnetar_protocol.bookkeeper.v2 import encode_add_header, encode_read
 from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from magnetar_bookie.bookie import Bookie
-from magnetar_bookie.garbage import GarbageLimits
-from magnetar_bookie.index import Index
-from magnetar_bookie.memory_store import MemoryStore
-from magnetar_bookie.settings import BookieSettings
+from magnetar_bookie.settings import BookieSettings, GarbageLimits
+from magnetar_bookie.storage.index import Index
+from magnetar_bookie.storage.memory_store import MemoryStore
 from magnetar_ledger import LedgerOptions, Ledgers
 from magnetar_protocol.records.bookie_info import READ_ONLY_PATH
 from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH, LedgerMetadata

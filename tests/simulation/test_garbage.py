@@ -20,7 +20,7 @@ from tests.simulation.storage import History, Storage
 from tests.simulation.test_ledgers import recover_and_read_all
 from tests.simulation.verdicts import results
 
-from magnetar_bookie.index import Index
+from magnetar_bookie.storage.index import Index
 from magnetar_ledger import LedgerError, Ledgers
 from magnetar_runtime.coordination import CoordinationError
 from magnetar_simulation.faults import FAILING_DISK, FULL_MENU, FaultInjector, FaultMenu

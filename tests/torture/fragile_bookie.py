@@ -18,7 +18,7 @@ def main() -> int:
     """Run the bookie as it is, its files aside: each stands in one place of the original."""
     with (
         patch("magnetar_bookie.part.FileDisk", FragileDisk),
-        patch("magnetar_bookie.rocks_store.RocksStore", FragileStore),
+        patch("magnetar_bookie.storage.rocks_store.RocksStore", FragileStore),
     ):
         return bookie.main(sys.argv[1:])
 

@@ -10,7 +10,7 @@ from http import HTTPStatus
 
 from magnetar_bookie.admin.access import AdminAccess
 from magnetar_bookie.admin.messages import Answer, Refused, Request, json_answer
-from magnetar_bookie.garbage import Compaction
+from magnetar_bookie.garbage.garbage import Compaction
 
 # RocksDB compacts the index by itself: upstream's counter of that stays where it begins.
 _NEVER = 0

@@ -12,9 +12,9 @@ from http import HTTPStatus
 from magnetar_bookie.admin.access import AdminAccess
 from magnetar_bookie.admin.messages import Answer, Refused, Request, json_answer, text_answer
 from magnetar_bookie.admin.sanity import is_sane
-from magnetar_bookie.directories import Directories
+from magnetar_bookie.disks.directories import Directories
 from magnetar_bookie.formats import entry_log_v1, journal_v1
-from magnetar_bookie.index import JOURNAL_BEGINNING
+from magnetar_bookie.journal.mark import JOURNAL_BEGINNING
 
 # Why adds are refused after the order to; it holds until the opposite one, or a restart.
 ORDERED = "read-only by order"

@@ -10,8 +10,8 @@ import json
 from pathlib import Path
 
 from magnetar_bookie.formats.entry_log_v1 import file_name
-from magnetar_bookie.index import FORMAT_VERSION, Index
-from magnetar_bookie.rocks_store import IndexNotOpened, RocksStore
+from magnetar_bookie.storage.index import FORMAT_VERSION, Index
+from magnetar_bookie.storage.rocks_store import IndexNotOpened, RocksStore
 from magnetar_cli.bookie_admin.errors import UnreadableFile
 from magnetar_cli.bookie_admin.text import count_words, size_words, table
 

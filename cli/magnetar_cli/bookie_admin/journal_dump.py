@@ -1,7 +1,7 @@
 """``dump-journal``: what is in journal files, past whatever is damaged in them.
 
 The layout is ``magnetar_bookie.formats.journal_v1``'s; what a bookie makes of damage is decided in
-``magnetar_bookie.replay``, and differs: a bookie must stop where this goes on.
+``magnetar_bookie.journal.replay``, and differs: a bookie must stop where this goes on.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 
-from magnetar_bookie.session import Session
+from magnetar_bookie.sessions.session import Session
 from magnetar_protocol.bookkeeper.digest import encode_entry_header, master_key
 from magnetar_protocol.bookkeeper.v2 import Operation as V2Operation
 from magnetar_protocol.bookkeeper.v2 import encode_add_header, parse_response

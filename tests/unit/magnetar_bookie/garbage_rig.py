@@ -16,9 +16,9 @@ from tests.unit.magnetar_bookie.host import Host
 from tests.unit.magnetar_bookie.memory_disk import MemoryDisk
 
 from magnetar_bookie.bookie import Bookie
-from magnetar_bookie.garbage import GarbageLimits
-from magnetar_bookie.index import Pair
-from magnetar_bookie.memory_store import MemoryStore
+from magnetar_bookie.settings import GarbageLimits
+from magnetar_bookie.storage.index import Pair
+from magnetar_bookie.storage.memory_store import MemoryStore
 from magnetar_protocol.bookkeeper.v2 import Flag, ReturnCode, encode_read
 from magnetar_protocol.records.ledger_metadata import (
     Fragment,

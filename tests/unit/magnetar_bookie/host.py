@@ -9,8 +9,8 @@ from tests.unit.magnetar_bookie.memory_disk import MemoryDisk
 from tests.unit.magnetar_ledger.virtual_time import LoopClock
 
 from magnetar_bookie.bookie import Bookie
-from magnetar_bookie.memory_store import MemoryStore
 from magnetar_bookie.settings import BookieSettings
+from magnetar_bookie.storage.memory_store import MemoryStore
 from magnetar_server.authorization import ALLOW_ALL, Authorizer
 
 SETTINGS = BookieSettings(bookie_id="bookie-1", port=3181)

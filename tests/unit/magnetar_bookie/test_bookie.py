@@ -18,7 +18,7 @@ from tests.unit.magnetar_ledger.virtual_time import VirtualTimeLoop
 from magnetar_bookie.bookie import Bookie
 from magnetar_bookie.errors import CorruptFile, JournalFileMissing, UnknownFormat
 from magnetar_bookie.formats.journal_v1 import file_number
-from magnetar_bookie.memory_store import MemoryStore
+from magnetar_bookie.storage.memory_store import MemoryStore
 from magnetar_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, ReturnCode, encode_read
 from magnetar_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
 

@@ -14,7 +14,7 @@ from tests.unit.magnetar_bookie.memory_disk import MemoryDisk
 
 from magnetar_bookie.errors import BookieError, CorruptFile, EntryLogMissing
 from magnetar_bookie.formats import entry_log_v1, journal_v1
-from magnetar_bookie.memory_store import MemoryStore
+from magnetar_bookie.storage.memory_store import MemoryStore
 from magnetar_protocol.bookkeeper.v2 import ReturnCode, encode_read
 from magnetar_protocol.records.cookies import COOKIE_FILE_NAME
 

@@ -11,8 +11,8 @@ from typing import Any
 from magnetar_bookie.admin.access import AdminAccess
 from magnetar_bookie.admin.app import BookieAdmin
 from magnetar_bookie.bookie import Bookie
-from magnetar_bookie.memory_store import MemoryStore
 from magnetar_bookie.settings import BookieSettings
+from magnetar_bookie.storage.memory_store import MemoryStore
 from magnetar_ledger import LedgerError, Ledgers
 from magnetar_protocol.records.bookie_info import READ_ONLY_PATH
 from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH

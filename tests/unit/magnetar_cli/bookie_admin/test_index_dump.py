@@ -10,8 +10,9 @@ import pytest
 from tests.unit.magnetar_cli.bookie_admin.simulated import options_of
 
 from magnetar_bookie.formats.entry_log_v1 import LedgerRecord
-from magnetar_bookie.index import BlockLocation, Change, Counts, Index, JournalMark, LogEnd
-from magnetar_bookie.rocks_store import RocksStore
+from magnetar_bookie.journal.mark import JournalMark
+from magnetar_bookie.storage.index import BlockLocation, Change, Counts, Index, LogEnd
+from magnetar_bookie.storage.rocks_store import RocksStore
 from magnetar_cli.bookie_admin.errors import UnreadableFile
 from magnetar_cli.bookie_admin.index_dump import dump_index
 

@@ -1,0 +1,1 @@
+"""What gives disk space back: deleted ledgers are forgotten, and entry logs compacted."""

@@ -1,0 +1,136 @@
+"""Giving an entry log back: what is still of use in it moves to the log that is written now.
+
+Safe to die anywhere. Copies are durable before the index names them, the index has flushed their
+new places before the old file goes, and what it does not know at the next start is cut off. Reads
+go on meanwhile: to the old places until the index names the new ones, and who comes to a file that
+is gone asks the index again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing
+
+from magnetar_bookie.errors import CorruptFile
+from magnetar_bookie.formats.entry_log_v1 import LedgerRecord
+from magnetar_bookie.storage.checkpoint import Checkpointer
+from magnetar_bookie.storage.entry_log import BATCH_BYTES
+from magnetar_bookie.storage.index import BlockLocation, Change, LogUsage
+from magnetar_bookie.storage.log_scan import ScannedBlock, scan_log
+from magnetar_bookie.storage.storage import Storage
+
+log = logging.getLogger(__name__)
+
+
+class Compactor:
+    """Empties and removes entry logs, copying at most ``bytes_per_s`` (0: as fast as it goes)."""
+
+    def __init__(self, storage: Storage, checkpointer: Checkpointer, *, bytes_per_s: float) -> None:
+        self._storage = storage
+        self._checkpointer = checkpointer
+        self._bytes_per_s = bytes_per_s
+        self.moved_bytes = 0
+
+    async def reclaim(self, number: int) -> int:
+        """Move what is of use in log ``number``, then remove it; returns how much smaller that is.
+
+        The log must not be the one that is written to. Raises ``CorruptFile`` where a block cannot
+        be copied, ``OSError``; then the log stays, and what was moved already is found anew.
+        """
+        usage = self._storage.index.logs.get(number, LogUsage())
+        try:
+            ledger_ids, moved_bytes, size = await self._move_all(number, usage.end)
+        except CorruptFile:
+            if usage.live_bytes:
+                raise
+            # Nothing in it is of use, so it goes. What it said of ledgers, the index says too.
+            ledger_ids = [record.ledger_id for record in self._storage.index.ledgers()]
+            moved_bytes, size = 0, usage.end
+        path = self._storage.entry_log.path(number)
+        await self._finish(number, ledger_ids)
+        log.info(
+            "entry log removed", extra={"file": path, "bytes": size, "moved_bytes": moved_bytes}
+        )
+        return size - moved_bytes
+
+    async def _move_all(self, number: int, end: int) -> tuple[list[int], int, int]:
+        """Move what is of use before ``end``.
+
+        Returns the ledgers of which the log says something besides their entries, the bytes that
+        were moved, and those of the file.
+        """
+        moved_bytes = 0
+        ledger_ids: dict[int, None] = {}
+        batch: list[BlockLocation] = []
+        entry_log = self._storage.entry_log
+        async with entry_log.reading(number) as (file, seed):
+            size = file.size
+            scan = scan_log(file, entry_log.path(number), number, seed, end=end)
+            async with aclosing(scan) as blocks:
+                async for block in blocks:
+                    self._sort(block, batch, ledger_ids)
+                    if sum(at.size for at in batch) >= BATCH_BYTES:
+                        moved_bytes += await self._move(batch)
+                        batch = []
+            moved_bytes += await self._move(batch)
+        return list(ledger_ids), moved_bytes, size
+
+    def _sort(
+        self, block: ScannedBlock, batch: list[BlockLocation], ledger_ids: dict[int, None]
+    ) -> None:
+        if block.location is None:
+            ledger_ids.update((record.ledger_id, None) for record in block.ledgers)
+        elif self._storage.index.knows(block.location):
+            batch.append(block.location)
+
+    async def _move(self, batch: list[BlockLocation]) -> int:
+        """Copy blocks and have the index name the copies; waits as long as that should take."""
+        storage = self._storage
+        blocks = [await storage.entry_log.read_whole(at) for at in batch]
+        async with self._checkpointer.lock:
+            # Their ledgers may have been deleted since they were read.
+            living = [
+                (at, block)
+                for at, block in zip(batch, blocks, strict=True)
+                if storage.index.knows(at)
+            ]
+            if not living:
+                return 0
+            places = await storage.entry_log.append(block for _, block in living)
+            storage.index.note(
+                Change(
+                    blocks=places,
+                    removed_blocks=[at for at, _ in living],
+                    log_end=storage.entry_log.end,
+                )
+            )
+        moved_bytes = sum(at.size for at in places)
+        self.moved_bytes += moved_bytes
+        if self._bytes_per_s:
+            await asyncio.sleep(moved_bytes / self._bytes_per_s)
+        return moved_bytes
+
+    async def _finish(self, number: int, ledger_ids: list[int]) -> None:
+        """Remove an emptied log, after what else only it may say is said elsewhere too."""
+        storage = self._storage
+        async with self._checkpointer.lock:
+            records = [
+                record for ledger_id in ledger_ids for record in self._telling_record(ledger_id)
+            ]
+            if records:
+                await storage.entry_log.append_ledgers(records)
+            assert not storage.index.logs.get(number, LogUsage()).live_bytes
+            # With the log's own record, so that a start after a crash here removes the file.
+            await storage.index.commit(
+                Change(removed_logs=[number], log_end=storage.entry_log.end if records else None)
+            )
+            await storage.entry_log.remove(number)
+
+    def _telling_record(self, ledger_id: int) -> list[LedgerRecord]:
+        """The ledger's record, where it says what no block of entries would say after a rebuild."""
+        record = self._storage.index.ledger(ledger_id)
+        if record is None:
+            return []
+        is_telling = record.is_fenced or record.last_entry < 0 or bool(record.explicit_lac)
+        return [record] if is_telling else []

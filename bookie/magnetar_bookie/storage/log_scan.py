@@ -1,0 +1,87 @@
+"""Going through an entry log block by block, without the entries: what a log says of itself.
+
+A lost index is rebuilt from this, and compaction learns from it what it must move.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from magnetar_bookie.errors import CorruptFile
+from magnetar_bookie.formats import entry_log_v1 as layout
+from magnetar_bookie.formats.entry_log_v1 import BlockHeader, BlockKind, LedgerRecord
+from magnetar_bookie.storage.index import BlockLocation
+from magnetar_runtime.disk import DiskFile
+
+log = logging.getLogger(__name__)
+
+# Headers are small and blocks are large: one small read for each block.
+_TABLE_PEEK_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedBlock:
+    """A block of entries, with its ledger's master key; or, ``location`` None, ledger records.
+
+    ``end`` is the offset behind it.
+    """
+
+    end: int
+    location: BlockLocation | None
+    master_key: bytes
+    ledgers: tuple[LedgerRecord, ...] = ()
+
+
+async def scan_log(
+    file: DiskFile, path: str, number: int, seed: int, *, end: int | None = None
+) -> AsyncGenerator[ScannedBlock, None]:
+    """The blocks of log ``number`` up to ``end``, which is where one ends.
+
+    None: up to the end of the file, less a block that a crash tore. Raises ``CorruptFile`` for
+    damage in the middle, ``OSError``.
+    """
+    limit = file.size if end is None else end
+    offset = layout.FILE_HEADER_BYTES
+    while offset < limit:
+        head = await file.read(offset, layout.BLOCK_HEADER_BYTES + _TABLE_PEEK_BYTES)
+        header = layout.decode_block_header(seed, head, 0)
+        if header is None or offset + layout.BLOCK_HEADER_BYTES + header.content_bytes > limit:
+            if end is not None:
+                raise CorruptFile(path, offset, "a block is not what was written")
+            await _require_torn_tail(file, path, offset, seed)
+            return
+        content = head[layout.BLOCK_HEADER_BYTES :]
+        needed = layout.table_bytes(header)
+        if len(content) < needed:
+            content = await file.read(offset + layout.BLOCK_HEADER_BYTES, needed)
+        block = _scanned(path, number, offset, header, content[: header.content_bytes])
+        yield block
+        offset = block.end
+
+
+def _scanned(
+    path: str, number: int, offset: int, header: BlockHeader, content: bytes
+) -> ScannedBlock:
+    size = layout.BLOCK_HEADER_BYTES + header.content_bytes
+    if header.kind == BlockKind.LEDGERS:
+        records = layout.decode_ledgers(header, content)
+        if records is None:
+            raise CorruptFile(path, offset, "a block of ledgers is not what was written")
+        return ScannedBlock(offset + size, None, header.master_key, tuple(records))
+    last_entry = layout.decode_last_entry(header, content)
+    location = BlockLocation(
+        header.ledger_id, header.first_entry, last_entry, number, offset, size, header.count
+    )
+    return ScannedBlock(location.end, location, header.master_key)
+
+
+async def _require_torn_tail(file: DiskFile, path: str, offset: int, seed: int) -> None:
+    tail = await file.read(offset + 1, file.size)
+    if layout.find_block_header(seed, tail) >= 0:
+        raise CorruptFile(path, offset, "a block is not what was written, and another follows")
+    log.warning(
+        "entry log ends in the middle of a block: left out, the journal has it",
+        extra={"file": path, "offset": offset, "left_out_bytes": file.size - offset},
+    )
