@@ -56,7 +56,7 @@ protocol: $(BIN)/.develops  ## generate the protocol modules anew from protocol/
 	$(BIN)/python protocol/generate.py
 
 bench: $(BIN)/.develops setup  ## measure; PEER=pulsar compares with the Apache Pulsar in PULSAR_HOME
-	$(BIN)/python tests/performance/bench.py $(if $(PEER),--peer $(PEER)) $(ARGS)
+	$(BIN)/python -m tests.performance $(if $(PEER),--peer $(PEER)) $(ARGS)
 
 torture: $(BIN)/.develops setup  ## kill parts of clusters under load, cut their power, miss nothing (45 min)
 	$(BIN)/python -m tests.torture $(ARGS)

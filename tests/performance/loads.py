@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import pulsar
-
-from processes import machine_busy_s
-from servers import Server
+from tests.performance.processes import machine_busy_s
+from tests.performance.servers import Server
 
 Figures = dict[str, float]
 Phases = dict[str, Figures]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from processes import ProcessTree
+from tests.performance.processes import ProcessTree
 
 START_S_MAX = 120.0
 STOP_S_MAX = 40.0

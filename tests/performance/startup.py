@@ -9,9 +9,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pulsar
-
-from loads import Figures, Phases, silent_logger
-from servers import START_S_MAX, Rival, Server, ServerFailed, started, wait_until_ready
+from tests.performance.loads import Figures, Phases, silent_logger
+from tests.performance.servers import (
+    START_S_MAX,
+    Rival,
+    Server,
+    ServerFailed,
+    started,
+    wait_until_ready,
+)
 
 SETTLE_S = 10.0
 IDLE_S = 5.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from figures import REPORTED, Reported, Rounds
+from tests.performance.figures import REPORTED, Reported, Rounds
 
 
 def table(results: Mapping[str, Rounds]) -> str:

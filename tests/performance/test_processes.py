@@ -8,8 +8,7 @@ import time
 from collections.abc import Generator
 
 import pytest
-
-from processes import ProcessTree, machine_busy_s
+from tests.performance.processes import ProcessTree, machine_busy_s
 
 # A parent that rests and a child that burns 0.3 s of CPU, then both say so and wait.
 CHILD = (

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from figures import Budget, Rounds
-from table import table
+from tests.performance.figures import Budget, Rounds
+from tests.performance.table import table
 
 
 def rounds(*cpu_us: float) -> Rounds:

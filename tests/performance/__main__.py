@@ -1,8 +1,8 @@
 """Measure a standalone under the official client; beside a real Apache Pulsar where one is given.
 
-    python tests/performance/bench.py                   our figures against their budgets
-    python tests/performance/bench.py --peer pulsar     and against PULSAR_HOME's Apache Pulsar
-    python tests/performance/bench.py --only unbatched-1k --rounds 5 --scale 0.5
+    python -m tests.performance                   our figures against their budgets
+    python -m tests.performance --peer pulsar     and against PULSAR_HOME's Apache Pulsar
+    python -m tests.performance --only unbatched-1k --rounds 5 --scale 0.5
 
 Each scenario begins with a round that does not count; then the rivals take turns, so that both see
 the same machine. The figures are medians of the rounds, the spread is beside them, and so is how
@@ -26,12 +26,20 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from figures import Rounds
-from loads import LoadFailed, Phases, end_to_end, synchronous, throughput
-from processes import machine_busy_s
-from servers import Magnetar, Pulsar, Rival, Server, ServerFailed, started, wait_until_ready
-from startup import startup
-from table import table
+from tests.performance.figures import Rounds
+from tests.performance.loads import LoadFailed, Phases, end_to_end, synchronous, throughput
+from tests.performance.processes import machine_busy_s
+from tests.performance.servers import (
+    Magnetar,
+    Pulsar,
+    Rival,
+    Server,
+    ServerFailed,
+    started,
+    wait_until_ready,
+)
+from tests.performance.startup import startup
+from tests.performance.table import table
 
 KB = 1024
 LATENCY_RATE = 500
