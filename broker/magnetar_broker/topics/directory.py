@@ -170,7 +170,8 @@ class TopicDirectory(Service):
         began_s = self._clock.monotonic()
         try:
             topic = await self._opened(name, properties or {} if create else None)
-            if self._owns(name):
+            # What is fenced before it is loaded, ``_fenced`` has not unloaded.
+            if self._owns(name) and not topic.is_fenced:
                 self._topics[name] = topic
                 loaded.set_result(None)
             else:

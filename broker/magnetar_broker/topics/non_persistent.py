@@ -230,6 +230,11 @@ class NonPersistentTopic(Service):
         return not self.is_connected
 
     @property
+    def is_fenced(self) -> bool:
+        """Whether the topic takes nobody any more: it is ending."""
+        return self._is_fenced
+
+    @property
     def is_connected(self) -> bool:
         """Whether any producer or consumer is connected."""
         return bool(self.subscriptions) or bool(len(self.producers))

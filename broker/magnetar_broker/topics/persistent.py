@@ -161,6 +161,11 @@ class PersistentTopic(Service):
         for subscription in self.subscriptions.values():
             subscription.skip_acknowledged()
 
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the topic takes nobody any more: another broker has its log, or it is ending."""
+        return self._is_fenced
+
     def _check_open(self) -> None:
         if self._is_fenced:
             raise TopicFenced(str(self.name))

@@ -24,7 +24,9 @@ from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.producers import AccessMode, Producer
 from magnetar_broker.topics.subscription_type import SubscriptionType
 from magnetar_broker.topics.topic import SubscribeRequest
-from magnetar_protocol.pulsar.topic_names import TopicName
+from magnetar_ledger import LedgerFenced
+from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
+from magnetar_protocol.records.namespaces import Policies
 from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.coordination import ConnectionLost, Coordination
 
@@ -123,6 +125,32 @@ async def test_a_topic_lost_while_it_was_loaded_is_not_served(
     with pytest.raises(ServiceNotReady):
         await asking
     assert not topics.loaded
+
+
+async def test_a_topic_whose_log_was_taken_while_it_was_loaded_is_not_served(
+    coordination: Coordination, ledgers: MemoryLedgers, settle: Settle
+) -> None:
+    """Whoever opens a log reads policies once more: in that moment another broker may take it."""
+    are_told = asyncio.Event()
+
+    async def policies(_: NamespaceName) -> Policies:
+        if ledgers.writers:
+            await are_told.wait()
+        return Policies()
+
+    logs = logs_over(coordination, ledgers)
+    async with TopicDirectory(
+        logs, SystemClock(), owns=lambda _: True, policies=policies
+    ) as topics:
+        asking = asyncio.ensure_future(topics.get(NAME, create=True))
+        await settle()
+        ledgers.writers[0].fail(LedgerFenced(0))
+        are_told.set()
+        with pytest.raises(ServiceNotReady, match="look it up again"):
+            await asking
+        assert not topics.loaded
+        again = await opened(topics)
+        again.managed_ledger.append_all([(b"a", 1, producer_on(NotedSession()), 0, 0)])
 
 
 async def test_an_unexpected_failure_to_load_is_answered(
