@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from random import Random
 
 from magnetar.connection import Connection
@@ -16,7 +18,12 @@ REDIRECTS_MAX = 20
 
 
 class Lookup:
-    """Asks the brokers of the service URL, one after the other until one answers."""
+    """Asks one broker of the service URL for as long as it answers, then the next one.
+
+    Which one is asked next is decided by how the last question ended: a broker that cannot be
+    reached, is silent, or cannot say at the moment is left for the next in the URL. (Upstream's
+    clients ask the next one each time; staying keeps a client at one connection.)
+    """
 
     def __init__(
         self, connections: Connections, addresses: tuple[BrokerAddress, ...], random: Random
@@ -29,15 +36,24 @@ class Lookup:
     async def partitions(self, topic: str) -> int:
         """How many partitions the topic has; 0 if it is not partitioned. Raises ``ClientError``."""
         connection = await self._service_connection()
-        asked = api.CommandPartitionedTopicMetadata(topic=topic, request_id=0)
-        answer = await connection.request(
-            BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=asked)
-        )
-        return answer.partitionMetadataResponse.partitions
+        with self._leaving_on_failure(connection.address):
+            asked = api.CommandPartitionedTopicMetadata(topic=topic, request_id=0)
+            answer = await connection.request(
+                BaseCommand(type=BaseCommand.PARTITIONED_METADATA, partitionMetadata=asked)
+            )
+            response = answer.partitionMetadataResponse
+            if response.response == api.CommandPartitionedTopicMetadataResponse.Failed:
+                raise _failed_without_reason()
+            return response.partitions
 
     async def owner(self, topic: str) -> Route:
         """How to reach the broker that serves the topic. Raises ``ClientError``."""
         connection = await self._service_connection()
+        with self._leaving_on_failure(connection.address):
+            return await self._owner(topic, connection)
+
+    async def _owner(self, topic: str, connection: Connection) -> Route:
+        """The same, beginning with the broker at ``connection``."""
         is_authoritative = False
         for _ in range(REDIRECTS_MAX):
             asked = api.CommandLookupTopic(
@@ -57,21 +73,42 @@ class Lookup:
     @staticmethod
     def _route(connection: Connection, response: api.CommandLookupTopicResponse) -> Route:
         if response.response == api.CommandLookupTopicResponse.Failed:
-            raise BrokerFailed("UnknownError", "the lookup failed without a reason")
+            raise _failed_without_reason()
         owner = address_in(response.brokerServiceUrl)
         if response.proxy_through_service_url:
             return Route(connection.address, proxy_target=str(owner))
         return Route(owner)
 
     async def _service_connection(self) -> Connection:
+        """A connection to the first broker that takes one, from the one whose turn it is on."""
         error: ClientError = NotConnected("there is no broker to ask")
-        for _ in self._addresses:
+        first = self._turn
+        for step in range(len(self._addresses)):
+            # Others may turn meanwhile: each question goes round all brokers by itself.
+            address = self._addresses[(first + step) % len(self._addresses)]
             try:
-                return await self._connections.get(Route(self._addresses[self._turn]))
-            except NotConnected as reason:
+                with self._leaving_on_failure(address):
+                    return await self._connections.get(Route(address))
+            except ClientError as reason:
+                if not reason.retry:
+                    raise
                 error = reason
-                self._turn = (self._turn + 1) % len(self._addresses)
         raise error
+
+    @contextmanager
+    def _leaving_on_failure(self, address: BrokerAddress) -> Generator[None]:
+        """What is asked within may fail in a way that passes: the next broker's turn, then."""
+        try:
+            yield
+        except ClientError as error:
+            # Of many questions that one broker leaves unanswered only the first turns.
+            if error.retry and address == self._addresses[self._turn]:
+                self._turn = (self._turn + 1) % len(self._addresses)
+            raise
+
+
+def _failed_without_reason() -> BrokerFailed:
+    return BrokerFailed("UnknownError", "the lookup failed without a reason")
 
 
 def address_in(broker_url: str) -> BrokerAddress:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -15,6 +17,7 @@ from magnetar.errors import (
     BrokerFailed,
     InvalidServiceUrl,
     NotConnected,
+    RequestTimedOut,
     TooManyRedirects,
     TopicNotFound,
 )
@@ -23,6 +26,7 @@ from magnetar.service_urls import BrokerAddress, parse_service_url
 from magnetar_protocol.pulsar import answers
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.api_pb2 import BaseCommand
+from magnetar_protocol.pulsar.commands import NO_REQUEST_ID, encode_command
 
 TOPIC = "persistent://public/default/orders"
 
@@ -138,6 +142,25 @@ async def test_partitions_are_asked_for(connections: Connections, broker: FakeBr
     assert await lookup(connections).partitions(TOPIC) == 4
 
 
+async def test_partitions_that_nobody_knows_are_an_error(
+    connections: Connections, broker: FakeBroker
+) -> None:
+    failed = api.CommandPartitionedTopicMetadataResponse(
+        response=api.CommandPartitionedTopicMetadataResponse.Failed
+    )
+
+    def fail(session: Session, command: BaseCommand, _payload: bytes) -> None:
+        failed.request_id = command.partitionMetadata.request_id
+        answer = BaseCommand(
+            type=BaseCommand.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=failed
+        )
+        session.write(encode_command(answer))
+
+    broker.on(BaseCommand.PARTITIONED_METADATA, fail)
+    with pytest.raises(BrokerFailed):
+        await lookup(connections).partitions(TOPIC)
+
+
 @pytest.mark.usefixtures("broker")
 @pytest.mark.parametrize("seed", range(4))
 async def test_the_next_broker_is_asked_when_one_is_away(
@@ -148,6 +171,115 @@ async def test_the_next_broker_is_asked_when_one_is_away(
     network.connects.clear()
     await asking.owner(TOPIC)
     assert network.connects == []
+
+
+def two_brokers(network: FakeNetwork) -> tuple[FakeBroker, FakeBroker]:
+    """Brokers of which seed 1 asks the first one first."""
+    return FakeBroker(network, "first"), FakeBroker(network, "second")
+
+
+async def asked_after_a_failure(
+    connections: Connections, network: FakeNetwork, fail: Callable[[FakeBroker], None]
+) -> list[int]:
+    """How often each of two brokers is asked, where the one asked first fails like that."""
+    brokers = two_brokers(network)
+    asking = lookup(connections, "pulsar://first,second")
+    await asking.owner(TOPIC)
+    (asked_first,) = [broker for broker in brokers if broker.received]
+    fail(asked_first)
+    with suppress(BrokerFailed, RequestTimedOut, TopicNotFound):
+        await asking.owner(TOPIC)
+    await asking.owner(TOPIC)
+    brokers = (asked_first, *(broker for broker in brokers if broker is not asked_first))
+    return [len(broker.of_type(BaseCommand.LOOKUP)) for broker in brokers]
+
+
+async def test_a_broker_that_does_not_answer_is_not_asked_again(
+    connections: Connections, network: FakeNetwork
+) -> None:
+    def be_silent(broker: FakeBroker) -> None:
+        broker.on(BaseCommand.LOOKUP)
+
+    assert await asked_after_a_failure(connections, network, be_silent) == [2, 1]
+
+
+def refuse(broker: FakeBroker, error: api.ServerError.ValueType) -> None:
+    broker.on(
+        BaseCommand.LOOKUP,
+        lambda session, command, _: session.write(
+            answers.encode_refusal(command, error, "not now") or b""
+        ),
+    )
+
+
+async def test_a_broker_that_cannot_say_at_the_moment_is_not_asked_again(
+    connections: Connections, network: FakeNetwork
+) -> None:
+    def fail(broker: FakeBroker) -> None:
+        refuse(broker, api.MetadataError)
+
+    assert await asked_after_a_failure(connections, network, fail) == [2, 1]
+
+
+async def test_a_broker_that_says_no_is_asked_again(
+    connections: Connections, network: FakeNetwork
+) -> None:
+    def say_no_once(broker: FakeBroker) -> None:
+        usual = broker.answers[BaseCommand.LOOKUP]
+
+        def answer(session: Session, command: BaseCommand, _payload: bytes) -> None:
+            broker.on(BaseCommand.LOOKUP, usual)
+            session.write(answers.encode_refusal(command, api.TopicNotFound, "no topic") or b"")
+
+        broker.on(BaseCommand.LOOKUP, answer)
+
+    assert await asked_after_a_failure(connections, network, say_no_once) == [3, 0]
+
+
+async def test_questions_that_fail_together_turn_once(
+    connections: Connections, network: FakeNetwork
+) -> None:
+    first, second = two_brokers(network)
+    asking = lookup(connections, "pulsar://first,second")
+    silent = [first, second][asking._turn]
+    silent.on(BaseCommand.LOOKUP)
+    asked = [asking.owner(TOPIC), asking.owner(TOPIC)]
+    ended = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(error) for error in ended] == [RequestTimedOut, RequestTimedOut]
+    await asking.owner(TOPIC)
+
+
+@pytest.mark.usefixtures("broker")
+@pytest.mark.parametrize("seed", range(4))
+async def test_questions_asked_together_all_find_the_one_broker_that_is_there(
+    connections: Connections, seed: int
+) -> None:
+    asking = lookup(connections, "pulsar://away,broker", seed)
+    found = await asyncio.gather(*(asking.owner(TOPIC) for _ in range(4)))
+    assert set(found) == {Route(BrokerAddress("broker", 6650))}
+
+
+@pytest.mark.usefixtures("broker")
+async def test_a_broker_that_lets_nobody_in_at_the_moment_is_left(
+    connections: Connections, network: FakeNetwork
+) -> None:
+    other = FakeBroker(network, "other")
+    other.on(
+        BaseCommand.CONNECT,
+        lambda session, _, __: session.write(
+            encode_command(
+                BaseCommand(
+                    type=BaseCommand.ERROR,
+                    error=api.CommandError(
+                        request_id=NO_REQUEST_ID, error=api.ServiceNotReady, message="starting"
+                    ),
+                )
+            )
+        ),
+    )
+    for seed in range(4):
+        asking = lookup(connections, "pulsar://other,broker", seed)
+        assert await asking.owner(TOPIC) == Route(BrokerAddress("broker", 6650))
 
 
 async def test_when_all_are_away_it_is_an_error(connections: Connections) -> None:
