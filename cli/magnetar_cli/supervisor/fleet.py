@@ -21,8 +21,10 @@ from enum import Enum
 
 RESTART_FIRST_S = 0.1
 RESTART_LIMIT_S = 10.0
-# A part that was ready for this long is healthy: its next failure is a first one.
-STABLE_AFTER_S = 30.0
+# A part that was ready for this long is healthy: its next failure is a first one. That is a few
+# times what a start costs the machine, so that even one that fails for ever leaves most of it to
+# others; and no longer, because everybody who uses the part waits for the pause.
+STABLE_AFTER_S = 5.0
 # Before everything was ready for the first time: what fails so often will not come up by itself,
 # and somebody is waiting at a terminal.
 START_ATTEMPTS_MAX = 3

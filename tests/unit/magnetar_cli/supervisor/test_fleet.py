@@ -110,6 +110,18 @@ def test_failures_in_a_row_make_the_pause_longer_and_a_healthy_time_ends_the_row
     assert fleet.exited("broker", 1, 4.0 + STABLE_AFTER_S) == [Restart("broker", RESTART_FIRST_S)]
 
 
+def test_a_part_that_is_killed_again_and_again_is_back_at_once_if_it_served_for_seconds() -> None:
+    """Else producers wait for the pause as well, which grew to 10 s in a siege."""
+    fleet = ready_fleet(at_s=0.0)
+    now_s = 0.0
+    for _ in range(10):
+        now_s += 5.0
+        assert fleet.exited("broker", -9, now_s) == [Restart("broker", RESTART_FIRST_S)]
+        now_s += RESTART_FIRST_S
+        fleet.tick(now_s)
+        fleet.ready("broker", now_s)
+
+
 def test_a_part_that_cannot_be_started_at_all_ends_everything() -> None:
     fleet = started_fleet()
     now_s = 0.0
