@@ -115,7 +115,7 @@ def test_a_part_that_is_killed_again_and_again_is_back_at_once_if_it_served_for_
     fleet = ready_fleet(at_s=0.0)
     now_s = 0.0
     for _ in range(10):
-        now_s += 5.0
+        now_s += 6.0
         assert fleet.exited("broker", -9, now_s) == [Restart("broker", RESTART_FIRST_S)]
         now_s += RESTART_FIRST_S
         fleet.tick(now_s)
