@@ -15,18 +15,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import Any
 
 import pytest
 from tests.simulation.owner import Owner, Sizes, check_copies, tail, take_over
+from tests.simulation.planted import (
+    Plant,
+    believe_one_absence,
+    confirm_a_copy_early,
+    count_the_replaced,
+    found_by,
+    journals_lie,
+)
 from tests.simulation.storage import History, Storage
 from tests.simulation.verdicts import raise_failures, results
 
-from magnetar_ledger import recovery
-from magnetar_ledger.quorum import Acknowledgements, Quorum
-from magnetar_ledger.range_read import RangeRead
 from magnetar_simulation.conditions import DiskConditions
-from magnetar_simulation.errors import InvariantViolated
 from magnetar_simulation.faults import FAILING_DISK, FULL_MENU, FaultInjector, FaultMenu
 from magnetar_simulation.simulate import Outcome, simulate
 from magnetar_simulation.world import World
@@ -43,9 +46,6 @@ DEATH_PROBABILITY = 0.4
 # How long a bookie is away that goes shortly before an owner does.
 LOSS_S = 0.3
 SETTLE_S = 200.0
-# Bookies have made what they find again by their name, the cookies, after so long.
-HONEST_S = 0.3
-SEEDS_TO_FIND = 40
 SIZES = (
     Sizes(1, 1, 1),
     Sizes(2, 2, 1),
@@ -211,48 +211,7 @@ async def losses(rounds: int) -> None:
 
 @pytest.mark.parametrize("first", range(0, 40, SEEDS_A_TEST))
 def test_entries_under_way_to_a_bookie_that_goes_are_not_lost(first: int) -> None:
-    for seed in range(first, first + SEEDS_A_TEST):
-        try:
-            run_losses(seed)
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
-
-
-def journals_lie(patch: pytest.MonkeyPatch) -> None:
-    """Soon after the bookies have begun, syncs of their journals make nothing safe."""
-    honest = Storage.open
-
-    async def open_and_lie(storage: Storage) -> None:
-        await honest(storage)
-        storage.world.later(HONEST_S, storage.lie)
-
-    patch.setattr(Storage, "open", open_and_lie)
-
-
-def confirm_a_copy_early(patch: pytest.MonkeyPatch) -> None:
-    """Writers confirm entries with one copy less than Qa, until their ensemble changes."""
-    honest = Acknowledgements.__init__
-
-    def count_fewer(acks: Acknowledgements, quorum: Quorum, last_confirmed: int = -1) -> None:
-        honest(acks, quorum, last_confirmed)
-        acks._enough = max(quorum.ack_quorum - 1, 1)
-
-    patch.setattr(Acknowledgements, "__init__", count_fewer)
-
-
-def believe_one_absence(patch: pytest.MonkeyPatch) -> None:
-    """Recovery ends a ledger at the first entry that a single bookie does not have."""
-
-    def read(*told: Any, **options: Any) -> RangeRead:
-        return RangeRead(*told, **{**options, "absences_proving": 1})
-
-    patch.setattr(recovery, "RangeRead", read)
-
-
-def count_the_replaced(patch: pytest.MonkeyPatch) -> None:
-    """Writers count what a bookie had stored though another has taken its place."""
-    patch.setattr(Acknowledgements, "forget", Acknowledgements.forgive)
+    list(results(run_losses, range(first, first + SEEDS_A_TEST)))
 
 
 def run_losses(seed: int) -> Outcome[None]:
@@ -269,7 +228,7 @@ def run_losses(seed: int) -> Outcome[None]:
     ],
 )
 def test_a_planted_bug_is_found_by_a_checker(
-    plant: Callable[[pytest.MonkeyPatch], None],
+    plant: Plant,
     tell: Callable[[int], object],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -277,18 +236,6 @@ def test_a_planted_bug_is_found_by_a_checker(
         plant(patch)
         seed = found_by(tell)
     tell(seed)  # the same story under the same faults is clean without the bug
-
-
-def found_by(tell: Callable[[int], object]) -> int:
-    """The first seed in which a checker objects. That a run gets stuck proves nothing."""
-    for seed in range(SEEDS_TO_FIND):
-        try:
-            tell(seed)
-        except InvariantViolated:
-            return seed
-        except TimeoutError:
-            continue
-    pytest.fail("no seed found the bug that was planted")
 
 
 async def power_cuts(cuts: int) -> None:

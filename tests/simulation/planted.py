@@ -1,0 +1,95 @@
+"""Bugs planted in what is tested, one promise broken by each: a checker that finds none is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.simulation.storage import Storage
+
+from magnetar_bookie.journal.journal import Group, Journal
+from magnetar_broker.log.cursor import Cursor, OnDurable
+from magnetar_ledger import recovery
+from magnetar_ledger.quorum import Acknowledgements, Quorum
+from magnetar_ledger.range_read import RangeRead
+from magnetar_simulation.errors import InvariantViolated, SimulationError
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+SEEDS_TO_FIND = 40
+# Bookies have made what they find again by their name, the cookies, after so long.
+HONEST_S = 0.3
+
+
+def journals_lie(patch: pytest.MonkeyPatch) -> None:
+    """Soon after the bookies have begun, syncs of their journals make nothing safe."""
+    honest = Storage.open
+
+    async def open_and_lie(storage: Storage) -> None:
+        await honest(storage)
+        storage.world.later(HONEST_S, storage.lie)
+
+    patch.setattr(Storage, "open", open_and_lie)
+
+
+def answer_before_the_sync(patch: pytest.MonkeyPatch) -> None:
+    """Bookies say that an entry is durable when they begin to write it."""
+    honest = Journal._write
+
+    async def answer_and_write(journal: Journal, group: Group) -> None:
+        waiters, group.waiters = group.waiters, []
+        for waiter, argument in waiters:
+            waiter(argument, True)  # noqa: FBT003 a Waiter
+        await honest(journal, group)
+
+    patch.setattr(Journal, "_write", answer_and_write)
+
+
+def confirm_a_copy_early(patch: pytest.MonkeyPatch) -> None:
+    """Writers confirm entries with one copy less than Qa, until their ensemble changes."""
+    honest = Acknowledgements.__init__
+
+    def count_fewer(acks: Acknowledgements, quorum: Quorum, last_confirmed: int = -1) -> None:
+        honest(acks, quorum, last_confirmed)
+        acks._enough = max(quorum.ack_quorum - 1, 1)
+
+    patch.setattr(Acknowledgements, "__init__", count_fewer)
+
+
+def believe_one_absence(patch: pytest.MonkeyPatch) -> None:
+    """Recovery ends a ledger at the first entry that a single bookie does not have."""
+
+    def read(*told: Any, **options: Any) -> RangeRead:
+        return RangeRead(*told, **{**options, "absences_proving": 1})
+
+    patch.setattr(recovery, "RangeRead", read)
+
+
+def count_the_replaced(patch: pytest.MonkeyPatch) -> None:
+    """Writers count what a bookie had stored though another has taken its place."""
+    patch.setattr(Acknowledgements, "forget", Acknowledgements.forgive)
+
+
+def confirm_acknowledgements_early(patch: pytest.MonkeyPatch) -> None:
+    """Brokers confirm acknowledgements that they have only in memory yet."""
+    honest = Cursor.changed
+
+    def change_and_tell(cursor: Cursor, on_durable: OnDurable | None = None) -> None:
+        honest(cursor)
+        if on_durable is not None:
+            on_durable(None)
+
+    patch.setattr(Cursor, "changed", change_and_tell)
+
+
+def found_by(tell: Callable[[int], object]) -> int:
+    """The first seed in which a checker objects. That a run gets stuck proves nothing."""
+    for seed in range(SEEDS_TO_FIND):
+        try:
+            tell(seed)
+        except InvariantViolated:
+            return seed
+        except (TimeoutError, SimulationError):
+            continue
+    pytest.fail("no seed found the bug that was planted")
