@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 from tests.simulation.owner import Owner, Sizes, Witness, take_over
+from tests.simulation.planted import found_by
 from tests.simulation.storage import History, Storage
-from tests.simulation.test_ledgers import found_by
 from tests.simulation.verdicts import raise_failures, results
 
 from magnetar_autorecovery import copier
