@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from tests.performance.loads import Phases
+from tests.performance.measure import Phases
 
 # scenario -> one entry for each round, in the order of the rounds
 Rounds = dict[str, list[Phases]]
@@ -19,18 +19,22 @@ Rounds = dict[str, list[Phases]]
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Upper bounds, in the unit of the figure."""
+    """Bounds in the unit of the figure: upper ones, or lower ones for what should be much."""
 
     must: float
     aims_at: float | None = None
     # What Apache Pulsar 4.0.6 took where the budget was written.
     peer: float | None = None
+    is_lower_bound: bool = False
 
     def verdict(self, value: float) -> str:
         """Which of the marks ``value`` reaches."""
-        if self.aims_at is not None and value <= self.aims_at:
+        if self.aims_at is not None and self._is_reached(self.aims_at, value):
             return "aim reached"
-        return "met" if value <= self.must else "MISSED"
+        return "met" if self._is_reached(self.must, value) else "MISSED"
+
+    def _is_reached(self, mark: float, value: float) -> bool:
+        return value >= mark if self.is_lower_bound else value <= mark
 
     @property
     def ratio_max(self) -> float | None:
@@ -38,9 +42,14 @@ class Budget:
         return None if self.peer is None else self.must / self.peer
 
 
+def at_least(must: float) -> Budget:
+    """A lower bound."""
+    return Budget(must, is_lower_bound=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """One line of the table: where the figure comes from, and what it may be at most."""
+    """One line of the table: where the figure comes from, and its bounds."""
 
     title: str
     scenario: str
@@ -70,6 +79,40 @@ def _throughput(scenario: str, title: str, publish: Budget, deliver: Budget) -> 
     yield Reported("", scenario, "deliver", "per_s", "/s")
 
 
+def _bookie_adds() -> Iterator[Reported]:
+    scenario = "bookie-adds"
+    yield Reported(
+        "bookie: add 1 KB, pipeline full", scenario, "full", "cpu_us", "us CPU", Budget(8)
+    )
+    yield Reported("", scenario, "full", "per_s", "/s")
+    title = "bookie: add at 20,000/s"
+    yield Reported(title, scenario, "paced", "per_sync", "a sync", at_least(20))
+    yield Reported("", scenario, "paced", "cpu_us", "us CPU")
+    yield from _latency("", scenario, "paced")
+    yield from _latency("bookie: one add at a time", scenario, "single")
+
+
+def _bookie_reads() -> Iterator[Reported]:
+    scenario = "bookie-reads"
+    for title, phase, budget in (
+        ("bookie: read batches, 100 KB", "sequential", at_least(200)),
+        ("bookie: read 1 KB, by hundreds", "neighbours", None),
+    ):
+        yield Reported(title, scenario, phase, "mb_per_core", "MB/s a core", budget)
+        yield Reported("", scenario, phase, "mb_per_s", "MB/s")
+        yield Reported("", scenario, phase, "cpu_us", "us CPU")
+    yield from _latency("bookie: one random read of 1 M", scenario, "random")
+    yield Reported("", scenario, "random", "cpu_us", "us CPU")
+    yield Reported("bookie: exec to read of 1 M", scenario, "restart", "ready_s", "s", Budget(2))
+    yield Reported("", scenario, "restart", "cpu_s", "s CPU")
+    yield Reported("bookie: the same, killed", scenario, "killed", "ready_s", "s")
+
+
+def _latency(title: str, scenario: str, phase: str) -> Iterator[Reported]:
+    yield Reported(title, scenario, phase, "p50_ms", "ms p50")
+    yield Reported("", scenario, phase, "p99_ms", "ms p99")
+
+
 REPORTED: tuple[Reported, ...] = (
     *_throughput("unbatched-1k", "1 KB unbatched", Budget(16, 11, 22.6), Budget(12, 5.8, 54)),
     *_throughput("unbatched-100", "100 B unbatched", Budget(14, 8.8, 20.8), Budget(12, 5.8, 54)),
@@ -87,6 +130,9 @@ REPORTED: tuple[Reported, ...] = (
     ),
     Reported("", "end-to-end", "arrival", "p99_ms", "ms p99", Budget(4.0, 2.0, 12.5)),
     Reported("", "end-to-end", "arrival", "cpu_us", "us CPU"),
+    Reported("read a backlog", "catch-up", "read", "mb_per_core", "MB/s a core", at_least(200)),
+    Reported("", "catch-up", "read", "cpu_us", "us CPU"),
+    Reported("", "catch-up", "read", "per_s", "/s"),
     Reported("memory after the loads", "memory", "after loads", "pss_mb", "MB PSS"),
     Reported("exec to READY", "startup", "startup", "ready_s", "s"),
     Reported(
@@ -103,4 +149,6 @@ REPORTED: tuple[Reported, ...] = (
     ),
     Reported("CPU idle", "startup", "startup", "idle_cpu_percent", "% of a core"),
     Reported("stop", "startup", "startup", "stop_s", "s", Budget(5.0)),
+    *_bookie_adds(),
+    *_bookie_reads(),
 )

@@ -15,19 +15,15 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Self
 
 import pulsar
-from tests.performance.processes import machine_busy_s
+from tests.performance.measure import Figures, Measure, Phases, percentiles
 from tests.performance.servers import Server
-
-Figures = dict[str, float]
-Phases = dict[str, Figures]
 
 NAMESPACE = "public/default"
 SUBSCRIPTION = "bench"
 PENDING_MAX = 10_000
+CLIENT_BATCH_MESSAGES = 1000
 SEND_TIMEOUT_MS = 120_000
 RECEIVE_TIMEOUT_MS = 30_000
 FINISH_S_MAX = 180.0
@@ -38,45 +34,6 @@ NUMBER_AND_TIME_NS = struct.Struct(">QQ")
 
 class LoadFailed(Exception):
     """A server did not do what the load asked of it; its figures would mean nothing."""
-
-
-@dataclass(slots=True)
-class Measure:
-    """CPU and time used inside a ``with`` block."""
-
-    server: Server
-    wall_s: float = 0.0
-    server_cpu_s: float = 0.0
-    others_cpu_s: float = 0.0
-    _begun: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
-
-    def __enter__(self) -> Self:
-        self._begun = self._now()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        wall, server, own, machine = (
-            after - before for after, before in zip(self._now(), self._begun, strict=True)
-        )
-        self.wall_s, self.server_cpu_s = wall, server
-        self.others_cpu_s = max(0.0, machine - server - own)
-
-    def _now(self) -> tuple[float, float, float, float]:
-        own = os.times()
-        return (
-            time.perf_counter(),
-            self.server.processes.cpu_s(),
-            own.user + own.system,
-            machine_busy_s(),
-        )
-
-    def figures(self, messages: int) -> Figures:
-        """Server CPU in us a message, messages a second, cores that others kept busy."""
-        return {
-            "cpu_us": self.server_cpu_s / messages * 1e6,
-            "per_s": messages / self.wall_s,
-            "other_cores": self.others_cpu_s / self.wall_s,
-        }
 
 
 class Receipts:
@@ -128,14 +85,15 @@ def subscribed_topic(server: Server) -> Generator[str]:
     """A new topic with one durable subscription; deleted at the end."""
     local_name = f"bench-{time.time_ns()}"
     with client_of(server) as client:
-        _subscribe(client, f"persistent://{NAMESPACE}/{local_name}").close()
+        subscribe(client, f"persistent://{NAMESPACE}/{local_name}").close()
     yield f"persistent://{NAMESPACE}/{local_name}"
     status, body = server.web("DELETE", f"/admin/v2/persistent/{NAMESPACE}/{local_name}?force=true")
     if status != 204:
         raise LoadFailed(f"the topic could not be deleted: {status} {body!r}")
 
 
-def _subscribe(client: pulsar.Client, topic: str) -> pulsar.Consumer:
+def subscribe(client: pulsar.Client, topic: str) -> pulsar.Consumer:
+    """The durable subscription, from the first message on."""
     return client.subscribe(topic, SUBSCRIPTION, initial_position=pulsar.InitialPosition.Earliest)
 
 
@@ -148,12 +106,21 @@ def throughput(server: Server, *, messages: int, size: int, batched: bool) -> Ph
     Batches are the client's own: at most 1000 messages, 128 KiB, 10 ms.
     """
     with subscribed_topic(server) as topic:
-        published = _publish(server, topic, messages, size, batched=batched)
+        published = publish(server, topic, messages, size, batched=batched)
         delivered = _drain(server, topic, messages)
     return {"publish": published, "deliver": delivered}
 
 
-def _publish(server: Server, topic: str, messages: int, size: int, *, batched: bool) -> Figures:
+def publish(
+    server: Server,
+    topic: str,
+    messages: int,
+    size: int,
+    *,
+    batched: bool,
+    batch_messages: int = CLIENT_BATCH_MESSAGES,
+) -> Figures:
+    """Publish ``messages`` of ``size`` bytes, each with its number in front."""
     padding = b"x" * (size - NUMBER.size)
     receipts = Receipts(messages)
     pack, answered = NUMBER.pack, receipts.answered
@@ -161,6 +128,7 @@ def _publish(server: Server, topic: str, messages: int, size: int, *, batched: b
         producer = client.create_producer(
             topic,
             batching_enabled=batched,
+            batching_max_messages=batch_messages,
             block_if_queue_full=True,
             max_pending_messages=PENDING_MAX,
             send_timeout_millis=SEND_TIMEOUT_MS,
@@ -178,7 +146,7 @@ def _drain(server: Server, topic: str, messages: int) -> Figures:
     unpack = NUMBER.unpack_from
     with client_of(server) as client:
         with Measure(server) as measure:
-            consumer = _subscribe(client, topic)
+            consumer = subscribe(client, topic)
             for number in range(messages):
                 message = consumer.receive(RECEIVE_TIMEOUT_MS)
                 if unpack(message.data())[0] != number:
@@ -235,7 +203,7 @@ def end_to_end(server: Server, *, rate: int, seconds: float, size: int) -> Phase
         client_of(server) as receiving,
         client_of(server) as sending,
     ):
-        consumer = _subscribe(receiving, topic)
+        consumer = subscribe(receiving, topic)
         producer = sending.create_producer(topic, batching_enabled=False)
 
         def send(number: int) -> None:
@@ -292,13 +260,3 @@ def _quick_thread_switches() -> Generator[None]:
         yield
     finally:
         sys.setswitchinterval(usual_s)
-
-
-def percentiles(values: list[float]) -> Figures:
-    """The middle and the tail of ``values``, which are milliseconds."""
-    ordered = sorted(values)
-    last = len(ordered) - 1
-    return {
-        f"p{name}_ms": ordered[min(last, int(len(ordered) * share))]
-        for name, share in (("50", 0.5), ("99", 0.99), ("999", 0.999))
-    }

@@ -38,7 +38,7 @@ class ProcessTree:
 
     def cpu_s(self) -> float:
         """Seconds of CPU, user and system, used so far by the processes living now."""
-        return sum(_cpu_s(pid) for pid in self.pids())
+        return sum(process_cpu_s(pid) for pid in self.pids())
 
     def pss_mb(self) -> float:
         """Memory in MB (2**20); pages shared by several processes are divided between them."""
@@ -56,7 +56,8 @@ def _parents() -> Iterator[tuple[int, int]]:
             yield int(entry.name), int(text.rpartition(")")[2].split()[1])
 
 
-def _cpu_s(pid: int) -> float:
+def process_cpu_s(pid: int) -> float:
+    """Seconds of CPU that one process used so far; 0 for one that ended."""
     try:
         return time.clock_gettime((~pid << CLOCK_PID_SHIFT) | CLOCK_OF_SCHEDULER)
     except OSError:

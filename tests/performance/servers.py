@@ -6,36 +6,23 @@ journal before they acknowledge. The directory should be on a real disk: in memo
 
 from __future__ import annotations
 
+import json
 import os
 import re
-import signal
 import socket
-import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tests.performance.processes import ProcessTree
+from tests.performance.processes import process_cpu_s
+from tests.performance.program import Program, running
 
-START_S_MAX = 120.0
-STOP_S_MAX = 40.0
-POLL_S = 0.01
 WEB_TIMEOUT_S = 5.0
-OUTPUT_NAME = "output.log"
-OUTPUT_SHOWN_CHARACTERS = 3000
-
-
-class ServerFailed(Exception):
-    """A server ended, or did not do in time what it was to do; with the end of what it printed."""
-
-    def __init__(self, what: str, output: Path) -> None:
-        end = output.read_text(errors="replace")[-OUTPUT_SHOWN_CHARACTERS:]
-        super().__init__(f"{what}. The end of its output:\n{end}")
+PULSAR_MEMORY = "-Xms512m -Xmx2g -XX:MaxDirectMemorySize=2g"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +52,22 @@ class Server:
 
     service_url: str
     web_url: str
-    process: subprocess.Popen[bytes]
-    processes: ProcessTree
-    output: Path
-    started_at_s: float  # of time.perf_counter
+    program: Program
+    # Its bookies' processes, where they have processes of their own.
+    bookie_pids: Callable[[], Sequence[int]]
+
+    def cpu_s(self) -> float:
+        """Seconds of CPU of all processes; of several bookies one counts, the mean.
+
+        They all do the same work on machines of their own, were this not a benchmark.
+        """
+        bookies = [process_cpu_s(pid) for pid in self.bookie_pids()]
+        others_share = sum(bookies) * (1 - 1 / len(bookies)) if bookies else 0.0
+        return self.all_cpu_s() - others_share
+
+    def all_cpu_s(self) -> float:
+        """Seconds of CPU of all processes, every bookie's included."""
+        return self.program.processes.cpu_s()
 
     def web(self, method: str, path: str) -> tuple[int, bytes]:
         """Status and body of one REST request; (0, b"") where nobody answers."""
@@ -80,21 +79,6 @@ class Server:
             return refused.code, refused.read()
         except OSError:
             return 0, b""
-
-    def check_alive(self) -> None:
-        """Raise ``ServerFailed`` if the process ended."""
-        if self.process.poll() is not None:
-            raise ServerFailed(f"it ended with status {self.process.returncode}", self.output)
-
-    def stop(self) -> float:
-        """Ask it to stop as Ctrl-C or an init system would; returns the seconds it took."""
-        begun = time.perf_counter()
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(STOP_S_MAX)
-        except subprocess.TimeoutExpired:
-            raise ServerFailed(f"it did not stop in {STOP_S_MAX:.0f} s", self.output) from None
-        return time.perf_counter() - begun
 
 
 class Rival(Protocol):
@@ -117,12 +101,20 @@ class Rival(Protocol):
         """Whether it says of itself that it serves."""
         ...
 
+    def bookie_pids(self, directory: Path) -> Sequence[int]:
+        """Its bookies' processes, where they have processes of their own."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Magnetar:
-    """Our standalone: ZooKeeper, bookie and broker under one supervisor."""
+    """Our standalone: ZooKeeper, bookies and broker under one supervisor.
+
+    With three bookies each entry is stored by all of them, and acknowledged when two have it.
+    """
 
     executable: Sequence[str]
+    bookies: int = 1
     name: str = "Magnetar"
 
     def command(self, directory: Path, ports: Ports) -> list[str]:
@@ -134,6 +126,7 @@ class Magnetar:
             f"--broker-port={ports.broker}",
             f"--web-port={ports.web}",
             f"--bookie-port={ports.bookie}",
+            f"--num-bookies={self.bookies}",
             "--zookeeper-port=0",
         ]
 
@@ -144,7 +137,13 @@ class Magnetar:
 
     def is_ready(self, server: Server) -> bool:
         """It prints a line that begins with READY."""
-        return re.search(rb"^READY ", server.output.read_bytes(), re.MULTILINE) is not None
+        output = server.program.output.read_bytes()
+        return re.search(rb"^READY ", output, re.MULTILINE) is not None
+
+    def bookie_pids(self, directory: Path) -> Sequence[int]:
+        """As the supervisor's file says."""
+        parts = json.loads((directory / "data" / "endpoints.json").read_text())
+        return [part["pid"] for name, part in parts.items() if name.startswith("bookie")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +187,7 @@ class Pulsar:
     def environment(self, directory: Path) -> dict[str, str]:
         """How much memory it may take, which otherwise depends on the machine; where it logs."""
         return {
-            "PULSAR_MEM": os.environ.get(
-                "PULSAR_MEM", "-Xms512m -Xmx2g -XX:MaxDirectMemorySize=2g"
-            ),
+            "PULSAR_MEM": os.environ.get("PULSAR_MEM", PULSAR_MEMORY),
             "PULSAR_STANDALONE_CONF": str(directory / "standalone.conf"),
             "PULSAR_LOG_DIR": str(directory / "logs"),
         }
@@ -199,58 +196,30 @@ class Pulsar:
         """It creates the default namespace last."""
         return b"public/default" in server.web("GET", "/admin/v2/namespaces/public")[1]
 
+    def bookie_pids(self, directory: Path) -> Sequence[int]:
+        """Its one bookie is a part of its one process."""
+        del directory
+        return ()
+
 
 @contextmanager
-def started(rival: Rival, directory: Path) -> Generator[Server]:
-    """Start ``rival`` on the new ``directory`` without waiting for it; at the end it is gone."""
-    directory.mkdir(parents=True)
-    ports = Ports.free()
+def started(rival: Rival, directory: Path, ports: Ports | None = None) -> Generator[Server]:
+    """Start ``rival`` on ``directory`` without waiting for it; at the end it is gone.
+
+    It can be started again on what it left there, with the ``ports`` it had.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    ports = ports or Ports.free()
     command = rival.command(directory, ports)
-    output = directory / OUTPUT_NAME
-    with output.open("wb") as stream:
-        begun = time.perf_counter()
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            cwd=directory,
-            env=os.environ | rival.environment(directory),
-            start_new_session=True,
+    with running(command, directory, rival.environment(directory)) as program:
+        yield Server(
+            service_url=f"pulsar://127.0.0.1:{ports.broker}",
+            web_url=f"http://127.0.0.1:{ports.web}",
+            program=program,
+            bookie_pids=lambda: rival.bookie_pids(directory),
         )
-    server = Server(
-        service_url=f"pulsar://127.0.0.1:{ports.broker}",
-        web_url=f"http://127.0.0.1:{ports.web}",
-        process=process,
-        processes=ProcessTree(process.pid),
-        output=output,
-        started_at_s=begun,
-    )
-    try:
-        yield server
-        if process.poll() is None:
-            server.stop()
-    finally:
-        _end(server)
-
-
-def _end(server: Server) -> None:
-    """Leave nothing running, whatever happened."""
-    left = server.processes.pids() if server.process.poll() is None else []
-    for pid in left:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue  # it followed its parent
-    server.process.wait()
 
 
 def wait_until_ready(rival: Rival, server: Server) -> float:
     """Wait until ``rival`` says that it serves; returns the seconds since it was started."""
-    deadline = server.started_at_s + START_S_MAX
-    while not rival.is_ready(server):
-        server.check_alive()
-        if time.perf_counter() > deadline:
-            raise ServerFailed(f"it was not ready in {START_S_MAX:.0f} s", server.output)
-        time.sleep(POLL_S)
-    return time.perf_counter() - server.started_at_s
+    return server.program.wait_until(lambda: rival.is_ready(server))

@@ -9,15 +9,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pulsar
-from tests.performance.loads import Figures, Phases, silent_logger
-from tests.performance.servers import (
-    START_S_MAX,
-    Rival,
-    Server,
-    ServerFailed,
-    started,
-    wait_until_ready,
-)
+from tests.performance.loads import silent_logger
+from tests.performance.measure import Figures, Phases
+from tests.performance.program import START_S_MAX, ServerFailed
+from tests.performance.servers import Rival, Server, started, wait_until_ready
 
 SETTLE_S = 10.0
 IDLE_S = 5.0
@@ -37,13 +32,13 @@ def startup(rival: Rival, directory: Path) -> Phases:
         ready_s = wait_until_ready(rival, server)
         client.join(START_S_MAX)
         if not first_message_s:
-            raise ServerFailed("no message went through it", server.output)
+            raise ServerFailed("no message went through it", server.program.output)
         figures: Figures = {"ready_s": ready_s, "first_message_s": first_message_s[0]}
-        figures["cpu_until_first_message_s"] = server.processes.cpu_s()
+        figures["cpu_until_first_message_s"] = server.program.processes.cpu_s()
         time.sleep(SETTLE_S)
-        figures["idle_pss_mb"] = server.processes.pss_mb()
+        figures["idle_pss_mb"] = server.program.processes.pss_mb()
         figures["idle_cpu_percent"] = _idle_cpu_percent(server)
-        figures["stop_s"] = server.stop()
+        figures["stop_s"] = server.program.stop()
     return {"startup": figures}
 
 
@@ -52,14 +47,14 @@ def _first_message(server: Server) -> float:
     address = urlsplit(server.service_url)
     assert address.hostname is not None
     assert address.port is not None
-    deadline = server.started_at_s + START_S_MAX
+    deadline = server.program.started_at_s + START_S_MAX
     while True:
         try:
             socket.create_connection((address.hostname, address.port), 1).close()
             _round_trip(server)
-            return time.perf_counter() - server.started_at_s
+            return time.perf_counter() - server.program.started_at_s
         except (OSError, pulsar.PulsarException):
-            server.check_alive()
+            server.program.check_alive()
             if time.perf_counter() > deadline:
                 raise
             time.sleep(RETRY_S)
@@ -80,6 +75,6 @@ def _round_trip(server: Server) -> None:
 
 
 def _idle_cpu_percent(server: Server) -> float:
-    before = server.processes.cpu_s()
+    before = server.program.processes.cpu_s()
     time.sleep(IDLE_S)
-    return (server.processes.cpu_s() - before) / IDLE_S * 100
+    return (server.program.processes.cpu_s() - before) / IDLE_S * 100

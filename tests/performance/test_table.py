@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.performance.figures import Budget, Rounds
+from tests.performance.figures import Budget, Rounds, at_least
 from tests.performance.table import table
 
 
@@ -30,6 +30,11 @@ def line_of(text: str, start: str) -> str:
 )
 def test_a_bound_belongs_to_what_it_allows(value: float, verdict: str) -> None:
     assert Budget(16, 11).verdict(value) == verdict
+
+
+@pytest.mark.parametrize(("value", "verdict"), [(200.0, "met"), (199.9, "MISSED")])
+def test_a_lower_bound_is_met_by_what_is_not_less(value: float, verdict: str) -> None:
+    assert at_least(200).verdict(value) == verdict
 
 
 def test_a_budget_without_an_aim_is_met_or_missed() -> None:

@@ -1,0 +1,81 @@
+"""What can be measured, by name, in the order of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tests.performance.bookie_loads import LoadedBookie, adds, reads
+from tests.performance.catch_up import catch_up
+from tests.performance.loads import end_to_end, synchronous, throughput
+from tests.performance.measure import Phases
+from tests.performance.servers import Rival, Server
+from tests.performance.startup import startup
+
+KB = 1024
+LATENCY_RATE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A load, and how much of it makes one round: messages, or seconds for a load with a rate."""
+
+    name: str
+    run: Callable[[Server, float], Phases]
+    amount: float
+    warm_up: float
+
+
+def _throughput(server: Server, amount: float, *, size: int, batched: bool) -> Phases:
+    return throughput(server, messages=int(amount), size=size, batched=batched)
+
+
+# On a server that runs.
+LOADS = (
+    Scenario("unbatched-1k", partial(_throughput, size=KB, batched=False), 50_000, 50_000),
+    Scenario("unbatched-100", partial(_throughput, size=100, batched=False), 50_000, 50_000),
+    Scenario("batched-1k", partial(_throughput, size=KB, batched=True), 200_000, 50_000),
+    Scenario("batched-100", partial(_throughput, size=100, batched=True), 200_000, 50_000),
+    Scenario(
+        "synchronous",
+        lambda server, amount: synchronous(server, messages=int(amount), size=KB),
+        5_000,
+        1_000,
+    ),
+    Scenario(
+        "end-to-end",
+        lambda server, amount: end_to_end(server, rate=LATENCY_RATE, seconds=amount, size=KB),
+        30,
+        5,
+    ),
+)
+# On a new directory, with a scale: they start and stop the server themselves.
+STARTS: Mapping[str, Callable[[Rival, Path, float], Phases]] = {
+    "catch-up": catch_up,
+    "startup": lambda rival, directory, _: startup(rival, directory),
+}
+# On a bookie alone, with a scale.
+BOOKIE_LOADS: Mapping[str, Callable[[LoadedBookie, float], Phases]] = {
+    "bookie-adds": adds,
+    "bookie-reads": reads,
+}
+# Those that cost more where nothing is warm, as Java's compiler is not: their first round is a
+# rehearsal. The others begin cold by their nature, or have rehearsals of their own.
+REHEARSED = frozenset({"bookie-adds"})
+NAMES = (*(load.name for load in LOADS), *STARTS, *BOOKIE_LOADS)
+
+
+def named(beginnings: str) -> frozenset[str]:
+    """The scenarios whose names begin with one of the words, which commas separate.
+
+    Raises ``ValueError`` for a word no name begins with.
+    """
+    found: set[str] = set()
+    for beginning in beginnings.split(","):
+        names = {name for name in NAMES if name.startswith(beginning)}
+        if not names:
+            raise ValueError(f"{beginning} is not known; known are {', '.join(NAMES)}")
+        found |= names
+    return frozenset(found)
