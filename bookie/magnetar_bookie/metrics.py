@@ -87,6 +87,7 @@ class BookieMetrics:
         yield "magnetar_bookie_checkpoint_failures_total", bookie.checkpointer.failures
         yield "magnetar_bookie_entry_log_written_bytes_total", bookie.entry_log.written_bytes
         yield "magnetar_bookie_entry_log_read_bytes_total", bookie.entry_log.read_bytes
+        yield "magnetar_bookie_damaged_blocks_total", bookie.entry_log.damaged_blocks
 
     def _summaries(self) -> Iterator[Metric]:
         # Several journals record into the same latencies.

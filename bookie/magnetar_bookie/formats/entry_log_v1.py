@@ -69,7 +69,7 @@ _HAS_EXPLICIT_LAC = 2
 _EXPLICIT_LAC_SIZE = Struct(">H")
 assert _LEDGER_RECORD.size == LEDGER_RECORD_BYTES_MIN
 
-_TABLE_ROW_BYTES = 4
+TABLE_ROW_BYTES = 4
 # Entries of this size on average are written where they lie; smaller ones are joined first, since
 # each piece costs as much as copying some KiB.
 _PIECE_BYTES_MIN = 8 * 1024
@@ -115,7 +115,8 @@ class Block:
     """A block made ready to be written: its content, in pieces, ``content_bytes`` together.
 
     It spans the ids ``first_entry`` to ``last_entry``, with holes where the ledger's entries are
-    striped over other bookies.
+    striped over other bookies. ``content_crc`` is set where the content was read from another log:
+    its checksum goes with it, so that what was damaged is still known to be.
     """
 
     ledger_id: int
@@ -125,6 +126,7 @@ class Block:
     pieces: Sequence[bytes]
     content_bytes: int
     is_dense: bool
+    content_crc: int | None = None
 
 
 def file_name(number: int) -> str:
@@ -178,7 +180,7 @@ def cut_blocks(ledger_id: int, entries: Mapping[int, bytes], block_bytes: int) -
         is_dense = last - first == count - 1
         table = [] if is_dense else [entry_id - first for entry_id in ids[low:high]]
         table += map(len, parts[low:high])
-        size = len(table) * _TABLE_ROW_BYTES + ends[high - 1] - base
+        size = len(table) * TABLE_ROW_BYTES + ends[high - 1] - base
         pieces = [struct.pack(f">{len(table)}I", *table), *parts[low:high]]
         if size < count * _PIECE_BYTES_MIN:
             pieces = [b"".join(pieces)]
@@ -190,9 +192,11 @@ def cut_blocks(ledger_id: int, entries: Mapping[int, bytes], block_bytes: int) -
 def encode_block_header(seed: int, block: Block, master_key: bytes) -> bytes:
     """The 60 bytes before a block of entries."""
     kind = BlockKind.DENSE_ENTRIES if block.is_dense else BlockKind.ENTRIES
-    content_crc = 0
-    for piece in block.pieces:
-        content_crc = crc32c(piece, content_crc)
+    content_crc = block.content_crc
+    if content_crc is None:
+        content_crc = 0
+        for piece in block.pieces:
+            content_crc = crc32c(piece, content_crc)
     return _encode_header(
         seed,
         BlockHeader(
@@ -243,6 +247,11 @@ def decode_block_header(seed: int, buffer: bytes, offset: int) -> BlockHeader | 
     return BlockHeader(BlockKind(kind), count, ledger_id, first, content_bytes, key, content_crc)
 
 
+def raw_content_crc(block: bytes) -> int:
+    """What a block says its content's checksum is, also where its header is damaged."""
+    return int(_BLOCK_HEADER.unpack_from(block)[-2])
+
+
 def find_block_header(seed: int, buffer: bytes) -> int:
     """The offset of the first block header anywhere in ``buffer``; -1 where there is none."""
     offset = buffer.find(_BLOCK_MAGIC_BYTES)
@@ -261,7 +270,7 @@ def decode_entries(header: BlockHeader, block: bytes, offset: int) -> dict[int, 
         return None
     count = header.count
     table = struct.unpack_from(f">{_table_rows(header)}I", content)
-    start = offset + len(table) * _TABLE_ROW_BYTES
+    start = offset + len(table) * TABLE_ROW_BYTES
     first = header.first_entry
     deltas = range(count) if header.kind == BlockKind.DENSE_ENTRIES else table[:count]
     entries: dict[int, bytes] = {}
@@ -288,6 +297,7 @@ def block_of(header: BlockHeader, content: bytes, last_entry: int) -> Block:
         (content,),
         len(content),
         is_dense,
+        header.content_crc,
     )
 
 
@@ -295,7 +305,7 @@ def table_bytes(header: BlockHeader) -> int:
     """How much of a block's content is its table, or its records."""
     if header.kind == BlockKind.LEDGERS:
         return header.content_bytes
-    return _table_rows(header) * _TABLE_ROW_BYTES
+    return _table_rows(header) * TABLE_ROW_BYTES
 
 
 def decode_ids(header: BlockHeader, table: bytes) -> Sequence[int]:
@@ -310,7 +320,7 @@ def decode_last_entry(header: BlockHeader, table: bytes) -> int:
     """The last entry id of a block, from the beginning of its content (its table)."""
     if header.kind == BlockKind.DENSE_ENTRIES:
         return header.first_entry + header.count - 1
-    (delta,) = struct.unpack_from(">I", table, _TABLE_ROW_BYTES * (header.count - 1))
+    (delta,) = struct.unpack_from(">I", table, TABLE_ROW_BYTES * (header.count - 1))
     return header.first_entry + int(delta)
 
 

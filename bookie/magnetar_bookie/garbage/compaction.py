@@ -22,6 +22,9 @@ from magnetar_bookie.storage.storage import Storage
 
 log = logging.getLogger(__name__)
 
+# Blocks that are looked at in the index before others get their turn: about a millisecond.
+BLOCKS_PER_TURN = 500
+
 
 class Compactor:
     """Empties and removes entry logs, copying at most ``bytes_per_s`` (0: as fast as it goes)."""
@@ -35,19 +38,20 @@ class Compactor:
     async def reclaim(self, number: int) -> int:
         """Move what is of use in log ``number``, then remove it; returns how much smaller that is.
 
-        The log must not be the one that is written to. Raises ``CorruptFile`` where a block cannot
-        be copied, ``OSError``; then the log stays, and what was moved already is found anew.
+        The log must not be the one that is written to. Damaged blocks are moved as they are. Raises
+        ``CorruptFile`` where bytes are missing, ``OSError``; then the log stays, and what was moved
+        already is found anew.
         """
         usage = self._storage.index.logs.get(number, LogUsage())
+        path = self._storage.entry_log.path(number)
         try:
             ledger_ids, moved_bytes, size = await self._move_all(number, usage.end)
-        except CorruptFile:
-            if usage.live_bytes:
-                raise
-            # Nothing in it is of use, so it goes. What it said of ledgers, the index says too.
+        except CorruptFile as error:
+            log.warning("entry log does not tell what is in it", extra={"error": str(error)})
+            moved_bytes = await self._move_known(number) if usage.live_bytes else 0
+            # What it said of ledgers, the index says too.
             ledger_ids = [record.ledger_id for record in self._storage.index.ledgers()]
-            moved_bytes, size = 0, usage.end
-        path = self._storage.entry_log.path(number)
+            size = usage.end
         await self._finish(number, ledger_ids)
         log.info(
             "entry log removed", extra={"file": path, "bytes": size, "moved_bytes": moved_bytes}
@@ -76,6 +80,23 @@ class Compactor:
             moved_bytes += await self._move(batch)
         return list(ledger_ids), moved_bytes, size
 
+    async def _move_known(self, number: int) -> int:
+        """Move what the index knows in a log that cannot be gone through; returns its bytes."""
+        known: list[BlockLocation] = []
+        for count, at in enumerate(self._storage.index.blocks_in(number)):
+            if at is not None:
+                known.append(at)
+            if count % BLOCKS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        moved_bytes = 0
+        batch: list[BlockLocation] = []
+        for at in sorted(known, key=lambda at: at.offset):
+            batch.append(at)
+            if sum(each.size for each in batch) >= BATCH_BYTES:
+                moved_bytes += await self._move(batch)
+                batch = []
+        return moved_bytes + await self._move(batch)
+
     def _sort(
         self, block: ScannedBlock, batch: list[BlockLocation], ledger_ids: dict[int, None]
     ) -> None:
@@ -97,7 +118,10 @@ class Compactor:
             ]
             if not living:
                 return 0
-            places = await storage.entry_log.append(block for _, block in living)
+            places = await storage.entry_log.append(
+                (block, master_key or self._master_key(at.ledger_id))
+                for at, (block, master_key) in living
+            )
             storage.index.note(
                 Change(
                     blocks=places,
@@ -110,6 +134,12 @@ class Compactor:
         if self._bytes_per_s:
             await asyncio.sleep(moved_bytes / self._bytes_per_s)
         return moved_bytes
+
+    def _master_key(self, ledger_id: int) -> bytes:
+        """Of a ledger whose block does not say it any more."""
+        record = self._storage.index.ledger(ledger_id)
+        assert record is not None, "a ledger with blocks has a record"
+        return record.master_key
 
     async def _finish(self, number: int, ledger_ids: list[int]) -> None:
         """Remove an emptied log, after what else only it may say is said elsewhere too."""

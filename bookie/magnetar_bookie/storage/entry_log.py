@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from magnetar_bookie.disks.directories import Directories, Directory
 from magnetar_bookie.errors import BookieError, CorruptFile, EntryLogMissing, EntryLogTwice
 from magnetar_bookie.formats import entry_log_v1 as layout
+from magnetar_bookie.formats.salvage_v1 import presumed_header, salvage_entries
 from magnetar_bookie.storage.index import BlockLocation, LogEnd, LogUsage
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.disk import DiskFile
@@ -41,6 +42,26 @@ class LogRemoved(BookieError):
         self.number = number
 
 
+class DamagedBlock(CorruptFile):
+    """A block is not what was written; ``entries`` are those that can still be told apart in it.
+
+    Of any other entry that it spans, nobody can tell whether it was in it.
+    """
+
+    def __init__(self, path: str, at: BlockLocation, entries: dict[int, bytes]) -> None:
+        BookieError.__init__(
+            self,
+            f"{path} is damaged in the block at byte {at.offset}, which holds {at.entries} entries "
+            f"of ledger {at.ledger_id} from {at.first_entry} to {at.last_entry}: "
+            f"{at.entries - len(entries)} of them cannot be told apart any more. Where the ledger "
+            "has other replicas, they are read and auto-recovery copies them back.",
+        )
+        self.path = path
+        self.offset = at.offset
+        self.what = "a block is not what was written"
+        self.entries = entries
+
+
 class _OpenFile:
     """An open file, its header's seed, and how many reads are under way; removed ones end soon."""
 
@@ -64,8 +85,11 @@ class EntryLog:
         self._open_files: OrderedDict[int, _OpenFile] = OrderedDict()
         self._current: _OpenFile | None = None
         self._current_number = 0
+        # Where damage was found, each said once: log number, offset.
+        self._damaged: set[tuple[int, int]] = set()
         self.written_bytes = 0
         self.read_bytes = 0
+        self.damaged_blocks = 0
 
     async def find(self) -> list[int]:
         """Look which files there are; their numbers, rising. Raises ``EntryLogTwice``."""
@@ -164,25 +188,54 @@ class EntryLog:
         await self._append_and_sync(current, [layout.encode_ledgers(current.seed, records)])
 
     async def read(self, location: BlockLocation) -> dict[int, bytes]:
-        """The entries of a block, checked. Raises ``CorruptFile``, ``LogRemoved``, ``OSError``."""
+        """The entries of a block, checked.
+
+        Raises ``DamagedBlock``, which has some of them; ``CorruptFile``, ``LogRemoved``,
+        ``OSError``.
+        """
         header, block = await self._read_block(location)
         if header is not None:
             entries = layout.decode_entries(header, block, layout.BLOCK_HEADER_BYTES)
             if entries is not None:
                 return entries
-        path = self.path(location.log_number)
-        raise CorruptFile(path, location.offset, "a block is not what was written")
+        raise self._found_damaged(location, header, block)
 
-    async def read_whole(self, location: BlockLocation) -> tuple[layout.Block, bytes]:
-        """A block as ``append`` takes it, with its ledger's master key. Raises as ``read``."""
+    async def read_whole(self, location: BlockLocation) -> tuple[layout.Block, bytes | None]:
+        """A block as ``append`` takes it, with its ledger's master key, where it says that.
+
+        A damaged one comes as it is, with the checksum that does not fit it: wherever it is
+        written, it is still known to be damaged. Raises ``CorruptFile`` where bytes are missing,
+        ``LogRemoved``, ``OSError``.
+        """
         header, block = await self._read_block(location)
         content = block[layout.BLOCK_HEADER_BYTES :]
-        if header is None or not layout.is_content(header, content):
+        if len(block) < location.size:
+            missing = location.size - len(block)
             path = self.path(location.log_number)
-            raise CorruptFile(path, location.offset, "a block is not what was written")
-        return layout.block_of(header, content, location.last_entry), header.master_key
+            raise CorruptFile(path, location.offset, f"{missing} bytes are missing")
+        if header is None or not layout.is_content(header, content):
+            self._found_damaged(location, header, block)
+        master_key = None if header is None else header.master_key
+        header = header or _presumed(location, block)
+        return layout.block_of(header, content, location.last_entry), master_key
+
+    def _found_damaged(
+        self, at: BlockLocation, header: layout.BlockHeader | None, block: bytes
+    ) -> DamagedBlock:
+        """Keep what can be kept of a damaged block; count it and say so the first time."""
+        entries: dict[int, bytes] = {}
+        if len(block) > layout.BLOCK_HEADER_BYTES:
+            header = header or _presumed(at, block)
+            entries = salvage_entries(header, block[layout.BLOCK_HEADER_BYTES :])
+        damage = DamagedBlock(self.path(at.log_number), at, entries)
+        if (at.log_number, at.offset) not in self._damaged:
+            self._damaged.add((at.log_number, at.offset))
+            self.damaged_blocks += 1
+            log.error("damaged block", extra={"error": str(damage)})
+        return damage
 
     async def _read_block(self, location: BlockLocation) -> tuple[layout.BlockHeader | None, bytes]:
+        """A block, and its header if that is what the index says it is."""
         async with self.reading(location.log_number) as (file, seed):
             block = await file.read(location.offset, location.size)
         self.read_bytes += len(block)
@@ -219,6 +272,7 @@ class EntryLog:
         """Delete a file that is not written to any more; who reads it now reads to the end."""
         assert self._current is None or number != self._current_number
         home = self._homes.pop(number)
+        self._damaged = {each for each in self._damaged if each[0] != number}
         open_file = self._open_files.pop(number, None)
         if open_file is not None:
             open_file.is_removed = True
@@ -227,10 +281,12 @@ class EntryLog:
         await home.disk.remove(layout.file_name(number))
 
     async def read_ids(self, location: BlockLocation) -> Sequence[int]:
-        """Which entries are in a block, rising, from its table alone.
+        """Which entries are in a block, rising, by what the index says of it, or by its table.
 
         Raises ``CorruptFile``, ``LogRemoved``, ``OSError``.
         """
+        if _is_dense(location):
+            return range(location.first_entry, location.last_entry + 1)
         async with self.reading(location.log_number) as (file, seed):
             peeked = min(location.size, layout.BLOCK_HEADER_BYTES + TABLE_PEEK_BYTES)
             block = await file.read(location.offset, peeked)
@@ -242,8 +298,10 @@ class EntryLog:
                     block = await file.read(location.offset, needed)
         if header is not None and header.ledger_id == location.ledger_id and len(block) >= needed:
             return layout.decode_ids(header, block[layout.BLOCK_HEADER_BYTES :])
-        path = self.path(location.log_number)
-        raise CorruptFile(path, location.offset, "a block is not what was written")
+        try:
+            return sorted(await self.read(location))
+        except DamagedBlock as damage:
+            return sorted(damage.entries)
 
     async def _append_batch(
         self, batch: Sequence[tuple[layout.Block, bytes]]
@@ -366,3 +424,12 @@ class EntryLog:
                 del self._open_files[old_number]
                 await old.file.close()
                 return
+
+
+def _is_dense(at: BlockLocation) -> bool:
+    """Whether the block holds every entry that it spans."""
+    return at.last_entry - at.first_entry == at.entries - 1
+
+
+def _presumed(at: BlockLocation, block: bytes) -> layout.BlockHeader:
+    return presumed_header(block, at.ledger_id, at.first_entry, at.last_entry, at.entries, at.size)

@@ -217,6 +217,16 @@ class Index:
         for key, value in self._store.descend(high, low):
             yield _location(key, value)
 
+    def blocks_in(self, log_number: int) -> Iterator[BlockLocation | None]:
+        """Every block in an entry log; None for each in another, so that who asks can pause.
+
+        Reads the whole index: for a log that does not tell any more what is in it.
+        """
+        low = _BLOCK_KEY.pack(b"b", 0, 0, 0, 0)
+        high = _BLOCK_KEY.pack(b"b", _U64_MAX, _U64_MAX, _U32_MAX, _U64_MAX)
+        for key, value in self._store.descend(high, low):
+            yield _location(key, value) if _BLOCK_KEY.unpack(key)[3] == log_number else None
+
     def knows(self, at: BlockLocation) -> bool:
         """Whether this block, at this place, is one that reads may be sent to."""
         return self._store.get(_block_key(at)) is not None

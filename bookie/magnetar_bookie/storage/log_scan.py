@@ -53,7 +53,9 @@ async def scan_log(
             await _require_torn_tail(file, path, offset, seed)
             return
         content = head[layout.BLOCK_HEADER_BYTES :]
-        needed = layout.table_bytes(header)
+        # A list of ids is believed where it fits its block's checksum; all else the header says.
+        is_dense = header.kind == BlockKind.DENSE_ENTRIES
+        needed = 0 if is_dense else header.content_bytes
         if len(content) < needed:
             content = await file.read(offset + layout.BLOCK_HEADER_BYTES, needed)
         block = _scanned(path, number, offset, header, content[: header.content_bytes])
@@ -71,6 +73,10 @@ def _scanned(
             raise CorruptFile(path, offset, "a block of ledgers is not what was written")
         return ScannedBlock(offset + size, None, header.master_key, tuple(records))
     last_entry = layout.decode_last_entry(header, content)
+    if header.kind == BlockKind.ENTRIES and not layout.is_content(header, content):
+        # It may span more than its damaged table says: whoever asks for any such entry must hear
+        # that it cannot be read, and not that there is none.
+        last_entry = header.first_entry + layout.BLOCK_SPAN_MAX - 1
     location = BlockLocation(
         header.ledger_id, header.first_entry, last_entry, number, offset, size, header.count
     )

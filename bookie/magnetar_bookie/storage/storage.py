@@ -13,7 +13,7 @@ from struct import Struct
 
 from magnetar_bookie.formats.entry_log_v1 import LedgerRecord
 from magnetar_bookie.settings import BookieSettings
-from magnetar_bookie.storage.entry_log import EntryLog, LogRemoved
+from magnetar_bookie.storage.entry_log import DamagedBlock, EntryLog, LogRemoved
 from magnetar_bookie.storage.index import Counts, Index
 from magnetar_bookie.storage.ledgers import Ledger, LedgerTable
 from magnetar_bookie.storage.read_cache import ReadCache
@@ -204,13 +204,23 @@ class Storage:
         raise BookieFailed(ledger_id, entry_id)
 
     async def _read(self, ledger_id: int, entry_id: int) -> bytes:
+        damaged: DamagedBlock | None = None
         for location in self.index.blocks(ledger_id, entry_id):
-            block = await self.entry_log.read(location)
+            try:
+                block = await self.entry_log.read(location)
+            except DamagedBlock as error:  # another block may have a better copy
+                damaged = error if damaged is None else damaged
+                continue
             self.read_cache.put(ledger_id, block)
             entry = block.get(entry_id)
             if entry is not None:
                 return entry
-        raise NoSuchEntry(ledger_id, entry_id)
+        if damaged is None:
+            raise NoSuchEntry(ledger_id, entry_id)
+        try:
+            return damaged.entries[entry_id]
+        except KeyError:
+            raise BookieFailed(ledger_id, entry_id) from damaged
 
     def last_entry(self, ledger: Ledger) -> int:
         """The highest entry id of the ledger on this bookie; -1 for none."""

@@ -6,7 +6,7 @@ import asyncio
 import errno
 
 import pytest
-from tests.unit.magnetar_bookie.fakes import make_add
+from tests.unit.magnetar_bookie.fakes import make_add, make_entry
 from tests.unit.magnetar_bookie.garbage_rig import (
     PAYLOAD,
     add,
@@ -22,6 +22,7 @@ from tests.unit.magnetar_bookie.memory_disk import OpenMemoryFile
 from magnetar_bookie.bookie import Bookie
 from magnetar_bookie.formats.entry_log_v1 import file_name
 from magnetar_bookie.settings import GarbageLimits
+from magnetar_bookie.storage.entry_log import DamagedBlock
 from magnetar_bookie.storage.memory_store import MemoryStore
 from magnetar_protocol.bookkeeper.v2 import ReturnCode, encode_read
 
@@ -165,19 +166,56 @@ async def test_a_ledger_deleted_while_its_blocks_are_copied_does_not_come_back()
         assert file_name(LOG) not in host.ledger_disk.files
 
 
-async def test_a_damaged_block_keeps_its_log_and_is_said_once(
+@pytest.mark.parametrize("place", ["payload", "entry header", "block header"])
+async def test_a_damaged_block_moves_as_it_is_and_is_still_known_to_be_damaged(
+    place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = make_host(read_cache_bytes_max=1)
+    async with host.bookie() as bookie:
+        await fill(host, bookie)
+        at = next(iter(bookie.storage.index.blocks(2, 9)))
+        entry = make_entry(2, 9, PAYLOAD)
+        offset = {
+            "payload": at.end - 1,
+            "entry header": at.end - len(entry) + 15,
+            "block header": at.offset + 30,
+        }[place]
+        host.ledger_disk.files[file_name(LOG)].content[offset] ^= 1
+        client = host.network.connect_client()
+        await require(client, 2, range(1))  # takes the place of the other block in the cache
+        before = await client.ask(encode_read(2, 9))
+        expected = {"payload": 0, "entry header": ReturnCode.EIO, "block header": 0}[place]
+        assert before[0][1] == expected
+        await bookie.force_gc()
+        assert file_name(LOG) not in host.ledger_disk.files
+        await require(client, 2, range(9))
+        assert await client.ask(encode_read(2, 9)) == before
+        moved = next(iter(bookie.storage.index.blocks(2, 9)))
+        assert moved.log_number != LOG
+        if place == "block header":  # which is all that was wrong, and is made again
+            assert await bookie.entry_log.read(moved)
+        else:
+            with pytest.raises(DamagedBlock, match=file_name(moved.log_number)):
+                await bookie.entry_log.read(moved)
+        assert bookie.storage.index.logs[moved.log_number].live_bytes >= moved.size
+    said = [record for record in caplog.records if record.message == "damaged block"]
+    assert len(said) == (1 if place == "block header" else 2)
+    assert file_name(LOG) in said[0].__dict__["error"]
+
+
+async def test_a_log_that_lacks_bytes_stays_and_is_said_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     host = make_host(read_cache_bytes_max=1)
     async with host.bookie() as bookie:
         await fill(host, bookie)
-        location = next(iter(bookie.storage.index.blocks(2, 9)))
-        host.ledger_disk.files[file_name(LOG)].content[location.end - 1] ^= 1
+        at = next(iter(bookie.storage.index.blocks(2, 9)))
+        del host.ledger_disk.files[file_name(LOG)].content[at.end - 1 :]
         await bookie.force_gc()
         await bookie.force_gc()
         assert file_name(LOG) in host.ledger_disk.files
         client = host.network.connect_client()
-        await require(client, 2, range(8))
+        await require(client, 2, range(9))
         assert (await client.ask(encode_read(2, 9)))[0][1] == ReturnCode.EIO
     said = [record for record in caplog.records if "entry log is damaged" in record.message]
     assert len(said) == 1

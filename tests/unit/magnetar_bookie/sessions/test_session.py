@@ -26,6 +26,8 @@ from tests.unit.magnetar_bookie.v3_requests import read as v3_read
 from tests.unit.magnetar_ledger.virtual_time import VirtualTimeLoop
 
 from magnetar_bookie.bookie import Bookie
+from magnetar_protocol.bookkeeper.digest import decode_entry
+from magnetar_protocol.bookkeeper.errors import EntryDigestMismatch
 from magnetar_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, Operation, ReturnCode, encode_read
 from magnetar_protocol.bookkeeper.v3 import encode_frame
 from magnetar_protocol.framing import FRAME_SIZE
@@ -201,7 +203,24 @@ async def test_a_disk_error_while_reading_is_eio_for_that_read_only() -> None:
         assert await client.ask(encode_read(1, 0)) == [read(1, 0, make_entry(1, 0))]
 
 
-async def test_a_damaged_block_is_eio() -> None:
+async def test_of_a_damaged_block_only_what_is_damaged_is_eio() -> None:
+    host = Host()
+    async with serving(host) as (bookie, client):
+        await client.ask(*(make_add(1, number) for number in range(3)))
+        await bookie.checkpointer.run()
+        (log,) = [name for name in host.ledger_disk.files if name.endswith(".entries")]
+        content = host.ledger_disk.files[log].content
+        content[bytes(content).find(make_entry(1, 1)) + 15] ^= 1
+        for _ in range(2):
+            assert await client.ask(*(encode_read(1, number) for number in range(3))) == [
+                read(1, 0, make_entry(1, 0)),
+                refused_read(1, 1, ReturnCode.EIO),
+                read(1, 2, make_entry(1, 2)),
+            ]
+        assert bookie.entry_log.damaged_blocks == 1
+
+
+async def test_what_is_damaged_inside_of_an_entry_its_reader_finds() -> None:
     host = Host()
     async with serving(host) as (bookie, client):
         await client.ask(make_add(1, 0))
@@ -209,7 +228,14 @@ async def test_a_damaged_block_is_eio() -> None:
         (log,) = [name for name in host.ledger_disk.files if name.endswith(".entries")]
         content = host.ledger_disk.files[log].content
         content[bytes(content).find(b"payload")] ^= 1
-        assert await client.ask(encode_read(1, 0)) == [refused_read(1, 0, ReturnCode.EIO)]
+        ((_, code, _, _, entry),) = await client.ask(encode_read(1, 0))
+        assert code == 0
+        with pytest.raises(EntryDigestMismatch):
+            decode_entry(entry, 0, len(entry), 1, 0)
+        # Whoever copies the entry back is believed more than what is damaged.
+        await client.ask(make_add(1, 0, flags=int(Flag.RECOVERY_ADD)))
+        await bookie.checkpointer.run()
+        assert await client.ask(encode_read(1, 0)) == [read(1, 0, make_entry(1, 0))]
 
 
 async def test_reads_of_a_connection_that_is_gone_are_dropped() -> None:
