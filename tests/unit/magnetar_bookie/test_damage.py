@@ -17,7 +17,7 @@ from magnetar_bookie.formats import entry_log_v1, journal_v1
 from magnetar_bookie.storage.memory_store import MemoryStore
 from magnetar_protocol.bookkeeper.digest import decode_entry
 from magnetar_protocol.bookkeeper.errors import EntryDigestMismatch
-from magnetar_protocol.bookkeeper.v2 import ReturnCode, encode_read
+from magnetar_protocol.bookkeeper.v2 import Flag, ReturnCode, encode_read
 from magnetar_protocol.records.cookies import COOKIE_FILE_NAME
 
 ENTRIES = 40
@@ -82,6 +82,24 @@ async def test_a_bit_of_an_entry_log_turned_over_is_never_passed_over_in_silence
             host.ledger_disk.files[name].content[offset] ^= 0x10
             outcomes.add(await outcome(host))
     assert outcomes == {"refused", "failed reads", "all there"}
+
+
+async def test_a_copy_that_was_brought_back_is_believed_more_than_a_damaged_one() -> None:
+    host = Host(SETTINGS, garbage=NEVER)
+    async with host.bookie() as bookie:
+        register(host.coordination, 1)
+        client = host.network.connect_client()
+        await add(bookie, client, 1, 0, 1)
+        (log,) = files(host.ledger_disk, entry_log_v1.SUFFIX)
+        content = host.ledger_disk.files[log].content
+        content[bytes(content).find(PAYLOAD)] ^= 1
+        ((_, code, _, _, entry),) = await client.ask(encode_read(1, 0))
+        assert code == 0
+        with pytest.raises(EntryDigestMismatch):
+            decode_entry(entry, 0, len(entry), 1, 0)
+        await client.ask(make_add(1, 0, PAYLOAD, flags=int(Flag.RECOVERY_ADD)))
+        await bookie.checkpointer.run()
+        assert (await client.ask(encode_read(1, 0)))[0][4] == make_entry(1, 0, PAYLOAD)
 
 
 @pytest.mark.parametrize("left", [0, 10, 500, -1])

@@ -26,8 +26,6 @@ from tests.unit.magnetar_bookie.v3_requests import read as v3_read
 from tests.unit.magnetar_ledger.virtual_time import VirtualTimeLoop
 
 from magnetar_bookie.bookie import Bookie
-from magnetar_protocol.bookkeeper.digest import decode_entry
-from magnetar_protocol.bookkeeper.errors import EntryDigestMismatch
 from magnetar_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, Operation, ReturnCode, encode_read
 from magnetar_protocol.bookkeeper.v3 import encode_frame
 from magnetar_protocol.framing import FRAME_SIZE
@@ -218,24 +216,6 @@ async def test_of_a_damaged_block_only_what_is_damaged_is_eio() -> None:
                 read(1, 2, make_entry(1, 2)),
             ]
         assert bookie.entry_log.damaged_blocks == 1
-
-
-async def test_what_is_damaged_inside_of_an_entry_its_reader_finds() -> None:
-    host = Host()
-    async with serving(host) as (bookie, client):
-        await client.ask(make_add(1, 0))
-        await bookie.checkpointer.run()
-        (log,) = [name for name in host.ledger_disk.files if name.endswith(".entries")]
-        content = host.ledger_disk.files[log].content
-        content[bytes(content).find(b"payload")] ^= 1
-        ((_, code, _, _, entry),) = await client.ask(encode_read(1, 0))
-        assert code == 0
-        with pytest.raises(EntryDigestMismatch):
-            decode_entry(entry, 0, len(entry), 1, 0)
-        # Whoever copies the entry back is believed more than what is damaged.
-        await client.ask(make_add(1, 0, flags=int(Flag.RECOVERY_ADD)))
-        await bookie.checkpointer.run()
-        assert await client.ask(encode_read(1, 0)) == [read(1, 0, make_entry(1, 0))]
 
 
 async def test_reads_of_a_connection_that_is_gone_are_dropped() -> None:
