@@ -1,8 +1,8 @@
 """What one subscription has acknowledged: a mark-delete position and the holes beyond it. Pure.
 
-Entries beyond the mark-delete position are kept as one byte an entry, a bytearray a ledger: setting
-one is O(1) in any order, and finding the next unacknowledged one is a ``bytearray.find`` at memory
-speed. A ledger holds at most some ten thousand entries, so a million holes are a megabyte.
+Entries beyond the mark-delete position are kept as one byte an entry (``marks``), so a million of
+them are a megabyte. Acknowledging one costs the same in any order, amortised: whatever the mark
+passes was acknowledged once and is forgotten once.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from magnetar_broker.log.chain import LedgerChain
+from magnetar_broker.log.marks import Marks
 from magnetar_broker.log.positions import Position
 
 Words = tuple[int, ...]
@@ -21,34 +22,10 @@ PositionRange = tuple[Position, Position]
 # Sets of a million messages, in a batch: an entry has 5 MiB at most, a message six bytes at least.
 BATCH_WORDS_MAX = 16 * 1024
 
-# For each bit of a byte: what turns a byte into that bit alone, 0 or 1.
-_BITS_OF_BYTE = 8
-_ONE_BIT = tuple(bytes(value >> bit & 1 for value in range(256)) for bit in range(_BITS_OF_BYTE))
-# Where a range begins, unless at a ledger's first entry.
-_HOLE_BEFORE_MARK = b"\0\1"
-
 
 def bits_set(words: Words) -> int:
     """How many bits are set; words are signed, as protobuf's int64 gives them."""
     return sum((word & 0xFFFF_FFFF_FFFF_FFFF).bit_count() for word in words)
-
-
-def _packed(marks: bytearray) -> int:
-    """The set of the indexes of ``marks`` that are 1, every eighth of them at once: 2 ns a mark,
-    where ``int(digits, 2)`` takes 50."""
-    members = 0
-    for bit in range(_BITS_OF_BYTE):
-        members |= int.from_bytes(marks[bit::_BITS_OF_BYTE], "little") << bit
-    return members
-
-
-def _unpacked(members: int) -> bytearray:
-    """The marks of a set."""
-    packed = members.to_bytes((members.bit_length() + 7) // _BITS_OF_BYTE, "little")
-    marks = bytearray(_BITS_OF_BYTE * len(packed))
-    for bit in range(_BITS_OF_BYTE):
-        marks[bit::_BITS_OF_BYTE] = packed.translate(_ONE_BIT[bit])
-    return marks
 
 
 class Acknowledged:
@@ -61,7 +38,7 @@ class Acknowledged:
     def __init__(self, chain: LedgerChain, mark_delete: Position) -> None:
         self._chain = chain
         self.mark_delete = mark_delete
-        self._ahead: dict[int, bytearray] = {}
+        self._ahead: dict[int, Marks] = {}
         self._partial: dict[Position, Words] = {}
         self.ahead_count = 0
 
@@ -70,7 +47,7 @@ class Acknowledged:
         if (ledger_id, entry_id) <= self.mark_delete:
             return True
         marks = self._ahead.get(ledger_id)
-        return marks is not None and entry_id < len(marks) and marks[entry_id] == 1
+        return marks is not None and entry_id in marks
 
     @property
     def has_holes(self) -> bool:
@@ -94,12 +71,10 @@ class Acknowledged:
         span = self._chain.span(ledger_id)
         if span is None or not 0 <= entry_id < span.entries:
             return False
-        if self.is_acknowledged(ledger_id, entry_id):
+        if (ledger_id, entry_id) <= self.mark_delete:
             return False
-        marks = self._ahead.setdefault(ledger_id, bytearray())
-        if entry_id >= len(marks):
-            marks.extend(bytes(max(entry_id + 1, min(2 * len(marks), span.entries)) - len(marks)))
-        marks[entry_id] = 1
+        if not self._marks_of(ledger_id).add(entry_id, span.entries):
+            return False
         self.ahead_count += 1
         if self._partial:
             self._partial.pop(Position(ledger_id, entry_id), None)
@@ -108,6 +83,14 @@ class Acknowledged:
             self._advance()
         return True
 
+    def _marks_of(self, ledger_id: int) -> Marks:
+        marks = self._ahead.get(ledger_id)
+        if marks is None:
+            mark = self.mark_delete
+            first = mark[1] + 1 if ledger_id == mark[0] else 0
+            marks = self._ahead[ledger_id] = Marks(first)
+        return marks
+
     def acknowledge_upto(self, position: Position) -> bool:
         """Acknowledge everything not greater than ``position``; False when it was already."""
         if position <= self.mark_delete:
@@ -115,37 +98,48 @@ class Acknowledged:
         position = min(position, max(self._chain.last_confirmed, self.mark_delete))
         if position <= self.mark_delete:
             return False
-        self.mark_delete = position
-        self._forget_passed()
+        self._move_to(position)
         self._advance()
         return True
 
     def _advance(self) -> None:
         """Move the mark over acknowledged entries that follow it, across ledgers."""
         while self.ahead_count:
-            following = self._chain.next_after(self.mark_delete)
-            marks = self._ahead.get(following[0])
-            if marks is None or following[1] >= len(marks) or not marks[following[1]]:
+            ledger_id, entry_id = self._chain.next_after(self.mark_delete)
+            marks = self._ahead.get(ledger_id)
+            end = entry_id if marks is None else marks.run_end(entry_id)
+            if end == entry_id:
                 return
-            stop = marks.find(0, following[1])
-            end = len(marks) if stop < 0 else stop
-            self.mark_delete = Position(following[0], end - 1)
-            self._forget_passed()
+            self._move_to(Position(ledger_id, end - 1))
 
-    def _forget_passed(self) -> None:
+    def _move_to(self, mark_delete: Position) -> None:
+        """Move the mark and forget what it passes."""
+        before, self.mark_delete = self.mark_delete, mark_delete
+        if self._ahead:
+            self._forget_marks(before)
+        if self._partial:
+            self._forget_partial(before)
+
+    def _forget_marks(self, before: Position) -> None:
         ledger_id, entry_id = self.mark_delete
-        for passed in [each for each in self._ahead if each < ledger_id]:
-            self.ahead_count -= self._ahead.pop(passed).count(1)
+        if before[0] != ledger_id:
+            for passed in [each for each in self._ahead if each < ledger_id]:
+                self.ahead_count -= self._ahead.pop(passed).count()
         marks = self._ahead.get(ledger_id)
         if marks is not None:
-            self.ahead_count -= marks.count(1, 0, entry_id + 1)
-            if entry_id + 1 >= len(marks):
-                del self._ahead[ledger_id]
-            else:
-                marks[: entry_id + 1] = bytes(entry_id + 1)
-        if self._partial:
+            self.ahead_count -= marks.cut(entry_id + 1)
+        if not self.ahead_count:
+            self._ahead.clear()
+
+    def _forget_partial(self, before: Position) -> None:
+        """The shorter way: over the entries passed, or over the batches remembered."""
+        ledger_id, entry_id = self.mark_delete
+        if before[0] == ledger_id and entry_id - before[1] < len(self._partial):
+            for passed in range(before[1] + 1, entry_id + 1):
+                self._partial.pop(Position(ledger_id, passed), None)
+        else:
             mark = self.mark_delete
-            self._partial = {at: bits for at, bits in self._partial.items() if at > mark}
+            self._partial = {at: words for at, words in self._partial.items() if at > mark}
 
     def reset(self, mark_delete: Position) -> None:
         """Begin anew at ``mark_delete``: nothing beyond it is acknowledged."""
@@ -195,35 +189,24 @@ class Acknowledged:
     def ranges(self) -> Iterator[PositionRange]:
         """Acknowledged ranges beyond the mark-delete position, in order, ``(lower, upper]``."""
         for ledger_id in sorted(self._ahead):
-            marks = self._ahead[ledger_id]
-            start = marks.find(1)
-            while start >= 0:
-                stop = marks.find(0, start)
-                end = len(marks) if stop < 0 else stop
-                yield Position(ledger_id, start - 1), Position(ledger_id, end - 1)
-                start = marks.find(1, end)
+            for first, last in self._ahead[ledger_id].runs():
+                yield Position(ledger_id, first - 1), Position(ledger_id, last)
 
     @property
     def range_count(self) -> int:
         """How many ranges there are, counted at memory speed."""
-        return sum(
-            marks.count(_HOLE_BEFORE_MARK) + marks.startswith(b"\1")
-            for marks in self._ahead.values()
-        )
+        return sum(marks.run_count for marks in self._ahead.values())
 
     def bits(self) -> dict[int, int]:
         """The same as a bit set of entry ids for each ledger: smaller where there are many."""
-        return {ledger_id: _packed(marks) for ledger_id, marks in sorted(self._ahead.items())}
+        return {ledger_id: marks.bits() for ledger_id, marks in sorted(self._ahead.items())}
 
     def restore_bits(self, bits: Mapping[int, int]) -> None:
         """Take over what ``bits`` gave, after ``reset``; entries the log does not have are left."""
         for ledger_id, members in bits.items():
             span = self._chain.span(ledger_id)
-            if span is not None:
-                marks = _unpacked(members)[: span.entries]
-                self._ahead[ledger_id] = marks
-                self.ahead_count += marks.count(1)
-        self._forget_passed()
+            if span is not None and ledger_id >= self.mark_delete[0]:
+                self.ahead_count += self._marks_of(ledger_id).add_bits(members, span.entries)
         self._advance()
 
     def restore(
@@ -232,13 +215,10 @@ class Acknowledged:
         """Take over what ``ranges`` and ``partial`` say, after ``reset``."""
         for lower, upper in ranges:
             for ledger_id, first, last in self._spread(lower, upper):
-                marks = self._ahead.setdefault(ledger_id, bytearray())
-                if last >= len(marks):
-                    marks.extend(bytes(last + 1 - len(marks)))
-                self.ahead_count += last + 1 - first - marks.count(1, first, last + 1)
-                marks[first : last + 1] = b"\1" * (last + 1 - first)
-        self._partial.update(partial)
-        self._forget_passed()
+                if ledger_id >= self.mark_delete[0]:
+                    self.ahead_count += self._marks_of(ledger_id).add_range(first, last)
+        mark = self.mark_delete
+        self._partial.update((at, words) for at, words in partial if at > mark)
         self._advance()
 
     def _spread(self, lower: Position, upper: Position) -> Iterator[tuple[int, int, int]]:

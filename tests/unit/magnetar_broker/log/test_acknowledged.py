@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterable
+from random import Random
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -186,3 +191,70 @@ def test_an_ack_set_longer_than_any_batch_is_not_remembered() -> None:
     acknowledged = begun()
     assert not acknowledged.acknowledge_batch_indexes(2, 0, (1,) * 100_000)
     assert not acknowledged.partial_entries
+
+
+# What an acknowledgement costs: the same anywhere, in any order
+
+COUNT = 5_000
+LARGE = 4_000_000
+
+
+def swapped_pairs() -> list[int]:
+    """Each second one joins the mark: as many moves of the mark as may be."""
+    return [entry ^ 1 for entry in range(COUNT)]
+
+
+def shuffled() -> list[int]:
+    entries = list(range(COUNT))
+    Random(1).shuffle(entries)
+    return entries
+
+
+def backwards() -> list[int]:
+    return list(range(COUNT - 1, -1, -1))
+
+
+def cpu_s(acknowledged: Acknowledged, entries: Iterable[int]) -> float:
+    """The CPU time of acknowledging ``entries`` after the mark, one by one."""
+    mark = acknowledged.mark_delete
+    began_s = time.process_time()
+    for entry in entries:
+        acknowledged.acknowledge(mark[0], mark[1] + 1 + entry)
+    return time.process_time() - began_s
+
+
+@pytest.mark.parametrize("order", [swapped_pairs, backwards, shuffled])
+@pytest.mark.parametrize("hole", [None, 2 * COUNT], ids=["nothing beyond", "a hole beyond"])
+def test_an_acknowledgement_costs_no_more_deep_in_a_ledger(
+    order: Callable[[], list[int]], hole: int | None
+) -> None:
+    """What walks over the ledger for each of them takes a hundred times as long."""
+
+    def least_cpu_s(begin: int) -> float:
+        taken_s: list[float] = []
+        for _ in range(3):
+            chain = LedgerChain([LedgerSpan(0, LARGE + 4 * COUNT)])
+            acknowledged = Acknowledged(chain, Position(0, -1))
+            acknowledged.acknowledge_upto(Position(0, begin - 1))
+            if hole is not None:
+                acknowledged.acknowledge(0, begin + hole)
+            taken_s.append(cpu_s(acknowledged, order()))
+        return min(taken_s)
+
+    assert least_cpu_s(LARGE) < 5 * least_cpu_s(0)
+
+
+def test_an_acknowledgement_costs_no_more_with_many_batches_begun() -> None:
+    """What looks through the batches for each of them takes a hundred times as long."""
+
+    def least_cpu_s(batches: int) -> float:
+        taken_s: list[float] = []
+        for _ in range(3):
+            chain = LedgerChain([LedgerSpan(0, COUNT), LedgerSpan(1, batches)])
+            acknowledged = Acknowledged(chain, Position(0, -1))
+            for batch in range(batches):
+                acknowledged.acknowledge_batch_indexes(1, batch, (1,))
+            taken_s.append(cpu_s(acknowledged, swapped_pairs()))
+        return min(taken_s)
+
+    assert least_cpu_s(10_000) < 5 * least_cpu_s(0)
