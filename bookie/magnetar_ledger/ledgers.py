@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 
 from magnetar_ledger.absences import Absences
@@ -17,10 +17,11 @@ from magnetar_ledger.digests import entry_decoder
 from magnetar_ledger.errors import (
     LedgerError,
     NotEnoughBookies,
-    RecoveryUndecided,
     UnsupportedLedger,
 )
+from magnetar_ledger.explicit_lac import ExplicitLac
 from magnetar_ledger.last_entry import LastEntryPoll
+from magnetar_ledger.ledger_view import LedgerView
 from magnetar_ledger.links import BookieLinks
 from magnetar_ledger.options import LedgerOptions
 from magnetar_ledger.patience import Patience
@@ -31,7 +32,9 @@ from magnetar_ledger.recovery import LedgerRecovery
 from magnetar_ledger.recovery_rules import LastEntryVotes, recovery_start
 from magnetar_ledger.registry import BookieRegistry
 from magnetar_ledger.store import LedgerStore, StoredMetadata
+from magnetar_ledger.v3_links import V3Links
 from magnetar_ledger.writer import LedgerWriter
+from magnetar_protocol.bookkeeper.digest import master_key
 from magnetar_protocol.records.ledger_metadata import (
     DigestType,
     Fragment,
@@ -65,6 +68,14 @@ class Ledgers(Service):
         self._links = BookieLinks(
             self._registry, network=network, clock=clock, random=random, options=options
         )
+        self._v3_links = V3Links(
+            self._registry,
+            network=network,
+            clock=clock,
+            random=random,
+            options=options,
+            health=self._links.health,
+        )
         self._bookies = Bookies(self._registry, self._links, random)
         self.counters = LedgerCounters()
         # By ledger: who may recover it, and how many want to.
@@ -73,6 +84,7 @@ class Ledgers(Service):
     async def _open(self, stack: AsyncExitStack) -> None:
         await stack.enter_async_context(self._registry)
         await stack.enter_async_context(self._links)
+        await stack.enter_async_context(self._v3_links)
         await stack.enter_async_context(
             Absences(self._registry, self._links, clock=self._clock, options=self._options)
         )
@@ -113,7 +125,7 @@ class Ledgers(Service):
                 custom=custom or {},
             )
         )
-        return LedgerWriter(
+        writer = LedgerWriter(
             stored,
             bookies=self._bookies,
             store=self._store,
@@ -122,6 +134,19 @@ class Ledgers(Service):
             clock=self._clock,
             options=options,
         )
+        if options.explicit_lac_interval_s:
+            self._tell_of(writer)
+        return writer
+
+    def _tell_of(self, writer: LedgerWriter) -> None:
+        explicit_lac = ExplicitLac(
+            writer,
+            self._v3_links.link,
+            master_key=master_key(self._options.password),
+            interval_s=self._options.explicit_lac_interval_s,
+            answer_timeout_s=self._options.answer_timeout_s,
+        )
+        self.spawn(explicit_lac.run(), name=f"tell of ledger {writer.ledger_id}")
 
     async def open(self, ledger_id: int, *, recover: bool) -> LedgerReader:
         """A reader of the ledger.
@@ -198,14 +223,6 @@ class Ledgers(Service):
         votes = await self._last_entry_poll(stored).run()
         return self._reader(stored, _surely_confirmed(stored, votes), votes.length_bytes)
 
-    async def last_confirmed(self, stored: StoredMetadata) -> int:
-        """How far an open ledger is surely confirmed, as those bookies know that answer now
-        (``Confirmations``)."""
-        poll = self._last_entry_poll(stored)
-        with suppress(RecoveryUndecided):  # what some of them know is true all the same
-            await poll.run()
-        return _surely_confirmed(stored, poll.votes)
-
     def _last_entry_poll(self, stored: StoredMetadata) -> LastEntryPoll:
         metadata = stored.metadata
         password = self._options.password if metadata.password is None else metadata.password
@@ -223,13 +240,17 @@ class Ledgers(Service):
     def _reader(
         self, stored: StoredMetadata, last_confirmed: int, length_bytes: int
     ) -> LedgerReader:
-        return LedgerReader(
+        view = LedgerView(
             stored,
             last_confirmed=last_confirmed,
             length_bytes=length_bytes,
-            link=self._links.link,
-            read_metadata=self._store.read,
-            confirmations=self,
+            link=self._v3_links.link,
+            store=self._store,
+            options=self._options,
+        )
+        return LedgerReader(
+            view,
+            self._links.link,
             counters=self.counters,
             patience=self._patience,
             options=self._options,

@@ -15,9 +15,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from enum import Enum
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from magnetar_ledger.connection import AddListener, BookieConnection, ReadListener
+from magnetar_ledger.dialer import CLOSING, Dialer, Resolver
 from magnetar_ledger.errors import BookieUnavailable
 from magnetar_ledger.health import BookieHealth
 from magnetar_ledger.options import LedgerOptions
@@ -25,21 +26,10 @@ from magnetar_ledger.outbox import Outbox
 from magnetar_protocol.bookkeeper.v2 import encode_read
 from magnetar_runtime.backoff import Backoff
 from magnetar_runtime.clock import Clock
-from magnetar_runtime.coordination import CoordinationError
 from magnetar_runtime.network import Network
 from magnetar_runtime.service import Service
 
 log = logging.getLogger(__name__)
-
-CLOSING = "this process is closing its connections"
-
-
-class Resolver(Protocol):
-    """Where bookies listen; ``registry`` knows."""
-
-    async def resolve(self, bookie_id: str) -> tuple[str, int]:
-        """Host and port. Raises ``BookieUnavailable``, ``CoordinationError``."""
-        ...
 
 
 class Purpose(Enum):
@@ -60,8 +50,7 @@ class BookieLink:
         self,
         bookie_id: str,
         *,
-        resolver: Resolver,
-        network: Network,
+        dialer: Dialer,
         clock: Clock,
         random: Random,
         options: LedgerOptions,
@@ -72,8 +61,7 @@ class BookieLink:
         self.outbox = Outbox(
             unsent_bytes_max=options.unsent_bytes_max, on_overflow=self._drop_laggard
         )
-        self._resolver = resolver
-        self._network = network
+        self._dialer = dialer
         self._clock = clock
         self._options = options
         self._health = health
@@ -242,23 +230,8 @@ class BookieLink:
             self._connecting = None
 
     async def _connect(self) -> None:
-        bookie_id = self.bookie_id
-        try:
-            async with asyncio.timeout(self._options.connect_timeout_s):
-                host, port = await self._resolver.resolve(bookie_id)
-                transport, connection = await self._network.connect(
-                    self._new_connection, host, port
-                )
-        except TimeoutError as error:
-            raise BookieUnavailable(bookie_id, "no answer to connecting") from error
-        except (OSError, UnicodeError, CoordinationError) as error:
-            # Unicode: a registered host name that no name server can be asked for.
-            raise BookieUnavailable(bookie_id, str(error)) from error
+        transport, connection = await self._dialer.dial(self.bookie_id, self._new_connection)
         self._use(transport, connection)
-        log.info(
-            "bookie connected",
-            extra={"bookie": bookie_id, "host": host, "port": port, "writers": len(self._adders)},
-        )
 
     def _new_connection(self) -> BookieConnection:
         return BookieConnection(
@@ -301,8 +274,7 @@ class BookieLinks(Service):
         options: LedgerOptions,
     ) -> None:
         super().__init__()
-        self._resolver = resolver
-        self._network = network
+        self._dialer = Dialer(resolver, network, timeout_s=options.connect_timeout_s)
         self._clock = clock
         self._random = random
         self._options = options
@@ -325,8 +297,7 @@ class BookieLinks(Service):
         if link is None:
             link = self._links[key] = BookieLink(
                 bookie_id,
-                resolver=self._resolver,
-                network=self._network,
+                dialer=self._dialer,
                 clock=self._clock,
                 random=self._random,
                 options=self._options,

@@ -55,8 +55,21 @@ class LedgerOptions:
     # An entry that a bookie does not give within this time is asked of the next one as well; 0
     # turns that off, as Pulsar's brokers do. BookKeeper's own default is this.
     speculative_read_s: float = 2.0
-    # How often a reader of an open ledger asks how far it is confirmed, while it waits for more.
+    # A reader that waits for more of an open ledger to be confirmed lets a bookie keep its question
+    # for so long, then asks again.
+    long_poll_s: float = 30.0
+    # A bookie that says nothing for so long gets company, and that after twice the time, up to
+    # ``long_poll_spread_limit_s`` (firstSpeculativeReadLACTimeout and its neighbours).
+    long_poll_spread_s: float = 1.5
+    long_poll_spread_limit_s: float = 5.0
+    # Bookies that cannot wait for news (the ledger's first entry has not come there, or they are
+    # away) are asked again after so long.
     poll_interval_s: float = 0.1
+
+    # A writer that has added nothing for this long tells the bookies up to where its entries are
+    # confirmed, so that readers get the last one before a next one comes; 0: never
+    # (explicitLacInterval, whose default is that too).
+    explicit_lac_interval_s: float = 0.0
 
     connect_timeout_s: float = 3.0
     # Between attempts to reach a bookie (or ZooKeeper, inside one operation).

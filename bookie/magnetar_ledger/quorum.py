@@ -31,6 +31,15 @@ class Quorum:
         """The bookies of an entry, in the order in which a reader asks them."""
         return tuple((entry_id + step) % self.ensemble_size for step in range(self.write_quorum))
 
+    def telling(self, entry_id: int) -> list[int]:
+        """All bookies, those first that are likely to hear first when more than ``entry_id`` is
+        confirmed: that the entry after it is, is told where that belongs (by its writer, at a
+        pause) or with the next one, where that belongs.
+        """
+        near = self.write_set(entry_id + 1), self.write_set(entry_id + 2)
+        bookies = [(entry_id + 1 + step) % self.ensemble_size for step in range(self.ensemble_size)]
+        return sorted(bookies, key=lambda bookie: -sum(bookie in each for each in near))
+
     @property
     def write_sets(self) -> tuple[tuple[int, ...], ...]:
         """All write sets there are; that of an entry is number ``entry_id % ensemble_size``."""

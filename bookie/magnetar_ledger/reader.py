@@ -5,17 +5,23 @@ for, so that the answer has about the size wanted, and whether to try again. A r
 beyond ``last_confirmed``: what comes after may yet be lost. Entries move while a ledger is read (a
 writer's ensemble change, auto-recovery), so what cannot be found is looked for once more where the
 newest metadata says that it is.
+
+How far it may read, and how it hears of more, is its ``ledger_view``'s business.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Callable
+from contextlib import suppress
 
 from magnetar_ledger.counters import LedgerCounters
-from magnetar_ledger.digests import Decode, entry_decoder, payload_decoder
+from magnetar_ledger.digests import (
+    Decode,
+    entry_decoder,
+    payload_decoder,
+)
 from magnetar_ledger.errors import (
     BookieUnavailable,
     EntryCorrupt,
@@ -23,34 +29,20 @@ from magnetar_ledger.errors import (
     NoSuchEntry,
     UnsupportedLedger,
 )
+from magnetar_ledger.ledger_view import LedgerView
 from magnetar_ledger.links import BookieLink
 from magnetar_ledger.options import LedgerOptions
 from magnetar_ledger.patience import Patience
 from magnetar_ledger.quorum import Verdict
 from magnetar_ledger.range_read import RangeRead
-from magnetar_ledger.store import StoredMetadata
-from magnetar_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
+from magnetar_protocol.bookkeeper.errors import EntryDigestMismatch
+from magnetar_protocol.records.ledger_metadata import LedgerMetadata
 from magnetar_runtime.coordination import CoordinationError
 
 log = logging.getLogger(__name__)
 
 # Entries asked for in a first read when nothing is known of their size.
 _FIRST_ENTRIES = 16
-# While nothing new is confirmed, the metadata is read again every so many polls: the ledger may
-# have been closed, or its writer may have gone to other bookies.
-_POLLS_A_LOOK = 10
-
-
-class Confirmations(Protocol):
-    """Where a reader of an open ledger hears how far it is confirmed.
-
-    Over V2 that is a question to the bookies (their newest entry tells what was confirmed when it
-    was written); with V3 it can be a bookie's long poll.
-    """
-
-    async def last_confirmed(self, stored: StoredMetadata) -> int:
-        """An entry up to which the ledger is surely confirmed; -1 where none is known."""
-        ...
 
 
 class LedgerReader:
@@ -63,61 +55,67 @@ class LedgerReader:
 
     def __init__(
         self,
-        stored: StoredMetadata,
-        *,
-        last_confirmed: int,
-        length_bytes: int,
+        view: LedgerView,
         link: Callable[[str], BookieLink],
-        read_metadata: Callable[[int], Awaitable[StoredMetadata]],
-        confirmations: Confirmations,
+        *,
         counters: LedgerCounters,
         patience: Patience,
         options: LedgerOptions,
     ) -> None:
-        self.ledger_id = stored.ledger_id
-        self.last_confirmed = last_confirmed
-        self.length_bytes = length_bytes
-        self._stored = stored
+        self.ledger_id = view.ledger_id
+        self._view = view
         self._link = link
-        self._read_metadata = read_metadata
-        self._confirmations = confirmations
         self._counters = counters
         self._patience = patience
         self._options = options
         # What the next entries are expected to have, for asking for the right number of them.
-        self._entry_bytes = length_bytes // (last_confirmed + 1) if last_confirmed >= 0 else 0
+        entries = view.last_confirmed + 1
+        self._entry_bytes = view.length_bytes // entries if entries else 0
 
     @property
     def metadata(self) -> LedgerMetadata:
         """The ledger's metadata, as it was read last."""
-        return self._stored.metadata
+        return self._view.metadata
 
     @property
     def is_closed(self) -> bool:
         """Whether the ledger was closed when its metadata was read last: then it grows no more."""
-        return self.metadata.state is LedgerState.CLOSED
+        return self._view.is_closed
+
+    @property
+    def last_confirmed(self) -> int:
+        """The last entry that may be read; -1 for none."""
+        return self._view.last_confirmed
+
+    @property
+    def length_bytes(self) -> int:
+        """The ledger's payloads together, as far as was known when this was found out."""
+        return self._view.length_bytes
 
     def advance(self, last_confirmed: int) -> None:
         """The ledger is confirmed up to here, as its writer in this process knows."""
-        self.last_confirmed = max(self.last_confirmed, last_confirmed)
+        self._view.advance(last_confirmed)
+
+    async def read_last_confirmed(self) -> int:
+        """Ask the bookies up to where the ledger is confirmed now; returns ``last_confirmed``.
+
+        They tell what their entries say and what the writer said at a pause, whichever is more.
+        Raises ``BookieUnavailable`` where too few answer.
+        """
+        return await self._view.ask_bookies()
 
     async def wait_for_confirmed(self, after: int, *, timeout_s: float) -> int:
         """Wait until more than ``after`` is confirmed, the ledger is closed, or time is up.
 
-        Returns ``last_confirmed``. An entry is known to be confirmed when a later one tells, or the
-        ledger is closed. Raises ``NoSuchLedger`` where it was deleted, ``CoordinationError``.
+        Returns ``last_confirmed``. An entry is known to be confirmed when a later one tells, when
+        its writer does (``LedgerOptions.explicit_lac_interval_s``), or when the ledger is closed.
+        Raises ``NoSuchLedger`` where it was deleted. While ZooKeeper is away, the bookies go on to
+        be asked.
         """
-        polls = 0
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s) as limit:
                 while self.last_confirmed <= after and not self.is_closed:
-                    if polls:
-                        await asyncio.sleep(self._options.poll_interval_s)
-                    if polls % _POLLS_A_LOOK == 0:
-                        await self._renew()
-                    polls += 1
-                    if not self.is_closed:
-                        self.advance(await self._confirmations.last_confirmed(self._stored))
+                    await self._view.wait(after, limit)
         except TimeoutError:
             pass
         return self.last_confirmed
@@ -132,7 +130,7 @@ class LedgerReader:
         digest_type = self.metadata.digest_type
         if digest_type is None:
             raise UnsupportedLedger(self.ledger_id, "does not say which digest it has")
-        decode = payload_decoder(digest_type, self._password)
+        decode = payload_decoder(digest_type, self._view.password)
         return await self._read_some(first, last, bytes_max, decode)
 
     async def read_raw(self, first: int, last: int, *, bytes_max: int) -> list[bytes]:
@@ -140,13 +138,8 @@ class LedgerReader:
 
         They are verified, unless the ledger does not say which digest it has.
         """
-        decode = entry_decoder(self.metadata.digest_type, self._password)
+        decode = entry_decoder(self.metadata.digest_type, self._view.password)
         return await self._read_some(first, last, bytes_max, decode)
-
-    @property
-    def _password(self) -> bytes:
-        password = self.metadata.password
-        return self._options.password if password is None else password
 
     async def _read_some(
         self, first: int, last: int, bytes_max: int, decode: Decode
@@ -154,8 +147,9 @@ class LedgerReader:
         if not 0 <= first <= min(last, self.last_confirmed):
             raise NoSuchEntry(self.ledger_id, first)
         last = min(last, self.last_confirmed)
-        found: list[bytes] = []
-        total_bytes = 0
+        found = self._take_at_hand(first, decode)
+        total_bytes = sum(map(len, found))
+        first += len(found)
         while first <= last and (total_bytes < bytes_max or not found):
             count = self._entries_to_ask(bytes_max - total_bytes)
             try:
@@ -173,6 +167,19 @@ class LedgerReader:
             self._entry_bytes = max(map(len, batch))
         return found
 
+    def _take_at_hand(self, first: int, decode: Decode) -> list[bytes]:
+        """The entry ``first``, where it came with the news that it is confirmed."""
+        entry = self._view.take_entry(first)
+        if entry is None:
+            return []
+        try:
+            _, _, _, kept = decode(entry, 0, len(entry), self.ledger_id, first)
+        except EntryDigestMismatch as error:
+            self._counters.copies_damaged += 1
+            log.warning("damaged entry", extra={"error": str(error)})
+            return []
+        return [kept]
+
     def _entries_to_ask(self, bytes_left: int) -> int:
         """About as many as fit; one more than fit costs one entry read for nothing."""
         if not self._entry_bytes:
@@ -188,11 +195,14 @@ class LedgerReader:
 
     async def _attempt_anywhere(self, first: int, last: int, decode: Decode) -> list[bytes]:
         """Where the metadata says, and if that has become old, where the newest says."""
+        if self._view.is_old:
+            with suppress(LedgerError, CoordinationError):  # what is known may do
+                await self._view.renew()
         try:
             return await self._attempt(first, last, decode)
         except LedgerError as error:
             try:
-                is_renewed = await self._renew()
+                is_renewed = await self._view.renew()
             except CoordinationError:
                 raise error from None  # the reason to look for newer metadata is the better one
             if not is_renewed:
@@ -248,12 +258,3 @@ class LedgerReader:
             if is_damaged
             else BookieUnavailable(", ".join(ensemble), f"no copy of entry {entry_id} was given")
         )
-
-    async def _renew(self) -> bool:
-        """Read the metadata again; whether it is another one."""
-        before = self._stored
-        self._stored = await self._read_metadata(self.ledger_id)
-        if self.is_closed and before.metadata.state is not LedgerState.CLOSED:
-            self.advance(self.metadata.last_entry)
-            self.length_bytes = self.metadata.length
-        return self._stored.version != before.version

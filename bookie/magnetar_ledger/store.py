@@ -7,6 +7,7 @@ tried again, and where the version has moved on, decided anew on what stands the
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from magnetar_runtime.coordination import (
     CoordinationError,
     NodeExists,
     NodeMissing,
+    OnChange,
     VersionMismatch,
 )
 
@@ -65,6 +67,8 @@ class LedgerStore:
         self._ids = LedgerIds(coordination)
         self._random = random
         self._options = options
+        # By ledger: set when what stands there is changed. Of those that somebody wants to hear of.
+        self._watched: dict[int, asyncio.Event] = {}
 
     async def create(self, metadata: LedgerMetadata) -> StoredMetadata:
         """Store the metadata of a new ledger under a new id. Raises ``LedgerIdsExhausted``."""
@@ -92,6 +96,26 @@ class LedgerStore:
     async def read(self, ledger_id: int) -> StoredMetadata:
         """Raises ``NoSuchLedger``; ``UnsupportedLedger`` when the record cannot be read."""
         return await self._persist(lambda: self._read_once(ledger_id))
+
+    async def read_watched(self, ledger_id: int) -> tuple[StoredMetadata, asyncio.Event]:
+        """Like ``read``, with an event that is set when this may not be the newest any more.
+
+        ZooKeeper is asked to tell once a ledger, however many want to hear.
+        """
+        changed = self._watched.get(ledger_id)
+        if changed is not None:
+            return await self.read(ledger_id), changed
+        changed = asyncio.Event()
+        on_change = partial(self._changed, ledger_id, changed)
+        stored = await self._persist(lambda: self._read_once(ledger_id, on_change))
+        if not changed.is_set():
+            self._watched.setdefault(ledger_id, changed)
+        return stored, changed
+
+    def _changed(self, ledger_id: int, changed: asyncio.Event) -> None:
+        changed.set()
+        if self._watched.get(ledger_id) is changed:
+            del self._watched[ledger_id]
 
     async def update(self, stored: StoredMetadata, change: Change) -> StoredMetadata:
         """Apply ``change`` to the newest metadata, beginning with ``stored``, until it is written.
@@ -138,9 +162,10 @@ class LedgerStore:
             except CoordinationError:
                 return  # not empty, gone already, or left for the next deletion
 
-    async def _read_once(self, ledger_id: int) -> StoredMetadata:
+    async def _read_once(self, ledger_id: int, on_change: OnChange | None = None) -> StoredMetadata:
+        path = ledger_path(ledger_id)
         try:
-            value, stat = await self._coordination.get(ledger_path(ledger_id))
+            value, stat = await self._coordination.get(path, on_change=on_change)
         except NodeMissing as error:
             raise NoSuchLedger(ledger_id) from error
         try:

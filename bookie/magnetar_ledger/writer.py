@@ -4,6 +4,9 @@ How entries get to the bookies is ``pipeline``'s business, and who replaces a bo
 ``ensemble_change``'s; this module says what the metadata becomes, at a change and at the end. Made
 by ``Ledgers.create``.
 
+There is no ``force``: in BookKeeper it makes durable what was added with the deferred-sync flag,
+which V2 adds cannot carry. What is confirmed here is durable on Qa bookies already.
+
 Both are compare-and-set: a ledger that somebody recovers, or has closed, is not changed any more,
 and its writer is fenced by finding it so.
 """

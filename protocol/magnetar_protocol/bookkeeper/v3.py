@@ -79,9 +79,13 @@ def parse_request(frame: bytes) -> pb.Request:
 def parse_response(frame: bytes) -> pb.Response:
     """Read a V3 response (a frame without its size). Raises ``WireError`` where it is none."""
     try:
-        return pb.Response.FromString(frame)
+        response = pb.Response.FromString(frame)
     except DecodeError as error:
         raise WireError("a frame that is no V3 response") from error
+    if not response.IsInitialized():
+        # A status that is missing, or that we do not know, would read as EOK.
+        raise WireError("a V3 response without all that it must have")
+    return response
 
 
 def encode_frame(message: pb.Request | pb.Response) -> bytes:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from tests.unit.magnetar_ledger.fake_network import FakeNetwork, FakeTransport
+from tests.unit.magnetar_ledger.fake_v3 import FIRST_BYTE, FakeV3
 
 from magnetar_protocol.bookkeeper.codes import Flag, Operation, ReturnCode
 from magnetar_protocol.bookkeeper.v2 import (
@@ -38,6 +39,7 @@ class FakeBookie:
         self.is_holding = False
         self.is_silent = False
         self.sessions: list[_Session] = []
+        self.v3 = FakeV3(self)
         self._network = network
         self._port = port
         self.start()
@@ -51,6 +53,7 @@ class FakeBookie:
         """Break all connections, accept none; answers that were held are lost."""
         self._network.acceptors.pop(self._port, None)
         self.held.clear()
+        self.v3.waiting.clear()
         self.drop_connections()
 
     def drop_connections(self) -> None:
@@ -76,6 +79,7 @@ class FakeBookie:
         """Put an entry here, as if it had been added."""
         self.entries.setdefault(ledger_id, {})[entry_id] = entry
         self.master_keys[ledger_id] = master_key
+        self.v3.news(ledger_id)
 
     def count(self, operation: Operation, flags: int = 0) -> int:
         """How many requests with these flags came."""
@@ -131,6 +135,9 @@ class _Session(asyncio.Protocol):
         buffer, bounds = self._frames.feed(data)
         frames: list[bytes] = []
         for start, end in bounds:
+            if buffer[start] == FIRST_BYTE:
+                bookie.v3.take(buffer[start:end], self.transport.write)
+                continue
             request = parse_request(buffer, start, end)
             operation, _, ledger_id, entry_id, _, body = request
             bookie.requests.append(request)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar_ledger.digests import entry_decoder, payload_decoder
+from magnetar_ledger.digests import entry_decoder, explicit_lac_decoder, payload_decoder
 from magnetar_protocol.bookkeeper.digest import (
     ANY_ENTRY,
     DIGESTED_HEADER,
@@ -18,6 +18,7 @@ from magnetar_protocol.bookkeeper.digest import (
     encode_entry_header,
 )
 from magnetar_protocol.bookkeeper.errors import EntryDigestMismatch
+from magnetar_protocol.bookkeeper.v3_requests import encode_explicit_lac
 from magnetar_protocol.records.ledger_metadata import DigestType
 
 LEDGER, ENTRY = 7, 3
@@ -92,3 +93,45 @@ def test_without_a_known_digest_nothing_else_is_checked() -> None:
 
 def test_the_usual_digest_takes_the_usual_way() -> None:
     assert payload_decoder(DigestType.CRC32C, PASSWORD) is decode_entry
+
+
+LAC_IDS = LEDGER.to_bytes(8, "big") + ENTRY.to_bytes(8, "big")
+
+
+def explicit_lac_with(digest_type: DigestType) -> bytes:
+    """What BookKeeper's own digest managers make of "entry 3 is confirmed"."""
+    if digest_type is DigestType.CRC32C:
+        return encode_explicit_lac(LEDGER, ENTRY)
+    digests = {
+        DigestType.CRC32: zlib.crc32(LAC_IDS).to_bytes(8, "big"),
+        DigestType.HMAC: hmac.new(sha1(b"mac" + PASSWORD).digest(), LAC_IDS, "sha1").digest(),
+        DigestType.DUMMY: b"",
+    }
+    return LAC_IDS + digests[digest_type]
+
+
+@pytest.mark.parametrize("digest_type", DigestType)
+def test_what_a_writer_says_is_confirmed_is_read(digest_type: DigestType) -> None:
+    body = explicit_lac_with(digest_type)
+    assert explicit_lac_decoder(digest_type, PASSWORD)(body, LEDGER) == ENTRY
+    assert explicit_lac_decoder(None, PASSWORD)(body, LEDGER) == ENTRY
+
+
+@given(st.sampled_from(sorted(set(DigestType) - {DigestType.DUMMY})), st.data())
+def test_no_byte_of_it_may_be_another(digest_type: DigestType, data: st.DataObject) -> None:
+    body = bytearray(explicit_lac_with(digest_type))
+    place = data.draw(st.integers(0, len(body) - 1))
+    body[place] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(EntryDigestMismatch):
+        explicit_lac_decoder(digest_type, PASSWORD)(bytes(body), LEDGER)
+
+
+@pytest.mark.parametrize("digest_type", DigestType)
+def test_what_is_short_or_of_another_ledger_confirms_nothing(digest_type: DigestType) -> None:
+    body = explicit_lac_with(digest_type)
+    decode = explicit_lac_decoder(digest_type, PASSWORD)
+    for wrong in (b"", body[:-1]):
+        with pytest.raises(EntryDigestMismatch):
+            decode(wrong, LEDGER)
+    with pytest.raises(EntryDigestMismatch, match="of ledger 7"):
+        decode(body, LEDGER + 1)

@@ -264,3 +264,15 @@ def test_nothing_is_decided_while_a_bookie_that_was_asked_may_still_answer() -> 
     assert search.awaited == (0, 1)
     assert search.unknown(1) is None
     assert search.unknown(0) is Verdict.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("sizes", "after", "first"),
+    [((3, 2, 2), 0, [2]), ((5, 3, 2), 0, [2, 3]), ((3, 1, 1), 4, [2, 0]), ((1, 1, 1), 9, [0])],
+)
+def test_who_holds_the_next_entry_and_gets_the_one_after_it_is_asked_first(
+    sizes: tuple[int, int, int], after: int, first: list[int]
+) -> None:
+    telling = Quorum(*sizes).telling(after)
+    assert telling[: len(first)] == first
+    assert sorted(telling) == list(range(sizes[0]))

@@ -148,3 +148,46 @@ async def test_zookeeper_that_stays_away_is_given_up_at_the_deadline() -> None:
         coordination.lose_answer("get", PATH, is_done=False)
     with pytest.raises(ConnectionLost):
         await store_on(coordination).read(0)
+
+
+def watchers(coordination: FakeCoordination) -> int:
+    return len(coordination.nodes[PATH].watchers)
+
+
+async def test_whoever_reads_may_hear_of_the_next_change() -> None:
+    coordination = FakeCoordination()
+    store = store_on(coordination)
+    stored = await store.create(METADATA)
+    read, changed = await store.read_watched(0)
+    assert read == stored
+    assert not changed.is_set()
+    # Others hear by the same watch.
+    assert await store.read_watched(0) == (stored, changed)
+    assert watchers(coordination) == 1
+    await store.update(stored, close_at_3)
+    assert changed.is_set()
+    read, changed = await store.read_watched(0)
+    assert read.metadata.state is LedgerState.CLOSED
+    assert watchers(coordination) == 1
+    await store.delete(0)
+    assert changed.is_set()
+    with pytest.raises(NoSuchLedger):
+        await store.read_watched(0)
+
+
+async def test_a_change_while_it_is_read_is_heard_of() -> None:
+    coordination = FakeCoordination()
+    store = store_on(coordination)
+    stored = await store.create(METADATA)
+    _, changed = await store.read_watched(0)
+
+    def change(method: str, path: str) -> None:
+        if (method, path) == ("get", PATH):
+            coordination.before = None
+            coordination.put(PATH, METADATA.closed(3, 30).encode())
+
+    coordination.before = change
+    read, same = await store.read_watched(0)
+    assert same is changed
+    assert changed.is_set()
+    assert read.version > stored.version

@@ -56,6 +56,13 @@ def test_a_request_without_a_whole_header_is_a_wire_error(frame: bytes) -> None:
         parse_request(frame)
 
 
+def test_an_answer_without_a_status_is_a_wire_error() -> None:
+    answer = make_response(make_request())
+    answer.ClearField("status")
+    with pytest.raises(WireError, match="must have"):
+        parse_response(answer.SerializePartialToString())
+
+
 def test_an_answer_says_twice_how_it_ended_and_once_what_was_asked() -> None:
     response = make_response(make_request(), pb.ENOENTRY)
     header = response.header
