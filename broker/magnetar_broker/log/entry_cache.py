@@ -1,7 +1,9 @@
 """The newest entries in memory, so that tailing consumers never touch a bookie.
 
 One bound for the whole broker. Entries come in runs, as they were confirmed, and a run is the unit
-of accounting: nothing is counted an entry at a time. What leaves, and when:
+of accounting: nothing is counted an entry at a time. Only a run that is long beside the bound, as
+when bookies answer after a pause, is taken into the books in pieces, so that what must leave is about
+what does. What leaves, and when:
 
 - what every subscription has been sent leaves soon (``age_max_s``);
 - what one still has to be sent stays longer (``wanted_age_max_s``), for a consumer that is behind;
@@ -12,7 +14,7 @@ of accounting: nothing is counted an entry at a time. What leaves, and when:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from magnetar_broker.log.positions import INT64_MAX, Entry
 
@@ -26,6 +28,8 @@ AGE_MAX_S_DEFAULT = 1.0
 WANTED_AGE_MAX_S_DEFAULT = 60.0
 # What an entry costs beside its payload: the tuple, the bytes object's head, list and int slots.
 ENTRY_OVERHEAD_BYTES = 160
+# Runs longer than this part of the bound are divided: eviction misses the watermark by no more.
+PIECES_OF_BOUND = 64
 # Turns of runs that left early are swept out of the queue when they are so many, and half of it.
 PASSED_TURNS_KEPT = 1024
 
@@ -40,15 +44,16 @@ class LedgerCache:
     ``wanted_from`` tells the first entry that some subscription has still to be sent.
     """
 
-    __slots__ = ("entries", "first_entry_id", "passed_turns", "runs", "wanted_from")
+    __slots__ = ("cost_bytes", "entries", "first_entry_id", "passed_turns", "runs", "wanted_from")
 
     def __init__(self, first_entry_id: int, wanted_from: Callable[[], int] = _nobody) -> None:
         self.first_entry_id = first_entry_id
         self.wanted_from = wanted_from
         self.entries: list[Entry] = []
-        # The EntryCache's books: (when it came, entries, bytes) of each run, oldest first, and how
-        # many turns in its queue belong to runs that left early.
+        # The EntryCache's books: (when it came, entries, bytes) of each run, oldest first, their
+        # bytes together, and how many turns in its queue belong to runs that left early.
         self.runs: deque[tuple[float, int, int]] = deque()
+        self.cost_bytes = 0
         self.passed_turns = 0
 
     def run(self, entry_id: int, count_max: int) -> list[Entry]:
@@ -57,6 +62,10 @@ class LedgerCache:
         if start < 0:
             return []
         return self.entries[start : start + count_max]
+
+    def about_bytes(self, count: int) -> int:
+        """About how many payload bytes ``count`` of the entries have: sizes are known by run."""
+        return count * self.cost_bytes // len(self.entries) - count * ENTRY_OVERHEAD_BYTES
 
     def drop_front(self, count: int) -> None:
         """Forget the oldest ``count`` entries."""
@@ -77,6 +86,7 @@ class EntryCache:
     ) -> None:
         self._bytes_max = bytes_max
         self._bytes_after_eviction = int(bytes_max * watermark)
+        self._piece_bytes = bytes_max // PIECES_OF_BOUND
         self._age_max_s = age_max_s
         self._wanted_age_max_s = wanted_age_max_s
         # Whose run is the oldest of all, and so on: one turn for each run.
@@ -91,6 +101,8 @@ class EntryCache:
         self.missed_bytes = 0
         self.inserted = 0
         self.evicted = 0
+        # How often the bound was passed.
+        self.evictions = 0
 
     @property
     def entry_count(self) -> int:
@@ -107,8 +119,14 @@ class EntryCache:
         cost = size_bytes + count * ENTRY_OVERHEAD_BYTES
         if not cache.runs:
             self._holding[cache] = None
-        cache.runs.append((now_s, count, cost))
-        self._turns.append(cache)
+        if cost <= self._piece_bytes:
+            cache.runs.append((now_s, count, cost))
+            self._turns.append(cache)
+        else:
+            for piece_count, piece_cost in _pieces(entries, self._piece_bytes):
+                cache.runs.append((now_s, piece_count, piece_cost))
+                self._turns.append(cache)
+        cache.cost_bytes += cost
         self.used_bytes += cost
         self.inserted += count
         if self.used_bytes > self._bytes_max:
@@ -124,7 +142,8 @@ class EntryCache:
         self._evict_unwanted(now_s - self._age_max_s, now_s - self._wanted_age_max_s)
 
     def _make_room(self, now_s: float) -> None:
-        """The newest run stays in any case: it is about to be dispatched."""
+        """The newest piece stays in any case: it is about to be dispatched."""
+        self.evictions += 1
         self._evict_unwanted(now_s, now_s - self._wanted_age_max_s)
         # A list that loses its front moves the rest: once for each cache, not for each run.
         losing: dict[LedgerCache, int] = {}
@@ -174,7 +193,21 @@ class EntryCache:
         """Take the oldest run of ``cache`` out of the books; returns how many entries it has."""
         _, entries, cost = cache.runs.popleft()
         self.used_bytes -= cost
+        cache.cost_bytes -= cost
         self.evicted += entries
         if not cache.runs:
             del self._holding[cache]
         return entries
+
+
+def _pieces(entries: list[Entry], piece_bytes: int) -> Iterator[tuple[int, int]]:
+    """A long run in pieces of about ``piece_bytes``: how many entries each has, and its cost."""
+    count = cost = 0
+    for _, payload, _ in entries:
+        count += 1
+        cost += len(payload) + ENTRY_OVERHEAD_BYTES
+        if cost >= piece_bytes:
+            yield count, cost
+            count = cost = 0
+    if count:
+        yield count, cost

@@ -34,7 +34,9 @@ class LogCache:
         ledger = self._ledgers.get(position[0])
         run = ledger.run(position[1], count_max) if ledger is not None else []
         if run:
+            assert ledger is not None
             self._cache.hits += len(run)
+            self._cache.hit_bytes += ledger.about_bytes(len(run))
         else:
             self._cache.misses += 1
         return run

@@ -42,15 +42,25 @@ def test_a_run_begins_at_the_entry_asked_for() -> None:
     assert cache.entry_count == 10
 
 
-def test_the_oldest_runs_leave_when_the_bound_is_passed_until_the_watermark() -> None:
+def test_the_oldest_entries_leave_when_the_bound_is_passed_until_the_watermark() -> None:
     cache, ledger = EntryCache(bytes_max=10 * COST, watermark=0.7), wanted()
     for first in range(0, 50, 5):
         insert(cache, ledger, first)
     assert cache.used_bytes == 10 * COST
+    assert cache.evictions == 0
     insert(cache, ledger, 50)
     assert cache.used_bytes == 7 * COST
     assert held(ledger) == list(range(20, 55))
-    assert cache.evicted == 20
+    assert (cache.evicted, cache.evictions) == (20, 1)
+
+
+def test_short_runs_leave_as_a_whole() -> None:
+    """They are what is counted: each is less than a 64th of the bound."""
+    cache, ledger = EntryCache(bytes_max=64 * COST, watermark=0.7), wanted()
+    for first in range(0, 65 * 5, 5):
+        insert(cache, ledger, first)
+    assert ledger.first_entry_id == 21 * 5, "44 of 65 stay: 0.7 of the bound are 44.8"
+    assert len(ledger.runs) == 44
 
 
 def test_the_oldest_of_all_ledgers_leave_first() -> None:
@@ -63,10 +73,36 @@ def test_the_oldest_of_all_ledgers_leave_first() -> None:
     assert held(ledgers[1]) == list(range(5, 10))
 
 
-def test_a_run_beyond_the_bound_stays_for_its_dispatch() -> None:
-    cache, ledger = EntryCache(bytes_max=COST), LedgerCache(0)
-    insert(cache, ledger, 0, 50)
-    assert len(ledger.run(0, 50)) == 50
+def test_a_long_run_leaves_piece_by_piece() -> None:
+    """What was confirmed at once, and only then passes the bound, is not thrown out at once."""
+    cache, ledger = EntryCache(bytes_max=100 * COST, watermark=0.9), wanted()
+    insert(cache, ledger, 0, 400)
+    insert(cache, ledger, 400, 101)
+    assert 89 * COST <= cache.used_bytes <= 90 * COST
+    assert ledger.entries[-1][0] == 500
+
+
+def test_of_a_run_beyond_the_bound_the_newest_part_stays() -> None:
+    cache, ledger = EntryCache(bytes_max=10 * COST, watermark=0.9), wanted()
+    insert(cache, ledger, 0, 5000)
+    assert cache.used_bytes == 9 * COST
+    assert held(ledger) == list(range(4955, 5000))
+
+
+def test_an_entry_beyond_the_bound_stays_for_its_dispatch() -> None:
+    cache, ledger = EntryCache(bytes_max=COST), wanted()
+    cache.insert(ledger, run_of(0, 2, size=10 * COST), 20 * COST, 0)
+    assert held(ledger) == [1]
+
+
+def test_pieces_are_counted_by_their_own_bytes() -> None:
+    cache, ledger = EntryCache(bytes_max=64 * COST), wanted()
+    sizes = [10, 20_000, 0, 300, 4_000, 1]
+    run = [(number, bytes(size), 1) for number, size in enumerate(sizes)]
+    cache.insert(ledger, run, sum(sizes), 0)
+    assert len(ledger.runs) > 1
+    assert sum(count for _, count, _ in ledger.runs) == len(sizes)
+    assert sum(cost for *_, cost in ledger.runs) == ledger.cost_bytes == cache.used_bytes
 
 
 def test_what_nobody_wants_leaves_before_what_is_older_and_wanted() -> None:
@@ -134,7 +170,8 @@ STEPS = st.lists(
 
 
 class Counted:
-    """The same cache by hand: every run in one list, oldest first."""
+    """The same cache by hand: every entry in one list, oldest first. All are long beside the bound,
+    so each is a piece of its own."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -144,7 +181,7 @@ class Counted:
         return sum(count * (100 + ENTRY_OVERHEAD_BYTES) for _, _, count in self.runs)
 
     def insert(self, now: float, ledger: int, count: int) -> None:
-        self.runs.append((now, ledger, count))
+        self.runs += [(now, ledger, 1)] * count
         if self.used() > self.bytes_max:
             self.keep(lambda run: run[0] >= (now if run[1] == 0 else now - 9))
             while self.used() > self.bytes_max // 2 and len(self.runs) > 1:

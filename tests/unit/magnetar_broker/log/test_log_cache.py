@@ -28,6 +28,7 @@ def test_a_run_is_of_one_ledger_and_counted() -> None:
     assert log.run(Position(4, 0), 9) == []
     assert log.run(Position(5, 4), 9) == []
     assert (cache.hits, cache.misses) == (3, 2)
+    assert cache.hit_bytes == 3
 
 
 def test_what_was_sent_leaves_by_ledger() -> None:
