@@ -14,6 +14,7 @@ from magnetar.connection import Connection
 from magnetar.connections import Connections, Route
 from magnetar.errors import BrokerRefused, ClientError, Closed, RequestTimedOut
 from magnetar.lookup import Lookup, address_in
+from magnetar.service_urls import BrokerAddress
 from magnetar_runtime.backoff import Backoff
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class Attachment:
         self._detached = asyncio.Event()
         self._attached = asyncio.Event()
         self._next_broker_url: str | None = None
+        self._proxy: BrokerAddress | None = None  # through which the last broker was reached
         self._end: ClientError | None = None
 
     async def first(self) -> None:
@@ -92,18 +94,27 @@ class Attachment:
             self._next_broker_url = broker_url
             self._detached.set()
 
+    def begin(self, run: asyncio.Task[object]) -> None:
+        """``run`` is the task that runs us; it may be cancelled before its first step."""
+        run.add_done_callback(lambda _: self._ended(Closed(self._topic)))
+
     async def run(self) -> None:
         """Attach, and attach again, until it is of no use any more or the task is cancelled."""
         error: ClientError = Closed(self._topic)
         try:
             error = await self._attach_for_ever()
         finally:
-            self._end = error
-            self._attached.set()  # who waits for a connection must hear that there will be none
-            if not self._first.done():
-                self._first.set_exception(error)
-                self._first.exception()  # nobody may be waiting any more, which is no error
-            self._what.gave_up(error)
+            self._ended(error)
+
+    def _ended(self, error: ClientError) -> None:
+        if self._end is not None:
+            return
+        self._end = error
+        self._attached.set()  # who waits for a connection must hear that there will be none
+        if not self._first.done():
+            self._first.set_exception(error)
+            self._first.exception()  # nobody may be waiting any more, which is no error
+        self._what.gave_up(error)
 
     async def _attach_for_ever(self) -> ClientError:
         first_deadline = self._loop.time() + self._first_timeout_s
@@ -126,8 +137,9 @@ class Attachment:
 
     async def _attach_once(self) -> None:
         url, self._next_broker_url = self._next_broker_url, None
-        route = Route(address_in(url)) if url else await self._lookup.owner(self._topic)
+        route = self._route_to(url) if url else await self._lookup.owner(self._topic)
         connection = await self._connections.get(route)
+        self._proxy = route.address if route.proxy_target is not None else None
         self._connection = connection
         self._detached.clear()
         try:
@@ -143,3 +155,10 @@ class Attachment:
             self._attached.set()
             if not self._first.done():
                 self._first.set_result(None)
+
+    def _route_to(self, broker_url: str) -> Route:
+        """How to reach a broker that the last one named: if that was behind a proxy, so is it."""
+        address = address_in(broker_url)
+        if self._proxy is None:
+            return Route(address)
+        return Route(self._proxy, proxy_target=str(address))

@@ -78,6 +78,7 @@ class Client(Service):
         producer = Producer(name, producer_id, options or ProducerOptions(), self._clock)
         attachment = self._attachment(producer, name)
         run = self.spawn(attachment.run(), name=f"producer {producer_id} of {name}")
+        attachment.begin(run)
         producer.start(attachment, run)
         self._producers[producer_id] = producer
         run.add_done_callback(lambda _: self._producers.pop(producer_id, None))
@@ -102,6 +103,7 @@ class Client(Service):
         consumer = Consumer(name, subscription, consumer_id, own_name, options)
         attachment = self._attachment(consumer, name)
         run = self.spawn(attachment.run(), name=f"consumer {consumer_id} of {name}")
+        attachment.begin(run)
         consumer.start(attachment, run)
         self._consumers[consumer_id] = consumer
         run.add_done_callback(lambda _: self._consumers.pop(consumer_id, None))
@@ -124,10 +126,10 @@ class Client(Service):
 
     async def _close(self) -> None:
         # Before the tasks end that keep them attached: what was sent may need a new connection.
-        for producer in list(self._producers.values()):
-            await producer.close()
-        for consumer in list(self._consumers.values()):
-            await consumer.close()
+        # All at a time, since each may wait for a broker that does not answer.
+        attached: list[Producer | Consumer] = [*self._producers.values()]
+        attached += self._consumers.values()
+        await asyncio.gather(*(each.close() for each in attached))
         await super()._close()
 
     def _attachment(self, what: Attachable, name: TopicName) -> Attachment:

@@ -41,7 +41,7 @@ class ConnectionOptions:
 
     # Long enough for a broker that is just starting to take the connection and answer.
     connect_timeout_s: float = 10.0
-    # Between asking whether the broker is alive; unanswered until the next, it is not. As upstream.
+    # Between asking whether the broker is alive; silent until the next, it is not. As upstream.
     ping_interval_s: float = 30.0
     # For a request and its answer, as upstream.
     operation_timeout_s: float = 30.0
@@ -108,7 +108,7 @@ class Connection(asyncio.Protocol):
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._ping_timer: asyncio.TimerHandle | None = None
         self._is_heard = False
-        self._is_asked = False
+        self._end_reason: str | None = None
 
     # ---- life
 
@@ -125,6 +125,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Write what is to be written, and close."""
+        self._end_reason = self._end_reason or "it was closed here"
         self._flush()
         if self._transport is not None:
             self._transport.close()
@@ -156,8 +157,8 @@ class Connection(asyncio.Protocol):
         self._outgoing.clear()
         if self._ping_timer is not None:
             self._ping_timer.cancel()
-        reason = f": {exc}" if exc is not None else ""
-        error = ConnectionLost(f"the connection to {self.address} broke{reason}")
+        reason = self._end_reason or exc or "the broker closed it"
+        error = ConnectionLost(f"the connection to {self.address} broke: {reason}")
         if not self._connected.done():
             self._connected.set_exception(error)
         # Whoever waits has its own way to the error; without a waiter it must not be reported.
@@ -199,7 +200,10 @@ class Connection(asyncio.Protocol):
         name = BaseCommand.Type.Name(command.type)
         answer = self._requests.add(request_id, name, self._options.operation_timeout_s)
         self.write(encode_command(command))
-        return await answer
+        try:
+            return await answer
+        finally:
+            self._requests.forget(request_id)
 
     def tell(self, command: BaseCommand) -> None:
         """Send a command whose answer, if there is one, nobody waits for."""
@@ -305,19 +309,18 @@ class Connection(asyncio.Protocol):
             self._connected.set_result(None)
 
     def _ping(self) -> None:
-        """Any frame is a sign of life; only a silent broker is asked for one."""
+        """Ask for a sign of life; any frame since the last time we asked is one."""
         if not self._is_heard:
-            if self._is_asked:
-                self._give_up(f"it is silent for {2 * self._options.ping_interval_s:g} s")
-                return
-            self.write(PING)
-        self._is_asked = not self._is_heard
+            self._give_up(f"it was silent for {self._options.ping_interval_s:g} s after a ping")
+            return
         self._is_heard = False
+        self.write(PING)
         self._ping_timer = self._loop.call_later(self._options.ping_interval_s, self._ping)
 
     def _give_up(self, reason: str) -> None:
         """The broker cannot be talked to any more: close without ceremony."""
         log.warning("broker given up", extra={"broker": str(self.address), "reason": reason})
+        self._end_reason = reason
         self.abort()
 
 

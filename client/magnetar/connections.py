@@ -52,23 +52,29 @@ class Connections(Service):
                 raise Closed("the client")
             opening = asyncio.get_running_loop().create_future()
             self._opening[route] = opening
-            self.spawn(self._connect(route, opening), name=f"connect {route.address}")
+            task = self.spawn(self._connect(route, opening), name=f"connect {route.address}")
+            task.add_done_callback(lambda _: self._opened(route, opening))
         return await asyncio.shield(opening)
 
     async def _connect(self, route: Route, opening: asyncio.Future[Connection]) -> None:
         """Open one connection for all who wait for it."""
-        error: ClientError = Closed("the client")
         try:
             connection = await self._shake_hands(route)
-            self._by_route[route] = connection
+        except ClientError as error:
+            opening.set_exception(error)
+            opening.exception()  # nobody may be waiting any more, which is no error
+        else:
+            # Brokers come back at other addresses: those that are gone must not add up.
+            still_open = {at: each for at, each in self._by_route.items() if each.is_open}
+            self._by_route = {**still_open, route: connection}
             opening.set_result(connection)
-        except ClientError as reason:
-            error = reason
-        finally:
-            del self._opening[route]
-            if not opening.done():
-                opening.set_exception(error)
-                opening.exception()  # nobody may be waiting any more, which is no error
+
+    def _opened(self, route: Route, opening: asyncio.Future[Connection]) -> None:
+        """The task that opens a connection has ended; cancelled, it may not even have begun."""
+        del self._opening[route]
+        if not opening.done():
+            opening.set_exception(Closed("the client"))
+            opening.exception()
 
     async def _shake_hands(self, route: Route) -> Connection:
         connection = Connection(route.address, self._options, route.proxy_target)

@@ -252,8 +252,13 @@ class Consumer:
         self._is_seeking = True
         try:
             await connection.request(BaseCommand(type=BaseCommand.SEEK, seek=seek))
+            if self._is_seeking:
+                self._forget_delivered()
         finally:
             self._is_seeking = False
+
+    def _forget_delivered(self) -> None:
+        """The subscription was moved: what came before, and what was said of it, is past."""
         self._inbox.drop_all()
         self._nacks.clear()
         self._acks.take()
@@ -370,6 +375,11 @@ class Consumer:
     def attached(self, connection: Connection) -> None:
         """The broker delivers from now on; first it hears what was acknowledged meanwhile."""
         self._connection = connection
+        if self._is_seeking:
+            # Whom it let go to move the subscription it takes back when that is done; the answer
+            # to the seek may come later than the first new messages.
+            self._is_seeking = False
+            self._forget_delivered()
         self._nacks.clear()
         self._send_acks()
         self._inbox.begin_anew()

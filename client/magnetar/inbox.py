@@ -64,7 +64,10 @@ class Inbox:
         try:
             return await waiter
         except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+            if waiter in self._waiting:
+                # Whoever asks again and again for a short while must leave nothing behind.
+                self._waiting.remove(waiter)
+            elif not waiter.cancelled() and waiter.exception() is None:
                 # It was given to us in the same turn in which we were told to stop.
                 self._take_back(waiter.result())
             raise

@@ -183,7 +183,8 @@ class Producer:
     ) -> int:
         """Send a message; ``callback(message_id, error)`` is called once, with one of them.
 
-        Gives the message's sequence id. The callback runs on the loop and must not block. Raises
+        Gives the message's sequence id. The callback runs on the loop and must not block; what it
+        raises goes to the loop's exception handler. Raises
         ``ProducerQueueFull`` when as many messages are pending as may, ``MessageTooLarge``,
         ``Closed``, or the ``BrokerRefused`` that ended the producer.
         """
@@ -257,7 +258,7 @@ class Producer:
             return
         if send is not None:
             message_id = MessageId.from_proto(receipt.message_id, self.topic.partition_index)
-            send.callback(message_id, None)
+            self._answer(send.callback, message_id, None)
             self._make_progress()
 
     def send_error(self, error: api.CommandSendError) -> None:
@@ -284,7 +285,7 @@ class Producer:
             self._send_all_again(str(reason))
             return
         if send is not None:
-            send.callback(None, error)
+            self._answer(send.callback, None, error)
             self._make_progress()
 
     def _send_all_again(self, reason: str) -> None:
@@ -295,6 +296,17 @@ class Producer:
             connection.detach_producer(self.producer_id)
             connection.tell(self._close_command())
             self.detached(connection, None)
+
+    def _answer(
+        self, callback: SendCallback, message_id: MessageId | None, error: ClientError | None
+    ) -> None:
+        """Tell the sender. What its callback raises is its own: other messages have theirs too."""
+        try:
+            callback(message_id, error)
+        except Exception as raised:  # noqa: BLE001  # anybody's code; the loop's handler tells of it
+            self._loop.call_exception_handler(
+                {"message": f"a send callback of {self.topic} raised", "exception": raised}
+            )
 
     def _make_progress(self) -> None:
         """There is room now, or nothing left to wait for."""
@@ -316,7 +328,7 @@ class Producer:
         timeout_s = self._options.send_timeout_s
         assert timeout_s is not None
         for send in self._pending.expire(self._loop.time()):
-            send.callback(None, SendTimedOut(send.sequence_id, timeout_s))
+            self._answer(send.callback, None, SendTimedOut(send.sequence_id, timeout_s))
         self._set_timer()
         self._make_progress()
 
@@ -380,9 +392,9 @@ class Producer:
             self._connection.detach_producer(self.producer_id)
             self._connection = None
         for send in self._pending.take_all():
-            send.callback(None, error)
+            self._answer(send.callback, None, error)
         while self._waiting:
-            self._waiting.popleft().callback(None, error)
+            self._answer(self._waiting.popleft().callback, None, error)
         self._drained.set()
 
     # ---- closing

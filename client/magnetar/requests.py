@@ -72,6 +72,12 @@ class Requests:
             request.answer.set_exception(error)
         return True
 
+    def forget(self, request_id: int) -> None:
+        """Nobody waits for this answer any more; nothing happens if it has come."""
+        request = self._open.pop(request_id, None)
+        if request is not None:
+            request.deadline.cancel()
+
     def fail_all(self, error: ClientError) -> None:
         """No answer will come any more."""
         requests, self._open = self._open, {}

@@ -15,6 +15,7 @@ from magnetar.connection import Connection, ConnectionOptions
 from magnetar.connections import Connections
 from magnetar.errors import (
     ClientError,
+    Closed,
     NotAuthorized,
     ProducerFenced,
     RequestTimedOut,
@@ -22,6 +23,7 @@ from magnetar.errors import (
 )
 from magnetar.lookup import Lookup
 from magnetar.service_urls import parse_service_url
+from magnetar_protocol.pulsar import answers
 from magnetar_protocol.pulsar.api_pb2 import BaseCommand
 from magnetar_runtime.backoff import Backoff
 
@@ -158,3 +160,33 @@ async def test_a_next_broker_that_is_away_is_tried_once(
     await until(lambda: len(what.connections) == 2)
     assert network.connects == ["broker", "away"]
     run.cancel()
+
+
+async def test_behind_a_proxy_the_next_broker_is_reached_through_it_too(
+    attachment: Attachment, what: Attached, broker: FakeBroker, network: FakeNetwork
+) -> None:
+    broker.on(
+        BaseCommand.LOOKUP,
+        lambda session, command, _: session.write(
+            answers.encode_lookup(
+                command.lookupTopic.request_id, broker_url="pulsar://a:1", is_through_proxy=True
+            )
+        ),
+    )
+    run = asyncio.create_task(attachment.run())
+    await attachment.first()
+    attachment.detached(what.connections[0], "pulsar://b:2")
+    await until(lambda: len(what.connections) == 2)
+    targets = [asked.connect.proxy_to_broker_url for asked in broker.of_type(BaseCommand.CONNECT)]
+    assert targets == ["", "a:1", "b:2"]
+    assert set(network.connects) == {"broker"}
+    run.cancel()
+
+
+async def test_a_run_that_never_began_is_an_end_too(attachment: Attachment, what: Attached) -> None:
+    run = asyncio.create_task(attachment.run())
+    attachment.begin(run)
+    run.cancel()
+    with pytest.raises(Closed):
+        await attachment.first()
+    assert isinstance(what.end, Closed)

@@ -11,7 +11,7 @@ from tests.unit.magnetar.fake_network import FakeNetwork
 from tests.unit.magnetar_ledger.virtual_time import LoopClock
 
 import magnetar
-from magnetar import Client, ConsumerOptions, MessageId, SubscriptionType
+from magnetar import Client, ConsumerOptions, MessageId, ProducerOptions, SubscriptionType
 from magnetar.errors import Closed, InvalidServiceUrl, NotConnected
 from magnetar_protocol.pulsar import answers
 from magnetar_protocol.pulsar.api_pb2 import BaseCommand
@@ -119,3 +119,25 @@ async def test_the_same_seed_gives_the_same_names(network: FakeNetwork, broker: 
         async with Client(broker.url, network=network, random=Random(7)) as client:
             names.append((await client.consumer("orders", "s")).name)
     assert names[0] == names[1]
+
+
+async def test_a_closed_client_opens_nothing(client: Client) -> None:
+    await client._close()
+    for opening in (client.producer("orders"), client.consumer("orders", "s")):
+        with pytest.raises(Closed):
+            async with asyncio.timeout(60):
+                await opening
+
+
+async def test_closing_waits_for_a_silent_broker_once_and_not_for_each(
+    network: FakeNetwork, broker: FakeBroker
+) -> None:
+    loop = asyncio.get_running_loop()
+    async with Client(broker.url, network=network, clock=LoopClock(), random=Random(1)) as client:
+        broker.on(BaseCommand.SEND)
+        broker.on(BaseCommand.CLOSE_PRODUCER)
+        for _ in range(20):
+            producer = await client.producer("orders")
+            producer.send_nowait(b"never confirmed", lambda _, __: None)
+        began_s = loop.time()
+    assert loop.time() - began_s < 2 * ProducerOptions().close_timeout_s + 2

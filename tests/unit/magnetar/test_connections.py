@@ -119,3 +119,22 @@ async def test_one_who_stops_waiting_does_not_disturb_the_others(network: FakeNe
         await asyncio.sleep(0)
         asking[0].cancel()
         assert (await asking[1]).is_open
+
+
+async def test_connections_that_broke_are_not_kept(network: FakeNetwork) -> None:
+    async with Connections(network, ConnectionOptions()) as connections:
+        for number in range(10):
+            broker = FakeBroker(network, f"broker-{number}")
+            connection = await connections.get(Route(BrokerAddress(f"broker-{number}", 6650)))
+            broker.kill()
+            await connection.closed()
+        assert len(connections._by_route) == 1
+
+
+@pytest.mark.usefixtures("broker")
+async def test_closing_before_the_connecting_began_ends_the_waiting(network: FakeNetwork) -> None:
+    async with Connections(network, ConnectionOptions()) as connections:
+        waiting = asyncio.create_task(connections.get(ROUTE))
+        await asyncio.sleep(0)
+    with pytest.raises(Closed):
+        await waiting

@@ -277,6 +277,33 @@ async def test_what_comes_while_seeking_is_dropped(client: Client, broker: FakeB
     await until(lambda: broker.permits == 4)
 
 
+async def test_what_comes_after_a_seek_counts_even_before_its_answer(
+    client: Client, broker: FakeBroker
+) -> None:
+    broker.on(
+        BaseCommand.SEEK,
+        lambda session, command, _: session.write(
+            answers.encode_close_consumer(command.seek.consumer_id)
+        ),
+    )
+    consumer = await client.consumer("orders", "s")
+    broker.deliver(8, b"old")
+    old = await consumer.receive()
+    broker.deliver(9, b"old")
+    seeking = asyncio.create_task(consumer.seek(MessageId(LEDGER, 2)))
+    await until(lambda: not consumer.is_connected)
+    consumer.ack(old)
+    await until(lambda: consumer.is_connected)
+    broker.deliver(2, b"new")
+    await asyncio.sleep(1)
+    asked = broker.of_type(BaseCommand.SEEK)[0].seek
+    broker.session.write(answers.encode_success(asked.request_id))
+    await seeking
+    broker.deliver(3, b"newer")
+    assert [(await consumer.receive()).payload for _ in range(2)] == [b"new", b"newer"]
+    assert broker.acked == []
+
+
 async def test_a_seek_that_failed_leaves_everything_as_it_was(
     client: Client, broker: FakeBroker
 ) -> None:

@@ -118,3 +118,15 @@ async def test_an_ended_inbox_gives_what_it_holds_and_then_the_error() -> None:
     for gone in (later, asyncio.create_task(number(inbox))):
         with pytest.raises(Closed, match="the consumer"):
             await gone
+
+
+async def test_who_asked_in_vain_leaves_nothing_behind() -> None:
+    inbox = Inbox(10, lambda _: None)
+    patient = asyncio.create_task(number(inbox))
+    for _ in range(100):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await inbox.get()
+    assert len(inbox._waiting) == 1
+    inbox.put(messages(7))
+    assert await patient == 7

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from tests.unit.magnetar.fake_broker import LEDGER, MAX_MESSAGE_BYTES, FakeBroker, Session, until
+from tests.unit.magnetar.outcomes import Outcomes
 
 from magnetar import AccessMode, Client, MessageId, Producer, ProducerOptions
 from magnetar.errors import (
@@ -25,21 +26,6 @@ from magnetar_protocol.pulsar.payload import open_payload
 from magnetar_protocol.pulsar.send import encode_receipt
 
 TOPIC = "persistent://public/default/orders"
-
-
-class Outcomes:
-    """What became of messages sent with a callback, in the order of the callbacks."""
-
-    def __init__(self) -> None:
-        self.ids: list[MessageId] = []
-        self.errors: list[ClientError] = []
-
-    def __call__(self, message_id: MessageId | None, error: ClientError | None) -> None:
-        if message_id is not None:
-            self.ids.append(message_id)
-        else:
-            assert error is not None
-            self.errors.append(error)
 
 
 async def test_a_send_gives_the_id_under_which_the_message_is_stored(

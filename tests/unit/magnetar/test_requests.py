@@ -120,3 +120,11 @@ async def test_a_producer_that_waits_its_turn_is_answered_twice() -> None:
     assert not answer.done()
     assert requests.answered(command(answers.encode_producer_success(1, "p")))
     assert (await answer).producer_success.producer_ready
+
+
+async def test_an_answer_that_nobody_waits_for_is_not_kept() -> None:
+    requests = Requests(requests_max=1)
+    requests.add(requests.next_id(), "PRODUCER", 30)
+    requests.forget(1)
+    requests.forget(1)
+    requests.add(requests.next_id(), "PRODUCER", 30)
