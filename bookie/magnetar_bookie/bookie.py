@@ -34,6 +34,7 @@ from magnetar_bookie.storage.checkpoint import Checkpointer
 from magnetar_bookie.storage.entry_log import EntryLog
 from magnetar_bookie.storage.index import FORMAT_VERSION, Change, Counts, Index, SortedStore
 from magnetar_bookie.storage.last_confirmed import LastConfirmed
+from magnetar_bookie.storage.lost_logs import forget_lost_logs
 from magnetar_bookie.storage.rebuild import rebuild_index
 from magnetar_bookie.storage.storage import Storage
 from magnetar_protocol.records.bookie_info import BookieInfo
@@ -125,8 +126,10 @@ class Bookie(Service):
         self.bookie_id = cookie.bookie_id
         await self._require_index()
         replays = await self._replays()
-        # Only now that nothing is found to be missing: from here on files are cut and removed.
         stack.push_async_callback(self.entry_log.close)
+        if self.settings.accepts_lost_entries:
+            await forget_lost_logs(self.entry_log, self._index)
+        # Only now that nothing is found to be missing: from here on files are cut and removed.
         await self.entry_log.open(self._index.log_end(), self._index.logs)
         self.storage.counts = self._index.counts()
         await stack.enter_async_context(self.checkpointer)
@@ -153,7 +156,11 @@ class Bookie(Service):
         version = self._index.format_version
         if version is None:
             if await self.entry_log.find():
-                await rebuild_index(self.entry_log, self._index)
+                await rebuild_index(
+                    self.entry_log,
+                    self._index,
+                    accepts_loss=self.settings.accepts_lost_entries,
+                )
             else:
                 # Before there is an entry log: one that a power cut tears is then known to be the
                 # leftover of a checkpoint, not the last trace of an index that was lost.

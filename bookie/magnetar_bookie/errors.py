@@ -5,6 +5,8 @@ MagnetarError
     ├── CorruptFile           bytes on disk are not what was written
     ├── UnknownFormat         a file of a version (or kind) that this program does not read
     ├── JournalFileMissing    the journal file to replay from is gone
+    ├── EntryLogMissing       an entry log is gone, and the index knows what was in it
+    ├── EntriesLost           the index is gone, and with it some of the entry logs
     ├── CookieMismatch        this directory belongs to another bookie or cluster
     ├── CookieMissing         a directory is empty where the cluster knows this bookie
     └── ClusterNotInitialized ZooKeeper holds no ``/ledgers`` tree
@@ -14,7 +16,17 @@ What a bookie refuses to a client stands in ``magnetar_protocol.bookkeeper.error
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from magnetar_runtime.errors import MagnetarError
+
+_LEDGERS_NAMED_MAX = 20
+# For a bookie that has lost some of its entries, and knows that it has.
+_WAYS_OUT = (
+    "Where every ledger has other replicas, move this bookie's data directory away and start "
+    "it empty, under another id: auto-recovery fills it. Where there are none, and the data is "
+    "gone for good, start it once with --accept-lost-entries: it then says that it never had it."
+)
 
 
 class BookieError(MagnetarError):
@@ -92,10 +104,29 @@ class EntryLogMissing(BookieError):
         super().__init__(
             f"the entry log {path} is missing from {' and '.join(directories)}, and entries that "
             "were acknowledged are in it. Put it back, or check that all ledger directories are "
-            "mounted; or, where every ledger has other replicas, move this bookie's whole data "
-            "directory away, delete its cookie, and start it empty: auto-recovery fills it again."
+            f"mounted. {_WAYS_OUT}"
         )
         self.path = path
+
+
+class EntriesLost(BookieError):
+    """The index was lost, and with it something of the entry logs from which it is made again."""
+
+    def __init__(self, losses: Sequence[str], ledger_ids: Sequence[int]) -> None:
+        named = ", ".join(map(str, ledger_ids[:_LEDGERS_NAMED_MAX]))
+        ledgers = (
+            f"Of {len(ledger_ids)} ledgers it is known that they lack entries ({named}"
+            f"{', ...' if len(ledger_ids) > _LEDGERS_NAMED_MAX else ''})"
+            if ledger_ids
+            else "Which ledgers lack entries is not known"
+        )
+        super().__init__(
+            f"entries that were acknowledged are lost: {'; '.join(losses)}. {ledgers}, and the "
+            "index that knew all of them is lost too. Restore the files from a copy. "
+            f"{_WAYS_OUT}"
+        )
+        self.losses = tuple(losses)
+        self.ledger_ids = tuple(ledger_ids)
 
 
 class EntryLogTwice(BookieError):

@@ -72,6 +72,8 @@ class BookiePartSettings:
     open_ledger_rereplication_grace_s: Annotated[float, Ge(0)] = RECOVERY.open_ledger_grace_s
     rereplication_entry_batch_size: Annotated[int, Ge(1)] = RECOVERY.copy_batch_entries_max
     replication_bytes_per_s: Annotated[int, Ge(0)] = RECOVERY.copy_bytes_per_s
+    # Start once although entry logs are lost for good, and deny what was in them from then on.
+    accept_lost_entries: bool = False
     # Without it a power cut loses acknowledged entries.
     sync: bool = True
     write_cache_bytes_max: Annotated[int, Ge(MIB)] = DEFAULTS.write_cache_bytes_max
@@ -114,6 +116,7 @@ class BookiePartSettings:
                 check_interval_s=self.disk_check_interval_s,
                 compacts_when_full=self.compacts_when_full,
             ),
+            accepts_lost_entries=self.accept_lost_entries,
             write_cache_bytes_max=self.write_cache_bytes_max,
             read_cache_bytes_max=self.read_cache_bytes_max,
             journal_file_bytes_max=self.journal_file_bytes_max,

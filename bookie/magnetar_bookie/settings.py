@@ -97,6 +97,9 @@ class BookieSettings:
     block_bytes: int = 64 * 1024
     # Entries read ahead, for readers that go on.
     read_cache_bytes_max: int = 32 * MIB
+    # Start also where entries that were acknowledged are known to be lost, and deny them from then
+    # on. Never leave it on: recovery takes a bookie's word for what it never had.
+    accepts_lost_entries: bool = False
     # Ledgers whose state is kept in memory: about 300 bytes each.
     ledgers_cached_max: int = 50_000
     # Reads of one connection that wait for the disk; beyond it its socket is not read.

@@ -161,6 +161,12 @@ def decode_file_header(path: str, content: bytes) -> int | None:
     return int(seed)
 
 
+def possible_seeds(content: bytes) -> tuple[int, int]:
+    """The seed as it stands in a damaged file header, and as the rest of the header has it."""
+    checked = content[: FILE_HEADER_BYTES - _HEADER_CRC_BYTES]
+    return int(_FILE_HEADER.unpack_from(content)[-1]), int(crc32c(checked))
+
+
 def cut_blocks(ledger_id: int, entries: Mapping[int, bytes], block_bytes: int) -> Iterator[Block]:
     """Lay out a ledger's entries as blocks with about ``block_bytes`` of entries, ids rising.
 

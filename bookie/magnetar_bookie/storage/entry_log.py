@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from magnetar_bookie.disks.directories import Directories, Directory
@@ -18,6 +18,8 @@ from magnetar_bookie.errors import BookieError, CorruptFile, EntryLogMissing, En
 from magnetar_bookie.formats import entry_log_v1 as layout
 from magnetar_bookie.formats.salvage_v1 import presumed_header, salvage_entries
 from magnetar_bookie.storage.index import BlockLocation, LogEnd, LogUsage
+from magnetar_bookie.storage.log_lists import LogLists, Loss
+from magnetar_bookie.storage.log_scan import read_seed
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.disk import DiskFile
 
@@ -82,6 +84,9 @@ class EntryLog:
         self._clock = clock
         self._file_bytes_max = file_bytes_max
         self._homes: dict[int, Directory] = {}
+        self._lists = LogLists(directories)
+        # What each log that is not written to any more has at least.
+        self._sizes: dict[int, int] = {}
         self._open_files: OrderedDict[int, _OpenFile] = OrderedDict()
         self._current: _OpenFile | None = None
         self._current_number = 0
@@ -116,17 +121,30 @@ class EntryLog:
         """
         await self.find()
         self._current_number = max(self._homes, default=0)
+        kept: list[int] = []
         if end is not None:
             await self._check_files(logs)
-        for number in self.numbers:
-            if end is None or number > end.log_number or number not in logs:
-                await self.remove(number)
-        if end is None:
+            self._current_number = max(self._current_number, end.log_number)
+            kept = [each for each in self.numbers if each <= end.log_number and each in logs]
+        self._sizes = {number: logs[number].end for number in kept}
+        await self._remove_all(set(self.numbers) - set(kept))
+        if end is None or end.log_number not in kept:  # it was lost, and the loss accepted
             return
         last = await self._open_file(end.log_number)
         if last.file.size > end.offset:
             await last.file.truncate(end.offset)
         self._set_current(end.log_number, last)
+
+    async def losses(self) -> list[Loss]:
+        """What is missing of the files, by the lists of them in their directories."""
+        return await self._lists.losses(self._homes)
+
+    async def size_of(self, number: int) -> int | None:
+        """The bytes of a file; None where it does not exist. Raises ``OSError``."""
+        if number not in self._homes:
+            return None
+        async with self.opened(number) as file:
+            return file.size
 
     async def _check_files(self, logs: Mapping[int, LogUsage]) -> None:
         """Raise unless all that the index knows can be there."""
@@ -271,14 +289,24 @@ class EntryLog:
     async def remove(self, number: int) -> None:
         """Delete a file that is not written to any more; who reads it now reads to the end."""
         assert self._current is None or number != self._current_number
-        home = self._homes.pop(number)
-        self._damaged = {each for each in self._damaged if each[0] != number}
-        open_file = self._open_files.pop(number, None)
-        if open_file is not None:
-            open_file.is_removed = True
-            if not open_file.readers:
-                await open_file.file.close()
-        await home.disk.remove(layout.file_name(number))
+        await self._remove_all({number})
+
+    async def _remove_all(self, numbers: Collection[int]) -> None:
+        homes = {number: self._homes.pop(number) for number in sorted(numbers)}
+        self._damaged = {each for each in self._damaged if each[0] not in homes}
+        for number in homes:
+            self._sizes.pop(number, None)
+            open_file = self._open_files.pop(number, None)
+            if open_file is not None:
+                open_file.is_removed = True
+                if not open_file.readers:
+                    await open_file.file.close()
+        # A full disk does not take the list, and must get the room of the files all the same.
+        with suppress(OSError):
+            await self._lists.write(self._homes, self._sizes)
+        for number, home in homes.items():
+            await home.disk.remove(layout.file_name(number))
+        await self._lists.write(self._homes, self._sizes)
 
     async def read_ids(self, location: BlockLocation) -> Sequence[int]:
         """Which entries are in a block, rising, by what the index says of it, or by its table.
@@ -330,9 +358,11 @@ class EntryLog:
         return locations
 
     async def _append_and_sync(self, current: _OpenFile, chunks: Sequence[bytes]) -> int:
+        known_bytes = current.file.size
         try:
             offset = await current.file.append_and_sync(chunks)
         except OSError as error:
+            self._sizes[self._current_number] = known_bytes
             # What a failed sync left in the file nobody can tell: write on in a new one.
             home = self._homes[self._current_number]
             home.has_failed = home.has_failed or error.errno != errno.ENOSPC
@@ -347,12 +377,14 @@ class EntryLog:
             is_well_placed = self._homes[self._current_number].is_preferred
             if is_well_placed or not self._directories.writable_count:
                 return current
+        if current is not None:
+            self._sizes[self._current_number] = current.file.size
         number = self._current_number + 1
         home = self._directories.for_new_file()
         path = layout.file_name(number)
         header = layout.encode_file_header(number, self._clock.wall_ms())
         try:
-            file = await self._create(home, path, header)
+            file = await self._create(home, number, header)
         except OSError as error:
             home.has_failed = home.has_failed or error.errno != errno.ENOSPC
             raise
@@ -365,12 +397,14 @@ class EntryLog:
         log.info("entry log opened", extra={"file": self.path(number)})
         return current
 
-    async def _create(self, home: Directory, path: str, header: bytes) -> DiskFile:
+    async def _create(self, home: Directory, number: int, header: bytes) -> DiskFile:
+        path = layout.file_name(number)
         file = await home.disk.open(path)
         try:
             if file.size:  # a crash, or a failed attempt, left a part of it
                 await file.truncate(0)
             await file.append_and_sync([header])
+            await self._lists.write({**self._homes, number: home}, self._sizes)
         except OSError:
             await file.close()
             if len(self._directories) > 1:  # the next attempt may be made elsewhere
@@ -400,7 +434,7 @@ class EntryLog:
         file = await home.disk.open(layout.file_name(number))
         async with AsyncExitStack() as unless_kept:
             unless_kept.push_async_callback(file.close)
-            seed = layout.decode_file_header(path, await file.read(0, layout.FILE_HEADER_BYTES))
+            seed = await read_seed(file, path)
             if number not in self._homes:  # removed meanwhile; opening it may have made a new one
                 await home.disk.remove(layout.file_name(number))
                 raise LogRemoved(number)

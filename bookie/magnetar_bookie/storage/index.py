@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from struct import Struct
 from typing import Protocol
 
@@ -82,6 +82,8 @@ _COUNTS_KEY = b"mcounts"
 _FORMAT_KEY = b"mformat"
 # 1: without what stands of each entry log, and without the number of entries of a block.
 FORMAT_VERSION = 2
+# Removed at a time.
+KEYS_PER_CLEAR = 10_000
 _U32_MAX = 0xFFFF_FFFF
 _U64_MAX = 0xFFFF_FFFF_FFFF_FFFF
 _LEDGER_ID_MAX = (1 << 63) - 1
@@ -243,6 +245,13 @@ class Index:
         """Remember a part of what ``commit`` will complete, durably."""
         self._write(change, [])
         await self._store.flush()
+
+    def clear(self) -> None:
+        """Forget everything: what an attempt to rebuild the index left that did not succeed."""
+        low, high = b"\x00", b"\xff"
+        while keys := [key for key, _ in islice(self._store.descend(high, low), KEYS_PER_CLEAR)]:
+            self._store.write([], keys)
+        self._logs = None
 
     def note(self, change: Change) -> None:
         """Remember a change till the next crash or, if ``commit`` comes before it, for good."""

@@ -34,16 +34,39 @@ class ScannedBlock:
     ledgers: tuple[LedgerRecord, ...] = ()
 
 
+async def read_seed(file: DiskFile, path: str) -> int | None:
+    """The seed of the file's block headers; None where there is none that fits them.
+
+    A damaged file header is enough where the first block shows which of its bytes are right. Raises
+    ``UnknownFormat``, ``OSError``.
+    """
+    head = await file.read(0, layout.FILE_HEADER_BYTES + layout.BLOCK_HEADER_BYTES)
+    seed = layout.decode_file_header(path, head)
+    if seed is not None or len(head) < layout.FILE_HEADER_BYTES:
+        return seed
+    for possible in layout.possible_seeds(head):
+        if layout.decode_block_header(possible, head, layout.FILE_HEADER_BYTES) is not None:
+            log.error("entry log has a damaged file header", extra={"file": path})
+            return possible
+    return None
+
+
 async def scan_log(
-    file: DiskFile, path: str, number: int, seed: int, *, end: int | None = None
+    file: DiskFile,
+    path: str,
+    number: int,
+    seed: int,
+    *,
+    begin: int = layout.FILE_HEADER_BYTES,
+    end: int | None = None,
 ) -> AsyncGenerator[ScannedBlock, None]:
-    """The blocks of log ``number`` up to ``end``, which is where one ends.
+    """The blocks of log ``number`` from ``begin`` up to ``end``, which is where one ends.
 
     None: up to the end of the file, less a block that a crash tore. Raises ``CorruptFile`` for
     damage in the middle, ``OSError``.
     """
     limit = file.size if end is None else end
-    offset = layout.FILE_HEADER_BYTES
+    offset = begin
     while offset < limit:
         head = await file.read(offset, layout.BLOCK_HEADER_BYTES + _TABLE_PEEK_BYTES)
         header = layout.decode_block_header(seed, head, 0)
@@ -61,6 +84,12 @@ async def scan_log(
         block = _scanned(path, number, offset, header, content[: header.content_bytes])
         yield block
         offset = block.end
+
+
+async def next_block(file: DiskFile, seed: int, offset: int) -> int | None:
+    """Where the first block behind ``offset`` begins; None where there is none. Reads it all."""
+    found = layout.find_block_header(seed, await file.read(offset + 1, file.size))
+    return None if found < 0 else offset + 1 + found
 
 
 def _scanned(
@@ -84,8 +113,7 @@ def _scanned(
 
 
 async def _require_torn_tail(file: DiskFile, path: str, offset: int, seed: int) -> None:
-    tail = await file.read(offset + 1, file.size)
-    if layout.find_block_header(seed, tail) >= 0:
+    if await next_block(file, seed, offset) is not None:
         raise CorruptFile(path, offset, "a block is not what was written, and another follows")
     log.warning(
         "entry log ends in the middle of a block: left out, the journal has it",

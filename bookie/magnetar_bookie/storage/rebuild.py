@@ -6,40 +6,50 @@ import logging
 from contextlib import aclosing
 from dataclasses import replace
 
-from magnetar_bookie.errors import CorruptFile
+from magnetar_bookie.errors import CorruptFile, EntriesLost
 from magnetar_bookie.formats import entry_log_v1 as layout
 from magnetar_bookie.formats.entry_log_v1 import LedgerRecord
 from magnetar_bookie.storage.entry_log import EntryLog
 from magnetar_bookie.storage.index import BlockLocation, Change, Counts, Index, LogEnd
-from magnetar_bookie.storage.log_scan import ScannedBlock, scan_log
+from magnetar_bookie.storage.log_lists import Loss
+from magnetar_bookie.storage.log_scan import ScannedBlock, next_block, read_seed, scan_log
 from magnetar_runtime.disk import DiskFile
 
 log = logging.getLogger(__name__)
 
 # The index is told of so many blocks at a time.
 BLOCKS_PER_COMMIT = 10_000
-# So many ledgers are named in one line of the log.
-LEDGERS_NAMED_MAX = 20
 
 
-async def rebuild_index(entry_log: EntryLog, index: Index) -> None:
+async def rebuild_index(entry_log: EntryLog, index: Index, *, accepts_loss: bool = False) -> None:
     """Read every entry log there is and tell ``index`` what is in it.
 
     The end of the last log that a crash tore is left out: the journal still has what was in it.
     What was deleted before comes back with what was not; garbage collection deletes it again.
-    Raises ``CorruptFile`` for damage anywhere else, ``OSError``.
+
+    Raises ``EntriesLost`` where a log is missing, or is damaged so that it does not tell what was
+    in it; with ``accepts_loss`` the index is made of the rest. Raises ``OSError``.
     """
     numbers = await entry_log.find()
     log.warning(
         "the index is missing: it is rebuilt from the entry logs",
         extra={"entry_logs": len(numbers)},
     )
-    rebuild = _Rebuild(index)
+    index.clear()
+    rebuild = _Rebuild(index, await entry_log.losses())
     last = await _last_used(entry_log)
     for number in numbers:
         async with entry_log.opened(number) as file:
             path = entry_log.path(number)
             await rebuild.read_log(file, path, number, may_be_torn=number >= last)
+    if rebuild.losses:
+        loss = EntriesLost(
+            [f"{each.path}: {each.what}" for each in rebuild.losses], rebuild.incomplete()
+        )
+        if not accepts_loss:
+            raise loss
+        log.error("the loss of entries is accepted, as the settings say: %s", loss)
+        rebuild.forget_lost()
     await rebuild.commit()
 
 
@@ -53,9 +63,13 @@ async def _last_used(entry_log: EntryLog) -> int:
 
 
 class _Rebuild:
-    """What was read so far: blocks not committed yet, ledgers, and the end of the last log."""
+    """What was read so far: blocks not committed yet, ledgers, and the end of the last log.
 
-    def __init__(self, index: Index) -> None:
+    ``losses`` are those known by now.
+    """
+
+    def __init__(self, index: Index, losses: list[Loss]) -> None:
+        self.losses = losses
         self._index = index
         self._blocks: list[BlockLocation] = []
         self._ledgers: dict[int, LedgerRecord] = {}
@@ -65,22 +79,31 @@ class _Rebuild:
         self._entry_count = 0
 
     async def read_log(self, file: DiskFile, path: str, number: int, *, may_be_torn: bool) -> None:
-        seed = layout.decode_file_header(path, await file.read(0, layout.FILE_HEADER_BYTES))
+        seed = await read_seed(file, path)
         if seed is None:
             if not may_be_torn or file.size > layout.FILE_HEADER_BYTES:
-                raise CorruptFile(path, 0, "the file's header is not what was written")
+                self.losses.append(Loss(path, "its header is damaged"))
             return
         self._end = LogEnd(number, layout.FILE_HEADER_BYTES)
         end = None if may_be_torn else file.size
-        async with aclosing(scan_log(file, path, number, seed, end=end)) as blocks:
-            async for block in blocks:
-                self._end = LogEnd(number, block.end)
-                await self._note(block)
+        begin: int | None = layout.FILE_HEADER_BYTES
+        while begin is not None:
+            try:
+                scan = scan_log(file, path, number, seed, begin=begin, end=end)
+                async with aclosing(scan) as blocks:
+                    async for block in blocks:
+                        self._end = LogEnd(number, block.end)
+                        await self._note(block)
+                break
+            except CorruptFile as damage:
+                begin = await next_block(file, seed, damage.offset)
+                behind = "its end" if begin is None else f"byte {begin}"
+                what = f"it is damaged from byte {damage.offset} to {behind}"
+                self.losses.append(Loss(path, what))
         await self._commit_blocks()
 
     async def commit(self) -> None:
         """Tell the index the rest; only now does it count as an index."""
-        self._name_incomplete()
         ledgers = [self._ledgers[ledger_id] for ledger_id in sorted(self._ledgers)]
         counts = Counts(len(ledgers), self._entry_count)
         await self._index.commit(Change(ledgers=ledgers, log_end=self._end, counts=counts))
@@ -105,19 +128,19 @@ class _Rebuild:
         await self._index.commit_part(Change(blocks=self._blocks, log_end=self._end))
         self._blocks = []
 
-    def _name_incomplete(self) -> None:
-        """Say which ledgers lack what they had: they were deleted, or an entry log is missing."""
-        lacking = [
+    def incomplete(self) -> list[int]:
+        """The ledgers that lack their end. Some were deleted, with logs that are gone for that."""
+        return [
             ledger_id
             for ledger_id, record in sorted(self._ledgers.items())
             if record.last_entry > self._last_found.get(ledger_id, -1)
         ]
-        if lacking:
-            log.warning(
-                "entry logs do not have all that ledgers had: if these were not deleted, an entry "
-                "log was lost, and their other replicas are needed",
-                extra={"ledgers": len(lacking), "ledger": lacking[:LEDGERS_NAMED_MAX]},
-            )
+
+    def forget_lost(self) -> None:
+        """Let ledgers end where what was found of them does."""
+        for ledger_id in self.incomplete():
+            last_entry = self._last_found.get(ledger_id, -1)
+            self._ledgers[ledger_id] = replace(self._ledgers[ledger_id], last_entry=last_entry)
 
     def _note_ledger(self, record: LedgerRecord) -> None:
         known = self._ledgers.get(record.ledger_id, record)

@@ -6,13 +6,15 @@ bookie says which file is wrong and what to do, or it answers that it could not 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.unit.magnetar_bookie.fakes import make_add, make_entry
 from tests.unit.magnetar_bookie.garbage_rig import NEVER, PAYLOAD, add, register
 from tests.unit.magnetar_bookie.host import SETTINGS, Host
 from tests.unit.magnetar_bookie.memory_disk import MemoryDisk
 
-from magnetar_bookie.errors import BookieError, CorruptFile, EntryLogMissing
+from magnetar_bookie.errors import BookieError, CorruptFile, EntriesLost, EntryLogMissing
 from magnetar_bookie.formats import entry_log_v1, journal_v1
 from magnetar_bookie.storage.memory_store import MemoryStore
 from magnetar_protocol.bookkeeper.digest import decode_entry
@@ -81,7 +83,7 @@ async def test_a_bit_of_an_entry_log_turned_over_is_never_passed_over_in_silence
             host.ledger_disk = MemoryDisk(intact)
             host.ledger_disk.files[name].content[offset] ^= 0x10
             outcomes.add(await outcome(host))
-    assert outcomes == {"refused", "failed reads", "all there"}
+    assert outcomes == {"failed reads", "all there"}
 
 
 async def test_a_copy_that_was_brought_back_is_believed_more_than_a_damaged_one() -> None:
@@ -144,7 +146,7 @@ async def test_nor_is_a_damaged_log_whose_index_is_lost() -> None:
             del host.ledger_disk.files[name].content[offset + 1 :]
             cut = await outcome(host)
             assert cut == "refused"
-    assert outcomes == {"refused", "failed reads"}
+    assert outcomes == {"refused", "failed reads", "all there"}
 
 
 async def test_a_lost_index_of_whole_logs_is_made_again() -> None:
@@ -153,18 +155,57 @@ async def test_a_lost_index_of_whole_logs_is_made_again() -> None:
     assert await outcome(host) == "all there"
 
 
-async def test_a_log_lost_together_with_the_index_is_said(
-    caplog: pytest.LogCaptureFixture,
+async def test_a_log_lost_together_with_the_index_stops_the_start_and_is_named() -> None:
+    """Its entries would be denied, and recovery would believe that they had never been."""
+    host = await stopped()
+    intact = host.ledger_disk.contents()
+    for name in files(host.ledger_disk, entry_log_v1.SUFFIX):
+        host.ledger_disk = MemoryDisk(intact)
+        host.store = MemoryStore()
+        del host.ledger_disk.files[name]
+        with pytest.raises(EntriesLost, match=f"{name}: it is missing.*--accept-lost-entries"):
+            async with host.bookie():
+                pass
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+@pytest.mark.parametrize("left", [None, 0, 500])
+async def test_once_the_loss_is_accepted_the_rest_is_served_and_the_next_start_is_as_ever(
+    left: int | None,
+    has_index: bool,  # noqa: FBT001 a parameter of the test
 ) -> None:
     host = await stopped()
-    host.store = MemoryStore()
-    last = files(host.ledger_disk, entry_log_v1.SUFFIX)[-1]
-    blocks = [name for name in files(host.ledger_disk, entry_log_v1.SUFFIX) if name != last]
-    del host.ledger_disk.files[blocks[-1]]
+    intact = host.ledger_disk.contents()
+    journals = host.journal_disk.contents()
+    pairs = list(host.store.flushed())
+    settings = host.settings
+    for name in files(host.ledger_disk, entry_log_v1.SUFFIX):
+        host.settings = replace(settings, accepts_lost_entries=True)
+        host.ledger_disk = MemoryDisk(intact)
+        host.journal_disk = MemoryDisk(journals)
+        host.store = MemoryStore()
+        if has_index:
+            host.store.write(pairs)
+        if left is None:
+            del host.ledger_disk.files[name]
+        else:
+            del host.ledger_disk.files[name].content[left:]
+        before = await read_all(host)
+        assert set(before) <= {0, ReturnCode.ENOENTRY}
+        host.settings = settings
+        assert await read_all(host) == before
+        async with host.bookie() as bookie:
+            client = host.network.connect_client()
+            await add(bookie, client, 1, ENTRIES, 4)
+        assert await read_all(host) == before
+
+
+async def read_all(host: Host) -> list[int]:
+    """What is answered to reads of all entries."""
     async with host.bookie():
-        pass
-    said = [record for record in caplog.records if "do not have all" in record.message]
-    assert [record.__dict__["ledger"] for record in said] in ([[1]], [])
+        client = host.network.connect_client()
+        answers = await client.ask(*(encode_read(1, number) for number in range(ENTRIES)))
+    return [answer[1] for answer in answers]
 
 
 async def test_nor_is_a_bit_of_a_journal_turned_over() -> None:

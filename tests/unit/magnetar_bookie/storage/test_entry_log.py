@@ -12,7 +12,15 @@ from tests.unit.magnetar_ledger.virtual_time import LoopClock
 
 from magnetar_bookie.disks.directories import Directories
 from magnetar_bookie.errors import CorruptFile, EntryLogMissing, EntryLogTwice
-from magnetar_bookie.formats.entry_log_v1 import Block, LedgerRecord, cut_blocks, file_name
+from magnetar_bookie.formats import log_list_v1
+from magnetar_bookie.formats.entry_log_v1 import (
+    FILE_HEADER_BYTES,
+    SUFFIX,
+    Block,
+    LedgerRecord,
+    cut_blocks,
+    file_name,
+)
 from magnetar_bookie.storage import entry_log as module
 from magnetar_bookie.storage.entry_log import EntryLog, LogRemoved
 from magnetar_bookie.storage.index import LogEnd, LogUsage
@@ -20,6 +28,10 @@ from magnetar_bookie.storage.index import LogEnd, LogUsage
 
 def blocks(ledger_id: int, entries: dict[int, bytes], size: int = 100) -> list[tuple[Block, bytes]]:
     return [(block, KEY) for block in cut_blocks(ledger_id, entries, size)]
+
+
+def logs_on(disk: MemoryDisk) -> list[str]:
+    return [name for name in disk.files if name.endswith(SUFFIX)]
 
 
 def entry_log(disk: MemoryDisk, file_bytes_max: int = 1 << 30) -> EntryLog:
@@ -183,7 +195,7 @@ async def test_a_new_file_goes_where_most_is_free_and_is_found_there_again() -> 
     locations += await log.append(blocks(5, {1: b"y"}))
     two.free -= 2
     locations += await log.append(blocks(5, {2: b"z"}))
-    assert (list(one.files), list(two.files)) == (
+    assert (logs_on(one), logs_on(two)) == (
         [file_name(1), file_name(3)],
         [file_name(2)],
     )
@@ -205,10 +217,10 @@ async def test_a_full_directory_gets_no_new_file_while_another_takes_it() -> Non
     first, second = directories
     first.is_full = True
     await log.append(blocks(5, {1: b"y"}))
-    assert list(two.files) == [file_name(2)]
+    assert logs_on(two) == [file_name(2)]
     second.is_full = True
     await log.append(blocks(5, {2: b"z"}))
-    assert list(two.files) == [file_name(2)]
+    assert logs_on(two) == [file_name(2)]
 
 
 async def test_a_directory_that_failed_is_avoided_where_another_takes_it() -> None:
@@ -221,7 +233,7 @@ async def test_a_directory_that_failed_is_avoided_where_another_takes_it() -> No
     with pytest.raises(OSError, match="Input/output"):
         await log.append(blocks(5, {1: b"y"}))
     await log.append(blocks(5, {1: b"y"}))
-    assert list(two.files) == [file_name(2)]
+    assert logs_on(two) == [file_name(2)]
 
 
 async def test_the_same_log_in_two_directories_is_refused() -> None:
@@ -244,7 +256,7 @@ async def test_a_removed_log_is_read_to_the_end_by_who_reads_it_and_by_nobody_la
     with pytest.raises(LogRemoved):
         await log.read(location)
     assert log.numbers == [2]
-    assert list(disk.files) == [file_name(2)]
+    assert logs_on(disk) == [file_name(2)]
 
 
 async def test_a_log_removed_while_it_is_opened_does_not_come_back() -> None:
@@ -259,7 +271,7 @@ async def test_a_log_removed_while_it_is_opened_does_not_come_back() -> None:
     await log.remove(1)
     with pytest.raises(LogRemoved):
         await reading
-    assert list(disk.files) == [file_name(2)]
+    assert logs_on(disk) == [file_name(2)]
 
 
 async def test_logs_of_which_the_index_knows_nothing_are_removed_at_the_start() -> None:
@@ -273,3 +285,60 @@ async def test_logs_of_which_the_index_knows_nothing_are_removed_at_the_start() 
     again = entry_log(disk)
     await again.open(end, {1: LogUsage(1, 32), 3: LogUsage(1, 32)})
     assert again.numbers == [1, 3]
+
+
+async def test_a_log_is_missed_also_by_who_knows_of_no_index() -> None:
+    one, two = MemoryDisk(), MemoryDisk()
+    log = spread(one, two)
+    await log.open(None, {})
+    for number in range(4):
+        one.free -= 1 - 2 * (number % 2)
+        await log.append(blocks(5, {number: b"x"}))
+    await log.remove(2)
+    await log.close()
+    again = spread(one, two)
+    assert await again.find() == [1, 3, 4]
+    assert await again.losses() == []
+    del two.files[file_name(3)], two.files[file_name(1)].content[-1:]
+    await again.find()
+    assert [(each.path, each.what) for each in await again.losses()] == [
+        (f"/l1/{file_name(1)}", "1 bytes are missing"),
+        (f"/l1/{file_name(3)}", "it is missing"),
+    ]
+    two.files[log_list_v1.NAME].content[-2] ^= 1
+    assert [each.path for each in await again.losses()] == ["/l1/entry-logs"]
+
+
+async def test_a_damaged_file_header_costs_nothing() -> None:
+    for offset in range(FILE_HEADER_BYTES):
+        disk = MemoryDisk()
+        log = entry_log(disk)
+        await log.open(None, {})
+        (location,) = await log.append(blocks(5, {0: b"x"}))
+        end = log.end
+        await log.close()
+        disk.files[file_name(1)].content[offset] ^= 0x10
+        log = entry_log(disk)
+        await log.open(end, {1: LogUsage(location.size, location.end)})
+        assert await log.read(location) == {0: b"x"}
+
+
+async def test_a_full_disk_gets_its_room_back_before_it_takes_the_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = MemoryDisk()
+    log = entry_log(disk, file_bytes_max=1)
+    await log.open(None, {})
+    for number in range(2):
+        await log.append(blocks(5, {number: b"x"}))
+    write_file = disk.write_file
+
+    async def write_if_there_is_room(path: str, content: bytes) -> None:
+        if file_name(1) in disk.files:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        await write_file(path, content)
+
+    monkeypatch.setattr(disk, "write_file", write_if_there_is_room)
+    await log.remove(1)
+    assert logs_on(disk) == [file_name(2)]
+    assert await log.losses() == []

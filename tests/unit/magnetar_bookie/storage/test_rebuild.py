@@ -9,7 +9,7 @@ from tests.unit.magnetar_bookie.memory_disk import MemoryDisk
 from tests.unit.magnetar_ledger.virtual_time import LoopClock
 
 from magnetar_bookie.disks.directories import Directories
-from magnetar_bookie.errors import CorruptFile
+from magnetar_bookie.errors import EntriesLost
 from magnetar_bookie.formats.entry_log_v1 import LedgerRecord, cut_blocks, file_name
 from magnetar_bookie.storage import rebuild as module
 from magnetar_bookie.storage.entry_log import EntryLog
@@ -38,11 +38,13 @@ async def written_logs(file_bytes_max: int = 1 << 30) -> MemoryDisk:
     return disk
 
 
-async def rebuilt(disk: MemoryDisk) -> Index:
-    store = MemoryStore()
+async def rebuilt(
+    disk: MemoryDisk, store: MemoryStore | None = None, *, accepts_loss: bool = False
+) -> Index:
+    store = store or MemoryStore()
     index = Index(store)
     log = EntryLog(Directories([("", disk)]), LoopClock(), file_bytes_max=1)
-    await rebuild_index(log, index)
+    await rebuild_index(log, index, accepts_loss=accepts_loss)
     store.crash()
     return index
 
@@ -89,24 +91,82 @@ async def test_a_torn_end_is_left_out() -> None:
     assert (await rebuilt(disk)).log_end() == end
 
 
-async def test_damage_in_the_middle_names_the_file() -> None:
+async def test_damage_in_the_middle_is_a_loss_that_names_the_place() -> None:
     disk = await written_logs()
     disk.files[file_name(1)].content[40] ^= 1
-    with pytest.raises(CorruptFile, match=file_name(1)):
+    with pytest.raises(EntriesLost, match=f"{file_name(1)}: it is damaged from byte 32 to byte"):
         await rebuilt(disk)
+    index = await rebuilt(disk, accepts_loss=True)
+    assert list(index.blocks(1, 0)) == []
+    for entry_id in list(ENTRIES)[20:]:
+        assert list(index.blocks(1, entry_id))
 
 
-async def test_a_damaged_file_header_names_the_file() -> None:
+async def test_an_attempt_that_did_not_succeed_leaves_nothing_in_the_index() -> None:
     disk = await written_logs()
+    store = MemoryStore()
+    disk.files[file_name(1)].content[40] ^= 1
+    with pytest.raises(EntriesLost):
+        await rebuilt(disk, store)
+    disk.files[file_name(1)].content[40] ^= 1
+    assert (await rebuilt(disk, store)).logs == (await rebuilt(disk)).logs
+
+
+async def test_a_damaged_file_header_does_not_matter() -> None:
+    disk = await written_logs()
+    logs = (await rebuilt(disk)).logs
     disk.files[file_name(1)].content[20] ^= 1
-    with pytest.raises(CorruptFile, match=file_name(1)):
+    assert (await rebuilt(disk)).logs == logs
+
+
+async def test_without_a_file_header_a_log_is_lost() -> None:
+    disk = await written_logs()
+    disk.files[file_name(1)].content[:32] = bytes(32)
+    with pytest.raises(EntriesLost, match=f"{file_name(1)}: its header is damaged"):
         await rebuilt(disk)
 
 
-async def test_a_damaged_block_of_ledgers_names_the_file() -> None:
+async def test_a_damaged_block_of_ledgers_is_a_loss() -> None:
     disk = await written_logs()
     content = disk.files[file_name(1)].content
     record = bytes(content).find((3).to_bytes(8, "big") + KEY)
     content[record + 28] ^= 1
-    with pytest.raises(CorruptFile, match="block of ledgers"):
+    with pytest.raises(EntriesLost, match=file_name(1)):
         await rebuilt(disk)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_a_log_that_is_missing_is_a_loss_and_its_ledgers_are_named(number: int) -> None:
+    disk = await written_logs(1000)
+    del disk.files[file_name(number)]
+    with pytest.raises(EntriesLost, match=f"{file_name(number)}: it is missing"):
+        await rebuilt(disk)
+    index = await rebuilt(disk, accepts_loss=True)
+    assert index.format_version is not None
+
+
+async def test_ledgers_that_lack_their_end_are_named_and_end_earlier_if_that_is_accepted() -> None:
+    disk = MemoryDisk()
+    log = EntryLog(Directories([("", disk)]), LoopClock(), file_bytes_max=1)
+    await log.open(None, {})
+    for entry_id in range(3):
+        await log.append((block, KEY) for block in cut_blocks(1, {entry_id: b"x"}, 200))
+    await log.append_ledgers([LedgerRecord(1, KEY, is_fenced=False, last_entry=2)])
+    await log.close()
+    del disk.files[file_name(3)]
+    with pytest.raises(EntriesLost, match=r"Of 1 ledgers it is known that they lack entries \(1\)"):
+        await rebuilt(disk)
+    record = (await rebuilt(disk, accepts_loss=True)).ledger(1)
+    assert record is not None
+    assert record.last_entry == 1
+
+
+async def test_of_a_list_of_ids_that_is_damaged_the_most_is_assumed() -> None:
+    disk = MemoryDisk()
+    log = EntryLog(Directories([("", disk)]), LoopClock(), file_bytes_max=1)
+    await log.open(None, {})
+    await log.append((block, KEY) for block in cut_blocks(1, {0: b"x", 9: b"y"}, 200))
+    await log.close()
+    disk.files[file_name(1)].content[32 + 60 + 7] ^= 8  # 9 becomes 1
+    index = await rebuilt(disk)
+    assert len(list(index.blocks(1, 9))) == 1
