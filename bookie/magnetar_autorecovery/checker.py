@@ -81,7 +81,7 @@ class LedgerChecker:
                 [(fragment.ensemble[index], entry_id) for index, entry_id in some],
             )
             for (index, _), copy in zip(some, copies, strict=True):
-                if isinstance(copy, Flaw):
-                    flaws.setdefault(index, []).append(copy)
+                if copy.flaw is not None:
+                    flaws.setdefault(index, []).append(copy.flaw)
         found = {index: finding_of(each) for index, each in flaws.items()}
         return {index: finding for index, finding in found.items() if finding is not None}

@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from magnetar_autorecovery.copies import Copies
+from magnetar_autorecovery.copies import Copies, Copy
 from magnetar_autorecovery.counters import WorkerCounters
 from magnetar_autorecovery.errors import EntriesUnreadable
-from magnetar_autorecovery.findings import FaultyFragment, Finding, Flaw
+from magnetar_autorecovery.findings import FaultyFragment, Finding
 from magnetar_autorecovery.fragments import belongs_on, quorum_of
 from magnetar_autorecovery.options import AutoRecoveryOptions
 from magnetar_autorecovery.repair_plan import Replacement
@@ -134,8 +134,8 @@ class _Batch:
                 break
             copies = await self._read(asked)
             for (_, entry_id), copy in zip(asked, copies, strict=True):
-                if not isinstance(copy, Flaw):
-                    found[entry_id] = copy
+                if copy.flaw is None:
+                    found[entry_id] = copy.content
         unreadable = [each for each in self._wanted if each not in found]
         if unreadable:
             raise EntriesUnreadable(self._stored.ledger_id, unreadable)
@@ -163,9 +163,7 @@ class _Batch:
         ]
         in_place = [each for each in needs if each[1].is_in_place]
         copies = await self._read([(each.new, entry_id) for entry_id, each in in_place])
-        well = {
-            each for each, copy in zip(in_place, copies, strict=True) if isinstance(copy, bytes)
-        }
+        well = {each for each, copy in zip(in_place, copies, strict=True) if copy.flaw is None}
         for entry_id, replacement in needs:
             if (entry_id, replacement) not in well:
                 self._wanted.setdefault(entry_id, []).append(replacement)
@@ -182,7 +180,7 @@ class _Batch:
         )
         return [ensemble[index] for index in indexes if ensemble[index] not in without]
 
-    async def _read(self, wanted: list[tuple[str, int]]) -> list[bytes | Flaw]:
+    async def _read(self, wanted: list[tuple[str, int]]) -> list[Copy]:
         if not wanted:
             return []
         return await self._copies.read(self._stored.ledger_id, self._stored.metadata, wanted)

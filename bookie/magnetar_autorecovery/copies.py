@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from magnetar_autorecovery.errors import CopyRefused
 from magnetar_autorecovery.findings import Flaw
@@ -27,7 +28,14 @@ log = logging.getLogger(__name__)
 
 COPY_FLAGS = Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY
 
-Copy = bytes | Flaw
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One bookie's copy of an entry: its bytes, or the flaw it has, and why in words."""
+
+    content: bytes = b""
+    flaw: Flaw | None = None
+    why: str = ""
 
 
 class Copies:
@@ -38,19 +46,24 @@ class Copies:
         self._answer_timeout_s = answer_timeout_s
 
     async def read(
-        self, ledger_id: int, metadata: LedgerMetadata, wanted: Sequence[tuple[str, int]]
+        self,
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        wanted: Sequence[tuple[str, int]],
+        *,
+        decode: Decode | None = None,
     ) -> list[Copy]:
-        """The whole entries for ``(bookie id, entry id)`` pairs, or why there is none, in order.
+        """The copies of ``(bookie id, entry id)`` pairs, in order: the whole entries, or what
+        ``decode`` makes of them.
 
         Takes an answer's time at the most. Whoever calls bounds how much is wanted at once.
         """
         links = {bookie: self._links.link(bookie) for bookie, _ in wanted}
-        idle = [each for each in links.values() if not each.is_connected and not each.is_down]
-        await asyncio.gather(*(link.connected() for link in idle), return_exceptions=True)
-        decode = entry_decoder(metadata.digest_type, metadata.password or b"")
+        reasons = await _connect(links)
+        decode = decode or entry_decoder(metadata.digest_type, metadata.password or b"")
         reading = _Reading(ledger_id, decode, len(wanted))
         for index, (bookie, entry_id) in enumerate(wanted):
-            reading.ask(index, links[bookie], entry_id)
+            reading.ask(index, links[bookie], entry_id, reasons.get(bookie, "not connected"))
         return await reading.answers(self._answer_timeout_s)
 
     async def store(
@@ -74,6 +87,23 @@ class Copies:
         )
 
 
+async def _connect(links: Mapping[str, BookieLink]) -> dict[str, str]:
+    """Connect to all that seem to be up; why not to others, by bookie."""
+    idle = [each for each in links.values() if not each.is_connected and not each.is_down]
+    outcomes = await asyncio.gather(*(link.connected() for link in idle), return_exceptions=True)
+    reasons = {
+        each.bookie_id: "it could not be reached a moment ago"
+        for each in links.values()
+        if not each.is_connected
+    }
+    for link, outcome in zip(idle, outcomes, strict=True):
+        if isinstance(outcome, BookieUnavailable):
+            reasons[link.bookie_id] = outcome.why
+        elif outcome is not None:
+            raise outcome
+    return reasons
+
+
 class _Reading:
     """Some reads of one ledger (a ``ReadListener``); the number given with each is its index."""
 
@@ -85,13 +115,13 @@ class _Reading:
         self._open_count = count
         self._finished = asyncio.Event()
 
-    def ask(self, index: int, link: BookieLink, entry_id: int) -> None:
-        """Ask one bookie for one entry."""
+    def ask(self, index: int, link: BookieLink, entry_id: int, why_not: str) -> None:
+        """Ask one bookie for one entry; ``why_not`` is said where it is not connected."""
         self._links.append(link)
         try:
             link.read(self._ledger_id, entry_id, self, index)
         except BookieUnavailable:
-            self._finish(index, Flaw.UNHEARD)
+            self._finish(index, Copy(flaw=Flaw.UNHEARD, why=why_not))
 
     async def answers(self, timeout_s: float) -> list[Copy]:
         """What became of each, after ``timeout_s`` at the latest."""
@@ -100,10 +130,15 @@ class _Reading:
                 async with asyncio.timeout(timeout_s):
                     await self._finished.wait()
             except TimeoutError:
-                for index, copy in enumerate(self._copies):
-                    if copy is None:
-                        self._links[index].suspect(timeout_s)
-        return [Flaw.UNHEARD if copy is None else copy for copy in self._copies]
+                self._give_up(timeout_s)
+        return [copy for copy in self._copies if copy is not None]
+
+    def _give_up(self, timeout_s: float) -> None:
+        silent = [index for index, copy in enumerate(self._copies) if copy is None]
+        for index in silent:
+            self._finish(index, Copy(flaw=Flaw.UNHEARD, why=f"no answer within {timeout_s:g} s"))
+        for index in silent:
+            self._links[index].suspect(timeout_s)
 
     def read_answered(
         self, bookie: int, entry_id: int, return_code: int, buffer: bytes, start: int, end: int
@@ -117,16 +152,16 @@ class _Reading:
                 log.error(  # noqa: TRY400 -- where it was found says nothing
                     "damaged entry", extra={"bookie": bookie_id, "error": str(error)}
                 )
-                self._finish(bookie, Flaw.DAMAGED)
+                self._finish(bookie, Copy(flaw=Flaw.DAMAGED, why=str(error)))
             else:
-                self._finish(bookie, entry)
+                self._finish(bookie, Copy(entry))
         else:
-            self._finish(bookie, Flaw.ABSENT if is_absence(return_code) else Flaw.UNHEARD)
+            self._finish(bookie, _refused(return_code))
 
     def read_lost(self, bookie: int, entry_id: int) -> None:
         """The connection broke before the answer (``ReadListener``)."""
         del entry_id
-        self._finish(bookie, Flaw.UNHEARD)
+        self._finish(bookie, Copy(flaw=Flaw.UNHEARD, why="the connection broke"))
 
     def _finish(self, index: int, copy: Copy) -> None:
         if self._copies[index] is None:
@@ -134,6 +169,20 @@ class _Reading:
             self._open_count -= 1
             if not self._open_count:
                 self._finished.set()
+
+
+def _refused(return_code: int) -> Copy:
+    if is_absence(return_code):
+        return Copy(flaw=Flaw.ABSENT, why="the bookie says that it has none")
+    flaw = Flaw.UNREADABLE if return_code == ReturnCode.EIO else Flaw.UNHEARD
+    return Copy(flaw=flaw, why=f"the bookie answered {_code_words(return_code)}; its log says why")
+
+
+def _code_words(return_code: int) -> str:
+    try:
+        return ReturnCode(return_code).name
+    except ValueError:
+        return f"code {return_code}"
 
 
 class _Storing:

@@ -15,18 +15,19 @@ from magnetar_autorecovery.fragments import LedgerFragment
 
 
 class Flaw(Enum):
-    """Why a bookie gave no good copy of an entry."""
+    """Why a bookie gave no good copy of an entry; the values are the tools' words for it."""
 
-    ABSENT = "absent"  # it says that it has none
-    DAMAGED = "damaged"  # what it gave does not fit its digest
-    UNHEARD = "unheard"  # it could not be reached, did not answer, or could not read
+    ABSENT = "missing"  # it says that it has none
+    DAMAGED = "corrupt"  # what it gave does not fit its digest
+    UNREADABLE = "unreadable"  # it has one and cannot read it: a damaged file, a failing disk
+    UNHEARD = "unreachable"  # it could not be asked, did not answer, or would not
 
 
 class Finding(Enum):
     """What is wrong with a bookie's part of a fragment."""
 
     GONE = "gone"  # the bookie is not registered
-    LACKING = "lacking"  # it answers, and an entry is absent or damaged
+    LACKING = "lacking"  # it answers, and an entry is absent, damaged or unreadable
     SILENT = "silent"  # it did not tell
 
 

@@ -91,7 +91,7 @@ class StoredLedgers:
             some = wanted[start : start + READS_MAX]
             answers = await self._copies.read(ledger_id, metadata, some)
             for (bookie, entry_id), answer in zip(some, answers, strict=True):
-                if isinstance(answer, bytes):
+                if answer.flaw is None:
                     found[entry_id].add(bookie)
         return list(map(frozenset, found))
 

@@ -236,9 +236,9 @@ class Look:
             for (bookie, entry_id), copy in zip(
                 some, await self._copies.read(ledger_id, metadata, some), strict=True
             ):
-                if not isinstance(copy, bytes):
-                    return f"entry {entry_id} on {bookie}: {copy.value}"
-                if copy[ENTRY_HEADER_BYTES:] != self._history.pushed[ledger_id][entry_id]:
+                if copy.flaw is not None:
+                    return f"entry {entry_id} on {bookie}: {copy.flaw.value}"
+                if copy.content[ENTRY_HEADER_BYTES:] != self._history.pushed[ledger_id][entry_id]:
                     raise InvariantViolated(f"entry {entry_id} of ledger {ledger_id} is another")
         return ""
 

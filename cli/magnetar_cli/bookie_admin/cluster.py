@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 
+from magnetar_autorecovery.copies import Copies
 from magnetar_autorecovery.live_bookies import LiveBookies, read_live_bookies
 from magnetar_cli.bookie_admin.errors import NoCluster, UnknownBookie
 from magnetar_cli.supervisor.endpoints import EndpointsFile
@@ -63,6 +64,10 @@ class Cluster:
             except (NodeMissing, MalformedRecord):
                 continue
         return None
+
+    def copies(self) -> Copies:
+        """Reads single copies, each from the one bookie that is named."""
+        return Copies(self.links, answer_timeout_s=OPTIONS.answer_timeout_s)
 
     def ledgers(self) -> Ledgers:
         """BookKeeper's client; whoever asked opens it."""

@@ -7,13 +7,13 @@ import json
 from base64 import b64encode
 from collections.abc import Iterator
 
+from magnetar_autorecovery.findings import Flaw
 from magnetar_autorecovery.fragments import quorum_of
 from magnetar_cli.bookie_admin.cluster import Cluster
-from magnetar_cli.bookie_admin.copy_reads import CopyState, read_copies
 from magnetar_cli.bookie_admin.text import count_words, hex_lines, plain_text
 from magnetar_cli.bookie_admin.verdict import LedgerVerdict, wanted_copies
 from magnetar_ledger import UnsupportedLedger
-from magnetar_ledger.digests import entry_decoder, payload_decoder
+from magnetar_ledger.digests import payload_decoder
 from magnetar_ledger.store import StoredMetadata
 from magnetar_protocol.records.ledger_metadata import LedgerState
 
@@ -64,13 +64,13 @@ async def _read_from_one(
     is_wrong = False
     for some in _portions(wanted):
         pairs = [(options.bookie, entry_id) for entry_id in some]
-        copies = await read_copies(cluster.links, stored.ledger_id, pairs, decode)
+        copies = await cluster.copies().read(stored.ledger_id, metadata, pairs, decode=decode)
         for entry_id, copy in zip(some, copies, strict=True):
-            if copy.state is CopyState.OK:
+            if copy.flaw is None:
                 _print_entry(entry_id, copy.content, options)
             else:
                 is_wrong = True
-                _print_fault(entry_id, copy.state, copy.why, options)
+                _print_fault(entry_id, copy.flaw, copy.why, options)
     return int(is_wrong)
 
 
@@ -79,13 +79,12 @@ async def verify_ledger(cluster: Cluster, options: argparse.Namespace) -> int:
     stored = await cluster.store.read(options.ledger)
     metadata = stored.metadata
     quorum = quorum_of(stored.ledger_id, metadata)
-    decode = entry_decoder(metadata.digest_type, metadata.password or b"")
     last = await _last_entry(cluster, stored)
     verdict = LedgerVerdict(stored.ledger_id, metadata, last)
     step = max(ENTRIES_AT_ONCE_MAX // quorum.write_quorum, 1)
     for first in range(0, last + 1, step):
         wanted = wanted_copies(metadata, quorum, first, min(first + step - 1, last))
-        copies = await read_copies(cluster.links, stored.ledger_id, wanted, decode)
+        copies = await cluster.copies().read(stored.ledger_id, metadata, wanted)
         verdict.add(wanted, copies)
     if options.json:
         print(json.dumps(verdict.record(), indent=2))
@@ -130,8 +129,8 @@ def _print_entry(entry_id: int, payload: bytes, options: argparse.Namespace) -> 
         print(plain_text(payload))
 
 
-def _print_fault(entry_id: int, state: CopyState, why: str, options: argparse.Namespace) -> None:
+def _print_fault(entry_id: int, flaw: Flaw, why: str, options: argparse.Namespace) -> None:
     if options.json:
-        print(json.dumps({"entry": entry_id, "error": state.value, "reason": why}))
+        print(json.dumps({"entry": entry_id, "error": flaw.value, "reason": why}))
     else:
-        print(f"entry {entry_id}  {state.value}: {why}")
+        print(f"entry {entry_id}  {flaw.value}: {why}")

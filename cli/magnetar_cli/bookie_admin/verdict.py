@@ -10,10 +10,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from magnetar_cli.bookie_admin.copy_reads import Copy, CopyState
+from magnetar_autorecovery.copies import Copy
+from magnetar_autorecovery.findings import Flaw
 from magnetar_cli.bookie_admin.text import count_words, ranges_words, table
 from magnetar_ledger.quorum import Quorum
 from magnetar_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
+
+# What a copy can be; None where nothing is wrong with it.
+State = Flaw | None
+STATES: tuple[State, ...] = (None, *Flaw)
 
 
 def wanted_copies(
@@ -37,14 +42,12 @@ class LedgerVerdict:
     last_entry: int
     copies: int = 0
     wrong_copies: int = 0
-    counts: dict[str, Counter[CopyState]] = field(default_factory=dict[str, "Counter[CopyState]"])
+    counts: dict[str, Counter[State]] = field(default_factory=dict[str, "Counter[State]"])
     # Entries by bookie and state, those that are ok left out; and an example of why.
-    faults: dict[tuple[str, CopyState], list[int]] = field(
-        default_factory=dict[tuple[str, CopyState], list[int]]
+    faults: dict[tuple[str, Flaw], list[int]] = field(
+        default_factory=dict[tuple[str, Flaw], list[int]]
     )
-    reasons: dict[tuple[str, CopyState], str] = field(
-        default_factory=dict[tuple[str, CopyState], str]
-    )
+    reasons: dict[tuple[str, Flaw], str] = field(default_factory=dict[tuple[str, Flaw], str])
 
     @property
     def is_sound(self) -> bool:
@@ -61,19 +64,19 @@ class LedgerVerdict:
         good = Counter(
             entry_id
             for (_, entry_id), copy in zip(wanted, copies, strict=True)
-            if copy.state is CopyState.OK
+            if copy.flaw is None
         )
         for (bookie_id, entry_id), copy in zip(wanted, copies, strict=True):
             self.copies += 1
-            self.counts.setdefault(bookie_id, Counter())[copy.state] += 1
-            if copy.state is CopyState.OK:
+            self.counts.setdefault(bookie_id, Counter())[copy.flaw] += 1
+            if copy.flaw is None:
                 continue
-            fault = bookie_id, copy.state
+            fault = bookie_id, copy.flaw
             self.faults.setdefault(fault, []).append(entry_id)
             self.reasons.setdefault(fault, copy.why)
             is_usual = (
                 self.is_open
-                and copy.state is CopyState.MISSING
+                and copy.flaw is Flaw.ABSENT
                 and good[entry_id] >= self.metadata.ack_quorum
             )
             self.wrong_copies += not is_usual
@@ -86,8 +89,8 @@ class LedgerVerdict:
         yield f"ledger {self.ledger_id}: {state}, {entries}, each on {copies}"
         if self.counts:
             yield from table(
-                ["bookie", *(each.value for each in CopyState)],
-                ([name, *map(self.counts[name].__getitem__, CopyState)] for name in self.counts),
+                ["bookie", *map(_word, STATES)],
+                ([name, *map(self.counts[name].__getitem__, STATES)] for name in self.counts),
             )
         for (bookie_id, fault), entry_ids in self.faults.items():
             which = "entry" if len(entry_ids) == 1 else "entries"
@@ -107,7 +110,7 @@ class LedgerVerdict:
             "copies": self.copies,
             "wrongCopies": self.wrong_copies,
             "bookies": {
-                name: {each.value: counts[each] for each in CopyState}
+                name: {_word(each): counts[each] for each in STATES}
                 for name, counts in self.counts.items()
             },
             "faults": [
@@ -120,3 +123,7 @@ class LedgerVerdict:
                 for (bookie_id, fault), entry_ids in self.faults.items()
             ],
         }
+
+
+def _word(state: State) -> str:
+    return "ok" if state is None else state.value

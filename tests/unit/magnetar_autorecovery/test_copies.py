@@ -32,13 +32,15 @@ async def test_each_bookie_gives_its_own_copy() -> None:
     cluster.damage(0, 7, 2)
     async with copies_of(cluster) as copies:
         wanted = [("b0", 0), ("b1", 0), ("b0", 2), ("b1", 2), ("b0", 3), ("b1", 3)]
-        assert await copies.read(7, METADATA, wanted) == [
+        found = await copies.read(7, METADATA, wanted)
+        assert [copy.flaw or copy.content for copy in found] == [
             *(ENTRIES[0], ENTRIES[0], Flaw.DAMAGED, ENTRIES[2], ENTRIES[3], Flaw.ABSENT),
         ]
+        assert "digest" in found[2].why
         assert await copies.read(7, METADATA, []) == []
 
 
-async def test_a_bookie_that_cannot_tell_is_unheard() -> None:
+async def test_a_bookie_that_cannot_read_is_told_from_one_that_is_not_heard() -> None:
     cluster = Cluster(4)
     cluster.put_ledger(7, METADATA)
     cluster.bookies[1].kill()
@@ -46,7 +48,14 @@ async def test_a_bookie_that_cannot_tell_is_unheard() -> None:
     cluster.bookies[3].is_silent = True
     async with copies_of(cluster) as copies:
         wanted = [("b0", 1), ("b1", 1), ("b2", 1), ("b3", 1), ("nobody", 1)]
-        assert await copies.read(7, METADATA, wanted) == [ENTRIES[1], *[Flaw.UNHEARD] * 4]
+        found = await copies.read(7, METADATA, wanted)
+        assert [copy.flaw for copy in found] == [
+            *(None, Flaw.UNHEARD, Flaw.UNREADABLE, Flaw.UNHEARD, Flaw.UNHEARD),
+        ]
+        assert "EIO" in found[2].why
+        assert found[3].why == f"no answer within {LEDGER_OPTIONS.answer_timeout_s:g} s"
+        assert found[1].why
+        assert found[4].why
 
 
 async def test_a_connection_that_breaks_ends_the_wait() -> None:
@@ -57,7 +66,8 @@ async def test_a_connection_that_breaks_ends_the_wait() -> None:
         loop = asyncio.get_running_loop()
         loop.call_later(1, cluster.bookies[0].drop_connections)
         begun_s = loop.time()
-        assert await copies.read(7, METADATA, [("b0", 1)]) == [Flaw.UNHEARD]
+        (copy,) = await copies.read(7, METADATA, [("b0", 1)])
+        assert (copy.flaw, copy.why) == (Flaw.UNHEARD, "the connection broke")
         assert loop.time() - begun_s < 2
 
 

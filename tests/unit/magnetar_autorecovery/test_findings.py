@@ -13,6 +13,7 @@ def test_a_bookie_without_flaws_is_well() -> None:
 def test_a_bookie_that_answers_lacks_what_is_absent_or_damaged() -> None:
     assert finding_of([Flaw.ABSENT]) is Finding.LACKING
     assert finding_of([Flaw.DAMAGED, Flaw.ABSENT]) is Finding.LACKING
+    assert finding_of([Flaw.UNREADABLE]) is Finding.LACKING
 
 
 def test_a_bookie_that_left_anything_unanswered_is_silent() -> None:

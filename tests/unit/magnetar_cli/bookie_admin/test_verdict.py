@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from magnetar_cli.bookie_admin.copy_reads import Copy, CopyState
+from magnetar_autorecovery.copies import Copy
+from magnetar_autorecovery.findings import Flaw
 from magnetar_cli.bookie_admin.verdict import LedgerVerdict, wanted_copies
 from magnetar_ledger.quorum import Quorum
 from magnetar_protocol.records.ledger_metadata import Fragment, LedgerMetadata
@@ -17,7 +18,7 @@ OPEN = LedgerMetadata(
 )
 CLOSED = OPEN.closed(3, 40)
 QUORUM = Quorum(3, 2, 1)
-GOOD, MISSING = Copy(CopyState.OK, b"x"), Copy(CopyState.MISSING, why="none")
+GOOD, MISSING = Copy(b"x"), Copy(flaw=Flaw.ABSENT, why="none")
 
 
 def verdict_of(metadata: LedgerMetadata, faults: dict[tuple[str, int], Copy]) -> LedgerVerdict:
@@ -45,7 +46,7 @@ def test_a_sound_ledger_is_said_to_be() -> None:
 
 
 def test_faults_name_bookie_entries_state_and_reason() -> None:
-    corrupt = Copy(CopyState.CORRUPT, why="digest")
+    corrupt = Copy(flaw=Flaw.DAMAGED, why="digest")
     verdict = verdict_of(CLOSED, {("b", 0): corrupt, ("b", 1): corrupt, ("d", 3): MISSING})
     assert (verdict.is_sound, verdict.wrong_copies) == (False, 3)
     lines = list(verdict.lines())
