@@ -85,7 +85,8 @@ class Cursor(Service):
         self._is_flushing = False
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: list[OnDurable] = []
-        self._is_lost = False
+        # Nothing more is saved: another broker has the cursor, or it is closed.
+        self._is_over = False
         self._left_out = 0
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -136,7 +137,7 @@ class Cursor(Service):
             if on_durable is not None:
                 on_durable(None)
             return
-        if self._is_lost:
+        if self._is_over:
             if on_durable is not None:
                 on_durable(self._not_saved())
             return
@@ -235,7 +236,7 @@ class Cursor(Service):
 
     def _give_up(self, error: Exception) -> None:
         """Another broker has the cursor: nothing was saved, and nothing more will be."""
-        self._is_lost = True
+        self._is_over = True
         log.warning("cursor lost", extra={"cursor": self.name, "error": str(error)})
         self._tell(len(self._waiting), self._not_saved())
         self.on_lost()
@@ -258,12 +259,13 @@ class Cursor(Service):
         self._stop_timer()
         outcome: BrokerError | None = self._not_saved()
         try:
-            if self._store is not None and not self._is_lost:
+            if self._store is not None and not self._is_over:
                 await self._store.close(self.state())
                 outcome = None
         except (LedgerError, CoordinationError) as error:
             log.warning("cursor left open", extra={"cursor": self.name, "error": str(error)})
         finally:
+            self._is_over = True
             self._tell(len(self._waiting), outcome)
 
     async def delete(self) -> None:

@@ -134,9 +134,10 @@ class ManagedLedger(Service):
         appender = await self._new_appender()
         try:
             await self._recorded.create(LedgerSpan(appender.ledger_id), properties)
-        except TopicExists:
+        except BaseException as error:
             appender.writer.detach()
-            await self._ledgers.delete(appender.ledger_id)
+            if isinstance(error, TopicExists):  # else the record may name it all the same
+                await self._ledgers.delete(appender.ledger_id)
             raise
         self._use(appender)
 
@@ -186,7 +187,7 @@ class ManagedLedger(Service):
             return LogState.CLOSED
         if self._finishing:
             return LogState.CLOSING_LEDGER
-        if self._switching is not None:
+        if self._is_switching:
             return LogState.CREATING_LEDGER
         return LogState.CLOSED_LEDGER if self._appender is None else LogState.LEDGER_OPENED
 
@@ -227,8 +228,11 @@ class ManagedLedger(Service):
     @property
     def pending_count(self) -> int:
         """Entries taken and not yet durable."""
-        appenders = [*self._finishing, *([self._appender] if self._appender else [])]
-        return sum(each.pending_count for each in appenders) + len(self._waiting)
+        return sum(each.pending_count for each in self._appenders()) + len(self._waiting)
+
+    def _appenders(self) -> list[Appender]:
+        """Those of ledgers that are not closed yet."""
+        return [*self._finishing, *([self._appender] if self._appender is not None else [])]
 
     def run_confirmed(
         self, appender: Appender, entries: list[Entry], batch: list[Pending], size_bytes: int
@@ -269,16 +273,25 @@ class ManagedLedger(Service):
         if self.is_fenced:
             return
         self.is_fenced = True
+        for each in self._appenders():
+            each.writer.detach()  # what it might still confirm, nobody here wants to hear
         self._appender = None
         self._finishing.clear()
         self._waiting.clear()
+        switching = self._switching
+        if switching is not None and switching is not asyncio.current_task():
+            switching.cancel()
         log.warning("log fenced", extra={"log": self.name})
         self._listener.log_fenced()
 
     # Changing the ledger that is written
 
+    @property
+    def _is_switching(self) -> bool:
+        return self._switching is not None and not self._switching.done()
+
     def _switch_soon(self) -> None:
-        if self._switching is None and self._appender is None:
+        if self._appender is None and not self._is_switching:
             self._switching = self.spawn(self._switch(), name=f"switch {self.name}")
 
     async def _switch(self) -> None:
@@ -286,25 +299,22 @@ class ManagedLedger(Service):
 
         Keeps trying: while the bookies are away the producers wait, they are not failed.
         """
-        try:
-            while self._appender is None and not self.is_fenced:
-                try:
-                    await self._close_finishing()
-                    await self._begin_ledger()
-                except (LedgerFenced, VersionMismatch):
-                    self.fence()
-                except (LedgerError, CoordinationError) as error:
-                    self.last_ledger_failed_ms = self._clock.wall_ms()
-                    delay_s = self._backoff.next_s()
-                    log.warning(
-                        "no ledger to write",
-                        extra={"log": self.name, "error": str(error), "retry_in_s": delay_s},
-                    )
-                    await asyncio.sleep(delay_s)
-                else:
-                    self._backoff.reset()
-        finally:
-            self._switching = None
+        while self._appender is None and not self.is_fenced:
+            try:
+                await self._close_finishing()
+                await self._begin_ledger()
+            except (LedgerFenced, VersionMismatch):
+                self.fence()
+            except (LedgerError, CoordinationError) as error:
+                self.last_ledger_failed_ms = self._clock.wall_ms()
+                delay_s = self._backoff.next_s()
+                log.warning(
+                    "no ledger to write",
+                    extra={"log": self.name, "error": str(error), "retry_in_s": delay_s},
+                )
+                await asyncio.sleep(delay_s)
+            else:
+                self._backoff.reset()
         self.trim_soon()
 
     async def _close_finishing(self) -> None:
@@ -373,13 +383,13 @@ class ManagedLedger(Service):
     async def _switched(self) -> None:
         try:
             async with asyncio.timeout(CHANGE_DEADLINE_S):
-                while self._switching is not None:
+                while self._switching is not None and not self._switching.done():
                     await asyncio.wait((self._switching,))
         except TimeoutError:
             raise StorageUnavailable(
                 f"no new ledger in {CHANGE_DEADLINE_S:g} s: are the bookies up?"
             ) from None
-        if self.is_fenced:
+        if self.is_fenced or self._is_closing:
             raise TopicFenced(self.name)
 
     # Letting go of what nobody needs
@@ -471,8 +481,8 @@ class ManagedLedger(Service):
         self.is_fenced = True
         await self._end_tasks()
         await self._trimmer.__aexit__(None, None, None)
-        appender, self._appender = self._appender, None
-        for each in (*self._finishing, *([appender] if appender else [])):
+        unclosed, self._appender = self._appenders(), None
+        for each in unclosed:
             try:
                 await each.writer.close()
             except LedgerError as error:

@@ -58,9 +58,10 @@ class RecordedChain:
         self.chain.append(span)
 
     async def save(self) -> None:
-        """Write down what became of the ledgers."""
+        """Write down what became of the ledgers; none but those of the chain are named."""
         async with self._changing:
-            await self._store.save(self.chain.spans)
+            await self._store.save(self.chain.spans, dropped=self._in_doubt)
+            self._in_doubt.clear()
 
     async def append(self, span: LedgerSpan) -> None:
         """Add the ledger that is written from now on; ledgers closed without an entry go."""

@@ -271,6 +271,17 @@ async def test_who_waits_for_a_cursor_that_is_closed_is_told_that_it_was_saved(
     assert told == [None]
 
 
+async def test_who_comes_after_a_cursor_was_closed_is_told_that_nothing_is_saved(
+    logs: Logs, log: ManagedLedger
+) -> None:
+    cursor, told = await created(logs, log), list[BrokerError | None]()
+    await closed(cursor)
+    for entry_id in (0, 1):
+        cursor.acknowledged.acknowledge(0, entry_id)
+        cursor.changed(told.append)
+    assert [type(each) for each in told] == [ServiceNotReady, ServiceNotReady]
+
+
 async def test_who_waits_for_a_cursor_that_cannot_be_closed_is_told_that_nothing_was_saved(
     logs: Logs, log: ManagedLedger, suspend: Callable[[str], None], settle: Settle
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import cast
 
@@ -378,28 +378,91 @@ async def test_a_reader_of_the_open_ledger_follows_it_without_opening_it_again(
         assert ledgers.opened == [0]
 
 
+class LateStore(LogStore):
+    """Finds no record; ``error`` is what making one meets with."""
+
+    error: Exception | None = None
+
+    async def load(self) -> list[LedgerSpan]:
+        raise NodeMissing(managed_ledger_path(LOG))
+
+    async def create(self, spans: Iterable[LedgerSpan], properties: Mapping[str, str]) -> None:
+        if self.error is not None:
+            raise self.error
+        await super().create(spans, properties)
+
+
+def log_in(store: LogStore, ledgers: MemoryLedgers) -> ManagedLedger:
+    """A log whose record is in ``store``, to be entered."""
+    return ManagedLedger(
+        LOG,
+        ledgers=cast(Ledgers, ledgers),
+        store=store,
+        cache=EntryCache(),
+        clock=SystemClock(),
+        random=Random(1),
+        options=LogOptions(),
+        listener=NotedListener(),
+        create_with={},
+    )
+
+
 async def test_a_log_that_was_made_meanwhile_leaves_no_ledger_of_ours(
     coordination: Coordination,
 ) -> None:
     ledgers = MemoryLedgers()
-    logs = logs_over(coordination, ledgers)
-
-    class LateStore(LogStore):
-        async def load(self) -> list[LedgerSpan]:
-            raise NodeMissing(managed_ledger_path(LOG))
-
-    async with log_over(logs):
-        late = ManagedLedger(
-            LOG,
-            ledgers=cast(Ledgers, ledgers),
-            store=LateStore(coordination, LOG),
-            cache=logs.cache,
-            clock=SystemClock(),
-            random=Random(1),
-            options=LogOptions(),
-            listener=NotedListener(),
-            create_with={},
-        )
+    async with log_over(logs_over(coordination, ledgers)):
         with pytest.raises(TopicExists):
-            await late.__aenter__()
+            await log_in(LateStore(coordination, LOG), ledgers).__aenter__()
         assert sorted(ledgers.entries) == [0]
+
+
+async def test_the_ledger_of_a_log_that_could_not_be_made_is_written_by_nobody(
+    coordination: Coordination,
+) -> None:
+    """Whether the record names it is in doubt: it stays, and no writer looks after it."""
+    ledgers, store = MemoryLedgers(), LateStore(coordination, LOG)
+    store.error = ConnectionLost("create")
+    with pytest.raises(ConnectionLost):
+        await log_in(store, ledgers).__aenter__()
+    assert ledgers.writers[0].is_detached
+    assert sorted(ledgers.entries) == [0]
+
+
+async def test_what_is_stored_after_a_log_was_fenced_is_heard_of_by_nobody(
+    coordination: Coordination,
+) -> None:
+    """The trimmer finds the record changed while entries are on their way to bookies."""
+    listener, ledgers = NotedListener(), MemoryLedgers(is_prompt=False)
+    async with log_over(logs_over(coordination, ledgers), listener) as log:
+        log.append_all(pending(b"a"))
+        log.fence()
+    ledgers.writers[0].confirm()
+    assert not listener.appended
+
+
+async def test_a_log_fenced_while_a_ledger_is_closed_does_no_more(
+    coordination: Coordination, settle: Settle, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledgers = MemoryLedgers(is_prompt=False)
+    async with log_over(logs_over(coordination, ledgers)) as log:
+        log.append_all(pending(b"a"))
+        rolling = asyncio.ensure_future(log.roll_over())
+        await settle()
+        log.fence()
+        ledgers.writers[0].confirm()
+        with pytest.raises(TopicFenced):
+            await rolling
+        await settle()
+    assert len(ledgers.writers) == 1
+    assert "task failed" not in caplog.text
+
+
+async def test_a_closed_log_says_at_once_that_it_turns_to_no_other_ledger(
+    coordination: Coordination,
+) -> None:
+    async with log_over(logs_over(coordination, MemoryLedgers())) as log:
+        pass
+    async with asyncio.timeout(1):
+        with pytest.raises(TopicFenced):
+            await log.roll_over()

@@ -102,6 +102,22 @@ async def test_a_ledger_whose_naming_is_in_doubt_is_deleted_once_the_record_says
     assert not scene.recorded.has_garbage
 
 
+async def test_a_ledger_in_doubt_when_the_log_is_closed_is_left_to_the_next_owner(
+    scene: Scene, suspend: Session, reconnect: Session
+) -> None:
+    await scene.filled(1)
+    suspend("broker")
+    with pytest.raises(ConnectionLost):
+        await scene.recorded.append(LedgerSpan(1))
+    reconnect("broker")
+    await scene.recorded.save()
+    scene.recorded = scene.owner()
+    await scene.recorded.load()
+    await scene.recorded.delete_garbage()
+    assert scene.ids() == [0]
+    assert 1 not in scene.ledgers.entries
+
+
 async def test_removal_tells_before_the_chain_changes_and_after_the_record_did(
     scene: Scene,
 ) -> None:
