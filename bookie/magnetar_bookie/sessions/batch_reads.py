@@ -85,7 +85,7 @@ class BatchReads:
 
     async def _entries(self, request: BatchRead) -> tuple[list[bytes], int]:
         """The entries, at least one unless the first cannot be read; then the reason is told."""
-        fetch = self._context.storage.fetch
+        find, load = self._context.storage.find, self._context.storage.load
         count_max = min(request.count_max or BATCH_ENTRIES_MAX, BATCH_ENTRIES_MAX)
         bytes_max = min(request.bytes_max, self._context.settings.frame_bytes_max)
         room = bytes_max - BATCH_ANSWER_BYTES
@@ -93,7 +93,9 @@ class BatchReads:
         code = int(ReturnCode.EOK)
         for entry_id in range(request.first_entry, request.first_entry + count_max):
             try:
-                entry = await fetch(request.ledger_id, entry_id)
+                entry = find(request.ledger_id, entry_id)
+                if entry is None:
+                    entry = await load(request.ledger_id, entry_id)
             except BookieRefusal as refusal:
                 code = int(refusal.return_code)
                 break

@@ -71,7 +71,7 @@ class ReadQueue(LaterAnswers[PendingRead]):
             try:
                 entry = find(ledger_id, entry_id)
                 if entry is None:
-                    entry = await self._storage.fetch(ledger_id, entry_id)
+                    entry = await self._storage.load(ledger_id, entry_id)
             except BookieRefusal as refusal:
                 entry, code = b"", int(refusal.return_code)
             except (OSError, CorruptFile):

@@ -164,7 +164,7 @@ class Storage:
     # Reading.
 
     def find(self, ledger_id: int, entry_id: int) -> bytes | None:
-        """An entry that is in memory; None where the disk must be asked (``fetch``).
+        """An entry that is in memory; None where the disk must be asked (``load``).
 
         ``LAST_ENTRY`` asks for the last one. Raises ``NoSuchLedger``, ``NoSuchEntry``,
         ``BookieFailed``.
@@ -185,13 +185,15 @@ class Storage:
         return entry if entry is not None else self.read_cache.find(ledger_id, entry_id)
 
     async def fetch(self, ledger_id: int, entry_id: int) -> bytes:
-        """An entry, from wherever it is; its neighbours come into the read cache.
-
-        Raises like ``find``, and ``CorruptFile`` and ``OSError``.
-        """
+        """An entry, from wherever it is. Raises like ``find``, and like ``load``."""
         entry = self.find(ledger_id, entry_id)
-        if entry is not None:
-            return entry
+        return await self.load(ledger_id, entry_id) if entry is None else entry
+
+    async def load(self, ledger_id: int, entry_id: int) -> bytes:
+        """An entry that ``find`` did not find, from the disk; neighbours come into the read cache.
+
+        Raises ``NoSuchEntry``, ``BookieFailed``, ``CorruptFile``, ``OSError``.
+        """
         if entry_id == LAST_ENTRY:
             ledger = self.ledgers.find(ledger_id)
             assert ledger is not None

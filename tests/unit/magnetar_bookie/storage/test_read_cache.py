@@ -40,3 +40,13 @@ def test_a_block_read_again_outlives_its_first_copy() -> None:
     cache.put(1, {1: b"123456"})
     assert cache.find(1, 0) == bytes([1, 2, 3])
     assert cache.used_bytes == 9
+
+
+def test_ledgers_do_not_mix_and_leave_nothing_behind() -> None:
+    cache = ReadCache(10)
+    cache.put(1, {0: b"12345"})
+    cache.put(2, {0: b"67890"})
+    assert (cache.find(1, 0), cache.find(2, 0)) == (b"12345", b"67890")
+    cache.put(3, {0: b"1234567890"})
+    assert (cache.find(1, 0), cache.find(2, 0)) == (None, None)
+    assert (cache.entry_count, list(cache._entries)) == (1, [3])
