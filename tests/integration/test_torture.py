@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.integration.cluster_process import StandaloneProcess
 from tests.torture.killer import TARGETS
-from tests.torture.load import MessagesLost
+from tests.torture.sent import MessagesLost
 from tests.torture.siege import FRAGILE, OPTIONS, Siege, besiege
 from tests.torture.torture import Ordeal, torture
 

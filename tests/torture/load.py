@@ -1,79 +1,38 @@
 """Load by the official client: producers that send all the time, consumers that acknowledge some.
 
-Every message is the number of its producer and its own number, which count up from 0. No send has
-a time-out: in the end each must be confirmed, however long that took.
+No send has a time-out: in the end each must be confirmed. What is sent, and whether it is there
+again, is said in ``sent``.
 """
 
 from __future__ import annotations
 
-import hashlib
-import struct
 import threading
-import time
-from array import array
-from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any
 
 import pulsar
 from tests.integration.waiting import eventually
+from tests.torture.sent import (
+    PENDING_MAX,
+    Content,
+    MessagesLost,
+    Sent,
+    Stored,
+    check_all,
+    identified,
+)
 
 NAMESPACE = "persistent://public/default"
 SUBSCRIPTION = "load"
-# Producer, number; then as many more bytes as the number says.
-HEAD = struct.Struct(">HQ")
-PADDING = bytes(2048)
 # Even producers send batches, odd ones each message alone; the topics have two of each.
 TOPICS = 2
 PRODUCERS_A_TOPIC = 4
 BURST = 10
-PENDING_MAX = 1000
 # Every so manieth message is not acknowledged, and so keeps everything after it.
 LEFT_EACH = 10
 RECEIVE_TIMEOUT_MS = 200
 # When everything is healthy again: until all is confirmed, and until something more comes.
 CONFIRM_S_MAX = 120.0
 READ_TIMEOUT_MS = 60_000
-
-
-class MessagesLost(AssertionError):
-    """Something confirmed is missing, was overtaken or invented, or a send was refused."""
-
-
-@dataclass(slots=True)
-class Sent:
-    """What one producer did, and what it and its topic's consumer were told."""
-
-    producer: int
-    topic: str
-    sent: int = 0
-    confirmed: bytearray = field(default_factory=bytearray)
-    delivered: bytearray = field(default_factory=bytearray)
-    refused: Counter[str] = field(default_factory=Counter[str])
-    sent_at: array[float] = field(default_factory=lambda: array("d"))
-    worst_latency_s: float = 0.0
-
-    def payload(self) -> bytes:
-        """The next message."""
-        number = self.sent
-        self.sent += 1
-        self.confirmed.append(0)
-        self.delivered.append(0)
-        self.sent_at.append(time.monotonic())
-        return HEAD.pack(self.producer, number) + PADDING[: number * 37 % len(PADDING)]
-
-    def answered(self, number: int, result: object) -> None:
-        """The client says what became of a message."""
-        if result != pulsar.Result.Ok:
-            self.refused[str(result)] += 1
-            return
-        self.confirmed[number] = 1
-        self.worst_latency_s = max(self.worst_latency_s, time.monotonic() - self.sent_at[number])
-
-    @property
-    def waiting(self) -> int:
-        """How many messages nobody has said anything about."""
-        return self.sent - sum(self.confirmed) - self.refused.total()
 
 
 class Load:
@@ -160,14 +119,13 @@ class Load:
                 producer.send_async(sent.payload(), answered)
 
     def _consume(self, consumer: Any, sents: list[Sent]) -> None:
-        by_producer = {sent.producer: sent for sent in sents}
         while not self._is_over.is_set():
             try:
                 message = consumer.receive(RECEIVE_TIMEOUT_MS)
             except pulsar.Timeout:
                 continue
-            producer, number = HEAD.unpack_from(message.data())
-            by_producer[producer].delivered[number] = 1
+            sent, number = identified(sents[0].topic, message.data(), sents)
+            sent.delivered[number] = 1
             if number % LEFT_EACH:
                 acknowledge(consumer, message)
         consumer.close()
@@ -191,82 +149,60 @@ def acknowledge(consumer: Any, message: Any) -> None:
         return
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What a topic holds: how many messages, how many of them repeats, the digest of all."""
-
-    messages: int
-    repeats: int
-    digest: str
-
-
 def read_back(
-    client: Any, topic: str, sents: list[Sent], timeout_ms: int = READ_TIMEOUT_MS
+    client: Any,
+    topic: str,
+    sents: list[Sent],
+    *,
+    returns_max: int,
+    timeout_ms: int = READ_TIMEOUT_MS,
 ) -> Content:
     """Read the topic from its first message to its last.
 
-    Raises ``MessagesLost`` where something confirmed is missing, came after what was sent later, or
-    was never sent, or where the broker has more and does not give it for so long.
+    Raises ``MessagesLost`` where something confirmed is missing or changed, came after what was
+    sent later, was never sent or is repeated without a reason (see ``Stored``), or where the
+    broker has more and does not give it for so long.
     """
-    seen = {sent.producer: bytearray(sent.sent) for sent in sents}
-    highest = dict.fromkeys(seen, -1)
-    messages = repeats = 0
-    digest = hashlib.sha256()
+    stored = Stored(topic, sents)
+    messages = 0
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     while reader.has_message_available():
         try:
             payload: bytes = reader.read_next(timeout_ms).data()
         except pulsar.Timeout:
             raise MessagesLost(f"{topic} gives nothing after {messages} messages") from None
-        producer, number = HEAD.unpack_from(payload)
-        digest.update(payload[: HEAD.size])
+        stored.take(payload)
         messages += 1
-        if producer not in seen or number >= len(seen[producer]):
-            raise MessagesLost(f"{topic} holds {producer}/{number}, which nobody sent")
-        if seen[producer][number]:
-            repeats += 1
-        elif number < highest[producer]:
-            raise MessagesLost(f"{topic}: {producer}/{number} came after {highest[producer]}")
-        seen[producer][number] = 1
-        highest[producer] = max(highest[producer], number)
     reader.close()
-    for sent in sents:
-        check_all(sent, seen[sent.producer], f"{topic} does not hold")
-    return Content(messages, repeats, digest.hexdigest())
+    return stored.content(returns_max)
 
 
-def drain(client: Any, topic: str, sents: list[Sent]) -> None:
-    """Receive until everything confirmed was delivered to the subscription at least once."""
-    by_producer = {sent.producer: sent for sent in sents}
-    missing = sum(
-        is_confirmed > is_delivered
+def drain(client: Any, topic: str, sents: list[Sent], timeout_ms: int = READ_TIMEOUT_MS) -> None:
+    """Receive until the subscription was given everything confirmed.
+
+    What was given to it before counts where it was acknowledged; what was not must come again.
+    """
+    due = {
+        sent.producer: bytearray(
+            is_confirmed and (not is_delivered or number % LEFT_EACH == 0)
+            for number, (is_confirmed, is_delivered) in enumerate(
+                zip(sent.confirmed, sent.delivered, strict=True)
+            )
+        )
         for sent in sents
-        for is_confirmed, is_delivered in zip(sent.confirmed, sent.delivered, strict=True)
-    )
+    }
+    missing = sum(map(sum, due.values()))
     consumer = subscribe(client, topic)
     while missing:
         try:
-            message = consumer.receive(READ_TIMEOUT_MS)
+            message = consumer.receive(timeout_ms)
         except pulsar.Timeout:
             break
-        producer, number = HEAD.unpack_from(message.data())
-        sent = by_producer[producer]
-        missing -= sent.confirmed[number] > sent.delivered[number]
-        sent.delivered[number] = 1
+        sent, number = identified(topic, message.data(), sents)
+        missing -= due[sent.producer][number]
+        due[sent.producer][number] = 0
         consumer.acknowledge(message)
     consumer.close()
     for sent in sents:
-        check_all(sent, sent.delivered, f"nobody was given, of {topic},")
-
-
-def check_all(sent: Sent, found: bytearray, what: str) -> None:
-    """Raise ``MessagesLost`` unless everything confirmed was found."""
-    lost = [
-        number
-        for number, is_confirmed in enumerate(sent.confirmed)
-        if is_confirmed and not found[number]
-    ]
-    if lost:
-        raise MessagesLost(
-            f"{what} {len(lost)} confirmed messages of producer {sent.producer}: {lost[:10]}"
-        )
+        given = bytearray(not is_due for is_due in due[sent.producer])
+        check_all(sent, given, f"nobody was given, of {topic},")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import zlib
+from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -85,13 +87,15 @@ class Sender:
 class Arrived:
     """What came out: how many different lines, the SHA-256 of them, each with its newline.
 
-    ``resent`` counts lines that stand in the topic again under a new message id, ``redelivered``
-    those that came again under the same.
+    ``resent`` counts lines that stand in the topic again under a new message id, ``returns`` how
+    often the sender went back to send such lines, ``redelivered`` those that came again under the
+    same id.
     """
 
     lines: int
     digest: str
     resent: int
+    returns: int
     redelivered: int
 
 
@@ -101,30 +105,51 @@ class Received:
     def __init__(self) -> None:
         self.lines = 0
         self.resent = 0
+        self.returns = 0
         self.redelivered = 0
         self._digest = hashlib.sha256()
+        self._checksums = array("L")  # of each line, to know its repeats by
+        self._last = -1  # the line of the last message that came for the first time
         self._last_id = (-1, -1, -1)
 
     def take(self, message: Any) -> None:
-        """Take the next message. Raises ``PassageFailed`` if a line before it is missing."""
+        """Take the next message.
+
+        Raises ``PassageFailed`` if a line before it is missing, or if it is a repeat that cannot
+        be: changed, or further back than a sender that lost its broker goes.
+        """
         content: bytes = message.data()
         (number,) = NUMBER.unpack_from(content)
         message_id = message.message_id()
         position = (message_id.ledger_id(), message_id.entry_id(), message_id.batch_index())
         if number > self.lines:
             raise PassageFailed(f"line {number} came at {position} where {self.lines} was due")
+        checksum = zlib.crc32(content)
         if number == self.lines:
             self._digest.update(content[NUMBER.size :] + b"\n")
+            self._checksums.append(checksum)
             self.lines += 1
+        elif checksum != self._checksums[number]:
+            raise PassageFailed(f"line {number} is another one when it comes again at {position}")
         elif position > self._last_id:
+            self._check_resent(number, position)
             self.resent += 1
         else:
             self.redelivered += 1
-        self._last_id = max(self._last_id, position)
+        if position > self._last_id:
+            self._last, self._last_id = number, position
+
+    def _check_resent(self, number: int, position: tuple[int, int, int]) -> None:
+        """A sender goes back to its oldest unconfirmed line, and on from there in order."""
+        if number > self._last + 1 or number < self.lines - PENDING_LINES_MAX:
+            raise PassageFailed(f"line {number} is repeated at {position} after {self._last}")
+        self.returns += number <= self._last
 
     def arrived(self) -> Arrived:
         """All that was taken."""
-        return Arrived(self.lines, self._digest.hexdigest(), self.resent, self.redelivered)
+        return Arrived(
+            self.lines, self._digest.hexdigest(), self.resent, self.returns, self.redelivered
+        )
 
 
 def receive_all(service_url: str, topic: str, lines: int) -> Arrived:

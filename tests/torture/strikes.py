@@ -83,12 +83,14 @@ class Striker:
 
     def __init__(self, cluster: StandaloneProcess, bookies: Sequence[str]) -> None:
         self.counts: Counter[str] = Counter()
+        self.strikes = 0
         self._cluster = cluster
         self._bookies = bookies
 
     def strike(self, strike: Strike) -> None:
         """Do it, and return when every part runs again."""
         time.sleep(strike.rest_s)
+        self.strikes += 1
         for part in strike.parts:
             deed = Deed.KILL if part == BROKER and strike.deed is Deed.CUT else strike.deed
             self.counts[f"{part} {deed.value}"] += 1
