@@ -8,7 +8,8 @@ MagnetarError
     ├── FragmentChanged       somebody else changed the fragment meanwhile: look at it again
     ├── RecoveryDisabled      an operator has switched auto-recovery off
     ├── BookieStillThere      a bookie to be decommissioned is registered
-    └── DecommissionStalled   no ledger has been moved for too long
+    ├── DecommissionStalled   no ledger has been moved for too long
+    └── NoZooKeeper           nothing can be found out or written down now
 """
 
 from __future__ import annotations
@@ -107,3 +108,13 @@ class DecommissionStalled(AutoRecoveryError):
         self.bookie_id = bookie_id
         self.ledgers_left = ledgers_left
         self.waited_s = waited_s
+
+
+class NoZooKeeper(AutoRecoveryError):
+    """There is no session with ZooKeeper; it is being connected to again."""
+
+    retry = True
+
+    def __init__(self, state: str) -> None:
+        super().__init__(f"the session with ZooKeeper is {state}; see that it runs and answers")
+        self.state = state

@@ -24,9 +24,8 @@ from magnetar_bookie.errors import BookieError
 from magnetar_bookie.metrics import BookieMetrics
 from magnetar_bookie.part_settings import BookiePartSettings
 from magnetar_bookie.storage.rocks_store import open_index
-from magnetar_protocol.records.ledger_metadata import LEDGERS_PATH
+from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from magnetar_runtime.clock import SystemClock
-from magnetar_runtime.coordination import Coordination
 from magnetar_runtime.disk import Disk, FileDisk
 from magnetar_runtime.network import AsyncioNetwork
 from magnetar_server.authorization import Resource
@@ -38,6 +37,7 @@ from magnetar_server.metrics import LoopLag, PartMetrics, part_app
 from magnetar_server.part_name import part_name
 from magnetar_server.run import StopRequest, run_part
 from magnetar_server.settings import load_settings
+from magnetar_server.wait_for_node import wait_for_node
 from magnetar_server.zookeeper import ZooKeeper
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,6 @@ log = logging.getLogger(__name__)
 PART = "bookie"
 # Where the index is, below the data directory.
 INDEX = "index"
-INSTANCE_ID_PATH = f"{LEDGERS_PATH}/INSTANCEID"
 # Where the supervisor listens; not set where a bookie runs on its own.
 CONTROL_SOCKET_VARIABLE = "MAGNETAR_CONTROL_SOCKET"
 
@@ -72,7 +71,7 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
                 connect_timeout_s=settings.zookeeper_connect_timeout_s,
             )
         )
-        await wait_for_cluster(zookeeper, settings.zookeeper_connect_timeout_s)
+        await wait_for_node(zookeeper, INSTANCE_ID_PATH, settings.zookeeper_connect_timeout_s)
         index = open_index(settings.data_directory / INDEX)
         stack.callback(index.close)
         bookie = await stack.enter_async_context(
@@ -139,23 +138,6 @@ def configuration_of(settings: BookiePartSettings) -> dict[str, str]:
 
 def _names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
-
-
-async def wait_for_cluster(coordination: Coordination, timeout_s: float) -> None:
-    """Return when the cluster is initialised: all parts of a new one start at the same moment.
-
-    After ``timeout_s`` return as well; the bookie then says what is missing.
-    """
-    try:
-        async with asyncio.timeout(timeout_s):
-            while True:
-                changed = asyncio.Event()
-                if await coordination.exists(INSTANCE_ID_PATH, on_change=changed.set) is not None:
-                    return
-                log.debug("waiting for the cluster to be initialised")
-                await changed.wait()
-    except TimeoutError:
-        return
 
 
 async def wait_for_end(bookie: Bookie, stop: StopRequest) -> None:

@@ -8,18 +8,16 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
-from magnetar_autorecovery import AutoRecoveryOptions
+from magnetar_autorecovery.part_settings import Port, RecoverySettings
 from magnetar_bookie.settings import MIB, BookieSettings, GarbageLimits, SpaceLimits
 
-Port = Annotated[int, Ge(0), Le(65535)]
 DEFAULTS = BookieSettings()
 GARBAGE = DEFAULTS.garbage
 SPACE = DEFAULTS.space
-RECOVERY = AutoRecoveryOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BookiePartSettings:
+class BookiePartSettings(RecoverySettings):
     """Settings of one bookie process; bytes and seconds as named, port 0 takes a free one."""
 
     # Journal, entry logs and index live below it.
@@ -59,19 +57,8 @@ class BookiePartSettings:
     compacts_when_full: bool = SPACE.compacts_when_full
     entry_log_bytes_max: Annotated[int, Ge(MIB)] = DEFAULTS.entry_log_bytes_max
     # Whether the bookie also looks for ledgers that lost copies, and copies them
-    # (autoRecoveryDaemonEnabled); the rest under upstream's names, an interval of 0 turns it off.
+    # (autoRecoveryDaemonEnabled); off where processes of their own do.
     auto_recovery_enabled: bool = True
-    lost_bookie_recovery_delay_s: Annotated[int, Ge(0)] = RECOVERY.lost_bookie_recovery_delay_s
-    auditor_periodic_bookie_check_interval_s: Annotated[float, Ge(0)] = (
-        RECOVERY.bookie_check_interval_s
-    )
-    auditor_periodic_check_interval_s: Annotated[float, Ge(0)] = RECOVERY.ledger_check_interval_s
-    auditor_ledger_verification_percentage: Annotated[int, Ge(0), Le(100)] = (
-        RECOVERY.verification_percentage
-    )
-    open_ledger_rereplication_grace_s: Annotated[float, Ge(0)] = RECOVERY.open_ledger_grace_s
-    rereplication_entry_batch_size: Annotated[int, Ge(1)] = RECOVERY.copy_batch_entries_max
-    replication_bytes_per_s: Annotated[int, Ge(0)] = RECOVERY.copy_bytes_per_s
     # Start once although entry logs are lost for good, and deny what was in them from then on.
     accept_lost_entries: bool = False
     # Without it a power cut loses acknowledged entries.
@@ -120,16 +107,4 @@ class BookiePartSettings:
             write_cache_bytes_max=self.write_cache_bytes_max,
             read_cache_bytes_max=self.read_cache_bytes_max,
             journal_file_bytes_max=self.journal_file_bytes_max,
-        )
-
-    def auto_recovery(self) -> AutoRecoveryOptions:
-        """What auto-recovery is told."""
-        return AutoRecoveryOptions(
-            lost_bookie_recovery_delay_s=self.lost_bookie_recovery_delay_s,
-            bookie_check_interval_s=self.auditor_periodic_bookie_check_interval_s,
-            ledger_check_interval_s=self.auditor_periodic_check_interval_s,
-            verification_percentage=self.auditor_ledger_verification_percentage,
-            open_ledger_grace_s=self.open_ledger_rereplication_grace_s,
-            copy_batch_entries_max=self.rereplication_entry_batch_size,
-            copy_bytes_per_s=self.replication_bytes_per_s,
         )

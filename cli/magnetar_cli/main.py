@@ -34,6 +34,10 @@ COMMANDS = {
     ),
     "broker": Command("magnetar_cli.commands.broker", "run a broker"),
     "bookie": Command("magnetar_cli.commands.bookie", "run a bookie"),
+    "autorecovery": Command(
+        "magnetar_cli.commands.autorecovery",
+        "run auto-recovery alone: copies what lost bookies held",
+    ),
     "zookeeper": Command("magnetar_cli.commands.zookeeper", "run a ZooKeeper server"),
     "initialize-cluster-metadata": Command(
         "magnetar_cli.commands.initialize_cluster_metadata",

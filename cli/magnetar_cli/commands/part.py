@@ -1,4 +1,4 @@
-"""What the commands ``broker`` and ``bookie`` share: options made from the part's settings.
+"""What the commands that run one part each share: options made from the part's settings.
 
 Every setting is an option, under the name that ``magnetar_server.settings`` uses in its messages.
 """
@@ -61,7 +61,7 @@ def make_parser(part: str, settings: Sequence[Setting]) -> argparse.ArgumentPars
     """``--config`` and an option for every setting; what is not given stays None."""
     parser = argparse.ArgumentParser(
         prog=f"magnetar {part}",
-        description=f"Run one {part}. Settings: defaults < --config < variables < options.",
+        description=f"Run one {part} process. Settings: defaults < --config < variables < options.",
         allow_abbrev=False,
     )
     parser.add_argument(
