@@ -1,7 +1,8 @@
 """The list of under-replicated ledgers in ZooKeeper: one mark a ledger, naming the lost bookies.
 
-Whoever marks a ledger again adds to what stands there. Working the list off is ``claims``'
-business. Facts: ``ZkLedgerUnderreplicationManager`` of Apache BookKeeper.
+Whoever marks a ledger again adds to what stands there and writes it anew in any case: a worker that
+found the ledger whole a moment before must not take the mark away. Working the list off is
+``claims``' business. Facts: ``ZkLedgerUnderreplicationManager`` of Apache BookKeeper.
 """
 
 from __future__ import annotations
@@ -92,11 +93,13 @@ class Marks:
             mark = self._new_mark(tuple(sorted(missing)))
             await self._coordination.create(path, mark.encode(), make_parents=True)
             return
-        known = _decode(ledger_id, value).missing_bookies
+        mark = _decode(ledger_id, value)
+        known = mark.missing_bookies
         added = tuple(each for each in sorted(missing) if each not in known)
         if added:
             mark = self._new_mark(known + added)
-            await self._coordination.set(path, mark.encode(), version=stat.version)
+        # Also where it says nothing new: its version is what tells that it was renewed.
+        await self._coordination.set(path, mark.encode(), version=stat.version)
 
     def _new_mark(self, missing: tuple[str, ...]) -> UnderreplicatedLedger:
         return UnderreplicatedLedger(missing_bookies=missing, marked_at_ms=self._clock.wall_ms())

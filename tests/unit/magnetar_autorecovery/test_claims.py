@@ -75,11 +75,13 @@ async def test_the_mark_beside_it_stays() -> None:
     assert await Marks(coordination, LoopClock()).ledgers() == [2]
 
 
-async def test_a_mark_renewed_meanwhile_stays() -> None:
+@pytest.mark.parametrize("lost", ["b1", "b2"])
+async def test_a_mark_renewed_meanwhile_stays_whatever_it_says(lost: str) -> None:
+    """A bookie that came back may be lost again just when its ledgers were found whole."""
     coordination, one, _ = await make(1)
     claim = await one.take()
     assert claim is not None
-    await Marks(coordination, LoopClock()).mark(1, ["b2"])
+    await Marks(coordination, LoopClock()).mark(1, [lost])
     await one.done(claim)
     assert await Marks(coordination, LoopClock()).ledgers() == [1]
     assert await one.take() == Claim(1, 1)

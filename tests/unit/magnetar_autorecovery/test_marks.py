@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.unit.magnetar_ledger.fake_coordination import FakeCoordination
 from tests.unit.magnetar_ledger.virtual_time import LoopClock
@@ -45,16 +47,24 @@ async def test_a_mark_names_the_bookies_and_the_time() -> None:
     assert mark_path(5) in coordination.nodes
 
 
-async def test_marking_again_adds_and_leaves_what_is_known() -> None:
-    coordination, marks = make()
+async def test_marking_again_adds_to_what_is_known() -> None:
+    _, marks = make()
     await marks.mark(5, ["b1"])
     await marks.mark(5, ["b0", "b1"])
     mark = await marks.read(5)
     assert mark is not None
     assert mark.missing_bookies == ("b1", "b0")
-    version = coordination.nodes[mark_path(5)].version
-    await marks.mark(5, ["b0"])
-    assert coordination.nodes[mark_path(5)].version == version
+
+
+async def test_marking_again_for_the_same_reason_is_seen_by_who_compares_versions() -> None:
+    coordination, marks = make()
+    await marks.mark(5, ["b1"])
+    before, stat = await coordination.get(mark_path(5))
+    await asyncio.sleep(1)
+    await marks.mark(5, ["b1"])
+    after, stat_after = await coordination.get(mark_path(5))
+    assert stat_after.version == stat.version + 1
+    assert after == before  # since when it is marked, above all
 
 
 async def test_a_mark_that_says_nothing_is_replaced() -> None:
