@@ -157,7 +157,7 @@ class Auditor:
             await self._mark(stored, bookies_of(stored.metadata) - live)
 
         if await self._visit_ledgers(visit, at_once_max=self._options.metadata_reads_max):
-            self._lost.audited()
+            self._lost.audited(live)
             interval_s = self._options.bookie_check_interval_s or math.inf
             self._next_audit_s = self._clock.monotonic() + interval_s
             self.counters.audits += 1

@@ -55,8 +55,9 @@ class LostBookies:
             self.audit_at_s = now_s + delay_s
             self.delayed_count += 1
 
-    def audited(self) -> None:
-        """The ledgers of all that are lost are marked."""
+    def audited(self, live: frozenset[str]) -> None:
+        """The ledgers of all bookies but ``live`` are marked; those are missed when they go."""
+        self._known |= live
         self._lost = frozenset()
         self.audit_at_s = None
 

@@ -50,12 +50,22 @@ def test_a_second_lost_bookie_ends_the_wait() -> None:
 def test_audited_bookies_are_not_lost_again_until_they_were_back() -> None:
     bookies = LostBookies(ALL)
     bookies.observe(ALL - {"b0"}, delay_s=0, now_s=0)
-    bookies.audited()
+    bookies.audited(ALL - {"b0"})
     bookies.observe(ALL - {"b0"}, delay_s=0, now_s=1)
     assert bookies.audit_at_s is None
     bookies.observe(ALL, delay_s=0, now_s=2)
     bookies.observe(ALL - {"b0"}, delay_s=0, now_s=3)
     assert bookies.audit_at_s == 3
+
+
+def test_a_bookie_that_was_back_when_its_ledgers_were_looked_for_is_missed_when_it_goes() -> None:
+    bookies = LostBookies(ALL)
+    bookies.observe(frozenset({"b2"}), delay_s=0, now_s=1)
+    bookies.observe(frozenset({"b0", "b2"}), delay_s=0, now_s=6)
+    bookies.audited(frozenset({"b0", "b2"}))
+    bookies.observe(frozenset({"b2"}), delay_s=0, now_s=60)
+    assert bookies.lost == {"b0"}
+    assert bookies.audit_at_s == 60
 
 
 def test_a_new_bookie_is_missed_when_it_goes() -> None:
