@@ -20,7 +20,7 @@ from magnetar_ledger.options import LedgerOptions
 from magnetar_ledger.quorum import Quorum
 from magnetar_ledger.store import LedgerStore, StoredMetadata
 from magnetar_ledger.v3_links import V3Link
-from magnetar_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
+from magnetar_protocol.records.ledger_metadata import NO_ENTRY, LedgerMetadata, LedgerState
 from magnetar_runtime.coordination import CoordinationError
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,9 @@ class LedgerView:
         self._changed: asyncio.Event | None = None
         # By the loop's time: until then ZooKeeper, which did not answer, is not asked again.
         self._blind_until_s = -math.inf
+        # After which entry bookies were asked last, and how often.
+        self._asked_after = NO_ENTRY
+        self._asked = 0
         # An entry that came with the news that it is confirmed, with its id.
         self._at_hand: tuple[int, bytes] | None = None
         # Set while there is something new for those who wait.
@@ -171,6 +174,7 @@ class LedgerView:
             after=after,
             timeout_s=min(over_at_s - now_s, longest_s),
             options=self._options,
+            turn=self._next_turn(after),
         )
         news = await self._unless_moved(poll.run())
         if news is None:
@@ -180,6 +184,14 @@ class LedgerView:
         self.advance(news.last_confirmed)
         if news.last_confirmed <= after:
             await self._unless_moved(asyncio.sleep(self._options.poll_interval_s))
+
+    def _next_turn(self, after: int) -> int:
+        """How often bookies were asked the same before: who waits briefly, again and again, should
+        not ask one that hangs, or knows nothing, each time."""
+        if after != self._asked_after:
+            self._asked_after, self._asked = after, 0
+        self._asked += 1
+        return self._asked - 1
 
     async def _unless_moved(self, work: Coroutine[Any, Any, ResultT]) -> ResultT | None:
         """The result of ``work``; None where the metadata change first, or somebody has news."""

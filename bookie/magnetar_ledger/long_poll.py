@@ -42,8 +42,9 @@ class News(NamedTuple):
 class LongPoll:
     """One question to one ensemble: is more than ``after`` confirmed?
 
-    ``links`` are the ensemble's bookies, by slot. The answer comes in ``timeout_s`` seconds, and in
-    the time that answers may take where bookies hang.
+    ``links`` are the ensemble's bookies, by slot; ``turn`` says how often the same was asked in
+    vain before, and has it begin with another of them. The answer comes in ``timeout_s`` seconds,
+    and in the time that answers may take where bookies hang.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class LongPoll:
         after: int,
         timeout_s: float,
         options: LedgerOptions,
+        turn: int = 0,
     ) -> None:
         self._ledger_id = ledger_id
         self._after = after
@@ -62,7 +64,8 @@ class LongPoll:
         self._over_at_s = asyncio.get_running_loop().time() + timeout_s
         # A short wait gives two bookies a chance as well.
         self._spread_s = min(options.long_poll_spread_s, timeout_s / _SPREAD_GROWTH)
-        by_use = [links[slot] for slot in quorum.telling(after)]
+        by_use = deque(links[slot] for slot in quorum.telling(after))
+        by_use.rotate(-turn)
         self._unasked = deque(sorted(by_use, key=lambda link: link.is_doubtful))
         # In the order of asking: a set's order would differ from run to run of a simulation.
         self._asking: dict[asyncio.Task[pb.Response], V3Link] = {}

@@ -195,3 +195,17 @@ async def test_metadata_that_was_overtaken_is_not_believed() -> None:
         view._take(old)
         assert reader.is_closed
         assert reader.metadata.fragments
+
+
+async def test_short_waits_ask_one_bookie_after_the_other() -> None:
+    async with writing((5, 3, 2), options=LedgerOptions(explicit_lac_interval_s=1)) as bench:
+        await append_two(bench)
+        reader = await bench.ledgers.open(bench.writer.ledger_id, recover=False)
+        # All of a burst tell of what was confirmed before it; the pause is told to three of five.
+        bench.append(9)
+        await asyncio.sleep(5)
+        waits = 0
+        while reader.last_confirmed < bench.writer.last_confirmed:
+            await reader.wait_for_confirmed(reader.last_confirmed, timeout_s=0.1)
+            waits += 1
+        assert waits <= 5

@@ -26,12 +26,18 @@ async def bench() -> AsyncIterator[V3Bench]:
         yield bench
 
 
-def poll(bench: V3Bench, *, timeout_s: float = 60.0) -> asyncio.Task[News]:
-    """The poll, already asking."""
-    asked = LongPoll(
-        LEDGER, QUORUM, bench.links, after=AFTER, timeout_s=timeout_s, options=bench.options
+def poll(bench: V3Bench, *, timeout_s: float = 60.0, turn: int = 0) -> asyncio.Task[News]:
+    """The poll, soon to ask."""
+    polling = LongPoll(
+        LEDGER,
+        QUORUM,
+        bench.links,
+        after=AFTER,
+        timeout_s=timeout_s,
+        options=bench.options,
+        turn=turn,
     )
-    return asyncio.get_running_loop().create_task(asked.run())
+    return asyncio.get_running_loop().create_task(polling.run())
 
 
 def asked(bench: V3Bench) -> list[int]:
@@ -148,3 +154,12 @@ async def test_it_can_be_given_up(bench: V3Bench) -> None:
     with pytest.raises(asyncio.CancelledError):
         await polling
     assert not [each for each in asyncio.all_tasks() if each.get_name().startswith("poll ")]
+
+
+async def test_who_asks_in_vain_begins_with_another_bookie_the_next_time(bench: V3Bench) -> None:
+    for turn in range(3):
+        await poll(bench, timeout_s=0.0, turn=turn)
+        polling = poll(bench, turn=turn)
+        await settle()
+        polling.cancel()
+    assert asked(bench) == [1, 1, 1]
