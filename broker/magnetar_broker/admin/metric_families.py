@@ -121,13 +121,19 @@ CONNECTION_FAMILIES = (
     Family("pulsar_connection_closed_total_count", "closed_total"),
 )
 
+# What a broker's client of BookKeeper counts has this before its own name (``BOOKKEEPER_CLIENT``).
+LEDGER_CLIENT_PREFIX = "pulsar_managedLedger_client_"
+BOOKKEEPER_CLIENT = "bookkeeper_client_"
+
 CACHE_FAMILIES = (
     Family("pulsar_ml_count", "managed_ledgers"),
     Family("pulsar_ml_cache_used_size", "used_bytes"),
     Family("pulsar_ml_cache_entries", "entries"),
     Family("pulsar_ml_cache_hits_rate", "hits_rate"),
+    Family("pulsar_ml_cache_hits_throughput", "hits_throughput"),
     Family("pulsar_ml_cache_misses_rate", "misses_rate"),
     Family("pulsar_ml_cache_misses_throughput", "misses_throughput"),
+    Family("pulsar_ml_cache_evictions", "evictions"),
     Family("pulsar_ml_cache_inserted_entries_total", "inserted_entries_total"),
     Family("pulsar_ml_cache_evicted_entries_total", "evicted_entries_total"),
 )

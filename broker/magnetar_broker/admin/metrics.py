@@ -15,10 +15,12 @@ from math import isnan
 from operator import attrgetter
 
 from magnetar_broker.admin.metric_families import (
+    BOOKKEEPER_CLIENT,
     BROKER_SUMS,
     BUCKET_FAMILIES,
     CACHE_FAMILIES,
     CONNECTION_FAMILIES,
+    LEDGER_CLIENT_PREFIX,
     LEDGER_SUMS,
     LOOKUP_FAMILIES,
     SUBSCRIPTION_FAMILIES,
@@ -85,6 +87,10 @@ def _broker(snapshot: BrokerSnapshot, first: str, version: str, host: str) -> It
         yield from _samples(family, [(labels, snapshot.lookups)])
     for family in CACHE_FAMILIES:
         yield from _samples(family, [(labels, snapshot.cache)])
+    for name, count in snapshot.ledger_counts.items():
+        is_clients = name.startswith(BOOKKEEPER_CLIENT)
+        full = LEDGER_CLIENT_PREFIX + name if is_clients else name
+        yield from _lines(full, "counter", [(labels, count)])
     of_connections = f'{{{first},broker="{host}",metric="broker_connection"}} '
     for family in CONNECTION_FAMILIES:
         yield from _samples(family, [(of_connections, snapshot.connections)])

@@ -8,6 +8,7 @@ Nothing here imports a web framework or prometheus_client.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import nan
 
@@ -75,8 +76,10 @@ class CacheSnapshot:
     used_bytes: int = 0
     entries: int = 0
     hits_rate: float = 0.0
+    hits_throughput: float = 0.0
     misses_rate: float = 0.0
     misses_throughput: float = 0.0
+    evictions: int = 0
     inserted_entries_total: int = 0
     evicted_entries_total: int = 0
 
@@ -118,10 +121,14 @@ class SummarySnapshot:
 
 @dataclass(slots=True, kw_only=True)
 class BrokerSnapshot:
-    """The whole broker at one moment. ``is_healthy`` is None until a health check ran."""
+    """The whole broker at one moment. ``is_healthy`` is None until a health check ran.
+
+    ``ledger_counts`` are by the names of their metrics (``LedgerCounters.by_metric``).
+    """
 
     topics: list[TopicSnapshot] = field(default_factory=list)
     cache: CacheSnapshot = field(default_factory=CacheSnapshot)
+    ledger_counts: Mapping[str, int] = field(default_factory=dict)
     connections: ConnectionsSnapshot = field(default_factory=ConnectionsSnapshot)
     lookups: LookupsSnapshot = field(default_factory=LookupsSnapshot)
     publish_latency_ms: SummarySnapshot = field(default_factory=SummarySnapshot)

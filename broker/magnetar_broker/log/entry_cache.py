@@ -2,8 +2,8 @@
 
 One bound for the whole broker. Entries come in runs, as they were confirmed, and a run is the unit
 of accounting: nothing is counted an entry at a time. Only a run that is long beside the bound, as
-when bookies answer after a pause, is taken into the books in pieces, so that little more leaves than
-must. What leaves, and when:
+when bookies answer after a pause, is taken into the books in pieces, so that little more leaves
+than must. What leaves, and when:
 
 - what every subscription has been sent leaves soon (``age_max_s``);
 - what one still has to be sent stays longer (``wanted_age_max_s``), for a consumer that is behind;

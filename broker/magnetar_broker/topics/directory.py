@@ -127,6 +127,12 @@ class TopicDirectory(Service):
         """How many are being loaded."""
         return len(self._loading)
 
+    def non_persistent_in(self, namespace: NamespaceName) -> list[TopicName]:
+        """The non-persistent topics of a namespace that are open now: they are nowhere else."""
+        return [
+            name for name in self._topics if not name.is_persistent and name.namespace == namespace
+        ]
+
     def find(self, name: TopicName) -> AnyTopic | None:
         """The topic if it is open."""
         return self._topics.get(name)

@@ -1,4 +1,5 @@
-"""A ZooKeeper in memory for the broker's unit tests: sessions, watches, versions, expiry.
+"""What the broker's unit tests stand on, in memory: ZooKeeper with sessions, watches, versions and
+expiry; ledgers; a network.
 
 Fixtures hand out plain functions and ``Coordination``s, since test modules cannot import from here.
 Requests are counted, for some tests are about how many there are.
@@ -7,12 +8,21 @@ Requests are counted, for some tests are about how many there are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
+from typing import cast
 
 import pytest
+from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.magnetar_broker.stand_ins import MemoryNetwork
 
+from magnetar_broker.broker import Broker
+from magnetar_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
+from magnetar_broker.options import BrokerOptions
+from magnetar_broker.topics.directory import TopicDirectory
+from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.coordination import (
     ANY_VERSION,
     Check,
@@ -32,6 +42,8 @@ from magnetar_runtime.coordination import (
     Set,
     VersionMismatch,
 )
+from magnetar_runtime.network import Network
+from magnetar_server.authorization import ALLOW_ALL
 from magnetar_simulation.loop import SimulatedLoop
 
 
@@ -333,3 +345,43 @@ def settle() -> Callable[[], Awaitable[None]]:
             await asyncio.sleep(0)
 
     return wait
+
+
+@pytest.fixture
+def ledgers() -> MemoryLedgers:
+    """The cluster's ledgers."""
+    return MemoryLedgers()
+
+
+@pytest.fixture
+async def topics(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> AsyncIterator[TopicDirectory]:
+    """The broker's topics: all are its own."""
+    logs = logs_over(coordination, ledgers)
+    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True) as topics:
+        yield topics
+        ledgers.is_prompt = True
+        for writer in ledgers.writers:
+            writer.confirm()
+
+
+@pytest.fixture
+def network() -> MemoryNetwork:
+    """Where the clients of ``broker`` come from."""
+    return MemoryNetwork()
+
+
+@pytest.fixture
+async def broker(coordination: Coordination, network: MemoryNetwork) -> Broker:
+    """A broker of an initialized cluster without bookies, to be entered."""
+    urls = ClusterUrls("http://here:8080", "pulsar://here:6650")
+    await initialize_cluster_metadata(coordination, "standalone", urls, instance_id="i")
+    return Broker(
+        BrokerOptions(advertised_host="here", port=6650, web_port=8080),
+        coordination=coordination,
+        network=cast(Network, network),
+        clock=SystemClock(),
+        random=Random(1),
+        authorizer=ALLOW_ALL,
+    )

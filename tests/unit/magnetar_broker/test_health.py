@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
@@ -13,24 +12,6 @@ from magnetar_broker.health import CHECK_TIMEOUT_S, HealthCheck
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.coordination import Coordination
-
-
-@pytest.fixture
-def ledgers() -> MemoryLedgers:
-    """The cluster's ledgers."""
-    return MemoryLedgers()
-
-
-@pytest.fixture
-async def topics(
-    coordination: Coordination, ledgers: MemoryLedgers
-) -> AsyncIterator[TopicDirectory]:
-    """The broker's topics."""
-    logs = logs_over(coordination, ledgers)
-    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True) as topics:
-        yield topics
-        for writer in ledgers.writers:
-            writer.confirm()
 
 
 async def test_each_check_publishes_one_message_and_leaves_nobody_connected(

@@ -37,7 +37,6 @@ NOT_YET = re.compile(
     "publish_rate_limit|throttled|"
     # ... and what is not counted yet.
     "pulsar_entry_size|storage_ledger_write_latency|pending_bytes_to_dispatch|"
-    "cache_evictions|cache_hits_throughput|"
     "pulsar_ml_(AddEntry(Succeed|Errors)|ReadEntries(BytesRate|Succeeded|Errors)|MarkDelete)"
 )
 

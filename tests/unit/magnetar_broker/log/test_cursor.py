@@ -29,12 +29,6 @@ BEFORE_FIRST = Position(0, -1)
 
 
 @pytest.fixture
-def ledgers() -> MemoryLedgers:
-    """The cluster's ledgers; 0 is the log's."""
-    return MemoryLedgers()
-
-
-@pytest.fixture
 def logs(coordination: Coordination, ledgers: MemoryLedgers) -> Logs:
     """The broker's logs."""
     return logs_over(coordination, ledgers, options=LogOptions())

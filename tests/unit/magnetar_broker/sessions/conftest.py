@@ -5,36 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
-from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 from tests.unit.magnetar_broker.sessions.stand_ins import FrameClient, context_over
 
 from magnetar_broker.sessions.connection import Connection
 from magnetar_broker.sessions.context import SessionContext
 from magnetar_broker.topics.directory import TopicDirectory
-from magnetar_runtime.clock import SystemClock
-from magnetar_runtime.coordination import Coordination
 from magnetar_simulation.loop import SimulatedLoop
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], SimulatedLoop]]:
     """The loop of this folder's tests: half a minute passes at once."""
     return {"simulated": SimulatedLoop}
-
-
-@pytest.fixture
-def ledgers() -> MemoryLedgers:
-    """The cluster's ledgers."""
-    return MemoryLedgers()
-
-
-@pytest.fixture
-async def topics(
-    coordination: Coordination, ledgers: MemoryLedgers
-) -> AsyncIterator[TopicDirectory]:
-    """The broker's topics: all are its own."""
-    logs = logs_over(coordination, ledgers)
-    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True) as topics:
-        yield topics
 
 
 @pytest.fixture

@@ -49,12 +49,6 @@ class Bundles:
 
 
 @pytest.fixture
-def ledgers() -> MemoryLedgers:
-    """The cluster's ledgers."""
-    return MemoryLedgers()
-
-
-@pytest.fixture
 def bundles() -> Bundles:
     """The broker's bundles."""
     return Bundles()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
-from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers
 from tests.unit.magnetar_broker.topics.stand_ins import NotedSession, Told, consumer_of
 
 from magnetar_broker.errors import (
@@ -27,7 +27,6 @@ from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.payload import encode_payload
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_protocol.records.cursor import cursor_path
-from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.coordination import Coordination
 
 NAME = TopicName.parse("persistent://t/n/topic")
@@ -35,25 +34,6 @@ EXCLUSIVE = SubscribeRequest("sub", SubscriptionType.EXCLUSIVE)
 PAYLOAD = encode_payload(
     api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), b"body"
 )
-
-
-@pytest.fixture
-def ledgers() -> MemoryLedgers:
-    """The cluster's ledgers."""
-    return MemoryLedgers()
-
-
-@pytest.fixture
-async def topics(
-    coordination: Coordination, ledgers: MemoryLedgers
-) -> AsyncIterator[TopicDirectory]:
-    """Where the topic under test is opened."""
-    logs = logs_over(coordination, ledgers)
-    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True) as topics:
-        yield topics
-        ledgers.is_prompt = True
-        for writer in ledgers.writers:
-            writer.confirm()
 
 
 @pytest.fixture

@@ -1,0 +1,113 @@
+"""What the REST side has the broker do to its topics, and asks of it (``BrokerFacade``).
+
+Every topic handed in belongs to a bundle that this broker owns: who asks has made sure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from magnetar_broker.admin.facade import StatsQuery
+from magnetar_broker.admin.internal_stats import Document
+from magnetar_broker.admin.snapshot import BrokerSnapshot
+from magnetar_broker.admin.stats import TopicStats
+from magnetar_broker.admin.topics.internal_stats import internal_stats
+from magnetar_broker.admin.topics.stats import topic_stats
+from magnetar_broker.errors import NotAllowed, TopicNotFound
+from magnetar_broker.figures import BrokerFigures
+from magnetar_broker.health import HealthCheck
+from magnetar_broker.ownership.ownership import Ownership
+from magnetar_broker.topics.directory import TopicDirectory
+from magnetar_broker.topics.persistent import PersistentTopic
+from magnetar_ledger import Ledgers, NoSuchLedger
+from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
+from magnetar_protocol.records.ledger_metadata import LedgerMetadata
+
+
+class Administration:
+    """Implements ``BrokerFacade`` over the ``topics`` of one broker."""
+
+    def __init__(
+        self,
+        topics: TopicDirectory,
+        ledgers: Ledgers,
+        ownership: Ownership,
+        health: HealthCheck,
+        figures: BrokerFigures,
+    ) -> None:
+        self._topics = topics
+        self._ledgers = ledgers
+        self._ownership = ownership
+        self._health = health
+        self._figures = figures
+
+    async def create_topic(self, topic: TopicName, properties: Mapping[str, str]) -> None:
+        """Create one topic or one partition. Raises ``TopicExists``."""
+        await self._topics.create(topic, properties)
+
+    async def delete_topic(self, topic: TopicName, *, force: bool) -> None:
+        """Delete a topic with its ledgers. Raises ``TopicNotFound``, ``TopicBusy``."""
+        await self._topics.delete(topic, force=force)
+
+    async def topic_stats(self, topic: TopicName, query: StatsQuery) -> TopicStats:
+        """Stats of a topic, which is loaded if it exists. Raises ``TopicNotFound``."""
+        loaded = await self._topics.get(topic, create=False)
+        return topic_stats(loaded, query, self._ownership.address.broker_id)
+
+    async def internal_stats(self, topic: TopicName, *, with_metadata: bool) -> Document:
+        """The insides of a topic, which is loaded if it exists. Raises ``TopicNotFound``."""
+        loaded = await self._topics.get(topic, create=False)
+        metadata: dict[int, LedgerMetadata] = {}
+        if with_metadata and isinstance(loaded, PersistentTopic):
+            metadata = await self._metadata_of(loaded)
+        return internal_stats(loaded, metadata)
+
+    async def _metadata_of(self, topic: PersistentTopic) -> dict[int, LedgerMetadata]:
+        found: dict[int, LedgerMetadata] = {}
+        for span in topic.managed_ledger.chain.spans:
+            with suppress(NoSuchLedger):  # trimmed meanwhile
+                found[span.ledger_id] = await self._ledgers.metadata(span.ledger_id)
+        return found
+
+    async def unload_topic(self, topic: TopicName) -> None:
+        """Close a topic; its clients look it up again. Raises ``TopicNotFound``."""
+        if not await self._topics.exists(topic):
+            raise TopicNotFound(str(topic))
+        await self._topics.unload(topic)
+
+    async def trim_topic(self, topic: TopicName) -> None:
+        """Delete ledgers that nobody needs. Raises ``TopicNotFound``."""
+        await (await self._persistent(topic)).managed_ledger.trim()
+
+    async def truncate_topic(self, topic: TopicName) -> None:
+        """Delete all messages. Raises ``TopicNotFound``."""
+        await (await self._persistent(topic)).managed_ledger.truncate()
+
+    async def _persistent(self, topic: TopicName) -> PersistentTopic:
+        loaded = await self._topics.get(topic, create=False)
+        if not isinstance(loaded, PersistentTopic):
+            raise NotAllowed(f"{topic} keeps no messages")
+        return loaded
+
+    async def copy_subscriptions(self, source: TopicName, target: TopicName) -> None:
+        """Give ``target`` the durable subscriptions of ``source``, from its first message."""
+        known = await self._topics.get(source, create=False)
+        fresh = await self._topics.get(target, create=False)
+        if isinstance(known, PersistentTopic):
+            for subscription in known.subscriptions.values():
+                if subscription.cursor.is_durable:
+                    await fresh.create_subscription(subscription.name, from_earliest=True)
+
+    def non_persistent_topics(self, namespace: NamespaceName) -> list[TopicName]:
+        """The non-persistent topics of a namespace that are loaded here."""
+        return self._topics.non_persistent_in(namespace)
+
+    def metrics_snapshot(self) -> BrokerSnapshot:
+        """What ``/metrics`` shows."""
+        return self._figures.snapshot()
+
+    async def check_health(self) -> None:
+        """Publish one message and read it back. Raises what went wrong."""
+        await self._ownership.owner(self._health.topic)
+        await self._health.run()
