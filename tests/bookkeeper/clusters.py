@@ -15,7 +15,7 @@ from tests.bookkeeper.java_bookkeeper import JavaBookKeeper
 from tests.integration.waiting import eventually
 
 from magnetar_cli.ports import ReservedPort
-from magnetar_ledger import Ledgers
+from magnetar_ledger import LedgerOptions, Ledgers
 from magnetar_protocol.records.bookie_info import AVAILABLE_PATH
 from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.network import AsyncioNetwork
@@ -37,12 +37,12 @@ class Cluster:
             return sorted(set(await zookeeper.children(AVAILABLE_PATH)) - {READ_ONLY})
 
     @asynccontextmanager
-    async def ledgers(self) -> AsyncGenerator[Ledgers, None]:
+    async def ledgers(self, options: LedgerOptions | None = None) -> AsyncGenerator[Ledgers, None]:
         """Our ledger client on this cluster."""
         clock = SystemClock()
         async with (
             ZooKeeper(self.zookeeper, clock) as zookeeper,
-            Ledgers(zookeeper, AsyncioNetwork(), clock, Random(1)) as ledgers,
+            Ledgers(zookeeper, AsyncioNetwork(), clock, Random(1), options) as ledgers,
         ):
             yield ledgers
 

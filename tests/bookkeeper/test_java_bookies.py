@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator
 
 import pytest
@@ -9,12 +10,13 @@ from tests.bookkeeper.clusters import Cluster, running_cluster
 from tests.bookkeeper.java_bookkeeper import JavaBookKeeper
 from tests.bookkeeper.words import payload, words_of
 
-from magnetar_ledger import LedgerError, LedgerFenced, LedgerWriter
+from magnetar_ledger import LedgerError, LedgerFenced, LedgerOptions, LedgerWriter
 from magnetar_ledger.ledgers import Ledgers
 
 ENTRIES = 200
 SIZE = 500
 READ_BYTES = 10_000_000
+WAIT_S = 20.0
 MIXED = (2, 1)
 ALL_JAVA = (0, 3)
 
@@ -80,6 +82,44 @@ async def test_what_java_writes_we_read(
     async with cluster.ledgers() as ledgers:
         entries = await read(ledgers, int(words_of(output)["ledger"]))
     assert entries == [payload(entry_id, SIZE) for entry_id in range(ENTRIES)]
+
+
+async def test_our_reader_follows_our_writer(cluster: Cluster) -> None:
+    async with cluster.ledgers() as ledgers, cluster.ledgers() as others:
+        writer = await written(ledgers, Listener())
+        reader = await others.open(writer.ledger_id, recover=False)
+        for entry_id in range(ENTRIES, ENTRIES + 20):
+            after = reader.last_confirmed
+            waiting = asyncio.ensure_future(reader.wait_for_confirmed(after, timeout_s=WAIT_S))
+            writer.append(payload(entry_id, SIZE))
+            await writer.drained()
+            # Each entry tells that the one before it is confirmed.
+            assert await waiting > after
+            assert await reader.wait_for_confirmed(entry_id - 2, timeout_s=WAIT_S) == entry_id - 1
+            (newest,) = await reader.read(entry_id - 1, entry_id - 1, bytes_max=READ_BYTES)
+            assert newest == payload(entry_id - 1, SIZE)
+        waiting = asyncio.ensure_future(
+            reader.wait_for_confirmed(reader.last_confirmed, timeout_s=WAIT_S)
+        )
+        await writer.close()
+        assert await waiting == ENTRIES + 19
+        assert reader.is_closed
+
+
+async def test_what_our_writer_says_at_a_pause_everybody_hears(
+    java: JavaBookKeeper, cluster: Cluster
+) -> None:
+    options = LedgerOptions(explicit_lac_interval_s=0.1)
+    async with cluster.ledgers(options) as ledgers, cluster.ledgers() as others:
+        writer = await written(ledgers, Listener())
+        reader = await others.open(writer.ledger_id, recover=False)
+        assert await reader.wait_for_confirmed(ENTRIES - 2, timeout_s=WAIT_S) == ENTRIES - 1
+        newcomer = await others.open(writer.ledger_id, recover=False)
+        assert await newcomer.read_last_confirmed() == ENTRIES - 1
+        ledger = str(writer.ledger_id)
+        words = words_of(java.run_program(cluster.zookeeper, "v3", "confirmed", ledger))
+        assert words == {"explicit": str(ENTRIES - 1)}
+        await writer.close()
 
 
 async def test_we_recover_our_own_ledger_and_its_writer_is_fenced(cluster: Cluster) -> None:

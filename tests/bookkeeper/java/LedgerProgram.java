@@ -58,6 +58,7 @@ public class LedgerProgram {
             case "delete" -> delete(count(arguments[0]));
             case "tail" -> tail(count(arguments[0]));
             case "explicit-lac" -> explicitLac();
+            case "confirmed" -> confirmed(id(arguments[0]));
             case "deferred-sync" -> deferredSync(count(arguments[0]));
             case "batch-read" -> batchRead(id(arguments[0]), count(arguments[1]));
             case "list-entries" -> listEntries(id(arguments[0]));
@@ -110,6 +111,13 @@ public class LedgerProgram {
             tell("ledger", "still there");
         } catch (BKException.BKNoSuchLedgerExistsOnMetadataServerException error) {
             tell("ledger", "gone");
+        }
+    }
+
+    /** What bookies say is confirmed of somebody's open ledger, and what its writer said without an entry. */
+    private void confirmed(long ledgerId) throws Exception {
+        try (LedgerHandle reader = client.openLedgerNoRecovery(ledgerId, DigestType.CRC32C, PASSWORD)) {
+            tell("explicit", reader.readExplicitLastConfirmed());
         }
     }
 
