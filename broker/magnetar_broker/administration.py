@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 
+from magnetar_broker.admin.documents.internal_stats import Document
+from magnetar_broker.admin.documents.topic_stats import TopicStats
 from magnetar_broker.admin.facade import StatsQuery
-from magnetar_broker.admin.internal_stats import Document
 from magnetar_broker.admin.snapshot import BrokerSnapshot
-from magnetar_broker.admin.stats import TopicStats
 from magnetar_broker.admin.topics.internal_stats import internal_stats
 from magnetar_broker.admin.topics.stats import topic_stats
 from magnetar_broker.errors import NotAllowed, TopicNotFound

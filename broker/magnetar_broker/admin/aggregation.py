@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import cast
 
-from magnetar_broker.admin.stats import (
+from magnetar_broker.admin.documents.topic_stats import (
     EPOCH_ISO,
     PartitionedMetadata,
     PartitionedTopicStats,

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from magnetar_broker.admin.internal_stats import Document
+from magnetar_broker.admin.documents.internal_stats import Document
+from magnetar_broker.admin.documents.topic_stats import TopicStats
 from magnetar_broker.admin.snapshot import BrokerSnapshot
-from magnetar_broker.admin.stats import TopicStats
 from magnetar_broker.metadata.auto_creation import AUTO_CREATION_DEFAULT, AutoCreation
 from magnetar_broker.metadata.clusters import Clusters
 from magnetar_broker.metadata.namespaces import Namespaces

@@ -8,13 +8,11 @@ from starlette.responses import Response
 from magnetar_broker.admin.access import on_topic
 from magnetar_broker.admin.aggregation import aggregate
 from magnetar_broker.admin.answers import Json
-from magnetar_broker.admin.errors import RestError
+from magnetar_broker.admin.documents.topic_stats import TopicStats, as_json
 from magnetar_broker.admin.facade import Services, StatsQuery
 from magnetar_broker.admin.parameters import ServicesArg, TopicArg, flag
-from magnetar_broker.admin.serving import serve_here
-from magnetar_broker.admin.stats import TopicStats, as_json
+from magnetar_broker.admin.serving import explain_missing, partitioned, serve_here
 from magnetar_broker.errors import TopicNotFound
-from magnetar_broker.metadata.errors import PartitionedTopicNotFound
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_server.authorization import Action
 
@@ -28,8 +26,7 @@ async def get_stats(request: Request, topic: TopicArg, services: ServicesArg) ->
     try:
         stats = await services.broker.topic_stats(topic, _query(request))
     except TopicNotFound:
-        if topic.partition_index >= 0 and await services.partitioned_topics.metadata(topic.base):
-            raise RestError(404, "Topic partitions were not yet created") from None
+        await explain_missing(services, topic)
         raise
     return Json(as_json(stats))
 
@@ -39,10 +36,7 @@ async def get_partitioned_stats(
     request: Request, topic: TopicArg, services: ServicesArg
 ) -> Response:
     """A partitioned topic as a whole, and with ``perPartition`` each partition."""
-    await services.namespaces.policies(topic.namespace)
-    record = await services.partitioned_topics.metadata(topic)
-    if record is None:
-        raise PartitionedTopicNotFound(str(topic))
+    record = await partitioned(services, topic)
     query = _query(request)
     partitions: dict[str, TopicStats] = {}
     for index in range(record.partitions):

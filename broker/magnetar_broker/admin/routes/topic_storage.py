@@ -13,14 +13,14 @@ from starlette.responses import Response
 
 from magnetar_broker.admin.access import on_topic
 from magnetar_broker.admin.answers import Json, empty, no_content
+from magnetar_broker.admin.documents.internal_info import log_info
+from magnetar_broker.admin.documents.internal_stats import Document
 from magnetar_broker.admin.errors import RestError
 from magnetar_broker.admin.facade import Services
-from magnetar_broker.admin.internal_info import log_info
-from magnetar_broker.admin.internal_stats import Document
 from magnetar_broker.admin.parameters import ServicesArg, TopicArg, flag
-from magnetar_broker.admin.serving import serve_here
+from magnetar_broker.admin.serving import explain_missing, partitioned, serve_here
 from magnetar_broker.errors import TopicNotFound
-from magnetar_broker.metadata.errors import NamespaceNotFound, PartitionedTopicNotFound
+from magnetar_broker.metadata.errors import NamespaceNotFound
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_server.authorization import Action
 
@@ -62,7 +62,7 @@ async def get_internal_stats(request: Request, topic: TopicArg, services: Servic
         return Json(await _internal_stats(request, services, topic))
     except (TopicNotFound, NamespaceNotFound):
         if topic.is_persistent:
-            await _explain_missing(services, topic)
+            await explain_missing(services, topic)
             raise
         raise RestError(404, "Topic not found") from None
 
@@ -72,10 +72,7 @@ async def get_partitioned_internal_stats(
     request: Request, topic: TopicArg, services: ServicesArg
 ) -> Response:
     """The same of each partition that is there, and this broker's."""
-    await services.namespaces.policies(topic.namespace)
-    record = await services.partitioned_topics.metadata(topic)
-    if record is None:
-        raise PartitionedTopicNotFound(str(topic))
+    record = await partitioned(services, topic)
     partitions: dict[str, Document] = {}
     for index in range(record.partitions):
         partition = topic.partition(index)
@@ -123,7 +120,7 @@ async def _do(request: Request, services: Services, topic: TopicName, work: Work
     try:
         await work(topic)
     except TopicNotFound:
-        await _explain_missing(services, topic)
+        await explain_missing(services, topic)
         raise
 
 
@@ -135,9 +132,3 @@ async def _do_to_partition(services: Services, partition: TopicName, work: Work)
         await work(partition)
     except TopicNotFound:
         return
-
-
-async def _explain_missing(services: Services, topic: TopicName) -> None:
-    """Raise ``RestError`` 404 for a topic that is a partition which is not there."""
-    if topic.partition_index >= 0 and await services.partitioned_topics.metadata(topic.base):
-        raise RestError(404, "Topic partitions were not yet created") from None

@@ -1,1 +1,1 @@
-"""What the REST side and the metrics show of topics, taken from the topics themselves."""
+"""What a topic says of itself: its facts, put into the documents and the metrics' snapshot."""

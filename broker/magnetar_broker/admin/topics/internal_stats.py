@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from magnetar_broker.admin.internal_stats import (
+from magnetar_broker.admin.documents.internal_stats import (
     Document,
     SubscriptionFacts,
     persistent_document,

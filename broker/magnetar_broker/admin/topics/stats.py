@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar_broker.admin.facade import StatsQuery
-from magnetar_broker.admin.snapshot import SubscriptionSnapshot, TopicSnapshot
-from magnetar_broker.admin.stats import (
+from magnetar_broker.admin.documents.topic_stats import (
     NONE_S,
     ConsumerStats,
     PublisherStats,
@@ -16,6 +14,8 @@ from magnetar_broker.admin.stats import (
     new_subscription_stats,
     new_topic_stats,
 )
+from magnetar_broker.admin.facade import StatsQuery
+from magnetar_broker.admin.snapshot import SubscriptionSnapshot, TopicSnapshot
 from magnetar_broker.topics.backlog import Backlog
 from magnetar_broker.topics.consumer import Consumer
 from magnetar_broker.topics.directory import AnyTopic

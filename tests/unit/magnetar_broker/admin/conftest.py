@@ -10,16 +10,16 @@ import pytest
 from fastapi import FastAPI
 
 from magnetar_broker.admin.app import create_app
-from magnetar_broker.admin.facade import Services, StatsQuery
-from magnetar_broker.admin.internal_stats import Document
-from magnetar_broker.admin.snapshot import BrokerSnapshot, TopicSnapshot
-from magnetar_broker.admin.stats import (
+from magnetar_broker.admin.documents.internal_stats import Document
+from magnetar_broker.admin.documents.topic_stats import (
     TopicStats,
     new_consumer_stats,
     new_publisher_stats,
     new_subscription_stats,
     new_topic_stats,
 )
+from magnetar_broker.admin.facade import Services, StatsQuery
+from magnetar_broker.admin.snapshot import BrokerSnapshot, TopicSnapshot
 from magnetar_broker.errors import StorageUnavailable, TopicBusy, TopicExists, TopicNotFound
 from magnetar_broker.metadata.clusters import Clusters
 from magnetar_broker.metadata.namespaces import Namespaces

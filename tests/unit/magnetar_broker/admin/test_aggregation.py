@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from magnetar_broker.admin.aggregation import aggregate
-from magnetar_broker.admin.stats import (
+from magnetar_broker.admin.documents.topic_stats import (
     PartitionedTopicStats,
     TopicStats,
     as_json,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar_broker.admin.internal_stats import Document, time_member
+from magnetar_broker.admin.documents.internal_stats import Document, time_member
 from magnetar_broker.metadata.persistent_topics import StoredCursor, StoredLog
 from magnetar_protocol.records.managed_ledger import LedgerRecord
 from magnetar_protocol.records.managed_ledgers_pb2 import OffloadContext

@@ -6,10 +6,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from magnetar_broker.admin.internal_stats import metadata_text
+from magnetar_broker.admin.documents.internal_stats import metadata_text
 from magnetar_protocol.records.ledger_metadata import Fragment, LedgerMetadata
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "admin" / "internal-stats.json"
+GOLDEN = Path(__file__).parents[4] / "golden" / "admin" / "internal-stats.json"
 METADATA = LedgerMetadata(
     ensemble_size=1,
     write_quorum=1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from magnetar_broker.admin.internal_info import log_info
+from magnetar_broker.admin.documents.internal_info import log_info
 from magnetar_broker.metadata.persistent_topics import StoredCursor, StoredLog
 from magnetar_protocol.records.cursor import CursorRecord
 from magnetar_protocol.records.managed_ledger import LedgerRecord, ManagedLedgerRecord

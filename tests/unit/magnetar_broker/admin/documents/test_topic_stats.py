@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from magnetar_broker.admin.stats import (
+from magnetar_broker.admin.documents.topic_stats import (
     as_json,
     iso_time,
     new_consumer_stats,
@@ -17,7 +17,7 @@ from magnetar_broker.admin.stats import (
     new_topic_stats,
 )
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "admin"
+GOLDEN = Path(__file__).parents[4] / "golden" / "admin"
 
 # What versions after 4.0.6 print as well, and official tests read.
 NEWER = ["topicCreationTimeStamp", "lastPublishTimeStamp"]

@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from magnetar_broker.admin.stats import iso_time
+from magnetar_broker.admin.documents.topic_stats import iso_time
 from magnetar_broker.log.internal_stats import CursorStats, LedgerStats, LogStats
 from magnetar_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
 
