@@ -27,7 +27,7 @@ from pathlib import Path
 
 from tests.performance.bench import Plan, run
 from tests.performance.figures import Rounds
-from tests.performance.loads import LoadFailed
+from tests.performance.measure import LoadFailed
 from tests.performance.program import ServerFailed
 from tests.performance.scenarios import NAMES, named
 from tests.performance.servers import Magnetar, Pulsar
@@ -54,7 +54,7 @@ def main() -> int:
         failure: Exception | None = None
         try:
             run(plan, results)
-        except (ServerFailed, LoadFailed) as failed:
+        except (ServerFailed, LoadFailed, OSError) as failed:
             failure = failed  # what was measured until then is shown all the same
     facts = _facts(plan)
     print("\n" + ", ".join(f"{name} {value}" for name, value in facts.items()) + "\n")

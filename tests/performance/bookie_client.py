@@ -16,6 +16,8 @@ from itertools import islice
 from struct import Struct
 from typing import TypeVar
 
+from tests.performance.measure import LoadFailed
+
 from magnetar_protocol.bookkeeper.codes import Operation, ReturnCode
 from magnetar_protocol.bookkeeper.digest import EMPTY_PASSWORD_MASTER_KEY
 from magnetar_protocol.bookkeeper.v2 import encode_add_header, encode_read
@@ -41,7 +43,7 @@ BATCH_READ_WORD = 2 << 24 | Operation.BATCH_READ << 16
 EntryAddress = tuple[int, int]
 
 
-class RequestRefused(Exception):
+class RequestRefused(LoadFailed):
     """The bookie answered with something else than a success."""
 
     def __init__(self, code: int) -> None:

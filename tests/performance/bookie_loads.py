@@ -34,6 +34,8 @@ WINDOW = 5_000
 PACED_RATE = 20_000
 PACED_S = 5
 SINGLE_ENTRIES = 2_000
+# Metrics show all that was done after so many of their intervals.
+SETTLE_INTERVALS = 1.5
 
 # Reads. On the disk are so many entries of 1 KB, and 250 MB of batches, the first of which warm up.
 STORED_ENTRIES = 1_000_000
@@ -44,7 +46,7 @@ BATCH_WINDOW = 20
 # Entries asked for with one request, as brokers do (dispatcherMaxReadBatchSize).
 NEIGHBOURS = 100
 NEIGHBOURS_WINDOW = 10
-RANDOM_READS = 2_000
+RANDOM_READS = 1_000
 # What the journal alone has when the bookie is killed.
 KILLED_ENTRIES = 20_000
 
@@ -137,7 +139,7 @@ def _paced(loaded: LoadedBookie, entries: int) -> Figures:
 
 
 def _settled_syncs(bookie: RunningBookie) -> float:
-    time.sleep(2.5 * METRICS_INTERVAL_S)
+    time.sleep(SETTLE_INTERVALS * METRICS_INTERVAL_S)
     return bookie.syncs()
 
 

@@ -12,12 +12,11 @@ from tests.performance.loads import (
     NAMESPACE,
     NUMBER,
     RECEIVE_TIMEOUT_MS,
-    LoadFailed,
     client_of,
     publish,
     subscribe,
 )
-from tests.performance.measure import Figures, Measure, Phases
+from tests.performance.measure import Figures, LoadFailed, Measure, Phases
 from tests.performance.program import forget_pages
 from tests.performance.servers import Ports, Rival, Server, started, wait_until_ready
 

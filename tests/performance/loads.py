@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import pulsar
-from tests.performance.measure import Figures, Measure, Phases, percentiles
+from tests.performance.measure import Figures, LoadFailed, Measure, Phases, percentiles
 from tests.performance.servers import Server
 
 NAMESPACE = "public/default"
@@ -30,10 +30,6 @@ FINISH_S_MAX = 180.0
 BACKLOG_S_MAX = 10.0
 NUMBER = struct.Struct(">Q")
 NUMBER_AND_TIME_NS = struct.Struct(">QQ")
-
-
-class LoadFailed(Exception):
-    """A server did not do what the load asked of it; its figures would mean nothing."""
 
 
 class Receipts:

@@ -14,6 +14,10 @@ Figures = dict[str, float]
 Phases = dict[str, Figures]
 
 
+class LoadFailed(Exception):
+    """A server did not do what the load asked of it; its figures would mean nothing."""
+
+
 class Measured(Protocol):
     """Whatever uses CPU."""
 

@@ -1,0 +1,34 @@
+"""What a standalone costs is what it would cost with each bookie on a machine of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.performance.processes import process_cpu_s
+from tests.performance.program import running
+from tests.performance.servers import Server
+
+# Burns CPU, says so and waits.
+BUSY = "import time\nwhile time.process_time() < 0.2: pass\nprint('burnt', flush=True)\ninput()"
+
+
+@pytest.mark.parametrize("bookies", [0, 1, 2])
+def test_of_several_bookies_one_counts(tmp_path: Path, bookies: int) -> None:
+    children = (
+        "import subprocess, sys\n"
+        f"started = [subprocess.Popen([sys.executable, '-c', {BUSY!r}], stdin=subprocess.PIPE,"
+        " stdout=subprocess.PIPE) for _ in range(2)]\n"
+        "for each in started: each.stdout.readline()\n"
+        "print('ready', flush=True)\nstarted[0].wait()"
+    )
+    with running([sys.executable, "-c", children], tmp_path, {}) as program:
+        program.wait_until(lambda: b"ready" in program.output.read_bytes())
+        pids: Sequence[int] = program.processes.pids()[1 : 1 + bookies]
+        server = Server("", "", program, lambda: pids)
+        others_s = sum(map(process_cpu_s, pids)) * (1 - 1 / max(1, bookies))
+        assert server.cpu_s() == pytest.approx(server.all_cpu_s() - others_s, abs=0.05)
+        assert server.all_cpu_s() - server.cpu_s() >= (0.15 if bookies == 2 else -0.001)
+        program.kill()
