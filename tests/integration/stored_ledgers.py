@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 
 from magnetar_autorecovery.copies import Copies
-from magnetar_autorecovery.live_bookies import read_live_bookies
+from magnetar_autorecovery.live_bookies import LiveBookies, read_live_bookies
 from magnetar_autorecovery.marks import Marks
 from magnetar_ledger import LedgerError, LedgerOptions, Ledgers, LedgerWriter
 from magnetar_ledger.links import BookieLinks
@@ -52,6 +52,10 @@ class StoredLedgers:
     async def bookies(self) -> frozenset[str]:
         """The bookies that are registered."""
         return (await read_live_bookies(self._coordination.children)).all
+
+    async def live(self) -> LiveBookies:
+        """The bookies that take entries, and those that only give them."""
+        return await read_live_bookies(self._coordination.children)
 
     async def address(self, bookie_id: str) -> str:
         """Where a bookie listens, ``host:port``."""

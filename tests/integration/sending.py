@@ -1,0 +1,74 @@
+"""Numbered messages sent with the official client and read back; and where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pulsar
+from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.rest import rest
+
+NAMESPACE = "persistent://public/default"
+RECEIVE_TIMEOUT_MS = 10_000
+
+
+class Sending:
+    """A producer's sends and what became of them: message number → id, or a failure."""
+
+    def __init__(self, client: Any, topic: str) -> None:
+        self.confirmed: dict[int, pulsar.MessageId] = {}
+        self.failures: list[object] = []
+        self._count = 0
+        self._producer = client.create_producer(
+            f"{NAMESPACE}/{topic}", batching_enabled=False, block_if_queue_full=True
+        )
+
+    def send(self, count: int, size: int = 0) -> None:
+        """Send as many messages, each its number, with spaces behind it up to ``size`` bytes."""
+        for number in range(self._count, self._count + count):
+            content = (b"%d" % number).ljust(size)
+            self._producer.send_async(content, self._callback(number))
+        self._count += count
+
+    def send_all(self, count: int, size: int = 0) -> None:
+        """Send, and wait for the receipts."""
+        self.send(count, size)
+        self.flush()
+
+    def close(self) -> None:
+        """Produce no more."""
+        self._producer.close()
+
+    def flush(self) -> None:
+        """Wait for the receipts; none may be missing, and no send may have failed."""
+        self._producer.flush()
+        assert self.failures == []
+        assert set(self.confirmed) == set(range(self._count))
+
+    def _callback(self, number: int) -> Callable[[object, pulsar.MessageId], None]:
+        def answered(result: object, message_id: pulsar.MessageId) -> None:
+            if result == pulsar.Result.Ok:
+                self.confirmed[number] = message_id
+            else:
+                self.failures.append(result)
+
+        return answered
+
+
+def read_all(client: Any, topic: str, last: int) -> list[int]:
+    """The numbers in a topic from its beginning up to the first ``last``."""
+    reader = client.create_reader(f"{NAMESPACE}/{topic}", pulsar.MessageId.earliest)
+    numbers: list[int] = []
+    while last not in numbers[-1:]:
+        numbers.append(int(reader.read_next(RECEIVE_TIMEOUT_MS).data()))
+    reader.close()
+    return numbers
+
+
+def ledgers_of(cluster: StandaloneProcess, topic: str) -> list[int]:
+    """The ledgers of a topic, oldest first."""
+    path = f"/admin/v2/persistent/public/default/{topic}/internalStats"
+    status, stats = rest(cluster.web_service_url, "GET", path)
+    assert status == 200, stats
+    return [each["ledgerId"] for each in stats["ledgers"]]

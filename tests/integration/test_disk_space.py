@@ -1,0 +1,149 @@
+"""A full disk: its bookie takes nothing new and gives what it has; and space that comes back.
+
+A bookie of its own for each, whose threshold lies a little above what is used of the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from tests.integration.bookie_process import (
+    PartProcess,
+    bookie_admin,
+    bookie_process,
+    zookeeper_of,
+)
+from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.official_client import client_of
+from tests.integration.rest import rest
+from tests.integration.sending import Sending, ledgers_of, read_all
+from tests.integration.stored_ledgers import StoredLedgers, stored_ledgers
+from tests.integration.waiting import eventually
+
+from magnetar_protocol.records.ledger_metadata import LedgerMetadata
+
+ResultT = TypeVar("ResultT")
+FILLED, EMPTIED = "filled", "emptied"
+MESSAGES = 100
+TOPICS_MAX = 12
+MIB = 1 << 20
+# What others write to the disk meanwhile must not fill it: the bookie's threshold is so far away,
+# and twice as much is taken to fill it.
+MARGIN_BYTES = 1 << 30
+# A topic of many small entry logs, and what may stay of it.
+LARGE_MESSAGES, LARGE_BYTES = 200, 64 * 1024
+LEFT_BYTES_MAX = 4 * MIB
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
+    started = StandaloneProcess.start(
+        tmp_path_factory.mktemp("disk") / "data", "--num-bookies", "3"
+    )
+    yield started
+    started.stop()
+
+
+@contextmanager
+def small_bookie(cluster: StandaloneProcess, name: str) -> Generator[PartProcess]:
+    """A bookie whose disk is full soon."""
+    disk = os.statvfs(cluster.data_directory)
+    total_bytes, free_bytes = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
+    assert free_bytes > 3 * MARGIN_BYTES, "the disk is too full to be filled by a test"
+    threshold = str(1 - (free_bytes - MARGIN_BYTES) / total_bytes)
+    options = (
+        *("--disk-usage-threshold", threshold, "--disk-usage-warn-threshold", threshold),
+        *("--disk-usage-lwm-threshold", threshold, "--disk-check-interval-s", "0.2"),
+        *("--entry-log-bytes-max", str(MIB), "--compacts-when-full"),
+    )
+    with bookie_process(cluster, name, *options) as bookie:
+        yield bookie
+
+
+@contextmanager
+def full_disk(directory: Path) -> Generator[None]:
+    """Much of the disk is taken meanwhile, without a byte being written."""
+    path = directory / "filler"
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 2 * MARGIN_BYTES)
+    try:
+        yield
+    finally:
+        path.unlink()
+
+
+def ask(
+    cluster: StandaloneProcess, question: Callable[[StoredLedgers], Awaitable[ResultT]]
+) -> ResultT:
+    async def answer() -> ResultT:
+        async with stored_ledgers(zookeeper_of(cluster)) as stored:
+            return await question(stored)
+
+    return asyncio.run(answer())
+
+
+def newest_ledger(cluster: StandaloneProcess, topic: str) -> LedgerMetadata:
+    ledger_id = ledgers_of(cluster, topic)[-1]
+    return ask(cluster, lambda stored: stored.ledgers.metadata(ledger_id))
+
+
+def topic_on(cluster: StandaloneProcess, client: Any, bookie: str) -> tuple[str, Sending]:
+    """A topic that is written to this bookie, among others."""
+    for number in range(TOPICS_MAX):
+        topic = f"on-{bookie}-{number}"
+        sending = Sending(client, topic)
+        sending.send_all(1)
+        if bookie in newest_ledger(cluster, topic).fragments[-1].ensemble:
+            return topic, sending
+    raise AssertionError(f"none of {TOPICS_MAX} topics is on the bookie")
+
+
+def modes(cluster: StandaloneProcess) -> tuple[bool, bool]:
+    """Whether the bookie is registered as writable, and as read-only."""
+    live = ask(cluster, StoredLedgers.live)
+    return FILLED in live.writable, FILLED in live.read_only
+
+
+def test_on_a_full_disk_a_bookie_is_read_only_until_there_is_room_again(
+    cluster: StandaloneProcess,
+) -> None:
+    with small_bookie(cluster, FILLED), client_of(cluster.service_url) as client:
+        topic, sending = topic_on(cluster, client, FILLED)
+        sending.send_all(MESSAGES)
+        (ledger_id,) = ledgers_of(cluster, topic)
+        with full_disk(cluster.data_directory.parent):
+            eventually(lambda: modes(cluster), lambda found: found == (False, True))
+            sending.send_all(MESSAGES)
+            metadata = newest_ledger(cluster, topic)
+            assert ledgers_of(cluster, topic) == [ledger_id]
+            assert FILLED in metadata.fragments[0].ensemble
+            assert FILLED not in metadata.fragments[-1].ensemble
+            holders = ask(cluster, lambda stored: stored.holders(ledger_id, MESSAGES))
+            assert all(FILLED in each for each in holders)
+            count = 1 + 2 * MESSAGES
+            assert read_all(client, topic, count - 1) == list(range(count))
+        eventually(lambda: modes(cluster), lambda found: found == (True, False))
+
+
+def test_the_space_of_a_topic_that_is_deleted_comes_back(cluster: StandaloneProcess) -> None:
+    ledgers = cluster.data_directory.parent / EMPTIED / "ledgers"
+
+    def used_bytes() -> int:
+        bookie_admin(cluster, "force-gc", EMPTIED)
+        return sum(path.stat().st_size for path in ledgers.glob("*.entries"))
+
+    with small_bookie(cluster, EMPTIED), client_of(cluster.service_url) as client:
+        topic, sending = topic_on(cluster, client, EMPTIED)
+        sending.send_all(LARGE_MESSAGES, LARGE_BYTES)
+        eventually(used_bytes, lambda found: found > LARGE_MESSAGES * LARGE_BYTES)
+        sending.close()
+        path = f"/admin/v2/persistent/public/default/{topic}"
+        status, answer = rest(cluster.web_service_url, "DELETE", path)
+        assert status == 204, answer
+        eventually(used_bytes, lambda found: found < LEFT_BYTES_MAX)
