@@ -9,6 +9,7 @@ MagnetarError
     ├── EntriesLost           the index is gone, and with it some of the entry logs
     ├── CookieMismatch        this directory belongs to another bookie or cluster
     ├── CookieMissing         a directory is empty where the cluster knows this bookie
+    ├── DataWithoutCookie     a directory holds a bookie's files, and nothing says which bookie's
     └── ClusterNotInitialized ZooKeeper holds no ``/ledgers`` tree
 
 What a bookie refuses to a client stands in ``magnetar_protocol.bookkeeper.errors``.
@@ -16,11 +17,12 @@ What a bookie refuses to a client stands in ``magnetar_protocol.bookkeeper.error
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from magnetar_runtime.errors import MagnetarError
 
 _LEDGERS_NAMED_MAX = 20
+_FILES_NAMED_MAX = 5
 # For a bookie that has lost some of its entries, and knows that it has.
 _WAYS_OUT = (
     "Where every ledger has other replicas, move this bookie's data directory away and start "
@@ -168,6 +170,26 @@ class CookieMissing(BookieError):
         self.expected = expected
 
 
+class DataWithoutCookie(BookieError):
+    """Directories hold a bookie's files, and no cookie that says which bookie wrote them.
+
+    Under a new id, readers would not find what is in them, and garbage collection would delete it.
+    """
+
+    def __init__(self, found: Mapping[str, Sequence[str]]) -> None:
+        held = "; ".join(f"{where} holds {_files(names)}" for where, names in found.items())
+        super().__init__(
+            f"a bookie's data is there, but not the VERSION file that says which bookie's: {held}. "
+            "Entries that were acknowledged may be in it, and the cluster knows them under that "
+            "bookie's id, so this is not taken for a new bookie. Put the VERSION file back into "
+            "each journal and ledger directory: `magnetar bookie-admin cookie` lists the bookies "
+            "that the cluster knows with their directories, and `magnetar bookie-admin cookie "
+            "BOOKIE > DIRECTORY/VERSION` writes the file. To have a new bookie instead, give it "
+            "empty directories (the index below data_directory included)."
+        )
+        self.found = {where: tuple(names) for where, names in found.items()}
+
+
 class ClusterNotInitialized(BookieError):
     """ZooKeeper holds no ledgers tree: no cluster was made there yet."""
 
@@ -179,6 +201,11 @@ class ClusterNotInitialized(BookieError):
             "Run `magnetar initialize-cluster-metadata` once, then start the bookie again."
         )
         self.path = path
+
+
+def _files(names: Sequence[str]) -> str:
+    named = ", ".join(names[:_FILES_NAMED_MAX])
+    return named if len(names) <= _FILES_NAMED_MAX else f"{named}, ... ({len(names)} files)"
 
 
 def _indented(text: str) -> str:

@@ -2,13 +2,15 @@
 
 The id is made up once and kept in the cookie, so that it outlives every change of port and host.
 What is compared are the cookies as they were stored, not today's paths: moving a whole data
-directory is no fault, a disk that is missing or of another bookie is one.
+directory is no fault, a disk that is missing or of another bookie is one. A directory with data and
+without a cookie is never made another bookie's.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Mapping
 
 from magnetar_bookie.disks.directories import Directories
 from magnetar_bookie.errors import (
@@ -17,8 +19,10 @@ from magnetar_bookie.errors import (
     CookieMismatch,
     CookieMissing,
     CorruptFile,
+    DataWithoutCookie,
     DirectoriesChanged,
 )
+from magnetar_bookie.formats import entry_log_v1, journal_v1, log_list_v1
 from magnetar_protocol.records.bookie_info import is_bookie_id
 from magnetar_protocol.records.cookies import COOKIE_FILE_NAME, Cookie, cookie_path
 from magnetar_protocol.records.errors import MalformedRecord
@@ -30,6 +34,8 @@ from magnetar_runtime.disk import Disk
 log = logging.getLogger(__name__)
 
 _MADE_UP_ID_HEX_DIGITS = 12
+# Where a Java bookie keeps all its files, below each of its directories.
+_JAVA_DIRECTORY = "current"
 
 
 class BadBookieId(BookieError):
@@ -46,8 +52,8 @@ async def establish_identity(
     """The cookie of this bookie, checked everywhere; made at the first start.
 
     ``wanted_id`` is empty where any id will do. Raises ``ClusterNotInitialized``,
-    ``CookieMismatch``, ``CookieMissing``, ``DirectoriesChanged``, ``BadBookieId``, ``CorruptFile``,
-    ``CoordinationError``, ``OSError``.
+    ``CookieMismatch``, ``CookieMissing``, ``DataWithoutCookie``, ``DirectoriesChanged``,
+    ``BadBookieId``, ``CorruptFile``, ``CoordinationError``, ``OSError``.
     """
     try:
         instance_id = (await coordination.get(INSTANCE_ID_PATH))[0].decode()
@@ -67,9 +73,10 @@ async def establish_identity(
     registered = await _registered_cookie(coordination, bookie_id)
     cookie = _agreed_cookie(expected, stored, registered)
     _check_counts(expected, cookie)
-    for where, disk in disks.items():
-        if stored[where] is None:
-            await disk.write_file(COOKIE_FILE_NAME, cookie.encode())
+    new_disks = {where: disk for where, disk in disks.items() if stored[where] is None}
+    await _require_no_data(new_disks)
+    for disk in new_disks.values():
+        await disk.write_file(COOKIE_FILE_NAME, cookie.encode())
     if registered is None:
         # Last of all: what ZooKeeper knows must be on every disk.
         await coordination.create(cookie_path(bookie_id), cookie.encode(), make_parents=True)
@@ -104,6 +111,30 @@ def _check_counts(expected: Cookie, cookie: Cookie) -> None:
         raise DirectoriesChanged("journal", expected.journal_dirs, cookie.journal_dirs)
     if len(expected.ledger_dirs) != len(cookie.ledger_dirs):
         raise DirectoriesChanged("ledger", expected.ledger_dirs, cookie.ledger_dirs)
+
+
+async def _require_no_data(disks: Mapping[str, Disk]) -> None:
+    """Raise where a directory that is to get its cookie has data already.
+
+    Upstream refuses whatever else is in such a directory too
+    (``LegacyCookieValidation.verifyDirsForNewEnvironment``); a file system's own ``lost+found``, or
+    the index where it lies beside, is no bookie's data.
+    """
+    found: dict[str, list[str]] = {}
+    for where, disk in disks.items():
+        names = [name for name in await disk.list("") if _is_data(name)]
+        if names:
+            found[where] = names
+    if found:
+        raise DataWithoutCookie(found)
+
+
+def _is_data(name: str) -> bool:
+    return (
+        name in (log_list_v1.NAME, _JAVA_DIRECTORY)
+        or entry_log_v1.file_number(name) is not None
+        or journal_v1.file_number(name) is not None
+    )
 
 
 def _bookie_id(wanted: str, known: list[Cookie], unique: str) -> str:

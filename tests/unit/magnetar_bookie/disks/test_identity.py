@@ -16,6 +16,7 @@ from magnetar_bookie.errors import (
     CookieMismatch,
     CookieMissing,
     CorruptFile,
+    DataWithoutCookie,
     DirectoriesChanged,
 )
 from magnetar_protocol.records.cookies import COOKIE_FILE_NAME, Cookie, cookie_path
@@ -161,6 +162,60 @@ async def test_a_first_start_that_died_half_way_is_completed() -> None:
     assert await place.start() == cookie
     assert place.node(cookie.bookie_id) == cookie
     assert await place.journal_disk.read_file(COOKIE_FILE_NAME) == cookie.encode()
+
+
+@pytest.mark.parametrize(
+    ("disk", "name", "where"),
+    [
+        ("journal_disk", "000000000001.journal", "journal directory /data/journal"),
+        ("ledger_disk", "000000000007.entries", "ledger directory /data/ledgers"),
+        ("ledger_disk", "entry-logs", "ledger directory /data/ledgers"),
+        ("ledger_disk", "current", "ledger directory /data/ledgers"),
+    ],
+)
+async def test_data_without_any_cookie_is_not_taken_for_a_new_bookies(
+    disk: str, name: str, where: str
+) -> None:
+    place = Place()
+    await getattr(place, disk).write_file(name, b"acknowledged")
+    for wanted_id in ("", "bookie-7"):
+        with pytest.raises(DataWithoutCookie, match=rf"{where}.*{name}") as caught:
+            await place.start(wanted_id)
+    assert "VERSION" in str(caught.value)
+    assert "magnetar bookie-admin cookie" in str(caught.value)
+    assert list(place.coordination.nodes) == [INSTANCE_ID_PATH]
+    assert COOKIE_FILE_NAME not in place.journal_disk.files | place.ledger_disk.files
+
+
+async def test_every_directory_with_data_and_no_cookie_is_named_with_some_of_its_files() -> None:
+    place = Place()
+    for number in range(100):
+        await place.ledger_disk.write_file(f"{number:012}.entries", b"acknowledged")
+    await place.journal_disk.write_file("000000000001.journal", b"acknowledged")
+    with pytest.raises(DataWithoutCookie) as caught:
+        await place.start()
+    assert list(caught.value.found) == [
+        "ledger directory /data/ledgers",
+        "journal directory /data/journal",
+    ]
+    assert "000000000001.journal" in str(caught.value)
+    assert "000000000004.entries, ... (100 files)" in str(caught.value)
+    assert "000000000005.entries" not in str(caught.value)
+
+
+async def test_a_directory_with_data_and_no_cookie_is_refused_beside_one_that_has_it() -> None:
+    place = Place()
+    cookie = await place.start()
+    del place.coordination.nodes[cookie_path(cookie.bookie_id)]
+    place.ledger_disk = MemoryDisk({"000000000001.entries": b"acknowledged"})
+    with pytest.raises(DataWithoutCookie, match="ledger directory /data/ledgers"):
+        await place.start()
+
+
+async def test_what_others_left_in_a_new_directory_is_no_data() -> None:
+    place = Place()
+    await place.ledger_disk.write_file("lost+found", b"")
+    await place.start("bookie-7")
 
 
 async def test_a_damaged_cookie_names_its_file() -> None:
