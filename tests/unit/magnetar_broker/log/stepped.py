@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, MemoryReader, MemoryWriter
@@ -79,12 +80,18 @@ class SteppedCoordination:
         )
 
 
-class SteppedLedgers:
-    """What a cursor's store asks of ``Ledgers``; what it made is in ``ledgers``."""
+class SteppedLedgers(MemoryLedgers):
+    """What a cursor's store asks of ``Ledgers``; they are those of ``ledgers``."""
 
     def __init__(self, ledgers: MemoryLedgers, steps: Steps) -> None:
-        self.ledgers = ledgers
+        super().__init__()
+        self.entries, self.writers, self.opened = ledgers.entries, ledgers.writers, ledgers.opened
         self._steps = steps
+
+    def new_writer(self, ledger_id: int, listener: LedgerListener) -> MemoryWriter:
+        writer = SteppedWriter(self, ledger_id, listener)
+        writer.steps = self._steps
+        return writer
 
     async def create(
         self,
@@ -95,29 +102,23 @@ class SteppedLedgers:
         ack_quorum: int,
         custom: Mapping[str, bytes],
     ) -> MemoryWriter:
-        async def create() -> MemoryWriter:
-            writer = await self.ledgers.create(
-                listener=listener,
-                ensemble_size=ensemble_size,
-                write_quorum=write_quorum,
-                ack_quorum=ack_quorum,
-                custom=custom,
-            )
-            stepped = SteppedWriter(self.ledgers, writer.ledger_id, listener)
-            stepped.steps = self._steps
-            self.ledgers.writers[-1] = stepped
-            return stepped
-
+        create = partial(
+            super().create,
+            listener=listener,
+            ensemble_size=ensemble_size,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            custom=custom,
+        )
         # ``Ledgers`` itself finds out what became of a creation whose answer was lost.
         return await self._steps.take(create, NotEnoughBookies(1, 0), is_atomic=True)
 
     async def open(self, ledger_id: int, *, recover: bool) -> MemoryReader:
-        return await self._steps.take(
-            lambda: self.ledgers.open(ledger_id, recover=recover), NotEnoughBookies(1, 0)
-        )
+        opened = partial(super().open, ledger_id, recover=recover)
+        return await self._steps.take(opened, NotEnoughBookies(1, 0))
 
     async def delete(self, ledger_id: int) -> None:
-        await self._steps.take(lambda: self.ledgers.delete(ledger_id), ConnectionLost("delete"))
+        await self._steps.take(partial(super().delete, ledger_id), ConnectionLost("delete"))
 
 
 class SteppedWriter(MemoryWriter):

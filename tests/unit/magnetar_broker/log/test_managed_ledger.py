@@ -61,23 +61,8 @@ class ReluctantLedgers(MemoryLedgers):
         super().__init__()
         self.reasons: list[LedgerError] = []
 
-    async def create(
-        self,
-        *,
-        listener: LedgerListener,
-        ensemble_size: int,
-        write_quorum: int,
-        ack_quorum: int,
-        custom: Mapping[str, bytes],
-    ) -> MemoryWriter:
-        made = await super().create(
-            listener=listener,
-            ensemble_size=ensemble_size,
-            write_quorum=write_quorum,
-            ack_quorum=ack_quorum,
-            custom=custom,
-        )
-        writer = self.writers[-1] = ReluctantWriter(self, made.ledger_id, listener)
+    def new_writer(self, ledger_id: int, listener: LedgerListener) -> MemoryWriter:
+        writer = ReluctantWriter(self, ledger_id, listener)
         writer.reason = self.reasons.pop(0) if self.reasons else None
         return writer
 
