@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -30,6 +30,7 @@ from magnetar_bookie.storage.checkpoint import Checkpointer
 from magnetar_bookie.storage.index import BlockLocation, Change, Counts, Index
 from magnetar_bookie.storage.storage import Storage
 from magnetar_protocol.errors import WireError
+from magnetar_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH
 from magnetar_protocol.records.ledger_metadata import (
     INSTANCE_ID_PATH,
     LedgerMetadata,
@@ -238,8 +239,9 @@ class Collector(Service):
 
     async def _delete_over_replicated(self, ledger_ids: Sequence[int]) -> None:
         """Forget closed ledgers that have their copies elsewhere, each under its copier's lock."""
+        live = await self._live_bookies()
         for ledger_id in ledger_ids:
-            if not await self._is_over_replicated(ledger_id):
+            if not await self._is_over_replicated(ledger_id, live):
                 continue
             # While a worker copies the ledger, this bookie may be the one that it copies to.
             lock = lock_path(ledger_id)
@@ -248,18 +250,29 @@ class Collector(Service):
             except NodeExists:
                 continue
             try:
-                if await self._is_over_replicated(ledger_id):
+                if await self._is_over_replicated(ledger_id, await self._live_bookies()):
                     await self._forget([ledger_id], "it has all its copies elsewhere")
             finally:
                 await self._release(lock)
 
-    async def _is_over_replicated(self, ledger_id: int) -> bool:
+    async def _is_over_replicated(self, ledger_id: int, live: Collection[str]) -> bool:
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 value, _ = await self._coordination.get(ledger_path(ledger_id))
-            return is_over_replicated(LedgerMetadata.decode(value), self._bookie_id)
+            return is_over_replicated(LedgerMetadata.decode(value), self._bookie_id, live)
         except (NodeMissing, WireError):
             return False
+
+    async def _live_bookies(self) -> frozenset[str]:
+        """The bookies that are registered, writable or read-only."""
+        names: set[str] = set()
+        for parent in (AVAILABLE_PATH, READ_ONLY_PATH):
+            try:
+                async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                    names.update(await self._coordination.children(parent))
+            except NodeMissing:
+                continue
+        return frozenset(names)
 
     async def _release(self, lock: str) -> None:
         try:

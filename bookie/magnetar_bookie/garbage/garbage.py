@@ -4,6 +4,7 @@ to look. Decisions only: ``collector`` asks ZooKeeper and acts, ``compaction`` m
 The rules are those of BookKeeper's ``ScanAndCompareGarbageCollector`` and
 ``GarbageCollectorThread``: a ledger is garbage when its metadata is gone, or when it is closed and
 this bookie is in none of its fragments. That ZooKeeper did not answer says nothing of either.
+Unlike upstream's, copies elsewhere count only on bookies that are there.
 """
 
 from __future__ import annotations
@@ -100,13 +101,20 @@ def unlisted(ledger_ids: Iterable[int], children: Collection[str]) -> list[int]:
     ]
 
 
-def is_over_replicated(metadata: LedgerMetadata, bookie_id: str) -> bool:
+def is_over_replicated(
+    metadata: LedgerMetadata, bookie_id: str, live_bookies: Collection[str]
+) -> bool:
     """Whether the ledger has all its copies elsewhere, for good.
 
-    An open one may get this bookie into its ensemble again at any moment.
+    An open one may get this bookie into its ensemble again at any moment. And while one of its
+    bookies is not among ``live_bookies`` (registered, writable or read-only), what is here may be
+    the only copy: that bookie may be this one, under an id that it lost.
     """
-    return metadata.state is LedgerState.CLOSED and not any(
-        bookie_id in fragment.ensemble for fragment in metadata.fragments
+    holders = {each for fragment in metadata.fragments for each in fragment.ensemble}
+    return (
+        metadata.state is LedgerState.CLOSED
+        and bookie_id not in holders
+        and holders.issubset(live_bookies)
     )
 
 

@@ -20,6 +20,7 @@ from magnetar_bookie.settings import GarbageLimits
 from magnetar_bookie.storage.index import Pair
 from magnetar_bookie.storage.memory_store import MemoryStore
 from magnetar_protocol.bookkeeper.v2 import Flag, ReturnCode, encode_read
+from magnetar_protocol.records.bookie_info import AVAILABLE_PATH
 from magnetar_protocol.records.ledger_metadata import (
     Fragment,
     LedgerMetadata,
@@ -49,6 +50,14 @@ def register(
         state=state,
     )
     coordination.nodes[ledger_path(ledger_id)] = metadata.encode(), NodeStat(0, 1, 1, 0)
+
+
+def announce(
+    coordination: MemoryCoordination, *bookie_ids: str, parent: str = AVAILABLE_PATH
+) -> None:
+    """Register other bookies."""
+    for bookie_id in bookie_ids:
+        coordination.nodes[f"{parent}/{bookie_id}"] = b"", NodeStat(0, 1, 1, 77)
 
 
 def unregister(coordination: MemoryCoordination, ledger_id: int) -> None:

@@ -10,6 +10,7 @@ from tests.unit.magnetar_bookie.garbage_rig import (
     NEVER,
     Moments,
     add,
+    announce,
     code_of,
     fence,
     register,
@@ -25,6 +26,7 @@ from magnetar_bookie.garbage import collector as module
 from magnetar_bookie.garbage.collector import StrangeCluster
 from magnetar_bookie.settings import GarbageLimits
 from magnetar_protocol.bookkeeper.v2 import ReturnCode, encode_read
+from magnetar_protocol.records.bookie_info import READ_ONLY_PATH
 from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH, LedgerState, ledger_path
 from magnetar_protocol.records.underreplication import lock_path
 from magnetar_runtime.coordination import ConnectionLost, CoordinationError, NodeStat
@@ -168,6 +170,7 @@ async def test_a_ledger_that_comes_while_zookeeper_is_asked_stays() -> None:
 
 async def test_a_closed_ledger_with_its_copies_elsewhere_goes() -> None:
     host = make_host(garbage=GarbageLimits(interval_s=0, over_replicated_interval_s=10))
+    announce(host.coordination, "b", "c")
     async with host.bookie() as bookie:
         client = host.network.connect_client()
         for ledger_id, ensemble, state in [
@@ -185,8 +188,23 @@ async def test_a_closed_ledger_with_its_copies_elsewhere_goes() -> None:
         assert ledger_path(1) in host.coordination.nodes
 
 
+async def test_a_ledger_stays_while_a_bookie_of_its_metadata_is_not_there() -> None:
+    host = make_host(garbage=GarbageLimits(interval_s=0, over_replicated_interval_s=10))
+    announce(host.coordination, "b")
+    async with host.bookie() as bookie:
+        client = host.network.connect_client()
+        register(host.coordination, 1, ensemble=("b", "c"), state=LedgerState.CLOSED)
+        await add(bookie, client, 1, 0, 3)
+        await bookie.force_gc()
+        await require(client, 1, range(3))
+        announce(host.coordination, "c", parent=READ_ONLY_PATH)
+        await bookie.force_gc()
+        assert await code_of(client, encode_read(1, 0)) == ReturnCode.ENOLEDGER
+
+
 async def test_a_ledger_that_is_being_copied_is_left_alone() -> None:
     host = make_host(garbage=GarbageLimits(interval_s=0, over_replicated_interval_s=10))
+    announce(host.coordination, "b", "c")
     async with host.bookie() as bookie:
         client = host.network.connect_client()
         register(host.coordination, 1, ensemble=("b", "c"), state=LedgerState.CLOSED)

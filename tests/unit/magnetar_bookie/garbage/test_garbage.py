@@ -114,13 +114,20 @@ def test_what_is_not_among_the_children_is_unlisted() -> None:
 
 
 def test_a_closed_ledger_with_all_copies_elsewhere_is_over_replicated() -> None:
-    assert is_over_replicated(metadata(("a", "b"), ("b", "c")), "d")
-    assert not is_over_replicated(metadata(("a", "b"), ("b", "d")), "d")
+    live = {"a", "b", "c", "d", "e"}
+    assert is_over_replicated(metadata(("a", "b"), ("b", "c")), "d", live)
+    assert not is_over_replicated(metadata(("a", "b"), ("b", "d")), "d", live)
+
+
+@pytest.mark.parametrize("lost", ["a", "b", "c"])
+def test_copies_on_a_bookie_that_is_not_there_are_no_copies(lost: str) -> None:
+    live = {"a", "b", "c", "d"} - {lost}
+    assert not is_over_replicated(metadata(("a", "b"), ("b", "c")), "d", live)
 
 
 @pytest.mark.parametrize("state", [LedgerState.OPEN, LedgerState.IN_RECOVERY])
 def test_a_ledger_that_is_not_closed_is_never_over_replicated(state: LedgerState) -> None:
-    assert not is_over_replicated(metadata(("a", "b"), state=state), "d")
+    assert not is_over_replicated(metadata(("a", "b"), state=state), "d", {"a", "b", "d"})
 
 
 def test_logs_of_no_use_are_dead_but_not_the_one_that_is_written() -> None:
