@@ -6,7 +6,8 @@ daemons and tools work beside it.
 """
 
 from magnetar_autorecovery.autorecovery import AutoRecovery
-from magnetar_autorecovery.decommission import Progress, decommission, recover
+from magnetar_autorecovery.bookie_recovery import recover
+from magnetar_autorecovery.decommission import Progress, decommission
 from magnetar_autorecovery.errors import (
     AutoRecoveryError,
     BookieStillThere,

@@ -1,10 +1,9 @@
 """Takes all ledgers off a bookie that will not come back: for tools.
 
-``decommission`` has the cluster's workers do it and forgets the bookie at the end, as ``bookkeeper
-shell decommissionbookie`` does. ``recover`` does it here and now, for a cluster without workers or
-for people in a hurry, as ``bookkeeper shell recover`` does. Both say how far they are, and can be
-begun again at any moment. Facts: ``BookKeeperAdmin`` and ``DecommissionCommand`` of Apache
-BookKeeper.
+The cluster's workers do it, and the bookie is forgotten at the end, as ``bookkeeper shell
+decommissionbookie`` does. It says how far it is, and can be begun again at any moment. Doing it
+without workers is ``bookie_recovery``'s business. Facts: ``BookKeeperAdmin`` and
+``DecommissionCommand`` of Apache BookKeeper.
 """
 
 from __future__ import annotations
@@ -14,16 +13,13 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from random import Random
 
 from magnetar_autorecovery import controls
-from magnetar_autorecovery.claims import Claim, Claims
 from magnetar_autorecovery.errors import BookieStillThere, DecommissionStalled, RecoveryDisabled
 from magnetar_autorecovery.fragments import bookies_of
 from magnetar_autorecovery.ledger_listing import ledger_directories, ledgers_in, visit_all
 from magnetar_autorecovery.live_bookies import read_live_bookies
 from magnetar_autorecovery.marks import Marks, prepare_underreplication
-from magnetar_autorecovery.repair import LedgerRepair, Repaired, Terms
 from magnetar_ledger.errors import LedgerError, NoSuchLedger
 from magnetar_ledger.store import LedgerStore
 from magnetar_protocol.records.cookies import cookie_path
@@ -41,11 +37,15 @@ STALL_S = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far it is: of ``ledgers`` that had the bookie, so many are done, and so many failed."""
+    """How far it is: of ``ledgers`` that had the bookie, so many are done, and so many failed.
+
+    ``busy`` are waited for: a replication worker is on them.
+    """
 
     ledgers: int
     done: int
     failed: int = 0
+    busy: int = 0
 
 
 OnProgress = Callable[[Progress], None]
@@ -78,7 +78,7 @@ async def decommission(
     await visit_all(ledger_ids, mark, at_once_max=METADATA_READS_MAX)
     left, moved_at_s = ledger_ids, clock.monotonic()
     while True:
-        before, left = left, await _still_on(bookie_id, left, store)
+        before, left = left, await still_on(bookie_id, left, store)
         progress = Progress(len(ledger_ids), len(ledger_ids) - len(left))
         on_progress(progress)
         if not left:
@@ -97,43 +97,16 @@ async def decommission(
     return progress
 
 
-async def recover(
-    bookie_id: str,
-    *,
-    coordination: Coordination,
-    repair: LedgerRepair,
-    random: Random,
-    on_progress: OnProgress,
-) -> Progress:
-    """Take all ledgers off the bookie now, fencing those that are not closed.
-
-    The bookie counts as lost, whether it is registered or not. A ledger that cannot be moved, or on
-    which a worker is busy, counts as failed. The cookie stays. Raises ``CoordinationError``.
-    """
-    await prepare_underreplication(coordination)
-    claims = Claims(coordination, random, holder="recover")
-    ledger_ids = await ledgers_of(bookie_id, coordination, repair.store)
-    terms = Terms(lost=frozenset({bookie_id}))
-    done = failed = 0
-    for ledger_id in ledger_ids:
-        claim = await claims.take_ledger(ledger_id)
-        if claim is not None and await _recover_claimed(claims, claim, repair, terms):
-            done += 1
-        else:
-            failed += 1
-        on_progress(Progress(len(ledger_ids), done, failed))
-    return Progress(len(ledger_ids), done, failed)
-
-
 async def ledgers_of(bookie_id: str, coordination: Coordination, store: LedgerStore) -> list[int]:
     """The ledgers with the bookie in an ensemble, ascending. Raises ``CoordinationError``."""
     found: list[int] = []
     for directory in await ledger_directories(coordination):
-        found += await _still_on(bookie_id, await ledgers_in(coordination, directory), store)
+        found += await still_on(bookie_id, await ledgers_in(coordination, directory), store)
     return found
 
 
-async def _still_on(bookie_id: str, ledger_ids: list[int], store: LedgerStore) -> list[int]:
+async def still_on(bookie_id: str, ledger_ids: list[int], store: LedgerStore) -> list[int]:
+    """Those of the ledgers that have the bookie in an ensemble, ascending."""
     found: list[int] = []
 
     async def visit(ledger_id: int) -> None:
@@ -149,22 +122,3 @@ async def _still_on(bookie_id: str, ledger_ids: list[int], store: LedgerStore) -
 
     await visit_all(ledger_ids, visit, at_once_max=METADATA_READS_MAX)
     return sorted(found)
-
-
-async def _recover_claimed(
-    claims: Claims, claim: Claim, repair: LedgerRepair, terms: Terms
-) -> bool:
-    """Move one ledger off the lost bookies; whether it is whole now."""
-    ledger_id = claim.ledger_id
-    result = Repaired.FAULTY
-    try:
-        await repair.take_over(ledger_id, terms)
-        result = await repair.repair(ledger_id, terms)
-    except LedgerError as error:
-        log.warning("ledger not recovered", extra={"ledger": ledger_id, "error": str(error)})
-    finally:
-        if result is Repaired.WHOLE:
-            await claims.done(claim)
-        else:
-            await claims.give_back(claim)
-    return result is Repaired.WHOLE

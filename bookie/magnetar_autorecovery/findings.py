@@ -31,6 +31,13 @@ class Finding(Enum):
     SILENT = "silent"  # it did not tell
 
 
+_WORDS = {
+    Finding.GONE: "is lost",
+    Finding.LACKING: "lacks copies",
+    Finding.SILENT: "did not answer",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class FaultyFragment:
     """A fragment, and the bookies of it (by their number in the ensemble) that are not well."""
@@ -42,6 +49,16 @@ class FaultyFragment:
     def bookies(self) -> frozenset[str]:
         """The ids of those bookies."""
         return frozenset(self.fragment.ensemble[index] for index in self.findings)
+
+    def words(self) -> str:
+        """Which bookies of it are not well, and how, in a line."""
+        fragment = self.fragment
+        kind = "open fragment" if fragment.is_open else "fragment"
+        flaws = (
+            f"{fragment.ensemble[index]} {_WORDS[finding]}"
+            for index, finding in sorted(self.findings.items())
+        )
+        return f"in the {kind} that begins with entry {fragment.first_entry}, {', '.join(flaws)}"
 
 
 def finding_of(flaws: Iterable[Flaw]) -> Finding | None:

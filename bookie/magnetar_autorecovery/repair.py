@@ -10,6 +10,7 @@ ledger by recovery first. Facts: ``ReplicationWorker``, ``BookKeeperAdmin`` and
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import Enum
@@ -64,6 +65,13 @@ class Repaired(Enum):
     FAULTY = "faulty"  # something could not be repaired; try again later
 
 
+OnTrouble = Callable[[str], None]
+
+
+def _only_logged(_why: str) -> None:
+    """What keeps a ledger from being whole stands in the log, as warnings."""
+
+
 class LedgerRepair(Service):
     """Checks and repairs ledgers, one call at a time for each.
 
@@ -114,17 +122,24 @@ class LedgerRepair(Service):
         """The fragments of a ledger with this metadata that are not well."""
         return await self._checker.check(stored, (await self.live_bookies(terms)).all)
 
-    async def repair(self, ledger_id: int, terms: Terms = USUAL) -> Repaired:
-        """Repair what can be repaired now, but for an open last fragment."""
+    async def repair(
+        self, ledger_id: int, terms: Terms = USUAL, *, on_trouble: OnTrouble = _only_logged
+    ) -> Repaired:
+        """Repair what can be repaired now, but for an open last fragment.
+
+        ``on_trouble`` hears, in words, what keeps the ledger from being whole.
+        """
         try:
             faults = await self.check(ledger_id, terms)
             closed = [fault for fault in faults if not fault.fragment.is_open]
             for fault in closed:
-                await self._try_to_mend(ledger_id, fault, terms)
+                await self._try_to_mend(ledger_id, fault, terms, on_trouble)
             if closed:
                 faults = await self.check(ledger_id, terms)
         except NoSuchLedger:
             return Repaired.WHOLE
+        for fault in faults:
+            on_trouble(fault.words())
         if not faults:
             return Repaired.WHOLE
         if all(fault.fragment.is_open for fault in faults):
@@ -152,7 +167,9 @@ class LedgerRepair(Service):
         except NoSuchLedger:
             return
 
-    async def _try_to_mend(self, ledger_id: int, fault: FaultyFragment, terms: Terms) -> None:
+    async def _try_to_mend(
+        self, ledger_id: int, fault: FaultyFragment, terms: Terms, on_trouble: OnTrouble
+    ) -> None:
         """Mend a fragment if that can be done now; the check that follows finds whether it was."""
         try:
             await self._mend(ledger_id, fault, terms)
@@ -162,6 +179,7 @@ class LedgerRepair(Service):
             if isinstance(error, EntriesUnreadable):
                 self.counters.entries_unreadable += len(error.entry_ids)
             log.warning("fragment not repaired", extra={"ledger": ledger_id, "error": str(error)})
+            on_trouble(str(error))
 
     async def _mend(self, ledger_id: int, fault: FaultyFragment, terms: Terms) -> None:
         stored = await self.store.read(ledger_id)

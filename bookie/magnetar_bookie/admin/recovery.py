@@ -131,8 +131,10 @@ async def _recover(access: AdminAccess, bookie_id: str, deletes_cookie: bool) ->
             bookie_id,
             coordination=access.coordination,
             repair=repair,
+            clock=access.clock,
             random=access.random,
             on_progress=_ignore,
+            on_trouble=_only_logged,
         )
     facts = {"ledgers": progress.ledgers, "done": progress.done, "failed": progress.failed}
     log.info("bookie recovered", extra={"bookie": bookie_id, **facts})
@@ -155,6 +157,10 @@ async def _decommission(access: AdminAccess, bookie_id: str, *, deletes_cookie: 
 
 def _ignore(_progress: Progress) -> None:
     """Nobody waits here; the end is in the log."""
+
+
+def _only_logged(_ledger_id: int, _why: str) -> None:
+    """Nobody waits here; each ledger that failed is in the log with the reason."""
 
 
 async def _delay_s(access: AdminAccess) -> int:

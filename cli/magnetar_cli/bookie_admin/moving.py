@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 
 from magnetar_autorecovery import (
     AutoRecoveryOptions,
@@ -31,13 +32,16 @@ async def recover_bookie(cluster: Cluster, options: argparse.Namespace) -> int:
         AutoRecoveryOptions(),
         LedgerOptions(),
     )
+    teller = _Teller(options)
     async with repair:
         progress = await recover(
             options.bookie,
             coordination=cluster.coordination,
             repair=repair,
+            clock=cluster.clock,
             random=cluster.random,
-            on_progress=_Teller(options),
+            on_progress=teller.progress,
+            on_trouble=teller.trouble,
         )
     return _end(progress, options, "recovered")
 
@@ -49,24 +53,33 @@ async def decommission_bookie(cluster: Cluster, options: argparse.Namespace) -> 
         coordination=cluster.coordination,
         store=cluster.store,
         clock=cluster.clock,
-        on_progress=_Teller(options),
+        on_progress=_Teller(options).progress,
     )
     return _end(progress, options, "decommissioned")
 
 
 class _Teller:
-    """Says how far it is, when that has changed."""
+    """Says how far it is, when that has changed, and at once what went wrong with a ledger."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._is_silent = options.json
         self._told: Progress | None = None
 
-    def __call__(self, progress: Progress) -> None:
+    def progress(self, progress: Progress) -> None:
+        """How far it is."""
         if progress == self._told or self._is_silent:
             return
         self._told = progress
         failed = f", {progress.failed} failed" if progress.failed else ""
-        print(f"{progress.done} of {count_words(progress.ledgers, 'ledger')}{failed}", flush=True)
+        busy = ""
+        if progress.busy:
+            busy = f", waiting for {progress.busy} that a replication worker is on"
+        print(f"{progress.done} of {count_words(progress.ledgers, 'ledger')}{failed}{busy}")
+        sys.stdout.flush()
+
+    def trouble(self, ledger_id: int, why: str) -> None:
+        """Why a ledger is not as it should be; with ``--json`` beside the answer."""
+        print(f"ledger {ledger_id}: {why}", file=sys.stderr if self._is_silent else sys.stdout)
 
 
 def _end(progress: Progress, options: argparse.Namespace, word: str) -> int:

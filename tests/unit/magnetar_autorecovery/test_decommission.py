@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from random import Random
 
 import pytest
 from tests.unit.magnetar_autorecovery.cluster import OPTIONS, Cluster, metadata_of
 
 from magnetar_autorecovery import controls
-from magnetar_autorecovery.claims import Claims
-from magnetar_autorecovery.decommission import Progress, decommission, ledgers_of, recover
+from magnetar_autorecovery.decommission import Progress, decommission, ledgers_of
 from magnetar_autorecovery.errors import BookieStillThere, DecommissionStalled, RecoveryDisabled
 from magnetar_autorecovery.marks import Marks
 from magnetar_autorecovery.repair import LedgerRepair
 from magnetar_autorecovery.worker import ReplicationWorker
 from magnetar_protocol.records.cookies import cookie_path
-from magnetar_protocol.records.ledger_metadata import LedgerState
-from magnetar_protocol.records.underreplication import LOCKS_PATH
 
 ON_B1 = metadata_of((2, 2, 2), [(0, (0, 1))], last_entry=9)
 NOT_ON_B1 = metadata_of((2, 2, 2), [(0, (0, 2))], last_entry=9)
@@ -91,57 +87,3 @@ async def test_without_workers_it_is_given_up_in_the_end() -> None:
             await run(cluster, repair, seen)
     assert set(seen) == {Progress(2, 0)}
     assert await Marks(cluster.coordination, cluster.clock).ledgers() == [1, 2]
-
-
-async def test_recover_needs_no_workers_and_no_dead_bookie() -> None:
-    cluster = make_cluster()
-    unclosed = metadata_of((2, 2, 2), [(0, (0, 1))])
-    cluster.put_ledger(4, unclosed, last_stored=5)
-    seen: list[Progress] = []
-    async with cluster.repair() as repair:
-        told = await recover(
-            "b1",
-            coordination=cluster.coordination,
-            repair=repair,
-            random=Random(1),
-            on_progress=seen.append,
-        )
-    assert told == seen[-1] == Progress(3, 3)
-    for ledger_id in (1, 2, 4):
-        metadata = cluster.metadata(ledger_id)
-        assert metadata.fragments[0].ensemble == ("b0", "b2")
-        assert metadata.state is LedgerState.CLOSED
-    assert cluster.metadata(4).last_entry == 5
-    assert cluster.coordination.names_below(LOCKS_PATH) == []
-    assert cookie_path("b1") in cluster.coordination.nodes
-
-
-async def test_what_a_worker_is_busy_with_counts_as_failed() -> None:
-    cluster = make_cluster()
-    async with cluster.repair() as repair:
-        worker = Claims(cluster.coordination, Random(2), holder="w")
-        assert await worker.take_ledger(1)
-        told = await recover(
-            "b1",
-            coordination=cluster.coordination,
-            repair=repair,
-            random=Random(1),
-            on_progress=lambda _: None,
-        )
-    assert told == Progress(2, 1, 1)
-
-
-async def test_where_nobody_can_take_them_ledgers_stay_and_are_counted() -> None:
-    cluster = make_cluster()
-    cluster.lose(2)
-    async with asyncio.timeout(600), cluster.repair() as repair:
-        told = await recover(
-            "b1",
-            coordination=cluster.coordination,
-            repair=repair,
-            random=Random(1),
-            on_progress=lambda _: None,
-        )
-    assert told == Progress(2, 0, 2)
-    assert cluster.metadata(1) == ON_B1
-    assert cluster.coordination.names_below(LOCKS_PATH) == []

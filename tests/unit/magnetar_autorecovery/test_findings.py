@@ -24,3 +24,6 @@ def test_a_fault_names_its_bookies() -> None:
     fragment = LedgerFragment(0, 9, ("b0", "b1", "b2"))
     fault = FaultyFragment(fragment, {0: Finding.GONE, 2: Finding.LACKING})
     assert fault.bookies == {"b0", "b2"}
+    assert fault.words() == (
+        "in the fragment that begins with entry 0, b0 is lost, b2 lacks copies"
+    )

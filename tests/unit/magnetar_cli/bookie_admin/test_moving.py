@@ -12,6 +12,7 @@ from magnetar_autorecovery import BookieStillThere
 from magnetar_cli.bookie_admin.cluster import Cluster
 from magnetar_cli.bookie_admin.errors import StillRegistered
 from magnetar_cli.bookie_admin.moving import decommission_bookie, recover_bookie
+from magnetar_protocol.records.underreplication import encode_lock, lock_path
 
 Capture = pytest.CaptureFixture[str]
 
@@ -38,8 +39,30 @@ def test_ledgers_that_cannot_be_moved_are_counted(capsys: Capture) -> None:
     async def scenario(simulated: Simulated, cluster: Cluster) -> None:
         await simulated.write(b"one", copies=2)  # nobody is left to take a place
         assert await recover_bookie(cluster, options_of("recover", "b1", "--force", "--json")) == 1
-        told = json.loads(capsys.readouterr().out)
-        assert told == {"bookie": "b1", "ledgers": 1, "done": 0, "failed": 1}
+        told = capsys.readouterr()
+        assert json.loads(told.out) == {"bookie": "b1", "ledgers": 1, "done": 0, "failed": 1}
+        assert told.err.startswith("ledger 0: nothing can take the place of b1")
+        assert await recover_bookie(cluster, options_of("recover", "b1", "--force")) == 1
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].startswith("ledger 0: nothing can take the place of b1")
+        assert lines[1] == "0 of 1 ledger, 1 failed"
+        assert lines[2] == "1 ledger could not be moved off b1; the lines above say why"
+
+    run(scenario)
+
+
+def test_ledgers_that_a_worker_is_on_are_waited_for_in_so_many_words(capsys: Capture) -> None:
+    async def scenario(simulated: Simulated, cluster: Cluster) -> None:
+        ledger_id = await simulated.write(b"one", copies=1)
+        (source,) = (await cluster.store.read(ledger_id)).metadata.fragments[0].ensemble
+        await cluster.coordination.create(
+            lock_path(ledger_id), encode_lock("b9"), ephemeral=True, make_parents=True
+        )
+        assert await recover_bookie(cluster, options_of("recover", source, "--force")) == 1
+        told = capsys.readouterr().out.splitlines()
+        assert told[0] == "0 of 1 ledger, waiting for 1 that a replication worker is on"
+        assert told[1].startswith(f"ledger {ledger_id}: a replication worker (b9) has been on it")
+        assert told[2] == "0 of 1 ledger, 1 failed"
 
     run(scenario)
 
