@@ -11,6 +11,7 @@ from magnetar_autorecovery.decommission import Progress, decommission
 from magnetar_autorecovery.errors import (
     AutoRecoveryError,
     BookieStillThere,
+    BookieUnknown,
     DecommissionStalled,
     RecoveryDisabled,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "AutoRecoveryError",
     "AutoRecoveryOptions",
     "BookieStillThere",
+    "BookieUnknown",
     "DecommissionStalled",
     "LedgerRepair",
     "Progress",

@@ -8,13 +8,14 @@ MagnetarError
     ├── FragmentChanged       somebody else changed the fragment meanwhile: look at it again
     ├── RecoveryDisabled      an operator has switched auto-recovery off
     ├── BookieStillThere      a bookie to be decommissioned is registered
+    ├── BookieUnknown         there never was a bookie of that id
     ├── DecommissionStalled   no ledger has been moved for too long
     └── NoZooKeeper           nothing can be found out or written down now
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from magnetar_runtime.errors import MagnetarError
 
@@ -92,6 +93,18 @@ class BookieStillThere(AutoRecoveryError):
 
     def __init__(self, bookie_id: str) -> None:
         super().__init__(f"bookie {bookie_id} is running; stop it first, for good")
+        self.bookie_id = bookie_id
+
+
+class BookieUnknown(AutoRecoveryError):
+    """No bookie of that id is registered, has a cookie, or is in a ledger: mistyped, or gone."""
+
+    def __init__(self, bookie_id: str, known: Iterable[str]) -> None:
+        names = ", ".join(sorted(known)) or "none"
+        super().__init__(
+            f"there is no bookie {bookie_id}: it is not registered, has no cookie, and no ledger "
+            f"names it; there are: {names}"
+        )
         self.bookie_id = bookie_id
 
 

@@ -11,7 +11,8 @@ import logging
 from contextlib import suppress
 from http import HTTPStatus
 
-from magnetar_autorecovery import Progress, controls, decommission, recover
+from magnetar_autorecovery import BookieUnknown, Progress, controls, decommission, recover
+from magnetar_autorecovery.known_bookies import require_known
 from magnetar_autorecovery.live_bookies import read_live_bookies
 from magnetar_autorecovery.marks import Marks
 from magnetar_bookie.admin.access import AdminAccess
@@ -106,6 +107,7 @@ async def recover_bookie(access: AdminAccess, request: Request) -> Answer:
     fields = _body_of(request)
     source = fields.get("bookie_src")
     bookie_id = _bookie_id(source[0] if isinstance(source, list) and source else None)
+    await _require_known(access, bookie_id)
     access.start("recovery of a bookie", _recover(access, bookie_id, _flag(fields)))
     return text_answer("Success send recovery request command.")
 
@@ -120,6 +122,7 @@ async def decommission_bookie(access: AdminAccess, request: Request) -> Answer:
         raise Refused(
             HTTPStatus.BAD_REQUEST, f"bookie {bookie_id} is running; stop it first, for good"
         )
+    await _require_known(access, bookie_id)
     work = _decommission(access, bookie_id, deletes_cookie=_flag(fields))
     access.start("decommissioning of a bookie", work)
     return text_answer(f"Success send decommission Bookie command {bookie_id}")
@@ -183,6 +186,14 @@ def _bookie_id(name: object) -> str:
     if not isinstance(name, str) or not is_bookie_id(name):
         raise Refused(HTTPStatus.BAD_REQUEST, f"bookie_src names no bookie: {name!r}")
     return name
+
+
+async def _require_known(access: AdminAccess, bookie_id: str) -> None:
+    """Upstream takes the order and finds nothing to do; its clients look at the status only."""
+    try:
+        await require_known(bookie_id, access.coordination, access.store)
+    except BookieUnknown as error:
+        raise Refused(HTTPStatus.NOT_FOUND, str(error)) from error
 
 
 def _flag(fields: dict[str, object]) -> bool:

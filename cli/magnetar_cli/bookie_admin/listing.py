@@ -9,7 +9,9 @@ import json
 from base64 import b64decode
 from collections.abc import AsyncIterator
 
+from magnetar_autorecovery import BookieUnknown
 from magnetar_autorecovery.fragments import bookies_of
+from magnetar_autorecovery.known_bookies import named_bookies
 from magnetar_autorecovery.marks import Marks
 from magnetar_bookie.admin.auditor import current_auditor
 from magnetar_bookie.admin.disk_space import BookieSpace, ask_space
@@ -77,18 +79,26 @@ def _cell(value: object) -> object:
 
 
 async def list_ledgers(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Every ledger, or those on a bookie; as lines that come while ZooKeeper is read."""
+    """Every ledger, or those on a bookie; as lines that come while ZooKeeper is read.
+
+    Raises ``BookieUnknown``.
+    """
     if not options.bookie and not options.metadata:
         async for ledger_id in all_ledgers(cluster.coordination):
             print(json.dumps({"ledger": ledger_id}) if options.json else ledger_id)
         return 0
-    is_wrong = False
+    is_wrong = has_some = False
     async for found in _with_metadata(cluster):
         if isinstance(found, LedgerError):
             print(json.dumps({"error": str(found)}) if options.json else found)
             is_wrong = True
         elif not options.bookie or options.bookie in bookies_of(found.metadata):
             print(_ledger_line(found, options))
+            has_some = True
+    if options.bookie and not has_some:
+        known = await named_bookies(cluster.coordination)
+        if options.bookie not in known:
+            raise BookieUnknown(options.bookie, known)
     return int(is_wrong)
 
 

@@ -13,6 +13,7 @@ from magnetar_autorecovery import (
     decommission,
     recover,
 )
+from magnetar_autorecovery.known_bookies import require_known
 from magnetar_cli.bookie_admin.cluster import Cluster
 from magnetar_cli.bookie_admin.errors import StillRegistered
 from magnetar_cli.bookie_admin.text import count_words
@@ -24,6 +25,7 @@ async def recover_bookie(cluster: Cluster, options: argparse.Namespace) -> int:
     live = await cluster.live_bookies()
     if options.bookie in live.all and not options.force:
         raise StillRegistered(options.bookie)
+    await require_known(options.bookie, cluster.coordination, cluster.store)
     repair = LedgerRepair(
         cluster.coordination,
         cluster.network,
@@ -48,6 +50,7 @@ async def recover_bookie(cluster: Cluster, options: argparse.Namespace) -> int:
 
 async def decommission_bookie(cluster: Cluster, options: argparse.Namespace) -> int:
     """Have the replication workers do it, wait for them, and forget the bookie."""
+    await require_known(options.bookie, cluster.coordination, cluster.store)
     progress = await decommission(
         options.bookie,
         coordination=cluster.coordination,

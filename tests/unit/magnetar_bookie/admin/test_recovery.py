@@ -113,6 +113,15 @@ def test_a_bookie_that_runs_is_not_decommissioned() -> None:
     run(scenario)
 
 
+def test_orders_about_a_bookie_that_never_was_are_refused() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        for path, source in (("bookie", ["b9"]), ("decommission", "b9")):
+            answer = await cluster.put(f"{BASE}/{path}", {"bookie_src": source})
+            assert (answer.status, "there are: b1, b2" in answer.text) == (404, True)
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("path", ["bookie", "decommission"])
 def test_orders_that_name_no_bookie_are_refused(path: str) -> None:
     async def scenario(cluster: Cluster) -> None:

@@ -8,10 +8,12 @@ import pytest
 from tests.unit.magnetar_bookie.admin.cluster import Cluster as Simulated
 from tests.unit.magnetar_cli.bookie_admin.simulated import options_of, run
 
+from magnetar_autorecovery import BookieUnknown
 from magnetar_autorecovery.marks import Marks
 from magnetar_cli.bookie_admin import listing
 from magnetar_cli.bookie_admin.cluster import Cluster
 from magnetar_protocol.records.bookie_info import AVAILABLE_PATH
+from magnetar_protocol.records.cookies import cookie_path
 from magnetar_protocol.records.ledger_metadata import ledger_path
 from magnetar_protocol.records.underreplication import VOTES_PATH, encode_vote
 
@@ -61,6 +63,19 @@ def test_ledgers_are_listed_by_bookie_with_what_is_known(capsys: Capture) -> Non
         assert await listing.list_ledgers(cluster, options) == 0
         shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert [each["state"] for each in shown] == ["CLOSED", "OPEN"]
+
+    run(scenario)
+
+
+def test_the_ledgers_of_a_bookie_that_never_was_are_not_none() -> None:
+    async def scenario(simulated: Simulated, cluster: Cluster) -> None:
+        await simulated.write(b"one")
+        await cluster.coordination.create(cookie_path("b3"), b"a cookie")
+        for bookie_id in ("b3", "b1"):
+            options = options_of("list-ledgers", "--bookie", bookie_id)
+            assert await listing.list_ledgers(cluster, options) == 0
+        with pytest.raises(BookieUnknown, match=r"there are: b1, b2, b3$"):
+            await listing.list_ledgers(cluster, options_of("list-ledgers", "--bookie", "b9"))
 
     run(scenario)
 

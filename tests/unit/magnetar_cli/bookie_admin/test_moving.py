@@ -8,10 +8,11 @@ import pytest
 from tests.unit.magnetar_bookie.admin.cluster import Cluster as Simulated
 from tests.unit.magnetar_cli.bookie_admin.simulated import options_of, run
 
-from magnetar_autorecovery import BookieStillThere
+from magnetar_autorecovery import BookieStillThere, BookieUnknown
 from magnetar_cli.bookie_admin.cluster import Cluster
 from magnetar_cli.bookie_admin.errors import StillRegistered
 from magnetar_cli.bookie_admin.moving import decommission_bookie, recover_bookie
+from magnetar_protocol.records.cookies import cookie_path
 from magnetar_protocol.records.underreplication import encode_lock, lock_path
 
 Capture = pytest.CaptureFixture[str]
@@ -69,7 +70,19 @@ def test_ledgers_that_a_worker_is_on_are_waited_for_in_so_many_words(capsys: Cap
 
 def test_a_bookie_without_ledgers_is_decommissioned_at_once(capsys: Capture) -> None:
     async def scenario(_simulated: Simulated, cluster: Cluster) -> None:
+        await cluster.coordination.create(cookie_path("b9"), b"a cookie")
         assert await decommission_bookie(cluster, options_of("decommission", "b9")) == 0
         assert "bookie b9 is decommissioned" in capsys.readouterr().out
+        assert await cluster.coordination.exists(cookie_path("b9")) is None
+
+    run(scenario)
+
+
+def test_a_bookie_that_never_was_is_not_taken_for_one_without_ledgers() -> None:
+    async def scenario(_simulated: Simulated, cluster: Cluster) -> None:
+        with pytest.raises(BookieUnknown, match=r"there are: b1, b2$"):
+            await decommission_bookie(cluster, options_of("decommission", "b9"))
+        with pytest.raises(BookieUnknown, match=r"there are: b1, b2$"):
+            await recover_bookie(cluster, options_of("recover", "b9"))
 
     run(scenario)

@@ -1,0 +1,36 @@
+"""Whether a bookie of a given id was ever there: so that a mistyped id is not taken for one whose
+work is done.
+
+A bookie is known that is registered, has a cookie, or stands in a ledger's metadata. The last takes
+long to find out and is asked last: only a bookie whose cookie was deleted by hand needs it.
+"""
+
+from __future__ import annotations
+
+from magnetar_autorecovery.decommission import still_on
+from magnetar_autorecovery.errors import BookieUnknown
+from magnetar_autorecovery.ledger_listing import ledger_directories, ledgers_in
+from magnetar_autorecovery.live_bookies import read_live_bookies
+from magnetar_ledger.store import LedgerStore
+from magnetar_protocol.records.cookies import COOKIES_PATH
+from magnetar_runtime.coordination import Coordination, NodeMissing
+
+
+async def require_known(bookie_id: str, coordination: Coordination, store: LedgerStore) -> None:
+    """Raise ``BookieUnknown`` where there never was such a bookie; ``CoordinationError``."""
+    known = await named_bookies(coordination)
+    if bookie_id in known:
+        return
+    for directory in await ledger_directories(coordination):
+        if await still_on(bookie_id, await ledgers_in(coordination, directory), store):
+            return
+    raise BookieUnknown(bookie_id, known)
+
+
+async def named_bookies(coordination: Coordination) -> frozenset[str]:
+    """The ids of those registered or with a cookie. Raises ``CoordinationError``."""
+    live = await read_live_bookies(coordination.children)
+    try:
+        return live.all.union(await coordination.children(COOKIES_PATH))
+    except NodeMissing:
+        return live.all
