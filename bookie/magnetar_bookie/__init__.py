@@ -14,8 +14,9 @@ What happens to an entry, and in which room:
                   journal, ``rebuild`` brings back a lost index
 ``garbage``       the ``collector`` forgets ledgers that are gone, as ``garbage`` decides;
                   ``compaction`` gives entry logs back of which little is of use
-``disks``         the ``directories``, ``identity`` (the bookie's stable id and its cookie), and how
-                  full they are: ``space_watch`` looks, ``space`` says what follows
+``disks``         the ``directories`` and their ``paths``, ``identity`` (the bookie's stable id and
+                  its cookie), and how full they are: ``space_watch`` looks, ``space`` says what
+                  follows
 ``formats``       the layouts of the files, drawn
 ``registration``  where this bookie is, in ZooKeeper
 ``admin``         the HTTP side, for people and tools

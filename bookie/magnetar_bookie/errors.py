@@ -10,6 +10,8 @@ MagnetarError
     ├── CookieMismatch        this directory belongs to another bookie or cluster
     ├── CookieMissing         a directory is empty where the cluster knows this bookie
     ├── DataWithoutCookie     a directory holds a bookie's files, and nothing says which bookie's
+    ├── DirectoryUnusable     a path is no directory, or not to be written to
+    ├── DirectoriesClash      one directory is named for two things that it cannot hold both
     └── ClusterNotInitialized ZooKeeper holds no ``/ledgers`` tree
 
 What a bookie refuses to a client stands in ``magnetar_protocol.bookkeeper.errors``.
@@ -18,6 +20,7 @@ What a bookie refuses to a client stands in ``magnetar_protocol.bookkeeper.error
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from magnetar_runtime.errors import MagnetarError
 
@@ -188,6 +191,29 @@ class DataWithoutCookie(BookieError):
             "empty directories (the index below data_directory included)."
         )
         self.found = {where: tuple(names) for where, names in found.items()}
+
+
+class DirectoryUnusable(BookieError):
+    """A path that the settings name is no directory that the bookie can write to."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(
+            f"the directory {path} cannot be used: {why}. Name a directory to which this user may "
+            "write; where it does not exist, it is made."
+        )
+        self.path = path
+
+
+class DirectoriesClash(BookieError):
+    """The settings name one directory for two things that it cannot hold both."""
+
+    def __init__(self, kind: str, path: Path, how: str) -> None:
+        super().__init__(
+            f"the {kind} directory {path} {how}: their files would mix, and the bookie could not "
+            "start again. Name each directory once (links and relative paths are followed), best "
+            "each on a disk of its own."
+        )
+        self.path = path
 
 
 class ClusterNotInitialized(BookieError):

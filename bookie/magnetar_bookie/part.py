@@ -20,6 +20,7 @@ from magnetar_autorecovery.metrics import AutoRecoveryMetrics
 from magnetar_bookie.admin.access import AdminAccess
 from magnetar_bookie.admin.app import BookieAdmin
 from magnetar_bookie.bookie import Bookie
+from magnetar_bookie.disks.paths import require_usable
 from magnetar_bookie.errors import BookieError
 from magnetar_bookie.metrics import BookieMetrics
 from magnetar_bookie.part_settings import BookiePartSettings
@@ -61,6 +62,7 @@ def main(file: Path | None, flags: Mapping[str, object]) -> int:
 async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
     """Open everything, say so, and wait to be told to stop."""
     tune_memory()
+    require_usable(settings.journals(), settings.ledgers(), settings.data_directory / INDEX)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         zookeeper = await stack.enter_async_context(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from pathlib import Path
 
 import pytest
 from tests.unit.magnetar_bookie.fakes import make_add
 from tests.unit.magnetar_bookie.host import Host
 
-from magnetar_bookie.errors import BookieError
-from magnetar_bookie.part import check_health, configuration_of, wait_for_end
+from magnetar_bookie.errors import BookieError, DirectoriesClash
+from magnetar_bookie.part import check_health, configuration_of, serve, wait_for_end
 from magnetar_bookie.part_settings import BookiePartSettings
 from magnetar_server.run import StopRequest
 
@@ -40,6 +41,16 @@ async def test_it_ends_by_itself_when_a_journal_failed() -> None:
         await host.network.connect_client().ask(make_add(1, 0))
         with pytest.raises(BookieError, match="bookie-1 cannot go on: a journal failed"):
             await wait_for_end(bookie, StopRequest())
+
+
+async def test_a_directory_named_twice_is_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    twice = (tmp_path / "one", tmp_path / "one")
+    settings = BookiePartSettings(data_directory=tmp_path / "data", journal_directories=twice)
+    with pytest.raises(DirectoriesClash, match="one is the same as"):
+        await serve(settings, StopRequest())
+    assert not os.listdir(tmp_path)  # noqa: PTH208 - nothing else runs
 
 
 def test_the_settings_are_shown_as_words() -> None:
