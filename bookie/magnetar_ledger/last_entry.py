@@ -24,7 +24,10 @@ log = logging.getLogger(__name__)
 
 
 class LastEntryPoll:
-    """One question to one ensemble. ``master_key`` is given to fence, and only then."""
+    """One question to one ensemble. ``master_key`` is given to fence, and only then.
+
+    What is heard after ``run`` changes nothing any more.
+    """
 
     def __init__(
         self,
@@ -98,6 +101,8 @@ class LastEntryPoll:
         self, bookie: int, entry_id: int, return_code: int, buffer: bytes, start: int, end: int
     ) -> None:
         """A bookie's answer (``ReadListener``)."""
+        if self._finished.is_set():
+            return
         if return_code == ReturnCode.EOK:
             try:
                 _, last_confirmed, length, _ = self._decode(

@@ -17,7 +17,7 @@ from magnetar_ledger.bookies import Bookies
 from magnetar_ledger.counters import LedgerCounters
 from magnetar_ledger.ensemble_change import EnsembleChange
 from magnetar_ledger.ensembles import ended_at, with_fragment
-from magnetar_ledger.errors import LedgerError, RecoveryUndecided
+from magnetar_ledger.errors import LedgerError, RecoveryUndecided, TooMuchPending
 from magnetar_ledger.last_entry import LastEntryPoll
 from magnetar_ledger.links import BookieLink, Purpose
 from magnetar_ledger.options import LedgerOptions
@@ -152,12 +152,12 @@ class LedgerRecovery:
             batch = await self._read(
                 metadata, pipeline.last_pushed + 1, self._options.recovery_batch_entries
             )
-            has_ended = self._append_found(batch, pipeline)
+            has_ended = await self._append_found(batch, pipeline)
             await pipeline.drained()
             if pipeline.failure is not None:
                 raise pipeline.failure
 
-    def _append_found(self, batch: list[Found | Verdict], pipeline: AddPipeline) -> bool:
+    async def _append_found(self, batch: list[Found | Verdict], pipeline: AddPipeline) -> bool:
         """Append a batch up to the ledger's end; tells whether the end is in it."""
         for result in batch:
             if result is Verdict.ABSENT:
@@ -169,7 +169,11 @@ class LedgerRecovery:
                 )
             length, payload = result
             pipeline.length_bytes = length - len(payload)
-            pipeline.append(payload)
+            try:
+                pipeline.append(payload)
+            except TooMuchPending:
+                await pipeline.drained()
+                pipeline.append(payload)  # raises why, where the pipeline failed meanwhile
         return False
 
     async def _length_at(self, metadata: LedgerMetadata, entry_id: int, hint_bytes: int) -> int:

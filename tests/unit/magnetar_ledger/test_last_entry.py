@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from random import Random
 
 import pytest
-from tests.unit.magnetar_ledger.world import FIRST_PORT, KEY, World
+from tests.unit.magnetar_ledger.world import FIRST_PORT, KEY, World, settle
 
 from magnetar_ledger import RecoveryUndecided, WrongPassword
 from magnetar_ledger.last_entry import LastEntryPoll
@@ -85,6 +85,16 @@ async def test_a_bookie_that_swallows_connections_does_not_hold_up_the_others(
     before_s = bench.world.clock.monotonic()
     await bench.poll(KEY).run()
     assert bench.world.clock.monotonic() - before_s < 0.1
+
+
+async def test_an_answer_that_comes_too_late_changes_nothing(bench: Bench) -> None:
+    bench.world.left_behind(LEDGER, (3, 3, 2), {0: ALL, 1: ALL, 4: (2,)}, told={4: 3})
+    late = bench.world.bookies[2]
+    late.is_holding = True
+    votes = await bench.poll(KEY).run()
+    late.release()
+    await settle()
+    assert (votes.last_confirmed, votes.length_bytes) == (0, 20)
 
 
 async def test_two_bookies_of_three_down_leave_it_undecided(bench: Bench) -> None:

@@ -205,6 +205,14 @@ async def test_a_tail_longer_than_a_batch_is_recovered_whole() -> None:
     assert ended_at(world, 19)
 
 
+async def test_a_tail_larger_than_what_may_be_pending_is_recovered_whole() -> None:
+    world = World(1)
+    holders = dict.fromkeys(range(64), (0,))
+    world.left_behind(LEDGER, (1, 1, 1), holders, told=dict.fromkeys(holders, -1))
+    await recover(world, replace(HASTY, pending_bytes_max=100))
+    assert ended_at(world, 63)
+
+
 async def test_a_writer_is_fenced_and_what_it_was_told_stays() -> None:
     world, listener = World(3), Listener()
     async with world.ledgers() as old, world.ledgers(seed=2) as new:
