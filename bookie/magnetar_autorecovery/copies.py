@@ -56,10 +56,11 @@ class Copies:
         """The copies of ``(bookie id, entry id)`` pairs, in order: the whole entries, or what
         ``decode`` makes of them.
 
-        Takes an answer's time at the most. Whoever calls bounds how much is wanted at once.
+        Takes an answer's time to connect and one to be answered at the most. Whoever calls bounds
+        how much is wanted at once.
         """
         links = {bookie: self._links.link(bookie) for bookie, _ in wanted}
-        reasons = await _connect(links)
+        reasons = await _connect(links, self._answer_timeout_s)
         decode = decode or entry_decoder(metadata.digest_type, metadata.password or b"")
         reading = _Reading(ledger_id, decode, len(wanted))
         for index, (bookie, entry_id) in enumerate(wanted):
@@ -79,7 +80,7 @@ class Copies:
         """
         link = self._links.link(bookie_id, Purpose.RECOVERY)
         try:
-            await link.connected()
+            await _connected(link, self._answer_timeout_s)
         except BookieUnavailable as error:
             raise CopyRefused(ledger_id, bookie_id, error.why) from error
         await _Storing(ledger_id, link, master_key(metadata.password or b""), entries).run(
@@ -87,10 +88,22 @@ class Copies:
         )
 
 
-async def _connect(links: Mapping[str, BookieLink]) -> dict[str, str]:
+async def _connected(link: BookieLink, timeout_s: float) -> None:
+    """Return when there is a connection. Raises ``BookieUnavailable``."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await link.connected()
+    except TimeoutError as error:
+        why = f"no connection within {timeout_s:g} s"
+        raise BookieUnavailable(link.bookie_id, why) from error
+
+
+async def _connect(links: Mapping[str, BookieLink], timeout_s: float) -> dict[str, str]:
     """Connect to all that seem to be up; why not to others, by bookie."""
     idle = [each for each in links.values() if not each.is_connected and not each.is_down]
-    outcomes = await asyncio.gather(*(link.connected() for link in idle), return_exceptions=True)
+    outcomes = await asyncio.gather(
+        *(_connected(link, timeout_s) for link in idle), return_exceptions=True
+    )
     reasons = {
         each.bookie_id: "it could not be reached a moment ago"
         for each in links.values()

@@ -49,8 +49,8 @@ class Dialer:
                 connected = await self._network.connect(factory, host, port)
         except TimeoutError as error:
             raise BookieUnavailable(bookie_id, "no answer to connecting") from error
-        except (OSError, UnicodeError, CoordinationError) as error:
-            # Unicode: a registered host name that no name server can be asked for.
+        except (OSError, ValueError, CoordinationError) as error:
+            # ValueError: a registered host name that no name server can be asked for.
             raise BookieUnavailable(bookie_id, str(error)) from error
         log.info("bookie connected", extra={"bookie": bookie_id, "host": host, "port": port})
         return connected

@@ -226,6 +226,10 @@ class BookieLink:
                     for listener, bookie in list(self._adders.values()):
                         listener.bookie_unreachable(bookie)
                     await asyncio.sleep(self._backoff.next_s())
+        except Exception as error:
+            # Whatever it was: nobody is left waiting for what nobody does.
+            self._fail_waiters(BookieUnavailable(self.bookie_id, f"connecting failed: {error!r}"))
+            raise
         finally:
             self._connecting = None
 

@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.unit.magnetar_autorecovery.cluster import LEDGER_OPTIONS, Cluster, metadata_of
-from tests.unit.magnetar_ledger.world import KEY, entry_of
+from tests.unit.magnetar_ledger.world import FIRST_PORT, KEY, entry_of
 
 from magnetar_autorecovery.copies import Copies
 from magnetar_autorecovery.errors import CopyRefused
 from magnetar_autorecovery.findings import Flaw
 from magnetar_protocol.bookkeeper.codes import Flag, Operation, ReturnCode
+from magnetar_protocol.records.bookie_info import AVAILABLE_PATH, BookieInfo
 
 METADATA = metadata_of((2, 2, 2), [(0, (0, 1))], last_entry=4)
 ENTRIES = {entry_id: entry_of(7, entry_id, entry_id - 1) for entry_id in range(5)}
@@ -56,6 +57,35 @@ async def test_a_bookie_that_cannot_read_is_told_from_one_that_is_not_heard() ->
         assert found[3].why == f"no answer within {LEDGER_OPTIONS.answer_timeout_s:g} s"
         assert found[1].why
         assert found[4].why
+
+
+async def test_a_bookie_registered_at_an_impossible_host_is_not_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster(1)
+    cluster.put_metadata(7, METADATA)
+    record = BookieInfo.of_address("a\0b", 3181).encode()
+    cluster.coordination.put(f"{AVAILABLE_PATH}/b0", record)
+    # It refuses such a name before it asks for it anywhere.
+    monkeypatch.setattr(cluster.network, "connect", asyncio.get_running_loop().create_connection)
+    async with copies_of(cluster) as copies:
+        (copy,) = await copies.read(7, METADATA, [("b0", 1)])
+        assert copy.flaw == Flaw.UNHEARD
+        with pytest.raises(CopyRefused):
+            await copies.store(7, METADATA, "b0", ENTRIES)
+
+
+async def test_a_connection_is_not_awaited_for_longer_than_an_answer() -> None:
+    cluster = Cluster(1)
+    cluster.put_metadata(7, METADATA)
+    cluster.network.silent.add(FIRST_PORT)
+    registry, links = cluster.links()
+    async with registry, links:
+        copies = Copies(links, answer_timeout_s=1)
+        (copy,) = await copies.read(7, METADATA, [("b0", 1)])
+        assert (copy.flaw, copy.why) == (Flaw.UNHEARD, "no connection within 1 s")
+        with pytest.raises(CopyRefused, match="no connection within 1 s"):
+            await copies.store(7, METADATA, "b0", ENTRIES)
 
 
 async def test_a_connection_that_breaks_ends_the_wait() -> None:

@@ -44,7 +44,13 @@ async def test_every_attempt_looks_for_the_bookie_anew() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [BookieUnavailable("b0", "the test says so"), ConnectionLost("/x"), UnicodeError(), OSError()],
+    [
+        BookieUnavailable("b0", "the test says so"),
+        ConnectionLost("/x"),
+        UnicodeError("label empty or too long"),
+        ValueError("embedded null character"),
+        OSError(),
+    ],
 )
 async def test_an_address_that_cannot_be_had_makes_it_unavailable(error: Exception) -> None:
     world, addresses = World(1), Addresses()

@@ -124,6 +124,22 @@ async def test_a_bookie_that_swallows_connections_is_given_up_in_time() -> None:
         assert world.clock.monotonic() - before_s == pytest.approx(OPTIONS.connect_timeout_s)
 
 
+async def test_an_attempt_that_ends_as_nobody_foresaw_leaves_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(1)
+
+    async def fail(*asked: object) -> None:
+        raise RuntimeError(f"no way to connect with {asked}")
+
+    async with link_in(world) as link:
+        with monkeypatch.context() as patch:
+            patch.setattr(world.network, "connect", fail)
+            with pytest.raises(BookieUnavailable, match="no way"):
+                await link.connected()
+        await link.connected()
+
+
 async def test_a_writer_is_told_of_each_new_connection() -> None:
     world, writer = World(1), Writer()
     async with link_in(world) as link:
