@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 import tempfile
 import time
@@ -40,6 +41,7 @@ DIRECTORY = Path("/var/tmp")
 def main() -> int:
     """Measure, print the table, write the results where asked."""
     options = _options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started is stopped too
     with tempfile.TemporaryDirectory(prefix="magnetar-bench-", dir=options.directory) as directory:
         plan = Plan(
             magnetar=Magnetar(options.magnetar.split(), bookies=options.bookies),
