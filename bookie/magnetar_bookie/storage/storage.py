@@ -39,7 +39,7 @@ ADMISSION_BYTES = 32
 _LEDGER_ID = Struct(">q")
 _FRAME_SIZE_BYTES = 4
 
-# Every combination of flags that a normal add may come with; a fence takes them all back.
+# Every combination of flags that is remembered of adds; a fence takes back those of normal ones.
 _ADD_FLAGS = range(8)
 _NORMAL_ADD_FLAGS = [flags for flags in _ADD_FLAGS if not flags & Flag.RECOVERY_ADD]
 
@@ -83,7 +83,8 @@ class Storage:
         """Decide whether an add may be taken; where it goes.
 
         From now on adds that begin with the same bytes are found in ``writable``, till the ledger
-        is fenced or the write cache sealed. Raises ``BookieReadOnly``, ``WrongMasterKey``,
+        is fenced or the write cache sealed; but not those with flags that nobody knows, which are
+        decided one by one. Raises ``BookieReadOnly``, ``WrongMasterKey``,
         ``LedgerFenced``, ``BookieFailed``.
         """
         if self._read_only_reasons and not self._takes_despite(flags):
@@ -93,7 +94,8 @@ class Storage:
             raise LedgerFenced(ledger_id)
         self.ledgers.mark_changed(ledger)
         entries = self.write_cache.entries_of(ledger_id)
-        self.write_cache.writable[admission_prefix(ledger_id, master_key, flags)] = entries
+        if flags in _ADD_FLAGS:
+            self.write_cache.writable[admission_prefix(ledger_id, master_key, flags)] = entries
         return entries
 
     def fence(self, ledger_id: int, master_key: bytes) -> Ledger:

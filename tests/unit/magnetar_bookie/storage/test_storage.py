@@ -98,6 +98,18 @@ def test_a_fence_refuses_adds_but_those_of_recovery() -> None:
     assert storage.fence(1, KEY) is ledger
 
 
+@pytest.mark.parametrize("flags", [8, 0x100, 0xFFFD])
+def test_adds_with_flags_that_nobody_knows_are_decided_one_by_one(flags: int) -> None:
+    storage = make_storage()
+    storage.admit(1, KEY, flags)
+    assert storage.write_cache.writable == {}
+    storage.fence(1, KEY)
+    with pytest.raises(LedgerFenced):
+        storage.admit(1, KEY, flags)
+    storage.admit(1, KEY, flags | RECOVERY)
+    assert storage.write_cache.writable == {}
+
+
 def test_a_ledger_can_be_fenced_before_anything_was_added() -> None:
     storage = make_storage()
     storage.fence(1, KEY)
