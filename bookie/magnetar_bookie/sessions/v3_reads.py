@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from magnetar_bookie.errors import CorruptFile
@@ -80,10 +81,11 @@ class V3Reads:
     # Answers; each raises ``BookieRefusal``, ``CorruptFile`` or ``OSError``.
 
     async def _read(self, request: pb.Request) -> pb.Response:
-        """The entry, and with it what is confirmed now."""
+        """The entry, and with it what is confirmed now, if that can be told."""
         response = await self._read_alone(request)
         ledger_id = request.readRequest.ledgerId
-        response.readResponse.maxLAC = await self._context.last_confirmed.fetch(ledger_id)
+        with suppress(BookieFailed):
+            response.readResponse.maxLAC = await self._context.last_confirmed.fetch(ledger_id)
         return response
 
     async def _read_alone(self, request: pb.Request) -> pb.Response:

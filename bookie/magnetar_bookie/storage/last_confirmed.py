@@ -56,7 +56,8 @@ class LastConfirmed:
     async def fetch(self, ledger_id: int) -> int:
         """What the bookie knows, from wherever it is.
 
-        Raises like ``find``, and ``CorruptFile`` and ``OSError``.
+        Raises like ``find``, and ``CorruptFile`` and ``OSError``. A damaged entry says nothing: a
+        bit turned over in it might confirm what never was.
         """
         found = self.find(ledger_id)
         if found is not None:
@@ -64,7 +65,9 @@ class LastConfirmed:
         ledger = self._storage.ledgers.find(ledger_id)
         assert ledger is not None
         last_entry = ledger.last_flushed
-        entry = await self._storage.fetch(ledger_id, last_entry)
+        entry = self._storage.find(ledger_id, last_entry)
+        if entry is None:
+            entry = await self._storage.load(ledger_id, last_entry, is_checked=True)
         _, told = self._told.get(ledger_id, (LAST_ENTRY, NOTHING_CONFIRMED))
         lac = max(told, _explicit(ledger), _of_entry(entry))
         return self._remember(ledger_id, last_entry, lac)

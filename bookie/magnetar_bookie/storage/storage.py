@@ -191,10 +191,12 @@ class Storage:
         entry = self.find(ledger_id, entry_id)
         return await self.load(ledger_id, entry_id) if entry is None else entry
 
-    async def load(self, ledger_id: int, entry_id: int) -> bytes:
+    async def load(self, ledger_id: int, entry_id: int, *, is_checked: bool = False) -> bytes:
         """An entry that ``find`` did not find, from the disk; neighbours come into the read cache.
 
-        Raises ``NoSuchEntry``, ``BookieFailed``, ``CorruptFile``, ``OSError``.
+        One from a damaged block may be damaged itself, which its reader finds out by its digest.
+        Who cannot do that asks for one that ``is_checked``. Raises ``NoSuchEntry``,
+        ``BookieFailed``, ``CorruptFile``, ``OSError``.
         """
         if entry_id == LAST_ENTRY:
             ledger = self.ledgers.find(ledger_id)
@@ -202,12 +204,12 @@ class Storage:
             entry_id = self.last_entry(ledger)
         for _ in range(MOVES_MAX):
             try:
-                return await self._read(ledger_id, entry_id)
+                return await self._read(ledger_id, entry_id, is_checked=is_checked)
             except LogRemoved:
                 continue  # compaction moved the block, or the ledger is gone: the index knows
         raise BookieFailed(ledger_id, entry_id)
 
-    async def _read(self, ledger_id: int, entry_id: int) -> bytes:
+    async def _read(self, ledger_id: int, entry_id: int, *, is_checked: bool) -> bytes:
         damaged: DamagedBlock | None = None
         for location in self.index.blocks(ledger_id, entry_id):
             try:
@@ -221,10 +223,9 @@ class Storage:
                 return entry
         if damaged is None:
             raise NoSuchEntry(ledger_id, entry_id)
-        try:
-            return damaged.entries[entry_id]
-        except KeyError:
+        if is_checked or entry_id not in damaged.entries:
             raise BookieFailed(ledger_id, entry_id) from damaged
+        return damaged.entries[entry_id]
 
     def last_entry(self, ledger: Ledger) -> int:
         """The highest entry id of the ledger on this bookie; -1 for none."""

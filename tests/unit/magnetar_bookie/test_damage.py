@@ -13,16 +13,20 @@ from tests.unit.magnetar_bookie.fakes import make_add, make_entry
 from tests.unit.magnetar_bookie.garbage_rig import NEVER, PAYLOAD, add, register
 from tests.unit.magnetar_bookie.host import SETTINGS, Host
 from tests.unit.magnetar_bookie.memory_disk import MemoryDisk
+from tests.unit.magnetar_bookie.v3_requests import V3Client, read
 
 from magnetar_bookie.errors import BookieError, CorruptFile, EntriesLost, EntryLogMissing
 from magnetar_bookie.formats import entry_log_v1, journal_v1
+from magnetar_bookie.storage.last_confirmed import LastConfirmed
 from magnetar_bookie.storage.memory_store import MemoryStore
 from magnetar_protocol.bookkeeper.digest import decode_entry
-from magnetar_protocol.bookkeeper.errors import EntryDigestMismatch
+from magnetar_protocol.bookkeeper.errors import BookieFailed, EntryDigestMismatch
 from magnetar_protocol.bookkeeper.v2 import Flag, ReturnCode, encode_read
 from magnetar_protocol.records.cookies import COOKIE_FILE_NAME
 
 ENTRIES = 40
+# Of a whole entry: a high byte of what its writer knew to be confirmed.
+LAST_CONFIRMED_OFFSET = 16 + 2
 
 
 async def stopped(*, is_clean: bool = True) -> Host:
@@ -102,6 +106,22 @@ async def test_a_copy_that_was_brought_back_is_believed_more_than_a_damaged_one(
         await client.ask(make_add(1, 0, PAYLOAD, flags=int(Flag.RECOVERY_ADD)))
         await bookie.checkpointer.run()
         assert (await client.ask(encode_read(1, 0)))[0][4] == make_entry(1, 0, PAYLOAD)
+
+
+async def test_what_a_damaged_entry_says_is_confirmed_is_not_believed_nor_told() -> None:
+    host = Host(SETTINGS, garbage=NEVER)
+    async with host.bookie() as bookie:
+        register(host.coordination, 1)
+        client = host.network.connect_client()
+        await add(bookie, client, 1, 0, 10)
+        (log,) = files(host.ledger_disk, entry_log_v1.SUFFIX)
+        content = host.ledger_disk.files[log].content
+        content[content.find(make_entry(1, 9, PAYLOAD)) + LAST_CONFIRMED_OFFSET] ^= 0x10
+        with pytest.raises(BookieFailed):
+            await LastConfirmed(bookie.storage).fetch(1)
+        answer = (await V3Client(client).ask(read(1, 3))).readResponse
+        assert answer.body == make_entry(1, 3, PAYLOAD)
+        assert not answer.HasField("maxLAC")
 
 
 @pytest.mark.parametrize("left", [0, 10, 500, -1])
