@@ -1,9 +1,9 @@
 """The auditor's work: notices lost bookies, and marks the ledgers that lack copies.
 
-Two things go on side by side, for as long as this process is elected. Bookies are watched; those
-that stay away are looked for in the metadata of all ledgers, and so are those that nobody knew, at
-long intervals (the audit). At longer intervals every ledger is read (the check). Facts:
-``Auditor``, ``AuditorBookieCheckTask`` and ``AuditorCheckAllLedgersTask`` of Apache BookKeeper.
+Several things go on side by side, for as long as this process is elected. Bookies are watched;
+those that stay away are looked for in the metadata of all ledgers, and so are those that nobody
+knew, at long intervals (the audit). At longer intervals every ledger is looked at itself
+(``periodic_checks``). Facts: ``Auditor`` and ``AuditorBookieCheckTask`` of Apache BookKeeper.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from magnetar_autorecovery import controls
 from magnetar_autorecovery.counters import AuditorCounters
@@ -21,6 +22,12 @@ from magnetar_autorecovery.live_bookies import read_live_bookies
 from magnetar_autorecovery.lost_bookies import LostBookies
 from magnetar_autorecovery.marks import Marks, prepare_underreplication
 from magnetar_autorecovery.options import AutoRecoveryOptions
+from magnetar_autorecovery.periodic_checks import (
+    PeriodicCheck,
+    PlacementCheck,
+    ReadingCheck,
+    ReplicasCheck,
+)
 from magnetar_autorecovery.repair import LedgerRepair
 from magnetar_autorecovery.watches import Watches
 from magnetar_ledger.errors import LedgerError, NoSuchLedger
@@ -51,6 +58,11 @@ class Auditor:
         self._clock = clock
         self._repair = repair
         self._options = options
+        self._checks: tuple[PeriodicCheck, ...] = (
+            ReadingCheck(repair, options, self.counters),
+            ReplicasCheck(repair, options, self.counters),
+            PlacementCheck(repair, options, self.counters),
+        )
         self._marks = Marks(coordination, clock)
         self._watches = Watches(coordination)
         self._lost = LostBookies(frozenset())
@@ -66,8 +78,10 @@ class Auditor:
         await self._persist(self._begin)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep(self._watch_once), name="auditor: bookies")
-            if self._options.ledger_check_interval_s:
-                group.create_task(self._keep(self._check_once), name="auditor: ledgers")
+            for check in self._checks:
+                if check.interval_s:
+                    work = partial(self._check_once, check)
+                    group.create_task(self._keep(work), name=f"auditor: {type(check).__name__}")
 
     async def _keep(self, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -163,11 +177,11 @@ class Auditor:
             self.counters.audits += 1
             self.counters.audit_s += self._clock.monotonic() - begun_s
 
-    # --- the check: every ledger is read ------------------------------------------------------
+    # --- the checks: every ledger is looked at ------------------------------------------------
 
-    async def _check_once(self) -> None:
-        """Wait until all ledgers are to be read again, and read them."""
-        await asyncio.sleep(await self._until_check_s())
+    async def _check_once(self, check: PeriodicCheck) -> None:
+        """Wait until all ledgers are to be checked again, and check them."""
+        await asyncio.sleep(await self._until_check_s(check))
         while self._lost.audit_at_s is not None or not await controls.is_enabled(
             self._coordination
         ):
@@ -175,31 +189,30 @@ class Auditor:
             self.counters.checks_skipped += 1
             await asyncio.sleep(self._options.rescan_interval_s)
         begun_s = self._clock.monotonic()
-        if await self._visit_ledgers(self._check, at_once_max=self._options.ledger_checks_max):
-            await controls.set_last_check(self._coordination, self._clock.wall_ms())
-            self.counters.checks += 1
-            self.counters.check_s += self._clock.monotonic() - begun_s
+        await check.begin()
+        visit = partial(self._check, check)
+        if await self._visit_ledgers(visit, at_once_max=check.at_once_max):
+            await controls.set_last_check(self._coordination, self._clock.wall_ms(), check.last)
+            check.finish(self._clock.monotonic() - begun_s)
         else:
             await asyncio.sleep(self._options.rescan_interval_s)
 
-    async def _until_check_s(self) -> float:
-        last_ms = await controls.last_check_ms(self._coordination)
-        interval_s = self._options.ledger_check_interval_s
+    async def _until_check_s(self, check: PeriodicCheck) -> float:
+        last_ms = await controls.last_check_ms(self._coordination, check.last)
         if last_ms is None:
             return 0.0
         since_s = (self._clock.wall_ms() - last_ms) / MS_PER_S
         # A time that lies ahead was written by a clock that goes wrong, or ours does.
-        return max(interval_s - max(since_s, 0.0), 0.0)
+        return max(check.interval_s - max(since_s, 0.0), 0.0)
 
-    async def _check(self, ledger_id: int) -> None:
+    async def _check(self, check: PeriodicCheck, ledger_id: int) -> None:
         try:
             stored = await self._repair.store.read(ledger_id)
-            faults = await self._repair.check_stored(stored)
+            missing = await check.visit(stored)
         except LedgerError as error:
             self._skip(ledger_id, error)
             return
-        self.counters.ledgers_checked += 1
-        await self._mark(stored, frozenset().union(*(fault.bookies for fault in faults)))
+        await self._mark(stored, missing)
 
     # --- both ---------------------------------------------------------------------------------
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 from random import Random
 
 from magnetar_autorecovery.copies import Copies
+from magnetar_autorecovery.entry_lists import EntryLists, count_replicas
 from magnetar_autorecovery.findings import FaultyFragment, Finding, Flaw, finding_of
 from magnetar_autorecovery.fragments import (
     LedgerFragment,
+    bookies_of,
     entries_to_verify,
     fragments_of,
     quorum_of,
@@ -27,19 +29,29 @@ _READS_AT_ONCE_MAX = 20
 class LedgerChecker:
     """Checks ledgers, reading ``percentage`` of each fragment and at least its ends."""
 
-    def __init__(self, copies: Copies, random: Random, *, percentage: int) -> None:
+    def __init__(
+        self, copies: Copies, entry_lists: EntryLists, random: Random, *, percentage: int
+    ) -> None:
         self._copies = copies
+        self._entry_lists = entry_lists
         self._random = random
         self._percentage = percentage
 
     async def check(
-        self, stored: StoredMetadata, registered: frozenset[str]
+        self,
+        stored: StoredMetadata,
+        registered: frozenset[str],
+        *,
+        suspects: frozenset[str] = frozenset(),
     ) -> list[FaultyFragment]:
         """The fragments of the ledger that are not well, in order.
 
-        ``registered`` bookies are asked, others are not. Raises ``UnsupportedLedger``.
+        ``registered`` bookies are asked, others are not; of ``suspects`` every entry is asked
+        after, though only some are read. Raises ``UnsupportedLedger``.
         """
         quorum = quorum_of(stored.ledger_id, stored.metadata)
+        asked = suspects & registered & bookies_of(stored.metadata)
+        lists = await self._entry_lists.ask(stored.ledger_id, asked) if asked else {}
         faults: list[FaultyFragment] = []
         for fragment in fragments_of(stored.metadata):
             findings = {
@@ -48,6 +60,12 @@ class LedgerChecker:
                 if bookie not in registered
             }
             if not fragment.is_open:
+                lacking = (await count_replicas(fragment, quorum, lists)).lacking if lists else ()
+                findings |= {
+                    index: Finding.LACKING
+                    for index, bookie in enumerate(fragment.ensemble)
+                    if bookie in lacking
+                }
                 findings |= await self._read(stored, quorum, fragment, registered)
             if findings:
                 faults.append(FaultyFragment(fragment, findings))

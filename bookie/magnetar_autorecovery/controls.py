@@ -7,16 +7,24 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from magnetar_protocol.records.errors import MalformedRecord
 from magnetar_protocol.records.underreplication import (
     DISABLED_PATH,
     LAST_CHECK_PATH,
+    LAST_PLACEMENT_CHECK_PATH,
+    LAST_REPLICAS_CHECK_PATH,
     LOST_BOOKIE_DELAY_PATH,
     decode_last_check,
+    decode_last_placement_check,
+    decode_last_replicas_check,
     decode_lost_bookie_delay,
     encode_last_check,
+    encode_last_placement_check,
+    encode_last_replicas_check,
     encode_lost_bookie_delay,
 )
 from magnetar_runtime.coordination import Coordination, NodeExists, NodeMissing, OnChange
@@ -73,11 +81,30 @@ def lost_bookie_delay_of(value: bytes, default_s: int) -> int:
         return default_s
 
 
-async def last_check_ms(coordination: Coordination) -> int | None:
-    """When all ledgers were last read (Unix milliseconds); None for never."""
+@dataclass(frozen=True, slots=True)
+class LastCheck:
+    """Where the time of the last check of one kind stands, and how."""
+
+    path: str
+    encode: Callable[[int], bytes]
+    decode: Callable[[bytes], int]
+
+
+# Every ledger was read, compared with the rules of placement, or asked after on all its bookies.
+READING = LastCheck(LAST_CHECK_PATH, encode_last_check, decode_last_check)
+PLACEMENT = LastCheck(
+    LAST_PLACEMENT_CHECK_PATH, encode_last_placement_check, decode_last_placement_check
+)
+REPLICAS = LastCheck(
+    LAST_REPLICAS_CHECK_PATH, encode_last_replicas_check, decode_last_replicas_check
+)
+
+
+async def last_check_ms(coordination: Coordination, kind: LastCheck = READING) -> int | None:
+    """When all ledgers were last checked so (Unix milliseconds); None for never."""
     try:
-        value, _ = await coordination.get(LAST_CHECK_PATH)
-        return decode_last_check(value) or None
+        value, _ = await coordination.get(kind.path)
+        return kind.decode(value) or None
     except NodeMissing:
         return None
     except MalformedRecord as error:
@@ -85,11 +112,13 @@ async def last_check_ms(coordination: Coordination) -> int | None:
         return None
 
 
-async def set_last_check(coordination: Coordination, checked_at_ms: int) -> None:
-    """All ledgers have just been read."""
-    value = encode_last_check(checked_at_ms)
+async def set_last_check(
+    coordination: Coordination, checked_at_ms: int, kind: LastCheck = READING
+) -> None:
+    """All ledgers have just been checked so."""
+    value = kind.encode(checked_at_ms)
     try:
-        await coordination.set(LAST_CHECK_PATH, value)
+        await coordination.set(kind.path, value)
     except NodeMissing:
         with suppress(NodeExists):
-            await coordination.create(LAST_CHECK_PATH, value, make_parents=True)
+            await coordination.create(kind.path, value, make_parents=True)

@@ -20,6 +20,15 @@ class AuditorCounters:
     audit_s: float = 0.0
     checks: int = 0
     check_s: float = 0.0
+    placement_checks: int = 0
+    placement_check_s: float = 0.0
+    replicas_checks: int = 0
+    replicas_check_s: float = 0.0
+    # What the last such check found, in ledgers.
+    ledgers_badly_placed: int = 0
+    ledgers_without_replica: int = 0
+    ledgers_below_ack_quorum: int = 0
+    ledgers_below_write_quorum: int = 0
 
 
 @dataclass(slots=True)

@@ -50,6 +50,18 @@ async def prepare_underreplication(coordination: Coordination) -> None:
             await coordination.create(path, make_parents=True)
 
 
+async def read_mark(coordination: Coordination, ledger_id: int) -> UnderreplicatedLedger | None:
+    """A ledger's mark; None where it has none. One that says nothing names no bookies.
+
+    Raises ``CoordinationError``.
+    """
+    try:
+        value, _ = await coordination.get(mark_path(ledger_id))
+    except NodeMissing:
+        return None
+    return _decode(ledger_id, value)
+
+
 class Marks:
     """Marks ledgers and reads marks. All methods raise ``CoordinationError``."""
 
@@ -67,11 +79,7 @@ class Marks:
 
     async def read(self, ledger_id: int) -> UnderreplicatedLedger | None:
         """A ledger's mark; None where it has none. One that says nothing names no bookies."""
-        try:
-            value, _ = await self._coordination.get(mark_path(ledger_id))
-        except NodeMissing:
-            return None
-        return _decode(ledger_id, value)
+        return await read_mark(self._coordination, ledger_id)
 
     async def ledgers(self) -> list[int]:
         """The ids of all marked ledgers, ascending."""

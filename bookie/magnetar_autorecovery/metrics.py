@@ -47,6 +47,14 @@ class AutoRecoveryMetrics:
             "auditor_NUM_BOOKIE_AUDITS_DELAYED": auditor.audits_delayed,
             "auditor_NUM_DELAYED_BOOKIE_AUDITS_CANCELLED": auditor.audits_cancelled,
             "auditor_NUM_SKIPPING_CHECK_TASK_TIMES": auditor.checks_skipped,
+            "auditor_NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY": auditor.ledgers_badly_placed,
+            "auditor_NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY": auditor.ledgers_without_replica,
+            "auditor_NUM_LEDGERS_HAVING_LESS_THAN_AQ_REPLICAS_OF_AN_ENTRY": (
+                auditor.ledgers_below_ack_quorum
+            ),
+            "auditor_NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY": (
+                auditor.ledgers_below_write_quorum
+            ),
             "replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED": worker.ledgers_replicated,
             "replication_worker_NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER": (
                 worker.ledgers_deferred
@@ -67,6 +75,11 @@ class AutoRecoveryMetrics:
             "auditor_AUDIT_BOOKIES_TIME": (auditor.audits, auditor.audit_s),
             "auditor_URL_PUBLISH_TIME_FOR_LOST_BOOKIE": (auditor.audits, auditor.audit_s),
             "auditor_CHECK_ALL_LEDGERS_TIME": (auditor.checks, auditor.check_s),
+            "auditor_PLACEMENT_POLICY_CHECK_TIME": (
+                auditor.placement_checks,
+                auditor.placement_check_s,
+            ),
+            "auditor_REPLICAS_CHECK_TIME": (auditor.replicas_checks, auditor.replicas_check_s),
             "replication_worker_READ_DATA_LATENCY": (worker.batches, worker.read_s),
             "replication_worker_WRITE_DATA_LATENCY": (worker.batches, worker.write_s),
         }

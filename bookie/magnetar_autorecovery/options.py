@@ -20,6 +20,12 @@ class AutoRecoveryOptions:
     bookie_check_interval_s: float = 86_400.0
     # How often every ledger is read (auditorPeriodicCheckInterval); 0: never.
     ledger_check_interval_s: float = 604_800.0
+    # How often the bookies of all ledgers are compared with the rules of placement
+    # (auditorPeriodicPlacementPolicyCheckInterval); 0: never.
+    placement_check_interval_s: float = 0.0
+    # How often all bookies are asked which entries of each ledger they have
+    # (auditorPeriodicReplicasCheckInterval); 0: never.
+    replicas_check_interval_s: float = 0.0
     # How many of a fragment's entries a check reads from each bookie, beside the first and the
     # last, 0 to 100 (auditorLedgerVerificationPercentage).
     verification_percentage: int = 0

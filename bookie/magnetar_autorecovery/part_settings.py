@@ -25,6 +25,12 @@ class RecoverySettings:
         RECOVERY.bookie_check_interval_s
     )
     auditor_periodic_check_interval_s: Annotated[float, Ge(0)] = RECOVERY.ledger_check_interval_s
+    auditor_periodic_placement_policy_check_interval_s: Annotated[float, Ge(0)] = (
+        RECOVERY.placement_check_interval_s
+    )
+    auditor_periodic_replicas_check_interval_s: Annotated[float, Ge(0)] = (
+        RECOVERY.replicas_check_interval_s
+    )
     auditor_ledger_verification_percentage: Annotated[int, Ge(0), Le(100)] = (
         RECOVERY.verification_percentage
     )
@@ -38,6 +44,8 @@ class RecoverySettings:
             lost_bookie_recovery_delay_s=self.lost_bookie_recovery_delay_s,
             bookie_check_interval_s=self.auditor_periodic_bookie_check_interval_s,
             ledger_check_interval_s=self.auditor_periodic_check_interval_s,
+            placement_check_interval_s=self.auditor_periodic_placement_policy_check_interval_s,
+            replicas_check_interval_s=self.auditor_periodic_replicas_check_interval_s,
             verification_percentage=self.auditor_ledger_verification_percentage,
             open_ledger_grace_s=self.open_ledger_rereplication_grace_s,
             copy_batch_entries_max=self.rereplication_entry_batch_size,

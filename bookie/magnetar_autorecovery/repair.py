@@ -20,6 +20,7 @@ from magnetar_autorecovery.checker import LedgerChecker
 from magnetar_autorecovery.copier import FragmentCopier
 from magnetar_autorecovery.copies import Copies
 from magnetar_autorecovery.counters import WorkerCounters
+from magnetar_autorecovery.entry_lists import EntryLists
 from magnetar_autorecovery.errors import AutoRecoveryError, EntriesUnreadable, NowhereToCopy
 from magnetar_autorecovery.findings import FaultyFragment
 from magnetar_autorecovery.fragments import quorum_of
@@ -31,8 +32,10 @@ from magnetar_ledger import LedgerOptions
 from magnetar_ledger.bookies import Bookies
 from magnetar_ledger.errors import LedgerError, NoSuchLedger, UnsupportedLedger
 from magnetar_ledger.links import BookieLinks
+from magnetar_ledger.placement import Racks
 from magnetar_ledger.registry import BookieRegistry
 from magnetar_ledger.store import LedgerStore, StoredMetadata
+from magnetar_ledger.v3_links import V3Links
 from magnetar_protocol.records.ledger_metadata import LedgerMetadata
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.coordination import Coordination
@@ -46,11 +49,13 @@ log = logging.getLogger(__name__)
 class Terms:
     """How a ledger is to be looked at.
 
-    ``lost`` bookies count as not registered, whatever ZooKeeper says. A bookie that lacks something
+    ``lost`` bookies count as not registered, whatever ZooKeeper says. Of ``suspects`` somebody said
+    that they lack something: they are asked which entries they have. A bookie that lacks something
     is given it back, or, with ``is_replacing_preferred``, replaced where there is another.
     """
 
     lost: frozenset[str] = frozenset()
+    suspects: frozenset[str] = frozenset()
     is_replacing_preferred: bool = False
 
 
@@ -98,14 +103,32 @@ class LedgerRepair(Service):
         )
         self._bookies = Bookies(self._registry, self._links, random)
         self._take_overs = TakeOvers(coordination, network, clock, random, ledger_options)
-        copies = Copies(self._links, answer_timeout_s=ledger_options.answer_timeout_s)
-        self._checker = LedgerChecker(copies, random, percentage=options.verification_percentage)
+        self._v3_links = V3Links(
+            self._registry,
+            network=network,
+            clock=clock,
+            random=random,
+            options=ledger_options,
+            health=self._links.health,
+        )
+        answer_timeout_s = ledger_options.answer_timeout_s
+        self.entry_lists = EntryLists(self._v3_links, answer_timeout_s=answer_timeout_s)
+        copies = Copies(self._links, answer_timeout_s=answer_timeout_s)
+        self._checker = LedgerChecker(
+            copies, self.entry_lists, random, percentage=options.verification_percentage
+        )
         self._copier = FragmentCopier(copies, clock=clock, options=options, counters=self.counters)
 
     async def _open(self, stack: AsyncExitStack) -> None:
         await stack.enter_async_context(self._registry)
         await stack.enter_async_context(self._links)
+        await stack.enter_async_context(self._v3_links)
         await stack.enter_async_context(self._take_overs)
+
+    @property
+    def racks(self) -> Racks:
+        """Where the bookies stand, as far as somebody said so."""
+        return self._registry.racks
 
     async def live_bookies(self, terms: Terms = USUAL) -> LiveBookies:
         """The bookies that are registered now, without those that count as lost."""
@@ -120,7 +143,8 @@ class LedgerRepair(Service):
         self, stored: StoredMetadata, terms: Terms = USUAL
     ) -> list[FaultyFragment]:
         """The fragments of a ledger with this metadata that are not well."""
-        return await self._checker.check(stored, (await self.live_bookies(terms)).all)
+        registered = (await self.live_bookies(terms)).all
+        return await self._checker.check(stored, registered, suspects=terms.suspects)
 
     async def repair(
         self, ledger_id: int, terms: Terms = USUAL, *, on_trouble: OnTrouble = _only_logged

@@ -16,7 +16,7 @@ from random import Random
 
 from magnetar_autorecovery import controls
 from magnetar_autorecovery.claims import Claim, Claims
-from magnetar_autorecovery.marks import prepare_underreplication
+from magnetar_autorecovery.marks import prepare_underreplication, read_mark
 from magnetar_autorecovery.options import AutoRecoveryOptions
 from magnetar_autorecovery.repair import LedgerRepair, Repaired, Terms
 from magnetar_ledger.errors import LedgerError
@@ -98,9 +98,12 @@ class ReplicationWorker(Service):
         """Repair a ledger; whether it is put off, and with it the end of the claim."""
         ledger_id = claim.ledger_id
         try:
-            result = await self._repair.repair(
-                ledger_id, Terms(is_replacing_preferred=ledger_id in self._failures)
+            mark = await read_mark(self._coordination, ledger_id)
+            terms = Terms(
+                suspects=frozenset(mark.missing_bookies if mark else ()),
+                is_replacing_preferred=ledger_id in self._failures,
             )
+            result = await self._repair.repair(ledger_id, terms)
         except LedgerError as error:
             log.warning("ledger not repaired", extra={"ledger": ledger_id, "error": str(error)})
             result = Repaired.FAULTY

@@ -1,8 +1,9 @@
-"""The V3 requests that a ledger's reader and writer make, and what the answers are called in V2.
+"""The V3 requests that ledgers' readers, writers and auditors make, and the answers' names in V2.
 
-Only what V2 cannot say: the long poll of what is confirmed, the explicit last-add-confirmed. Who
-sends a request numbers it. Facts: ``PerChannelBookieClient`` and ``DigestManager`` of Apache
-BookKeeper, which a CRC32C ledger's explicit last-add-confirmed here is byte for byte equal to.
+Only what V2 cannot say: the long poll of what is confirmed, the explicit last-add-confirmed, the
+list of a ledger's entries. Who sends a request numbers it. Facts: ``PerChannelBookieClient`` and
+``DigestManager`` of Apache BookKeeper, which a CRC32C ledger's explicit last-add-confirmed here is
+byte for byte equal to.
 """
 
 from __future__ import annotations
@@ -54,6 +55,13 @@ def write_lac_request(ledger_id: int, last_confirmed: int, master_key: bytes) ->
     asked.lac = last_confirmed
     asked.masterKey = master_key
     asked.body = encode_explicit_lac(ledger_id, last_confirmed)
+    return request
+
+
+def list_entries_request(ledger_id: int) -> pb.Request:
+    """Which entries of the ledger are there?"""
+    request = _request(pb.GET_LIST_OF_ENTRIES_OF_LEDGER)
+    request.getListOfEntriesOfLedgerRequest.ledgerId = ledger_id
     return request
 
 

@@ -20,6 +20,8 @@ from magnetar_protocol.records.ledgers_pb2 import (
     CheckAllLedgersFormat,
     LedgerRereplicationLayoutFormat,
     LockDataFormat,
+    PlacementPolicyCheckFormat,
+    ReplicasCheckFormat,
     UnderreplicatedLedgerFormat,
 )
 from magnetar_protocol.records.protobuf_records import parse_message
@@ -30,6 +32,8 @@ UNDERREPLICATION_LAYOUT_PATH = f"{UNDERREPLICATION_PATH}/LAYOUT"
 MARKS_PATH = f"{UNDERREPLICATION_PATH}/ledgers"
 LOCKS_PATH = f"{UNDERREPLICATION_PATH}/locks"
 LAST_CHECK_PATH = f"{UNDERREPLICATION_PATH}/checkallledgersctime"
+LAST_PLACEMENT_CHECK_PATH = f"{UNDERREPLICATION_PATH}/placementpolicycheckctime"
+LAST_REPLICAS_CHECK_PATH = f"{UNDERREPLICATION_PATH}/replicascheckctime"
 # Auto-recovery rests while this node is there.
 DISABLED_PATH = f"{UNDERREPLICATION_PATH}/disable"
 # Seconds for which one lost bookie is waited for.
@@ -47,6 +51,8 @@ _LAYOUT = LedgerRereplicationLayoutFormat(type="BASIC", version=1)
 _MARK = "under-replication mark"
 _LAYOUT_RECORD = "under-replication layout"
 _LAST_CHECK = "time of the last check"
+_LAST_PLACEMENT_CHECK = "time of the last check of placement"
+_LAST_REPLICAS_CHECK = "time of the last check of replicas"
 _LOCK = "lock of an under-replicated ledger"
 _VOTE = "auditor's vote"
 _LEADER = "auditor's node"
@@ -168,3 +174,24 @@ def encode_last_check(checked_at_ms: int) -> bytes:
 def decode_last_check(value: bytes) -> int:
     """Unix milliseconds of the last check, 0 for never. Raises ``MalformedRecord``."""
     return parse_message(CheckAllLedgersFormat, value, _LAST_CHECK).checkAllLedgersCTime
+
+
+def encode_last_placement_check(checked_at_ms: int) -> bytes:
+    """The bytes of ``LAST_PLACEMENT_CHECK_PATH``."""
+    return PlacementPolicyCheckFormat(placementPolicyCheckCTime=checked_at_ms).SerializeToString()
+
+
+def decode_last_placement_check(value: bytes) -> int:
+    """Unix milliseconds of that check, 0 for never. Raises ``MalformedRecord``."""
+    parsed = parse_message(PlacementPolicyCheckFormat, value, _LAST_PLACEMENT_CHECK)
+    return parsed.placementPolicyCheckCTime
+
+
+def encode_last_replicas_check(checked_at_ms: int) -> bytes:
+    """The bytes of ``LAST_REPLICAS_CHECK_PATH``."""
+    return ReplicasCheckFormat(replicasCheckCTime=checked_at_ms).SerializeToString()
+
+
+def decode_last_replicas_check(value: bytes) -> int:
+    """Unix milliseconds of that check, 0 for never. Raises ``MalformedRecord``."""
+    return parse_message(ReplicasCheckFormat, value, _LAST_REPLICAS_CHECK).replicasCheckCTime

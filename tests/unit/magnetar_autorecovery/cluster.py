@@ -14,6 +14,7 @@ from magnetar_ledger import LedgerOptions
 from magnetar_ledger.links import BookieLinks
 from magnetar_ledger.quorum import Quorum
 from magnetar_ledger.registry import BookieRegistry
+from magnetar_ledger.v3_links import V3Links
 from magnetar_protocol.records.ledger_metadata import (
     DigestType,
     Fragment,
@@ -92,6 +93,17 @@ class Cluster(World):
             clock=self.clock,
             random=Random(1),
             options=LEDGER_OPTIONS,
+        )
+
+    def v3_links(self, registry: BookieRegistry, links: BookieLinks) -> V3Links:
+        """Ways for what V2 cannot say, to be opened."""
+        return V3Links(
+            registry,
+            network=self.network,
+            clock=self.clock,
+            random=Random(1),
+            options=LEDGER_OPTIONS,
+            health=links.health,
         )
 
     def repair(self, options: AutoRecoveryOptions = OPTIONS) -> LedgerRepair:

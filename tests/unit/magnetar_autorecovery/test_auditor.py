@@ -16,6 +16,7 @@ from magnetar_autorecovery.marks import Marks
 from magnetar_autorecovery.options import AutoRecoveryOptions
 from magnetar_protocol.records.cookies import cookie_path
 from magnetar_protocol.records.ledger_metadata import ledger_path
+from magnetar_protocol.records.racks import RACKS_PATH, BookieRack, BookieRacks
 from magnetar_protocol.records.underreplication import LOST_BOOKIE_DELAY_PATH
 
 CLOSED = metadata_of((2, 2, 2), [(0, (0, 1))], last_entry=9)
@@ -211,3 +212,44 @@ async def test_lost_connections_put_the_audit_off() -> None:
         cluster.lose(1)
         await asyncio.sleep(100)
         assert await marked(cluster) == {1: ("b1",)}
+
+
+async def test_what_bookies_say_they_lack_is_marked_at_its_interval() -> None:
+    cluster = make_cluster()
+    cluster.put_ledger(3, replace(CLOSED, ack_quorum=1))
+    cluster.put_ledger(4, metadata_of((2, 2, 2), [(0, (0, 1))]), last_stored=3)  # it is open
+    del cluster.bookies[1].entries[1][5], cluster.bookies[1].entries[3][5]
+    del cluster.bookies[2].entries[2]
+    del cluster.bookies[1].entries[4]
+    async with auditing(cluster, replace(PATIENT, replicas_check_interval_s=3600)) as auditor:
+        counters = auditor.counters
+        await until(lambda: counters.replicas_checks == 1)
+        assert await marked(cluster) == {1: ("b1",), 2: ("b2",), 3: ("b1",)}
+        assert counters.ledgers_below_ack_quorum == 2
+        assert counters.ledgers_below_write_quorum == 1
+        assert counters.ledgers_without_replica == 0
+        del cluster.bookies[0].entries[2][9]
+        await asyncio.sleep(3700)
+        assert counters.replicas_checks == 2
+        assert counters.ledgers_below_ack_quorum == 1
+        assert counters.ledgers_without_replica == 1
+        assert await controls.last_check_ms(cluster.coordination, controls.REPLICAS) is not None
+
+
+async def test_ledgers_that_stand_in_one_rack_of_two_are_counted_and_left_alone() -> None:
+    cluster = make_cluster()
+    places = {"b0": "/one", "b1": "/one", "b2": "/two"}
+    racks = {bookie: BookieRack(rack=rack) for bookie, rack in places.items()}
+    cluster.coordination.put(RACKS_PATH, BookieRacks({"default": racks}).encode())
+    async with auditing(cluster, replace(PATIENT, placement_check_interval_s=3600)) as auditor:
+        await until(lambda: auditor.counters.placement_checks == 1)
+        assert auditor.counters.ledgers_badly_placed == 1
+        assert await marked(cluster) == {}
+        assert await controls.last_check_ms(cluster.coordination, controls.PLACEMENT) is not None
+
+
+async def test_neither_is_done_unless_somebody_wants_it() -> None:
+    cluster = make_cluster()
+    async with auditing(cluster, PATIENT) as auditor:
+        await asyncio.sleep(10_000)
+        assert auditor.counters.replicas_checks == auditor.counters.placement_checks == 0

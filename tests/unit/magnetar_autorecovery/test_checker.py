@@ -10,8 +10,10 @@ from tests.unit.magnetar_autorecovery.cluster import LEDGER_OPTIONS, Cluster, me
 
 from magnetar_autorecovery.checker import LedgerChecker
 from magnetar_autorecovery.copies import Copies
+from magnetar_autorecovery.entry_lists import EntryLists
 from magnetar_autorecovery.findings import Finding
 from magnetar_ledger.store import StoredMetadata
+from magnetar_protocol.bookkeeper import requests_pb2 as pb
 from magnetar_protocol.bookkeeper.codes import Operation
 from magnetar_protocol.records.ledger_metadata import LedgerMetadata
 
@@ -24,9 +26,11 @@ Found = dict[int, dict[int, Finding]]
 @asynccontextmanager
 async def checker_of(cluster: Cluster, percentage: int = 0) -> AsyncGenerator[LedgerChecker]:
     registry, links = cluster.links()
-    async with registry, links:
-        copies = Copies(links, answer_timeout_s=LEDGER_OPTIONS.answer_timeout_s)
-        yield LedgerChecker(copies, Random(1), percentage=percentage)
+    async with registry, links, cluster.v3_links(registry, links) as v3_links:
+        timeout_s = LEDGER_OPTIONS.answer_timeout_s
+        copies = Copies(links, answer_timeout_s=timeout_s)
+        lists = EntryLists(v3_links, answer_timeout_s=timeout_s)
+        yield LedgerChecker(copies, lists, Random(1), percentage=percentage)
 
 
 async def check(
@@ -34,10 +38,12 @@ async def check(
     metadata: LedgerMetadata = METADATA,
     registered: frozenset[str] = ALL,
     percentage: int = 0,
+    suspects: frozenset[str] = frozenset(),
 ) -> Found:
     """The findings by the first entry of their fragment."""
     async with checker_of(cluster, percentage) as checker:
-        faults = await checker.check(StoredMetadata(7, metadata, 0), registered)
+        stored = StoredMetadata(7, metadata, 0)
+        faults = await checker.check(stored, registered, suspects=suspects)
     return {fault.fragment.first_entry: dict(fault.findings) for fault in faults}
 
 
@@ -90,3 +96,13 @@ async def test_an_empty_fragment_needs_its_bookies_all_the_same() -> None:
     cluster = Cluster(4)
     assert await check(cluster, empty) == {}
     assert await check(cluster, empty, ALL - {"b0"}) == {0: {0: Finding.GONE}}
+
+
+async def test_of_a_suspect_every_entry_is_asked_after() -> None:
+    cluster = Cluster(4)
+    cluster.put_ledger(7, METADATA, without=[(1, 13)])
+    assert await check(cluster) == {}
+    assert await check(cluster, suspects=frozenset({"b0", "b9"})) == {}
+    assert await check(cluster, suspects=frozenset({"b1"})) == {10: {1: Finding.LACKING}}
+    assert cluster.bookies[1].v3.count(pb.GET_LIST_OF_ENTRIES_OF_LEDGER) == 1
+    assert cluster.bookies[2].v3.count(pb.GET_LIST_OF_ENTRIES_OF_LEDGER) == 0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.unit.magnetar_ledger.fake_coordination import FakeCoordination
 
 from magnetar_autorecovery import controls
 from magnetar_protocol.records.underreplication import (
     DISABLED_PATH,
-    LAST_CHECK_PATH,
     LOST_BOOKIE_DELAY_PATH,
 )
 
@@ -51,11 +51,12 @@ def test_a_grace_that_is_no_number_is_the_default() -> None:
     assert controls.lost_bookie_delay_of(b"soon", 7) == 7
 
 
-async def test_the_time_of_the_last_check_comes_back() -> None:
+@pytest.mark.parametrize("kind", [controls.READING, controls.PLACEMENT, controls.REPLICAS])
+async def test_the_time_of_the_last_check_comes_back(kind: controls.LastCheck) -> None:
     coordination = FakeCoordination()
-    assert await controls.last_check_ms(coordination) is None
+    assert await controls.last_check_ms(coordination, kind) is None
     for time_ms in (1_795_230_900_000, 1_795_230_900_001):
-        await controls.set_last_check(coordination, time_ms)
-        assert await controls.last_check_ms(coordination) == time_ms
-    coordination.put(LAST_CHECK_PATH, b"\xff")
-    assert await controls.last_check_ms(coordination) is None
+        await controls.set_last_check(coordination, time_ms, kind)
+        assert await controls.last_check_ms(coordination, kind) == time_ms
+    coordination.put(kind.path, b"\xff")
+    assert await controls.last_check_ms(coordination, kind) is None

@@ -34,6 +34,10 @@ async def test_every_name_is_there_with_its_value() -> None:
     )
     daemon.auditor_counters.ledgers_marked = 3
     daemon.auditor_counters.audits, daemon.auditor_counters.audit_s = 2, 0.5
+    daemon.auditor_counters.ledgers_badly_placed = 1
+    daemon.auditor_counters.ledgers_without_replica = 2
+    daemon.auditor_counters.ledgers_below_ack_quorum = 3
+    daemon.auditor_counters.ledgers_below_write_quorum = 4
     daemon.worker_counters.bytes_written = 46
     registry = CollectorRegistry()
     registry.register(Page(AutoRecoveryMetrics(daemon)))
@@ -43,6 +47,12 @@ async def test_every_name_is_there_with_its_value() -> None:
         "auditor_NUM_UNDER_REPLICATED_LEDGERS 3.0",
         "auditor_UNDER_REPLICATED_LEDGERS_TOTAL_SIZE 0.0",
         "auditor_NUM_LEDGERS_CHECKED 0.0",
+        "auditor_NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY 1.0",
+        "auditor_NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY 2.0",
+        "auditor_NUM_LEDGERS_HAVING_LESS_THAN_AQ_REPLICAS_OF_AN_ENTRY 3.0",
+        "auditor_NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY 4.0",
+        'auditor_PLACEMENT_POLICY_CHECK_TIME_count{success="true"} 0.0',
+        'auditor_REPLICAS_CHECK_TIME_count{success="true"} 0.0',
         "auditor_NUM_BOOKIE_AUDITS_DELAYED 0.0",
         'auditor_AUDIT_BOOKIES_TIME_count{success="true"} 2.0',
         'auditor_AUDIT_BOOKIES_TIME_sum{success="true"} 500.0',

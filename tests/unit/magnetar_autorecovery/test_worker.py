@@ -163,3 +163,13 @@ async def test_a_worker_that_ends_gives_its_locks_back() -> None:
         await asyncio.sleep(5)
         assert cluster.coordination.names_below(LOCKS_PATH) == ["urL0000000001"]
     assert cluster.coordination.names_below(LOCKS_PATH) == []
+
+
+async def test_what_a_marked_bookie_lacks_in_the_middle_it_is_given_back() -> None:
+    cluster = Cluster(2)
+    cluster.put_ledger(1, CLOSED, without=[(1, 4)])
+    async with working(cluster):
+        await mark(cluster, 1)
+        await until(lambda: not is_marked(cluster, 1))
+    assert 4 in cluster.bookies[1].entries[1]
+    assert cluster.metadata(1).fragments[0].ensemble == ("b0", "b1")

@@ -9,6 +9,7 @@ from struct import unpack_from
 from typing import TYPE_CHECKING
 
 from magnetar_protocol.bookkeeper import requests_pb2 as pb
+from magnetar_protocol.bookkeeper.availability import encode_availability, runs_of
 from magnetar_protocol.bookkeeper.v3 import encode_frame, make_response, parse_request
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class FakeV3:
             self._poll(request, write)
         elif operation == pb.READ_LAC:
             write(encode_frame(self._read_lac(request)))
+        elif operation == pb.GET_LIST_OF_ENTRIES_OF_LEDGER:
+            write(encode_frame(self._list_entries(request)))
         else:
             assert operation == pb.WRITE_LAC
             asked = request.writeLacRequest
@@ -65,6 +68,15 @@ class FakeV3:
             if asked.ledgerId == ledger_id and self._lac(ledger_id) > asked.previousLAC:
                 self.waiting.remove((request, write))
                 write(encode_frame(self._told(request)))
+
+    def _list_entries(self, request: pb.Request) -> pb.Response:
+        entries = self._bookie.entries.get(request.getListOfEntriesOfLedgerRequest.ledgerId)
+        if not entries:
+            return make_response(request, pb.ENOLEDGER)
+        response = make_response(request)
+        answer = response.getListOfEntriesOfLedgerResponse
+        answer.availabilityOfEntriesOfLedger = encode_availability(runs_of(sorted(entries)))
+        return response
 
     def _poll(self, request: pb.Request, write: Write) -> None:
         asked = request.readRequest
