@@ -1,21 +1,29 @@
-"""``read-ledger`` and ``verify-ledger``: entries, and the copies of entries."""
+"""``read-ledger``: entries, from all bookies or from one.
+
+Of a ledger that is not closed, what is known to be confirmed is read by BookKeeper's rules; what
+bookies have beyond that comes after it, from whichever of them has it, and is told apart: another
+reader would not be given it yet, and recovery may find that it never was confirmed.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
+from magnetar_autorecovery.copies import Copy
 from magnetar_autorecovery.findings import Flaw
 from magnetar_autorecovery.fragments import quorum_of
 from magnetar_cli.bookie_admin.cluster import Cluster
+from magnetar_cli.bookie_admin.extent import Extent, extent_of
 from magnetar_cli.bookie_admin.text import count_words, hex_lines, plain_text
-from magnetar_cli.bookie_admin.verdict import LedgerVerdict, wanted_copies
+from magnetar_cli.bookie_admin.verdict import wanted_copies
 from magnetar_ledger import UnsupportedLedger
-from magnetar_ledger.digests import payload_decoder
+from magnetar_ledger.digests import Decode, payload_decoder
 from magnetar_ledger.store import StoredMetadata
-from magnetar_protocol.records.ledger_metadata import LedgerState
 
 # Entries asked for at once: of the largest, 5 MiB each, no more than a hundred MiB come.
 ENTRIES_AT_ONCE_MAX = 20
@@ -23,114 +31,154 @@ READ_BYTES_MAX = 1024 * 1024
 
 
 async def read_ledger(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Print entries; 1 where one of them could not be had from the bookie that was named."""
+    """Print entries; 1 where a bookie did not give one that it should have."""
     stored = await cluster.store.read(options.ledger)
     if options.bookie:
         await cluster.require_bookie(options.bookie)
-        return await _read_from_one(cluster, stored, options)
-    async with cluster.ledgers() as ledgers:
-        reader = await ledgers.open(options.ledger, recover=False)
-        last = reader.last_confirmed if options.last is None else options.last
-        last = min(last, reader.last_confirmed)
-        entry_id = options.first
-        if entry_id > last:
-            print(_nothing(options, reader.last_confirmed))
-            return 0
-        while entry_id <= last:
-            for payload in await reader.read(entry_id, last, bytes_max=READ_BYTES_MAX):
-                _print_entry(entry_id, payload, options)
-                entry_id += 1
-    return 0
+    extent = await extent_of(cluster, stored)
+    reading = _Reading(cluster, stored, extent, options)
+    for bookie_id, why in extent.unheard.items():
+        print(f"bookie {bookie_id} does not say what it has: {why}", file=sys.stderr)
+    if options.bookie:
+        await reading.from_one(options.bookie)
+    else:
+        await reading.from_all()
+    return int(reading.is_wrong)
 
 
-async def _read_from_one(
-    cluster: Cluster, stored: StoredMetadata, options: argparse.Namespace
-) -> int:
-    metadata = stored.metadata
-    if metadata.digest_type is None:
-        raise UnsupportedLedger(stored.ledger_id, "does not say which digest it has")
-    decode = payload_decoder(metadata.digest_type, metadata.password or b"")
-    confirmed = await _last_entry(cluster, stored)
-    last = confirmed if options.last is None else min(options.last, confirmed)
-    wanted = [
-        entry_id
-        for bookie_id, entry_id in wanted_copies(
-            metadata, quorum_of(stored.ledger_id, metadata), options.first, last
+class _Reading:
+    """One reading of one ledger; ``is_wrong`` where something that should be there was not."""
+
+    def __init__(
+        self, cluster: Cluster, stored: StoredMetadata, extent: Extent, options: argparse.Namespace
+    ) -> None:
+        self.is_wrong = False
+        self._cluster = cluster
+        self._stored = stored
+        self._extent = extent
+        self._options = options
+        self._is_beyond_told = False
+
+    async def from_all(self) -> None:
+        """Each entry once."""
+        first, last = self._options.first, self._end()
+        if next(self._extent.entry_ids(first, last), None) is None:
+            self._tell_nothing()
+            return
+        confirmed = min(last, self._extent.confirmed)
+        if first <= confirmed:
+            await self._confirmed(first, confirmed)
+        beyond = self._extent.entry_ids(max(first, self._extent.confirmed + 1), last)
+        for some in portions(beyond, self._portion):
+            await self._any_copies(some)
+
+    async def from_one(self, bookie_id: str) -> None:
+        """The copies that this bookie has, or should have."""
+        metadata = self._stored.metadata
+        quorum = quorum_of(self._stored.ledger_id, metadata)
+        entry_ids = self._extent.entry_ids(self._options.first, self._end())
+        wanted = (
+            entry_id
+            for name, entry_id in wanted_copies(metadata, quorum, entry_ids)
+            if name == bookie_id
         )
-        if bookie_id == options.bookie
-    ]
-    if not wanted:
-        print(f"{_nothing(options, confirmed)} that belong on {options.bookie}")
-    is_wrong = False
-    for some in _portions(wanted):
-        pairs = [(options.bookie, entry_id) for entry_id in some]
-        copies = await cluster.copies().read(stored.ledger_id, metadata, pairs, decode=decode)
-        for entry_id, copy in zip(some, copies, strict=True):
-            if copy.flaw is None:
-                _print_entry(entry_id, copy.content, options)
-            else:
-                is_wrong = True
-                _print_fault(entry_id, copy.flaw, copy.why, options)
-    return int(is_wrong)
+        has_some = False
+        for some in portions(wanted, ENTRIES_AT_ONCE_MAX):
+            has_some = True
+            pairs = [(bookie_id, entry_id) for entry_id in some]
+            for entry_id, copy in zip(some, await self._copies(pairs), strict=True):
+                self._print_copy(entry_id, copy)
+        if not has_some:
+            self._tell_nothing(f" that belong on {bookie_id}")
+
+    @property
+    def _portion(self) -> int:
+        """Entries whose copies are all asked for at once."""
+        return max(ENTRIES_AT_ONCE_MAX // self._stored.metadata.write_quorum, 1)
+
+    def _end(self) -> int:
+        last = self._options.last
+        return self._extent.last if last is None else min(last, self._extent.last)
+
+    async def _confirmed(self, first: int, last: int) -> None:
+        async with self._cluster.ledgers() as ledgers:
+            reader = await ledgers.open(self._stored.ledger_id, recover=False)
+            while first <= last:
+                for payload in await reader.read(first, last, bytes_max=READ_BYTES_MAX):
+                    self._print_entry(first, payload)
+                    first += 1
+
+    async def _any_copies(self, entry_ids: list[int]) -> None:
+        """A good copy of each, from whoever has one; else why the first bookie has none."""
+        metadata = self._stored.metadata
+        quorum = quorum_of(self._stored.ledger_id, metadata)
+        wanted = list(wanted_copies(metadata, quorum, entry_ids))
+        best: dict[int, Copy] = {}
+        for (_, entry_id), copy in zip(wanted, await self._copies(wanted), strict=True):
+            if entry_id not in best or (copy.flaw is None and best[entry_id].flaw is not None):
+                best[entry_id] = copy
+        for entry_id, copy in best.items():
+            self._print_copy(entry_id, copy)
+
+    async def _copies(self, wanted: list[tuple[str, int]]) -> list[Copy]:
+        stored = self._stored
+        return await self._cluster.copies().read(
+            stored.ledger_id, stored.metadata, wanted, decode=self._decode()
+        )
+
+    def _decode(self) -> Decode:
+        metadata = self._stored.metadata
+        if metadata.digest_type is None:
+            raise UnsupportedLedger(self._stored.ledger_id, "does not say which digest it has")
+        return payload_decoder(metadata.digest_type, metadata.password or b"")
+
+    def _print_copy(self, entry_id: int, copy: Copy) -> None:
+        if copy.flaw is None:
+            self._print_entry(entry_id, copy.content)
+            return
+        is_beyond = self._tell_where(entry_id)
+        self.is_wrong |= not (is_beyond and copy.flaw is Flaw.ABSENT)
+        if self._options.json:
+            fault = {"entry": entry_id, "error": copy.flaw.value, "reason": copy.why}
+            print(json.dumps(fault | ({"confirmed": False} if is_beyond else {})))
+        else:
+            print(f"entry {entry_id}  {copy.flaw.value}: {copy.why}")
+
+    def _print_entry(self, entry_id: int, payload: bytes) -> None:
+        is_beyond = self._tell_where(entry_id)
+        if self._options.json:
+            content = b64encode(payload).decode()
+            entry = {"entry": entry_id, "length": len(payload), "payload": content}
+            print(json.dumps(entry | ({"confirmed": False} if is_beyond else {})))
+            return
+        print(f"entry {entry_id}  {count_words(len(payload), 'byte')}")
+        if self._options.format == "hex":
+            for line in hex_lines(payload):
+                print(line)
+        elif self._options.format == "text":
+            print(plain_text(payload))
+
+    def _tell_where(self, entry_id: int) -> bool:
+        """Whether the entry lies beyond what is confirmed; said before the first that does."""
+        is_beyond = entry_id > self._extent.confirmed
+        if is_beyond and not self._is_beyond_told:
+            self._is_beyond_told = True
+            words = f"from entry {entry_id} on it is not known whether entries are confirmed"
+            print(words, file=sys.stderr if self._options.json else sys.stdout)
+        return is_beyond
+
+    def _tell_nothing(self, which: str = "") -> None:
+        options, last = self._options, self._extent.last
+        words = f"ledger {options.ledger} has no entries{which}"
+        if last >= 0:
+            end = "" if options.last is None else f" to {options.last}"
+            begin = f"ledger {options.ledger} ends with entry {last}"
+            words = f"{begin}: no entries from {options.first}{end}{which}"
+        print(words, file=sys.stderr if options.json else sys.stdout)
 
 
-async def verify_ledger(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Read every copy of every entry; 1 where one is not as it should be."""
-    stored = await cluster.store.read(options.ledger)
-    metadata = stored.metadata
-    quorum = quorum_of(stored.ledger_id, metadata)
-    last = await _last_entry(cluster, stored)
-    verdict = LedgerVerdict(stored.ledger_id, metadata, last)
-    step = max(ENTRIES_AT_ONCE_MAX // quorum.write_quorum, 1)
-    for first in range(0, last + 1, step):
-        wanted = wanted_copies(metadata, quorum, first, min(first + step - 1, last))
-        copies = await cluster.copies().read(stored.ledger_id, metadata, wanted)
-        verdict.add(wanted, copies)
-    if options.json:
-        print(json.dumps(verdict.record(), indent=2))
-    else:
-        for line in verdict.lines():
-            print(line)
-    return int(not verdict.is_sound)
-
-
-async def _last_entry(cluster: Cluster, stored: StoredMetadata) -> int:
-    """The last entry of a closed ledger; of another, how far it is confirmed."""
-    if stored.metadata.state is LedgerState.CLOSED:
-        return stored.metadata.last_entry
-    async with cluster.ledgers() as ledgers:
-        return (await ledgers.open(stored.ledger_id, recover=False)).last_confirmed
-
-
-def _portions(entry_ids: list[int]) -> Iterator[list[int]]:
-    for start in range(0, len(entry_ids), ENTRIES_AT_ONCE_MAX):
-        yield entry_ids[start : start + ENTRIES_AT_ONCE_MAX]
-
-
-def _nothing(options: argparse.Namespace, last: int) -> str:
-    if last < 0:
-        return f"ledger {options.ledger} has no entries"
-    wanted = "" if options.last is None else f" to {options.last}"
-    return (
-        f"ledger {options.ledger} ends with entry {last}: no entries from {options.first}{wanted}"
-    )
-
-
-def _print_entry(entry_id: int, payload: bytes, options: argparse.Namespace) -> None:
-    if options.json:
-        content = b64encode(payload).decode()
-        print(json.dumps({"entry": entry_id, "length": len(payload), "payload": content}))
-        return
-    print(f"entry {entry_id}  {count_words(len(payload), 'byte')}")
-    if options.format == "hex":
-        for line in hex_lines(payload):
-            print(line)
-    elif options.format == "text":
-        print(plain_text(payload))
-
-
-def _print_fault(entry_id: int, flaw: Flaw, why: str, options: argparse.Namespace) -> None:
-    if options.json:
-        print(json.dumps({"entry": entry_id, "error": flaw.value, "reason": why}))
-    else:
-        print(f"entry {entry_id}  {flaw.value}: {why}")
+def portions(entry_ids: Iterable[int], size: int) -> Iterator[list[int]]:
+    """``size`` of them at a time."""
+    ids = iter(entry_ids)
+    while some := list(islice(ids, size)):
+        yield some

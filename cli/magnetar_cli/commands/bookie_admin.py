@@ -168,7 +168,7 @@ SUB_COMMANDS = {
     ),
     "read-ledger": SubCommand("reading:read_ledger", "print entries of a ledger", _add_reading),
     "verify-ledger": SubCommand(
-        "reading:verify_ledger", "read every copy of every entry of a ledger", _add_ledger
+        "verifying:verify_ledger", "read every copy of every entry of a ledger", _add_ledger
     ),
     "dump-journal": SubCommand(
         "journal_dump:dump_journals",

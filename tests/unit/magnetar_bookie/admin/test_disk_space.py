@@ -1,60 +1,36 @@
-"""A bookie is asked for its room; whatever else answers there is told as that."""
+"""A bookie is asked for its room, and what it may answer is understood."""
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
+from tests.unit.magnetar_bookie.admin.answering import ADDRESS, client_of, response_of
 
-from magnetar_bookie.admin.disk_space import ANSWER_TIMEOUT_S, ask_space
+from magnetar_bookie.admin.disk_space import BookieSpace, ask_space
 from magnetar_ledger.errors import BookieUnavailable
+from magnetar_protocol.bookkeeper import requests_pb2 as pb
 from magnetar_simulation.simulate import simulate
 from magnetar_simulation.world import World
 
 
-class Answering(asyncio.Protocol):
-    """Sends ``content`` to whoever connects; hangs up where there is none."""
+def test_free_and_total_room_are_told() -> None:
+    async def scenario() -> None:
+        response = response_of(pb.GET_BOOKIE_INFO, pb.EOK)
+        response.getBookieInfoResponse.status = pb.EOK
+        response.getBookieInfoResponse.freeDiskSpace = 3
+        response.getBookieInfoResponse.totalDiskCapacity = 7
+        async with World() as world:
+            network = await client_of(world, response)
+            assert await ask_space(network, "b1", ADDRESS) == BookieSpace(3, 7)
 
-    def __init__(self, content: bytes | None) -> None:
-        self.content = content
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        if self.content is None:
-            transport.close()
-        else:
-            transport.write(self.content)
-
-
-async def ask(content: bytes | None) -> float:
-    """Ask one that answers so; returns how long that took."""
-    async with World() as world:
-        server, client = world.host("server"), world.host("client")
-        await server.network.listen(lambda: Answering(content), "server", 3181)
-        begun_s = client.clock.monotonic()
-        with pytest.raises(BookieUnavailable, match="b1"):
-            await ask_space(client.network, "b1", ("server", 3181))
-        return client.clock.monotonic() - begun_s
+    simulate(1, scenario)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [None, b"HTTP/1.1 400\r\n\r\n", b"\0\0\0\3abc", b"\0\0\0\0", b"\xff" * 8],
-)
-def test_what_is_no_bookie_is_told(content: bytes | None) -> None:
-    simulate(1, lambda: ask(content))
-
-
-def test_silence_is_not_waited_for_longer_than_it_should() -> None:
-    assert ANSWER_TIMEOUT_S <= simulate(1, lambda: ask(b"")).result <= ANSWER_TIMEOUT_S + 1
-
-
-def test_nobody_there_is_told() -> None:
+@pytest.mark.parametrize("status", [pb.EUA, pb.EOK])
+def test_a_refusal_and_an_answer_without_content_are_none(status: pb.StatusCode.ValueType) -> None:
     async def scenario() -> None:
         async with World() as world:
-            world.host("server")
-            client = world.host("client")
-            with pytest.raises(BookieUnavailable):
-                await ask_space(client.network, "b1", ("server", 3181))
+            network = await client_of(world, response_of(pb.GET_BOOKIE_INFO, status))
+            with pytest.raises(BookieUnavailable, match=f"status {status}"):
+                await ask_space(network, "b1", ADDRESS)
 
     simulate(1, scenario)

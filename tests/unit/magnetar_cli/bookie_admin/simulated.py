@@ -47,3 +47,14 @@ def run(scenario: Scenario) -> None:
                 )
 
     simulate(1, main)
+
+
+def lose(simulated: Simulated, number: int, ledger_id: int, entry_id: int) -> None:
+    """A bookie has an entry no more."""
+    del simulated.bookies[number].storage.write_cache.entries_of(ledger_id)[entry_id]
+
+
+def damage(simulated: Simulated, number: int, ledger_id: int, entry_id: int) -> None:
+    """The copy of one bookie is not what was written."""
+    entries = simulated.bookies[number].storage.write_cache.entries_of(ledger_id)
+    entries[entry_id] = entries[entry_id][:-1] + b"?"

@@ -1,4 +1,4 @@
-"""Entries are read from all or one, and copies that are not as they should be are named."""
+"""Entries are read from all or one, confirmed or not, and what is not there is said."""
 
 from __future__ import annotations
 
@@ -7,25 +7,14 @@ from base64 import b64decode
 
 import pytest
 from tests.unit.magnetar_bookie.admin.cluster import Cluster as Simulated
-from tests.unit.magnetar_cli.bookie_admin.simulated import options_of, run
+from tests.unit.magnetar_cli.bookie_admin.simulated import damage, lose, options_of, run
 
 from magnetar_cli.bookie_admin.cluster import Cluster
 from magnetar_cli.bookie_admin.errors import UnknownBookie
-from magnetar_cli.bookie_admin.reading import read_ledger, verify_ledger
+from magnetar_cli.bookie_admin.reading import read_ledger
 from magnetar_ledger import NoSuchLedger
 
 Capture = pytest.CaptureFixture[str]
-
-
-def lose(simulated: Simulated, number: int, ledger_id: int, entry_id: int) -> None:
-    """A bookie has an entry no more."""
-    del simulated.bookies[number].storage.write_cache.entries_of(ledger_id)[entry_id]
-
-
-def damage(simulated: Simulated, number: int, ledger_id: int, entry_id: int) -> None:
-    """The copy of one bookie is not what was written."""
-    entries = simulated.bookies[number].storage.write_cache.entries_of(ledger_id)
-    entries[entry_id] = entries[entry_id][:-1] + b"?"
 
 
 def test_entries_are_printed_in_each_format(capsys: Capture) -> None:
@@ -71,41 +60,37 @@ def test_one_bookies_copies_are_read_from_it_alone(capsys: Capture) -> None:
     run(scenario)
 
 
-def test_a_sound_ledger_is_verified(capsys: Capture) -> None:
+def test_an_open_ledger_is_read_beyond_what_is_known_to_be_confirmed(capsys: Capture) -> None:
     async def scenario(simulated: Simulated, cluster: Cluster) -> None:
-        for is_open in (False, True):
-            payloads = [b"m%d" % number for number in range(25)]
-            ledger = str(await simulated.write(*payloads, is_open=is_open))
-            assert await verify_ledger(cluster, options_of("verify-ledger", ledger)) == 0
-            assert "copies are right" in capsys.readouterr().out
+        # They are confirmed together, and no entry follows that would tell anybody.
+        ledger_id = await simulated.write(b"one", b"two", b"three", is_open=True)
+        words = ("read-ledger", str(ledger_id), "--format", "text")
+        beyond = "from entry 0 on it is not known whether entries are confirmed"
+        assert await read_ledger(cluster, options_of(*words)) == 0
+        told = capsys.readouterr().out.splitlines()
+        assert told[:3] == [beyond, "entry 0  3 bytes", "one"]
+        assert told[-1] == "three"
+        lose(simulated, 0, ledger_id, 2)
+        assert await read_ledger(cluster, options_of(*words, "--first", "2")) == 0
+        assert "three" in capsys.readouterr().out
+        assert await read_ledger(cluster, options_of(*words, "--bookie", "b1")) == 0
+        told = capsys.readouterr().out.splitlines()
+        assert told[-1] == "entry 2  missing: the bookie says that it has none"
+        assert await read_ledger(cluster, options_of(*words, "--json", "--last", "0")) == 0
+        said = capsys.readouterr()
+        assert json.loads(said.out)["confirmed"] is False
+        assert said.err.strip() == beyond
+        damage(simulated, 0, ledger_id, 1)
+        assert await read_ledger(cluster, options_of(*words, "--bookie", "b1")) == 1
 
     run(scenario)
 
 
-def test_each_copy_that_is_wrong_is_named(capsys: Capture) -> None:
+def test_a_bookie_that_does_not_say_what_it_has_is_named(capsys: Capture) -> None:
     async def scenario(simulated: Simulated, cluster: Cluster) -> None:
-        ledger_id = await simulated.write(*(b"m%d" % number for number in range(25)))
-        lose(simulated, 0, ledger_id, 3)
-        lose(simulated, 0, ledger_id, 4)
-        damage(simulated, 1, ledger_id, 24)
-        options = options_of("verify-ledger", str(ledger_id))
-        assert await verify_ledger(cluster, options) == 1
-        told = capsys.readouterr().out
-        assert "b1: entries 3-4 missing: the bookie says that it has none" in told
-        assert "b2: entry 24 corrupt: " in told
-        assert told.endswith("3 of 50 copies are not as they should be\n")
-        options = options_of("verify-ledger", str(ledger_id), "--json")
-        assert await verify_ledger(cluster, options) == 1
-        assert json.loads(capsys.readouterr().out)["bookies"]["b1"]["missing"] == 2
-
-    run(scenario)
-
-
-def test_a_bookie_that_is_gone_is_unreachable(capsys: Capture) -> None:
-    async def scenario(simulated: Simulated, cluster: Cluster) -> None:
-        ledger_id = await simulated.write(b"one", b"two")
+        ledger = str(await simulated.write(b"one", b"two", copies=2, is_open=True))
         await cluster.coordination.delete("/ledgers/available/b2")
-        assert await verify_ledger(cluster, options_of("verify-ledger", str(ledger_id))) == 1
-        assert "b2: entries 0-1 unreachable: " in capsys.readouterr().out
+        await read_ledger(cluster, options_of("read-ledger", ledger))
+        assert "bookie b2 does not say what it has: " in capsys.readouterr().err
 
     run(scenario)
