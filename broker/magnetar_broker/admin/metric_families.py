@@ -3,7 +3,7 @@
 The names are Pulsar's, for existing dashboards ask for them; the order is ours. Rendering is in
 ``metrics``. A family is a counter where its value only grows, a gauge otherwise; upstream declares
 nearly all as gauges, which makes no difference to a query and one to checkers. What the broker does
-not do yet (delayed delivery, expiry, quotas, filters, throttling) or does not count has no family:
+not do yet (delayed delivery, expiry, filters, throttling) or does not count has no family:
 one that always says 0 would be taken for a measurement.
 """
 
@@ -46,11 +46,20 @@ TOPIC_FAMILIES = (
     Family("pulsar_storage_size", "storage_bytes"),
     Family("pulsar_storage_logical_size", "storage_logical_bytes"),
     Family("pulsar_storage_backlog_size", "backlog_bytes"),
+    Family("pulsar_storage_backlog_quota_limit", "backlog_quota_bytes"),
+    Family("pulsar_storage_backlog_quota_limit_time", "backlog_quota_age_s"),
+    Family("pulsar_storage_backlog_age_seconds", "backlog_age_s"),
     Family("pulsar_storage_write_rate", "storage_write_rate"),
     Family("pulsar_storage_read_rate", "storage_read_rate"),
     Family("pulsar_storage_read_cache_misses_rate", "storage_read_cache_misses_rate"),
     Family("pulsar_consumer_msg_ack_rate", "ack_rate"),
 )
+
+# Evictions from a topic's backlog and from all of a broker's: one sample per quota.
+TOPIC_EVICTIONS = "pulsar_storage_backlog_quota_exceeded_evictions_total"
+BROKER_EVICTIONS = "pulsar_broker_storage_backlog_quota_exceeded_evictions_total"
+# The label ``quota_type``, and the topics' field.
+EVICTIONS_BY_QUOTA = (("size", "size_evictions_total"), ("time", "age_evictions_total"))
 
 _LATENCY_SUFFIXES = (
     "le_0_5",

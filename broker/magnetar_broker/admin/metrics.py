@@ -16,14 +16,17 @@ from operator import attrgetter
 
 from magnetar_broker.admin.metric_families import (
     BOOKKEEPER_CLIENT,
+    BROKER_EVICTIONS,
     BROKER_SUMS,
     BUCKET_FAMILIES,
     CACHE_FAMILIES,
     CONNECTION_FAMILIES,
+    EVICTIONS_BY_QUOTA,
     LEDGER_CLIENT_PREFIX,
     LEDGER_SUMS,
     LOOKUP_FAMILIES,
     SUBSCRIPTION_FAMILIES,
+    TOPIC_EVICTIONS,
     TOPIC_FAMILIES,
     BucketFamily,
     Family,
@@ -53,6 +56,7 @@ def render(snapshot: BrokerSnapshot, *, cluster: str, version: str, host: str) -
     yield from _namespaces(snapshot.topics, first)
     for family in TOPIC_FAMILIES:
         yield from _samples(family, topics)
+    yield from _evictions(TOPIC_EVICTIONS, [(labels, [topic]) for labels, topic in topics])
     for buckets in BUCKET_FAMILIES:
         yield from _buckets(buckets, topics)
     subscriptions = [
@@ -76,6 +80,7 @@ def _broker(snapshot: BrokerSnapshot, first: str, version: str, host: str) -> It
             sum(len(topic.subscriptions) for topic in topics),
         ),
         *(_one(name, labels, _sum(topics, field)) for name, field in BROKER_SUMS),
+        *_evictions(BROKER_EVICTIONS, [(labels, topics)]),
         _broker_bytes(snapshot, first),
         _summary("pulsar_broker_publish_latency", first, snapshot.publish_latency_ms),
         _summary("pulsar_broker_lookup", first, snapshot.lookup_ms),
@@ -149,6 +154,16 @@ def _buckets(family: BucketFamily, topics: Sequence[tuple[str, TopicSnapshot]]) 
         yield from _lines(name, "gauge", values)
     yield from _samples(Family(f"{family.name}_count", "count"), labelled)
     yield from _samples(Family(f"{family.name}_sum", "sum"), labelled)
+
+
+def _evictions(name: str, labelled: Sequence[tuple[str, Sequence[TopicSnapshot]]]) -> Iterator[str]:
+    """Per group of topics, one sample for each quota."""
+    values = (
+        (f'{labels[:-2]},quota_type="{quota_type}"}} ', _sum(topics, field))
+        for labels, topics in labelled
+        for quota_type, field in EVICTIONS_BY_QUOTA
+    )
+    yield from _lines(name, "counter", values)
 
 
 def _broker_bytes(snapshot: BrokerSnapshot, first: str) -> str:

@@ -43,7 +43,10 @@ class SubscriptionSnapshot:
 
 @dataclass(slots=True, kw_only=True)
 class TopicSnapshot:
-    """One loaded topic. ``namespace`` is ``tenant/ns``, ``name`` the full name."""
+    """One loaded topic. ``namespace`` is ``tenant/ns``, ``name`` the full name.
+
+    A limit of -1 is none; the age of a backlog that was not looked at, or is empty, is -1.
+    """
 
     namespace: str
     name: str
@@ -60,6 +63,11 @@ class TopicSnapshot:
     storage_bytes: int = 0
     storage_logical_bytes: int = 0
     backlog_bytes: int = 0
+    backlog_quota_bytes: int = -1
+    backlog_quota_age_s: int = -1
+    backlog_age_s: int = -1
+    size_evictions_total: int = 0
+    age_evictions_total: int = 0
     storage_write_rate: float = 0.0
     storage_read_rate: float = 0.0
     storage_read_cache_misses_rate: float = 0.0

@@ -52,11 +52,14 @@ class OldestMessage:
 
 class Backlog:
     """What the durable subscriptions of a topic have left behind. ``quotas`` may be set at any
-    time. ``oldest`` is the message that was found when the age was last looked at."""
+    time. ``oldest`` is the message that was found when the age was last looked at; the evictions
+    are those since the topic was loaded."""
 
     def __init__(self, managed_ledger: ManagedLedger, topic: Cursors, clock: Clock) -> None:
         self.quotas = UNLIMITED
         self.oldest: OldestMessage | None = None
+        self.size_evictions = 0
+        self.age_evictions = 0
         self._log = managed_ledger
         self._topic = topic
         self._clock = clock
@@ -111,11 +114,13 @@ class Backlog:
             self._tell(size, "size")
             if not size.policy.stops_producers:
                 self._pass(position_leaving(self._log.chain, size.target))
+                self.size_evictions += 1
             return size.policy.stops_producers
         if age and is_age_exceeded(age, await self.oldest_s()):
             self._tell(age, "age")
             if not age.policy.stops_producers:
                 await self._evict_older_than(age.target)
+                self.age_evictions += 1
             return age.policy.stops_producers
         return False
 

@@ -198,6 +198,7 @@ def _add_stored(snapshot: TopicSnapshot, topic: PersistentTopic) -> None:
     snapshot.backlog_bytes = max(
         (each.cursor.backlog_bytes for each in topic.subscriptions.values()), default=0
     )
+    _add_backlog(snapshot, topic.backlog)
     (
         snapshot.storage_write_rate,
         snapshot.storage_read_rate,
@@ -205,6 +206,15 @@ def _add_stored(snapshot: TopicSnapshot, topic: PersistentTopic) -> None:
     ) = topic.entry_meter.rates
     if topic.write_latency is not None:
         snapshot.write_latency_ms = topic.write_latency.shown
+
+
+def _add_backlog(snapshot: TopicSnapshot, backlog: Backlog) -> None:
+    size, age, oldest = backlog.quotas.size, backlog.quotas.age, backlog.oldest
+    snapshot.backlog_quota_bytes = NONE_S if size is None else size.limit
+    snapshot.backlog_quota_age_s = NONE_S if age is None else age.limit
+    snapshot.backlog_age_s = NONE_S if oldest is None else backlog.age_s(oldest)
+    snapshot.size_evictions_total = backlog.size_evictions
+    snapshot.age_evictions_total = backlog.age_evictions
 
 
 def _subscription_snapshot(subscription: AnySubscription) -> SubscriptionSnapshot:

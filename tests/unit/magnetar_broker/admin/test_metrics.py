@@ -32,8 +32,8 @@ NOT_YET = re.compile(
     "pulsar_subscription_dispatch_throttled|pulsar_ml_(cursor|cache_p|reads)|"
     "pulsar_ml_.*(Buckets|WithReplicas)|pulsar_topic_load_(time|rate)|pulsar_delayed_message_index_"
     "(bucket|loaded)|pulsar_storage_backlog_quota_check|_created$|pulsar_broker_load|"
-    # What is not done yet (delayed delivery, expiry, quotas, filters, offloading, throttling) ...
-    "delayed(_message_index_size_bytes)?$|expire|backlog_quota|backlog_age|filter_|offloaded|"
+    # What is not done yet (delayed delivery, expiry, filters, offloading, throttling) ...
+    "delayed(_message_index_size_bytes)?$|expire|filter_|offloaded|"
     "publish_rate_limit|throttled|"
     # ... and what is not counted yet.
     "pulsar_entry_size|storage_ledger_write_latency|pending_bytes_to_dispatch|"
