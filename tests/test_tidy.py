@@ -74,6 +74,7 @@ MIRRORS_NO_MODULE = {
     "tests/unit/magnetar/test_consumer_acks.py": "what consumer.py acknowledges, for its length",
     "tests/unit/magnetar/test_producer_callbacks.py": "what producer.py calls, for its length",
     "tests/unit/magnetar_bookie/test_damage.py": "all files of a bookie, damaged one by one",
+    "tests/unit/magnetar_bookie/test_full_disk.py": "all that writes to a disk, and makes room",
     "tests/unit/magnetar_broker/ownership/test_ownership_simulated.py": "ownership, under faults",
     "tests/unit/magnetar_protocol/records/test_records.py": "what all records have in common",
     "tests/unit/magnetar_protocol/test_generated.py": "that generated modules are current",

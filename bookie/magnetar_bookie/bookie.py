@@ -30,7 +30,7 @@ from magnetar_bookie.sessions.intake import Intake
 from magnetar_bookie.sessions.long_polls import LongPolls
 from magnetar_bookie.sessions.session import Session
 from magnetar_bookie.settings import BookieSettings
-from magnetar_bookie.storage.checkpoint import Checkpointer
+from magnetar_bookie.storage.checkpoint import FULL_ERRORS, READ_ONLY_REASON, Checkpointer
 from magnetar_bookie.storage.entry_log import EntryLog
 from magnetar_bookie.storage.index import FORMAT_VERSION, Change, Counts, Index, SortedStore
 from magnetar_bookie.storage.last_confirmed import LastConfirmed
@@ -220,9 +220,22 @@ class Bookie(Service):
                         self.storage.restore_explicit_lac(*mark)
                 self._replayed[number] = group.mark
                 if self.checkpointer.is_due:
-                    await self.checkpointer.run()
+                    await self._make_room()
         if entries:
             log.info("journal replayed", extra={"journal": number, "entries": entries})
+
+    async def _make_room(self) -> None:
+        """Carry on what was replayed. Where the disk is full it stays in memory, as before the
+        crash: only a bookie that starts can delete what fills the disk. Raises ``OSError``.
+        """
+        if READ_ONLY_REASON in self.storage.read_only_reasons:
+            return
+        try:
+            await self.checkpointer.run()
+        except OSError as error:
+            if error.errno not in FULL_ERRORS:
+                raise
+            self.checkpointer.note_failure(error)
 
     async def _collect_garbage(self, stack: AsyncExitStack, cookie: Cookie) -> None:
         """From now on delete what is gone, and look how much room there is."""
@@ -237,6 +250,8 @@ class Bookie(Service):
             instance_id=cookie.instance_id,
         )
         await stack.enter_async_context(self.collector)
+        if self.collector.is_tight:
+            self.collector.request()
         watch = SpaceWatch(
             self.settings.space, self.ledger_directories, on_verdict=self._space_judged
         )
@@ -284,7 +299,11 @@ class Bookie(Service):
         Raises ``CoordinationError``, ``StrangeCluster``, ``OSError``, ``TimeoutError``.
         """
         assert self.collector is not None
-        await self.checkpointer.run()
+        try:
+            await self.checkpointer.run()
+        except OSError as error:
+            if error.errno not in FULL_ERRORS:  # it is to make room
+                raise
         await self.collector.force(is_minor=is_minor, is_major=is_major)
 
     # What the rooms tell each other.
@@ -338,15 +357,12 @@ class Bookie(Service):
 
     def _space_judged(self, verdict: SpaceVerdict) -> None:
         assert self.collector is not None
-        was_full = DISKS_FULL in self.storage.read_only_reasons
+        self.collector.may_minor = verdict.may_minor
+        self.collector.may_major = verdict.may_major
         if verdict.takes_adds:
             self.storage.allow_adds(DISKS_FULL)
         else:
             self.storage.refuse_adds(DISKS_FULL, takes_recovery=verdict.takes_recovery_adds)
-            if not was_full:
-                self.collector.request()  # what was deleted meanwhile makes room
-        self.collector.may_minor = verdict.may_minor
-        self.collector.may_major = verdict.may_major
 
     def _read_only_changed(self) -> None:
         log.warning(
@@ -355,3 +371,5 @@ class Bookie(Service):
         )
         if self._registration is not None:
             self._registration.review()
+        if self.collector is not None and self.collector.is_tight:
+            self.collector.request()  # what was deleted meanwhile may make room

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from itertools import chain
 
 from magnetar_bookie.errors import CorruptFile
 from magnetar_bookie.garbage.compaction import Compactor
@@ -20,14 +21,16 @@ from magnetar_bookie.garbage.garbage import (
     Compaction,
     Rounds,
     dead_logs,
+    has_room,
     is_over_replicated,
+    is_worth_leaving,
     logs_to_compact,
     parents_of,
     unlisted,
 )
 from magnetar_bookie.settings import GarbageLimits
-from magnetar_bookie.storage.checkpoint import Checkpointer
-from magnetar_bookie.storage.index import BlockLocation, Change, Counts, Index
+from magnetar_bookie.storage.checkpoint import READ_ONLY_REASON, Checkpointer
+from magnetar_bookie.storage.index import BlockLocation, Change, Counts, Index, LogUsage
 from magnetar_bookie.storage.storage import Storage
 from magnetar_protocol.errors import WireError
 from magnetar_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH
@@ -93,7 +96,8 @@ class Collector(Service):
     """Collects garbage in the background every ``limits.interval_s``, and when it is told to.
 
     ``instance_id`` is the cluster's, as it stands in the bookie's cookie. ``may_minor`` and
-    ``may_major`` may be set to False while a disk is (nearly) full.
+    ``may_major`` may be set to False while a disk is (nearly) full: then only those logs are
+    compacted whose copies easily find room, but in each round.
     """
 
     def __init__(
@@ -181,7 +185,10 @@ class Collector(Service):
                 await self._remove_dead_logs()
             self.compaction = due.compaction
             try:
-                await self._compact(self._rounds.threshold(due.compaction))
+                if self.is_tight:
+                    await self._squeeze()
+                else:
+                    await self._compact(self._rounds.threshold(due.compaction))
             finally:
                 self.compaction = Compaction.NONE
             self._count_compaction(due.compaction)
@@ -194,11 +201,18 @@ class Collector(Service):
             self.collected.major_compactions += 1
             self.collected.last_major_ms = self._clock.wall_ms()
 
+    @property
+    def is_tight(self) -> bool:
+        """Whether the disks lack room, by their measure or since they refused a checkpoint."""
+        return not self.may_minor or READ_ONLY_REASON in self._storage.read_only_reasons
+
     # Ledgers.
 
     async def _delete_ledgers(self, *, is_over_replication_due: bool) -> None:
         """Forget the ledgers that are gone. Those that come meanwhile are not looked at."""
         portions = _ledger_portions(self._storage.index)
+        if self.is_tight:  # what need not be written to a full disk
+            portions = chain(_in_portions(self._storage.ledgers.new_ids()), portions)
         for ledger_ids in portions:
             await self._catch_up()
             gone = await self._gone(ledger_ids)
@@ -299,11 +313,13 @@ class Collector(Service):
         is_done = False
         while not is_done:
             async with self._checkpointer.lock:
-                record = index.ledger(ledger_id)
-                if record is None:
+                ledger = self._storage.ledgers.find(ledger_id)
+                if ledger is None:
                     return
-                self._storage.forget(ledger_id, record.master_key)
+                self._storage.forget(ledger_id, ledger.master_key)
                 self._checkpointer.forget(ledger_id)
+                if index.ledger(ledger_id) is None:
+                    return
                 blocks, is_done = _first_blocks(index, ledger_id)
                 counts = self._storage.counts
                 entries = counts.entries - sum(at.entries for at in blocks)
@@ -330,10 +346,32 @@ class Collector(Service):
         end = self._storage.index.log_end()
         logs = self._storage.index.logs
         chosen = logs_to_compact(logs, end.log_number if end else 0, threshold)
+        await self._reclaim_counted(chosen)
+
+    async def _reclaim_counted(self, chosen: Sequence[int]) -> None:
         reclaimed_bytes, failure = await self._reclaim_all(chosen)
         self.collected.reclaimed_by_compaction_bytes += reclaimed_bytes
         if failure is not None:
             raise failure
+
+    async def _squeeze(self) -> None:
+        """Give back on a full disk what frees more than it takes, due or not.
+
+        Even the log that is written to, where next to nothing in it is of use.
+        """
+        index = self._storage.index
+        threshold = self._rounds.highest_threshold
+        async with self._checkpointer.lock:
+            end = index.log_end()
+            if end is None:
+                return
+            before = end.log_number
+            if is_worth_leaving(index.logs.get(before, LogUsage()), threshold):
+                self._storage.entry_log.begin_anew()
+                before += 1
+            dead = dead_logs(self._storage.entry_log.numbers, index.logs, before)
+        await self._reclaim_counted(dead)
+        await self._reclaim_counted(logs_to_compact(index.logs, before, threshold))
 
     async def _reclaim_all(self, numbers: Sequence[int]) -> tuple[int, OSError | None]:
         """Give logs back; returns how many bytes that freed, and the first failure.
@@ -346,10 +384,26 @@ class Collector(Service):
             if number in self._damaged_logs:
                 continue
             try:
-                reclaimed_bytes += await self._reclaim(number)
+                if self._has_room(number):
+                    reclaimed_bytes += await self._reclaim(number)
             except OSError as error:
                 failure = failure or error
         return reclaimed_bytes, failure
+
+    def _has_room(self, number: int) -> bool:
+        usage = self._storage.index.logs.get(number, LogUsage())
+        free_bytes = self._storage.entry_log.free_bytes
+        if not usage.live_bytes or has_room(usage, free_bytes):
+            return True
+        log.warning(
+            "entry log stays for now: no room for copies of what is of use in it",
+            extra={
+                "file": self._storage.entry_log.path(number),
+                "live_bytes": usage.live_bytes,
+                "free_bytes": free_bytes,
+            },
+        )
+        return False
 
     async def _reclaim(self, number: int) -> int:
         try:
@@ -361,6 +415,11 @@ class Collector(Service):
                 extra={"error": str(error)},
             )
             return 0
+
+
+def _in_portions(ledger_ids: Sequence[int]) -> Iterator[list[int]]:
+    for start in range(0, len(ledger_ids), LEDGERS_PER_PORTION):
+        yield list(ledger_ids[start : start + LEDGERS_PER_PORTION])
 
 
 def _ledger_portions(index: Index) -> Iterator[list[int]]:

@@ -42,6 +42,14 @@ class Compactor:
         ``CorruptFile`` where bytes are missing, ``OSError``; then the log stays, and what was moved
         already is found anew.
         """
+        try:
+            return await self._reclaim(number)
+        except OSError:
+            async with self._checkpointer.lock:
+                await self._storage.entry_log.drop_after(self._storage.index.log_end())
+            raise
+
+    async def _reclaim(self, number: int) -> int:
         usage = self._storage.index.logs.get(number, LogUsage())
         path = self._storage.entry_log.path(number)
         try:

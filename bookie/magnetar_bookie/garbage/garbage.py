@@ -17,6 +17,11 @@ from magnetar_bookie.settings import GarbageLimits
 from magnetar_bookie.storage.index import LogUsage
 from magnetar_protocol.records.ledger_metadata import LedgerMetadata, LedgerState, ledger_path
 
+# What copies cost besides their bytes: a new file's header, the list of files, ledger records.
+COPY_OVERHEAD_BYTES = 64 * 1024
+# Less is not worth a new file.
+LEFT_BYTES_MIN = 1024 * 1024
+
 
 class Compaction(Enum):
     """How far a compaction goes; the value is its word in logs."""
@@ -51,8 +56,8 @@ class Rounds:
     ) -> Round:
         """The round that begins now; it counts as done.
 
-        A forced one does all that is configured. ``may_minor`` and ``may_major`` say whether there
-        is room for copies before what was copied goes: a full disk must not be filled further.
+        A forced one does all that is configured. ``may_minor`` and ``may_major`` say whether the
+        disks have room for copies of whatever is due before what was copied goes.
         """
         limits = self._limits
         compaction = Compaction.NONE
@@ -77,6 +82,15 @@ class Rounds:
         if compaction is Compaction.MAJOR:
             return self._limits.major_threshold
         return self._limits.minor_threshold if compaction is Compaction.MINOR else 0.0
+
+    @property
+    def highest_threshold(self) -> float:
+        """The highest share that any compaction leaves alone; 0 where all are turned off."""
+        limits = self._limits
+        return max(
+            limits.minor_threshold if limits.minor_interval_s else 0.0,
+            limits.major_threshold if limits.major_interval_s else 0.0,
+        )
 
 
 def _is_due(last_s: float, interval_s: float, now_s: float, *, is_forced: bool) -> bool:
@@ -135,3 +149,18 @@ def logs_to_compact(logs: Mapping[int, LogUsage], end: int, threshold: float) ->
     }
     chosen = [number for number, share in shares.items() if share < threshold]
     return sorted(chosen, key=lambda number: (shares[number], number))
+
+
+def has_room(usage: LogUsage, free_bytes: int) -> bool:
+    """Whether a log can be copied before it goes: the copies take at most half of what is free.
+
+    The other half is for the journal, the index and checkpoints, which may share the disk.
+    """
+    return usage.live_bytes + COPY_OVERHEAD_BYTES <= free_bytes // 2
+
+
+def is_worth_leaving(usage: LogUsage, threshold: float) -> bool:
+    """Whether the log that is written to is given up on a full disk: for all that would free."""
+    return (
+        usage.end - usage.live_bytes >= LEFT_BYTES_MIN and usage.live_bytes < usage.end * threshold
+    )

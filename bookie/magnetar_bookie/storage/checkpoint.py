@@ -7,6 +7,7 @@ the place the journal must be replayed from, and only then the journal's files.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 # Why the bookie is read-only while the ledger disk does not take what is in memory.
 READ_ONLY_REASON = "checkpoint failed"
+# What a disk says that has no room: none at all, or none for this user.
+FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,12 @@ class Checkpointer(Service):
                     return
                 ledgers = self._storage.ledgers.take_changed()
                 self._sealed = _Sealed(self._storage.write_cache.seal(), ledgers, self._marks())
-            await self._carry(self._sealed)
+            try:
+                await self._carry(self._sealed)
+            except OSError:
+                # It begins anew: a full disk needs the room of what is there in vain.
+                await self._storage.entry_log.drop_after(self._storage.index.log_end())
+                raise
             self._sealed = None
             self._storage.write_cache.release()
         self.done += 1
@@ -131,13 +139,23 @@ class Checkpointer(Service):
     async def _try(self) -> bool:
         try:
             await self.run()
-        except OSError:
-            self.failures += 1
-            log.exception("checkpoint failed: the bookie takes no adds until one succeeds")
-            self._storage.refuse_adds(READ_ONLY_REASON)
+        except OSError as error:
+            self.note_failure(error)
             return False
         self._storage.allow_adds(READ_ONLY_REASON)
         return True
+
+    def note_failure(self, error: OSError) -> None:
+        """Take no adds until a checkpoint succeeds; a full disk is said once, not at each try."""
+        self.failures += 1
+        if error.errno not in FULL_ERRORS:
+            log.error("checkpoint failed: no adds are taken until one succeeds", exc_info=error)
+        elif READ_ONLY_REASON not in self._storage.read_only_reasons:
+            log.error(
+                "no room for a checkpoint: no adds are taken until there is; free some of the disk",
+                extra={"file": error.filename, "reason": error.strerror},
+            )
+        self._storage.refuse_adds(READ_ONLY_REASON)
 
     async def _carry(self, sealed: _Sealed) -> None:
         storage = self._storage
@@ -147,7 +165,8 @@ class Checkpointer(Service):
             _record(ledger, sealed.entries.get(ledger_id))
             for ledger_id, ledger in sorted(sealed.ledgers.items())
         ]
-        await storage.entry_log.append_ledgers(records)
+        if records:  # all may have been deleted meanwhile
+            await storage.entry_log.append_ledgers(records)
         counts = Counts(
             storage.counts.ledgers + sum(ledger.is_new for ledger in sealed.ledgers.values()),
             storage.counts.entries + sum(map(len, sealed.entries.values())),

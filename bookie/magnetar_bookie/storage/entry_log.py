@@ -181,6 +181,35 @@ class EntryLog:
             return None
         return LogEnd(self._current_number, self._current.file.size)
 
+    @property
+    def free_bytes(self) -> int:
+        """What is free on the disk that the next block goes to. Raises ``OSError``."""
+        if self._current is None:
+            return self._directories.for_new_file().disk.free_bytes()
+        return self._homes[self._current_number].disk.free_bytes()
+
+    def begin_anew(self) -> None:
+        """Write the next block to a new file; the last one can then be removed."""
+        if self._current is not None:
+            self._sizes[self._current_number] = self._current.file.size
+            self._set_current(self._current_number, None)
+
+    async def drop_after(self, end: LogEnd | None) -> None:
+        """Give back, as far as it goes, what was written after ``end`` by who could not finish.
+
+        Who calls it keeps others from appending.
+        """
+        number, offset = (0, 0) if end is None else (end.log_number, end.offset)
+        if self._current_number > number:
+            self.begin_anew()
+        with suppress(OSError):
+            await self._remove_all({each for each in self.numbers if each > number})
+        with suppress(OSError):
+            if number in self._homes and (await self._open_file(number)).file.size > offset:
+                self.begin_anew()
+                self._sizes[number] = offset
+                await (await self._open_file(number)).file.truncate(offset)
+
     async def append(self, blocks: Iterable[tuple[layout.Block, bytes]]) -> list[BlockLocation]:
         """Write blocks, each with its ledger's master key; durable on return.
 
@@ -367,6 +396,7 @@ class EntryLog:
             home = self._homes[self._current_number]
             home.has_failed = home.has_failed or error.errno != errno.ENOSPC
             self._set_current(self._current_number, None)
+            error.filename = error.filename or self.path(self._current_number)
             raise
         self.written_bytes += current.file.size - offset
         return offset
@@ -387,6 +417,7 @@ class EntryLog:
             file = await self._create(home, number, header)
         except OSError as error:
             home.has_failed = home.has_failed or error.errno != errno.ENOSPC
+            error.filename = error.filename or f"{home.path}/{path}"
             raise
         seed = layout.decode_file_header(path, header)
         assert seed is not None

@@ -100,6 +100,10 @@ class LedgerTable:
         """Ledgers that the index does not know yet, counted one by one: for metrics."""
         return sum(ledger.is_new for ledger in self._ledgers.values())
 
+    def new_ids(self) -> list[int]:
+        """The ledgers that the index does not know yet."""
+        return [ledger.ledger_id for ledger in self._ledgers.values() if ledger.is_new]
+
     def forget(self, ledger_id: int) -> None:
         """Know the ledger no more: it is gone."""
         self._ledgers.pop(ledger_id, None)

@@ -4,6 +4,7 @@ would leave it."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Callable, Sequence
 
@@ -35,6 +36,8 @@ class MemoryDisk:
         self.reads = 0
         self.removed: list[str] = []
         self.free = 1 << 40
+        # When set, no more fits than this, and ``free`` says nothing.
+        self.capacity: int | None = None
         # Called before anything changes: a moment to die.
         self.on_step: Callable[[], None] = lambda: None
         # While set, whoever syncs waits for it: a slow disk.
@@ -48,7 +51,9 @@ class MemoryDisk:
         for name, file in self.files.items():
             content = bytes(file.content[: file.synced + unsynced_bytes])
             files[name] = content + bytes(file.reserved)
-        return MemoryDisk(files)
+        disk = MemoryDisk(files)
+        disk.capacity = self.capacity
+        return disk
 
     def contents(self) -> dict[str, bytes]:
         """Every file as it is now."""
@@ -83,6 +88,7 @@ class MemoryDisk:
     async def write_file(self, path: str, content: bytes) -> None:
         await asyncio.sleep(0)
         self.on_step()
+        self.require_room(len(content))
         self.files[path] = MemoryFile(content)
 
     async def list(self, directory: str) -> list[str]:
@@ -99,10 +105,16 @@ class MemoryDisk:
         raise NotImplementedError(path)
 
     def free_bytes(self) -> int:
-        return self.free
+        if self.capacity is None:
+            return self.free
+        return self.capacity - sum(len(file.content) for file in self.files.values())
 
     def total_bytes(self) -> int:
-        return 1 << 41
+        return 1 << 41 if self.capacity is None else self.capacity
+
+    def require_room(self, size: int) -> None:
+        if self.capacity is not None and size > self.free_bytes():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class OpenMemoryFile:
@@ -165,6 +177,7 @@ class OpenMemoryFile:
         self._refuse_broken()
         self._disk.take_error("append")
         self._disk.on_step()
+        self._disk.require_room(sum(map(len, chunks)))
         offset = len(self._file.content)
         for chunk in chunks:
             self._file.content += chunk

@@ -80,7 +80,10 @@ def test_a_file_where_a_directory_is_wanted_is_said(tmp_path: Path, name: str) -
 def test_a_directory_that_may_not_be_written_to_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "access", lambda *_: False)  # root may always
+    def may_not(_path: Path, _mode: int) -> bool:
+        return False
+
+    monkeypatch.setattr(os, "access", may_not)  # root may always
     with pytest.raises(DirectoryUnusable, match=f"this user may not write to {tmp_path}"):
         require(tmp_path, [tmp_path / "journal"])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from magnetar_bookie.garbage.garbage import (
@@ -9,7 +11,9 @@ from magnetar_bookie.garbage.garbage import (
     Round,
     Rounds,
     dead_logs,
+    has_room,
     is_over_replicated,
+    is_worth_leaving,
     logs_to_compact,
     parents_of,
     unlisted,
@@ -146,3 +150,24 @@ def test_the_emptiest_logs_are_compacted_first() -> None:
     assert logs_to_compact(logs, 5, 0.5) == [2, 1]
     assert logs_to_compact(logs, 6, 0.2) == [5, 2]
     assert logs_to_compact(logs, 6, 0.0) == []
+
+
+def test_copies_take_at_most_half_of_what_is_free() -> None:
+    assert has_room(LogUsage(166, 59_000_000), 200_000)
+    assert not has_room(LogUsage(166, 59_000_000), 100_000)
+    assert has_room(LogUsage(10_000_000, 59_000_000), 21_000_000)
+    assert not has_room(LogUsage(10_000_000, 59_000_000), 20_000_000)
+
+
+def test_the_log_that_is_written_to_is_left_only_for_much_room() -> None:
+    assert is_worth_leaving(LogUsage(166, 59_000_000), 0.5)
+    assert not is_worth_leaving(LogUsage(30_000_000, 59_000_000), 0.5)
+    assert not is_worth_leaving(LogUsage(0, 1_000_000), 0.5)
+    assert not is_worth_leaving(LogUsage(166, 59_000_000), 0.0)
+
+
+def test_a_compaction_that_is_turned_off_has_no_threshold_on_a_full_disk_either() -> None:
+    assert Rounds(LIMITS, 0.0).highest_threshold == 0.5
+    assert Rounds(replace(LIMITS, major_interval_s=0), 0.0).highest_threshold == 0.2
+    off = replace(LIMITS, major_interval_s=0, minor_interval_s=0)
+    assert Rounds(off, 0.0).highest_threshold == 0
