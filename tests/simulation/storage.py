@@ -30,6 +30,8 @@ BOOKIE_PORT = 3181
 RESTART_S = 0.2
 # A bookie whose journal failed serves reads until somebody looks after its disk.
 REPAIR_S = 1.0
+# The index is flushed less often than files are synced, and each flush syncs several of its own.
+SYNCS_PER_FLUSH = 20
 KIB = 1024
 # Small files, so that a short run rolls over, trims and checkpoints.
 SMALL_FILES = BookieSettings(
@@ -125,6 +127,15 @@ async def _failing(bookie: Bookie) -> None:
         await asyncio.sleep(REPAIR_S)
 
 
+def _sync_index(bookie: Host) -> None:
+    """The index lies on the ledger disk: where that fails to sync, so does the index."""
+    disk = bookie.device("ledgers")
+    probability = min(1.0, disk.conditions.sync_error_probability * SYNCS_PER_FLUSH)
+    error_number = disk.error_of("sync", probability)
+    if error_number:
+        raise OSError(error_number, "the index cannot be flushed")
+
+
 class Storage:
     """``count`` bookies in ``world``; ``await open()`` first."""
 
@@ -141,6 +152,7 @@ class Storage:
             await setup.create(INSTANCE_ID_PATH, b"simulated", make_parents=True)
             await setup.create(READ_ONLY_PATH, make_parents=True)
         for bookie in self.bookies:
+            self._indexes[bookie].on_flush = partial(_sync_index, bookie)
             bookie.start(self._run_bookie)
 
     def indexes(self) -> list[Index]:

@@ -323,7 +323,8 @@ class Collector(Service):
                 blocks, is_done = _first_blocks(index, ledger_id)
                 counts = self._storage.counts
                 entries = counts.entries - sum(at.entries for at in blocks)
-                counts = Counts(counts.ledgers - is_done, entries)
+                # What an index once counted too few must not keep its garbage for ever.
+                counts = Counts(max(0, counts.ledgers - is_done), max(0, entries))
                 # Last of all the ledger's own record: a crash before leaves a ledger to be deleted.
                 removed = [ledger_id] if is_done else []
                 index.note(Change(removed_blocks=blocks, removed_ledgers=removed, counts=counts))

@@ -31,13 +31,18 @@ READ_ONLY_REASON = "checkpoint failed"
 FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Sealed:
-    """What one checkpoint carries: entries by ledger, the ledgers, and what it reaches."""
+    """What one checkpoint carries: entries by ledger, the ledgers, and what it reaches.
+
+    ``records`` are the ledgers' once the index was told of everything: it must not be told twice,
+    however often it fails to make that durable.
+    """
 
     entries: dict[int, Entries]
     ledgers: dict[int, Ledger]
     marks: Sequence[JournalMark]
+    records: Sequence[LedgerRecord] | None = None
 
 
 class Checkpointer(Service):
@@ -158,6 +163,19 @@ class Checkpointer(Service):
         self._storage.refuse_adds(READ_ONLY_REASON)
 
     async def _carry(self, sealed: _Sealed) -> None:
+        if sealed.records is None:
+            sealed.records = await self._write(sealed)
+        await self._storage.index.flush()
+        for record in sealed.records:
+            ledger = sealed.ledgers.get(record.ledger_id)
+            if ledger is not None:  # deleted, while the index could not be flushed
+                ledger.last_flushed = record.last_entry
+                self._storage.ledgers.mark_written(ledger)
+        await self._trim(sealed.marks)
+        log.debug("checkpoint made", extra={"ledgers": len(sealed.records)})
+
+    async def _write(self, sealed: _Sealed) -> list[LedgerRecord]:
+        """Write the entry log, and tell the index; the ledgers' records."""
         storage = self._storage
         blocks = _blocks(sealed.entries, sealed.ledgers, self._settings.block_bytes)
         locations = await storage.entry_log.append(blocks)
@@ -171,7 +189,7 @@ class Checkpointer(Service):
             storage.counts.ledgers + sum(ledger.is_new for ledger in sealed.ledgers.values()),
             storage.counts.entries + sum(map(len, sealed.entries.values())),
         )
-        await storage.index.commit(
+        storage.index.note(
             Change(
                 blocks=locations,
                 ledgers=records,
@@ -181,12 +199,9 @@ class Checkpointer(Service):
             )
         )
         storage.counts = counts
-        for record in records:
-            ledger = sealed.ledgers[record.ledger_id]
-            ledger.last_flushed = record.last_entry
-            storage.ledgers.mark_written(ledger)
-        await self._trim(sealed.marks)
-        log.debug("checkpoint made", extra={"blocks": len(locations), "ledgers": len(records)})
+        for ledger in sealed.ledgers.values():
+            ledger.is_new = False
+        return records
 
 
 def _record(ledger: Ledger, entries: Entries | None) -> LedgerRecord:

@@ -239,11 +239,15 @@ class Index:
         From now on there is an index, and no need to rebuild one.
         """
         self._write(change, [(_FORMAT_KEY, _FORMAT.pack(FORMAT_VERSION))])
-        await self._store.flush()
+        await self.flush()
 
     async def commit_part(self, change: Change) -> None:
         """Remember a part of what ``commit`` will complete, durably."""
         self._write(change, [])
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Make durable what was noted. Where it fails it is noted all the same: flush again."""
         await self._store.flush()
 
     def clear(self) -> None:

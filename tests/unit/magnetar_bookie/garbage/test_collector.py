@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import pytest
 from tests.unit.magnetar_bookie.fakes import make_add
@@ -25,6 +26,7 @@ from magnetar_bookie.formats.entry_log_v1 import file_name
 from magnetar_bookie.garbage import collector as module
 from magnetar_bookie.garbage.collector import StrangeCluster
 from magnetar_bookie.settings import GarbageLimits
+from magnetar_bookie.storage.index import Counts
 from magnetar_protocol.bookkeeper.v2 import ReturnCode, encode_read
 from magnetar_protocol.records.bookie_info import READ_ONLY_PATH
 from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH, LedgerState, ledger_path
@@ -66,6 +68,39 @@ async def test_a_ledger_whose_metadata_is_gone_goes_with_its_logs() -> None:
         collected = bookie.collector.collected
         assert collected.deleted_ledgers == 1
         assert collected.reclaimed_by_deletion_bytes > 1000
+
+
+async def test_so_does_one_that_the_index_could_not_make_durable_at_first() -> None:
+    host = make_host()
+    async with host.bookie() as bookie:
+        client = host.network.connect_client()
+        register(host.coordination, 1)
+        await client.ask(*(make_add(1, number) for number in range(10)))
+        host.store.on_flush = raise_no_space
+        with pytest.raises(OSError, match="no space"):
+            await bookie.checkpointer.run()
+        host.store.on_flush = lambda: None
+        await bookie.checkpointer.run()
+        unregister(host.coordination, 1)
+        await bookie.force_gc()
+        assert bookie.storage.counts == bookie.storage.index.counts() == Counts()
+        assert not any(usage.live_bytes for usage in bookie.storage.index.logs.values())
+
+
+async def test_nor_does_a_count_that_was_too_small_keep_it() -> None:
+    host = make_host()
+    async with host.bookie() as bookie:
+        client = host.network.connect_client()
+        register(host.coordination, 1)
+        await add(bookie, client, 1, 0, 10)
+        bookie.storage.counts = Counts(0, 5)
+        unregister(host.coordination, 1)
+        await bookie.force_gc()
+        assert bookie.storage.counts == bookie.storage.index.counts() == Counts()
+
+
+def raise_no_space() -> None:
+    raise OSError(errno.ENOSPC, "no space")
 
 
 async def test_what_is_in_memory_of_it_goes_too() -> None:

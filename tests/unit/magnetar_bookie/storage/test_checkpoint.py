@@ -17,7 +17,7 @@ from magnetar_bookie.journal.mark import JournalMark
 from magnetar_bookie.settings import BookieSettings
 from magnetar_bookie.storage.checkpoint import Checkpointer
 from magnetar_bookie.storage.entry_log import EntryLog
-from magnetar_bookie.storage.index import Counts, Index
+from magnetar_bookie.storage.index import Change, Counts, Index
 from magnetar_bookie.storage.memory_store import MemoryStore
 from magnetar_bookie.storage.storage import Storage
 from magnetar_protocol.bookkeeper.errors import BookieReadOnly
@@ -220,19 +220,24 @@ async def test_a_failed_one_refuses_adds_loses_nothing_and_is_tried_again(operat
         assert rig.storage.counts == Counts(1, 1)
 
 
-async def test_an_index_that_cannot_be_written_is_a_failed_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def fail_flushes(rig: Rig, times: int) -> None:
+    """Let the index's next flushes fail."""
+    left = list(range(times))
+
+    def fail() -> None:
+        if left:
+            left.pop()
+            raise OSError(errno.EIO, "index")
+
+    rig.store.on_flush = fail
+
+
+async def test_an_index_that_cannot_be_flushed_is_a_failed_one() -> None:
     rig = Rig()
     rig.add(1, 0, b"zero")
-
-    async def fail() -> None:
-        raise OSError(errno.EIO, "index")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(rig.store, "flush", fail)
-        with pytest.raises(OSError, match="index"):
-            await rig.checkpointer.run()
+    fail_flushes(rig, 1)
+    with pytest.raises(OSError, match="index"):
+        await rig.checkpointer.run()
     assert rig.trimmed == []
     rig.add(1, 1, b"one")
     await rig.checkpointer.run()
@@ -240,3 +245,38 @@ async def test_an_index_that_cannot_be_written_is_a_failed_one(
     assert await rig.storage.fetch(1, 0) == b"zero"
     assert await rig.storage.fetch(1, 1) == b"one"
     assert rig.storage.counts == Counts(1, 2)
+
+
+async def test_an_index_that_cannot_be_flushed_is_told_of_everything_once() -> None:
+    rig = Rig()
+    rig.add(1, 0, b"zero")
+    mark = rig.position
+    fail_flushes(rig, 2)
+    for _ in range(2):
+        with pytest.raises(OSError, match="index"):
+            await rig.checkpointer.run()
+        assert rig.storage.ledgers.new_count + rig.storage.counts.ledgers == 1
+    rig.add(1, 1, b"one")
+    await rig.checkpointer.run()
+    index = rig.storage.index
+    assert rig.trimmed == [mark]
+    (block,) = index.blocks_of(1)
+    assert index.logs[block.log_number].live_bytes == block.size
+    assert rig.storage.counts == index.counts() == Counts(1, 1)
+    assert rig.storage.find(1, 1) == b"one"
+
+
+async def test_a_ledger_deleted_while_the_index_cannot_be_flushed_stays_deleted() -> None:
+    rig = Rig()
+    rig.add(1, 0)
+    rig.add(2, 0, b"zero")
+    fail_flushes(rig, 1)
+    with pytest.raises(OSError, match="index"):
+        await rig.checkpointer.run()
+    index = rig.storage.index
+    rig.storage.forget(1, KEY)
+    rig.checkpointer.forget(1)
+    index.note(Change(removed_blocks=list(index.blocks_of(1)), removed_ledgers=[1]))
+    await rig.checkpointer.run()
+    assert index.ledger(1) is None
+    assert await rig.storage.fetch(2, 0) == b"zero"
