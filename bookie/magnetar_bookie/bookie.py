@@ -359,6 +359,7 @@ class Bookie(Service):
         assert self.collector is not None
         self.collector.may_minor = verdict.may_minor
         self.collector.may_major = verdict.may_major
+        self.collector.is_disk_full = any(verdict.is_full)
         if verdict.takes_adds:
             self.storage.allow_adds(DISKS_FULL)
         else:

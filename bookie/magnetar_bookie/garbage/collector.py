@@ -96,8 +96,8 @@ class Collector(Service):
     """Collects garbage in the background every ``limits.interval_s``, and when it is told to.
 
     ``instance_id`` is the cluster's, as it stands in the bookie's cookie. ``may_minor`` and
-    ``may_major`` may be set to False while a disk is (nearly) full: then only those logs are
-    compacted whose copies easily find room, but in each round.
+    ``may_major`` may be set to False while a disk is (nearly) full, ``is_disk_full`` to True: then
+    each round gives back what it can, where the copies easily find room.
     """
 
     def __init__(
@@ -128,6 +128,7 @@ class Collector(Service):
         self._damaged_logs: set[int] = set()
         self.may_minor = True
         self.may_major = True
+        self.is_disk_full = False
         self.is_forced = False
         self.compaction = Compaction.NONE
         self.collected = Collected(last_minor_ms=clock.wall_ms(), last_major_ms=clock.wall_ms())
@@ -185,10 +186,9 @@ class Collector(Service):
                 await self._remove_dead_logs()
             self.compaction = due.compaction
             try:
+                await self._compact(self._rounds.threshold(due.compaction))
                 if self.is_tight:
                     await self._squeeze()
-                else:
-                    await self._compact(self._rounds.threshold(due.compaction))
             finally:
                 self.compaction = Compaction.NONE
             self._count_compaction(due.compaction)
@@ -203,8 +203,8 @@ class Collector(Service):
 
     @property
     def is_tight(self) -> bool:
-        """Whether the disks lack room, by their measure or since they refused a checkpoint."""
-        return not self.may_minor or READ_ONLY_REASON in self._storage.read_only_reasons
+        """Whether a disk lacks room, by its measure or since it refused a checkpoint."""
+        return self.is_disk_full or READ_ONLY_REASON in self._storage.read_only_reasons
 
     # Ledgers.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+from dataclasses import replace
 
 import pytest
 from tests.unit.magnetar_bookie.fakes import Client, make_add
@@ -31,7 +32,13 @@ SPACE = SpaceLimits(full_at=0.8, nearly_full_at=0.7, writable_again_below=0.7)
 
 
 def make_host(**changes: object) -> Host:
-    host = Host(SETTINGS, space=SPACE, garbage=NEVER, compaction_bytes_per_s=0.0, **changes)
+    settings: dict[str, object] = {
+        "space": SPACE,
+        "garbage": NEVER,
+        "compaction_bytes_per_s": 0.0,
+        **changes,
+    }
+    host = Host(SETTINGS, **settings)
     host.ledger_disk.capacity = CAPACITY_BYTES
     return host
 
@@ -63,8 +70,11 @@ async def fill(host: Host, bookie: Bookie, *, kept: int = 3) -> None:
     unregister(host.coordination, 1)
 
 
-async def test_a_log_of_next_to_no_use_goes_also_while_it_is_written_to() -> None:
-    host = make_host()
+@pytest.mark.parametrize("compacts_when_full", [False, True])
+async def test_a_log_of_next_to_no_use_goes_also_while_it_is_written_to(
+    *, compacts_when_full: bool
+) -> None:
+    host = make_host(space=replace(SPACE, compacts_when_full=compacts_when_full))
     async with host.bookie() as bookie:
         await fill(host, bookie)
         await look_at_disks()
