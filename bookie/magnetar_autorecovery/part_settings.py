@@ -21,22 +21,31 @@ class RecoverySettings:
     """
 
     lost_bookie_recovery_delay_s: Annotated[int, Ge(0)] = RECOVERY.lost_bookie_recovery_delay_s
+    """How long a lost bookie is waited for before its ledgers are copied."""
     auditor_periodic_bookie_check_interval_s: Annotated[float, Ge(0)] = (
         RECOVERY.bookie_check_interval_s
     )
+    """How often the metadata of all ledgers is compared with the bookies there are."""
     auditor_periodic_check_interval_s: Annotated[float, Ge(0)] = RECOVERY.ledger_check_interval_s
+    """How often every ledger is read."""
     auditor_periodic_placement_policy_check_interval_s: Annotated[float, Ge(0)] = (
         RECOVERY.placement_check_interval_s
     )
+    """How often the bookies of all ledgers are compared with the rules of placement."""
     auditor_periodic_replicas_check_interval_s: Annotated[float, Ge(0)] = (
         RECOVERY.replicas_check_interval_s
     )
+    """How often all bookies are asked which entries of each ledger they have."""
     auditor_ledger_verification_percentage: Annotated[int, Ge(0), Le(100)] = (
         RECOVERY.verification_percentage
     )
+    """How many percent of its entries a check reads, beside the first and the last."""
     open_ledger_rereplication_grace_s: Annotated[float, Ge(0)] = RECOVERY.open_ledger_grace_s
+    """How long a ledger that lost a bookie may stay open before it is taken from its writer."""
     rereplication_entry_batch_size: Annotated[int, Ge(1)] = RECOVERY.copy_batch_entries_max
+    """Entries that are copied at once."""
     replication_bytes_per_s: Annotated[int, Ge(0)] = RECOVERY.copy_bytes_per_s
+    """Bytes a second that are copied; 0: as fast as it goes."""
 
     def auto_recovery(self) -> AutoRecoveryOptions:
         """What auto-recovery is told."""
@@ -58,13 +67,18 @@ class AutoRecoveryPartSettings(RecoverySettings):
     """Settings of a process of auto-recovery alone; port 0 takes a free one."""
 
     zookeeper: str = "127.0.0.1:2181"
+    """The cluster's ZooKeeper, `HOST:PORT,HOST:PORT`; `HOST:PORT/path` keeps to a path."""
     zookeeper_session_timeout_s: Annotated[float, Gt(0)] = 6.0
-    # So long does it wait for ZooKeeper, and for a cluster there, when it starts.
+    """How long ZooKeeper waits for a sign of life before it counts this process as gone."""
     zookeeper_connect_timeout_s: Annotated[float, Gt(0)] = 30.0
-    # Where metrics and health are.
+    """How long it waits for ZooKeeper, and for a cluster there, when it starts."""
     bind_address: str = "127.0.0.1"
+    """Where metrics and health are."""
     http_port: Port = 8000
-    # Its name in elections and locks, unlike that of any other; empty: made of host and process.
+    """The port of metrics and health; 0 takes a free one."""
     recovery_id: str = ""
+    """Its name in elections and locks, unlike any other's; empty: made of host and process."""
     log_level: str = "INFO"
+    """DEBUG, INFO, WARNING or ERROR."""
     log_json: bool = False
+    """Log one JSON object a line."""

@@ -20,54 +20,74 @@ SPACE = DEFAULTS.space
 class BookiePartSettings(RecoverySettings):
     """Settings of one bookie process; bytes and seconds as named, port 0 takes a free one."""
 
-    # Journal, entry logs and index live below it.
     data_directory: Path = Path("data/bookie")
+    """Journal, entry logs and index live below it, unless the next settings say otherwise."""
     zookeeper: str = "127.0.0.1:2181"
+    """The cluster's ZooKeeper, `HOST:PORT,HOST:PORT`; `HOST:PORT/path` keeps to a path."""
     zookeeper_session_timeout_s: Annotated[float, Gt(0)] = 6.0
-    # So long does a starting bookie wait for ZooKeeper.
+    """How long ZooKeeper waits for a sign of life before it counts this process as gone."""
     zookeeper_connect_timeout_s: Annotated[float, Gt(0)] = 30.0
+    """How long a starting bookie waits for ZooKeeper."""
     bind_address: str = "127.0.0.1"
-    # What clients are told to connect to; ``bind_address`` where it is empty.
+    """Where it listens, for clients and for HTTP; 0.0.0.0 is everywhere."""
     advertised_address: str = ""
+    """What clients are told to connect to; empty: the bind address."""
     port: Port = 3181
-    # Metrics and health.
+    """The port of BookKeeper's protocol; 0 takes a free one."""
     http_port: Port = 8000
-    # Empty: the id in the data directory's cookie, made up at the first start.
+    """The port of metrics, health and admin; 0 takes a free one."""
     bookie_id: str = ""
-    # Where journals and entry logs are; several to spread them over disks. Empty: one of each
-    # below ``data_directory``. A bookie keeps the number that it was made with.
+    """Its name in the cluster; empty: that of the VERSION files, made up at the first start."""
     journal_directories: tuple[Path, ...] = ()
+    """Where journals are, one in each; empty: one below the data directory. Their number stays."""
     ledger_directories: tuple[Path, ...] = ()
-    # Used parts of a ledger disk: a full one gets no new files; when all are, the bookie is
-    # read-only until they are used less than the low-water mark (upstream's diskUsageThreshold,
-    # diskUsageWarnThreshold, diskUsageLwmThreshold, diskCheckInterval).
+    """Where entry logs are; empty: one directory below the data directory. Their number stays."""
     disk_usage_threshold: Annotated[float, Gt(0), Le(1)] = SPACE.full_at
+    """A ledger disk used beyond this part is full: no new files; with all full, no adds are taken.
+    (diskUsageThreshold)"""
     disk_usage_warn_threshold: Annotated[float, Gt(0), Le(1)] = SPACE.nearly_full_at
+    """Major compaction waits while a ledger disk is used beyond this part."""
     disk_usage_lwm_threshold: Annotated[float, Gt(0), Le(1)] = SPACE.writable_again_below
+    """A read-only bookie takes adds again when its disks together are used less than this part."""
     disk_check_interval_s: Annotated[float, Gt(0)] = SPACE.check_interval_s
-    # Garbage collection under upstream's names (gcWaitTime and so on); an interval or threshold of
-    # 0 turns that part off.
+    """How often the ledger disks are looked at."""
     gc_interval_s: Annotated[float, Ge(0)] = GARBAGE.interval_s
+    """How often deleted ledgers are looked for (gcWaitTime); 0: only by order or on a full disk."""
     gc_over_replicated_interval_s: Annotated[float, Ge(0)] = GARBAGE.over_replicated_interval_s
+    """How often closed ledgers are looked for that have all copies elsewhere; 0: never."""
     minor_compaction_interval_s: Annotated[float, Ge(0)] = GARBAGE.minor_interval_s
+    """How often logs are compacted that are nearly empty; 0: never."""
     minor_compaction_threshold: Annotated[float, Ge(0), Le(1)] = GARBAGE.minor_threshold
+    """Minor compaction takes logs of which less than this part is of use."""
     major_compaction_interval_s: Annotated[float, Ge(0)] = GARBAGE.major_interval_s
+    """How often logs are compacted that are half empty; 0: never."""
     major_compaction_threshold: Annotated[float, Ge(0), Le(1)] = GARBAGE.major_threshold
+    """Major compaction takes logs of which less than this part is of use."""
     compaction_bytes_per_s: Annotated[float, Ge(0)] = DEFAULTS.compaction_bytes_per_s
+    """What compaction copies in a second (compactionRateByBytes); 0: as fast as it goes."""
     compacts_when_full: bool = SPACE.compacts_when_full
+    """Do the compactions that are due also on (nearly) full disks (isForceGCAllowWhenNoSpace).
+    Without it a full disk still gets back, in each round, the logs whose copies take at most half
+    of what is free; more no compaction ever takes."""
     entry_log_bytes_max: Annotated[int, Ge(MIB)] = DEFAULTS.entry_log_bytes_max
-    # Whether the bookie also looks for ledgers that lost copies, and copies them
-    # (autoRecoveryDaemonEnabled); off where processes of their own do.
+    """An entry log is closed at this size."""
     auto_recovery_enabled: bool = True
-    # Start once although entry logs are lost for good, and deny what was in them from then on.
+    """Also look for ledgers that lost copies, and copy them (autoRecoveryDaemonEnabled); off where
+    `magnetar autorecovery` does."""
     accept_lost_entries: bool = False
-    # Without it a power cut loses acknowledged entries.
+    """Start once although entry logs are lost for good, and deny what was in them from then on."""
     sync: bool = True
+    """Sync before acknowledging; without it a power cut loses acknowledged entries."""
     write_cache_bytes_max: Annotated[int, Ge(MIB)] = DEFAULTS.write_cache_bytes_max
+    """Entries in memory that are not in an entry log yet; a checkpoint begins at half of it."""
     read_cache_bytes_max: Annotated[int, Ge(MIB)] = DEFAULTS.read_cache_bytes_max
+    """Entries in memory that were read ahead."""
     journal_file_bytes_max: Annotated[int, Ge(MIB)] = DEFAULTS.journal_file_bytes_max
+    """A journal file is closed at this size."""
     log_level: str = "INFO"
+    """DEBUG, INFO, WARNING or ERROR."""
     log_json: bool = False
+    """Log one JSON object a line."""
 
     def journals(self) -> tuple[Path, ...]:
         """The journal directories."""

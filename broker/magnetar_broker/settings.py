@@ -28,45 +28,60 @@ class BrokerSettings:
     """Settings of one broker; bytes and seconds as the names say, port 0 takes any free one."""
 
     zookeeper: str = "127.0.0.1:2181"
+    """The cluster's ZooKeeper, `HOST:PORT,HOST:PORT`; `HOST:PORT/path` keeps to a path."""
     zookeeper_session_timeout_s: Annotated[float, Gt(0)] = 6.0
-    # So long does a starting broker wait for ZooKeeper.
+    """How long ZooKeeper waits for a sign of life before it counts this process as gone."""
     zookeeper_connect_timeout_s: Annotated[float, Gt(0)] = 30.0
+    """How long a starting broker waits for ZooKeeper."""
     cluster: str = "standalone"
-    # Write the cluster's first records if they are missing, and its URLs in any case: a standalone.
+    """The cluster's name."""
     initialize: bool = False
+    """Write the cluster's first records if they are missing, and its URLs in any case: a
+    standalone."""
     bind_address: str = "127.0.0.1"
-    # What clients are told to connect to; ``bind_address`` where it is empty.
+    """Where it listens; 0.0.0.0 is everywhere."""
     advertised_address: str = ""
+    """What clients are told to connect to; empty: the bind address."""
     port: Port = 6650
+    """The port of the Pulsar protocol; 0 takes a free one."""
     web_port: Port = 8080
-    # Ids (``host:web port``) this broker had before, when its ports or its address changed.
+    """The port of REST and metrics; 0 takes a free one."""
     former_broker_ids: tuple[str, ...] = ()
+    """Ids (`host:web port`) this broker had before, when its ports or its address changed."""
     max_message_bytes: Annotated[int, Ge(1024)] = MAX_MESSAGE_BYTES_DEFAULT
+    """The largest message that is taken."""
     cache_bytes_max: Annotated[int, Ge(MIB)] = CACHE_BYTES_DEFAULT
-    # Filled to this part of its bound after entries had to leave
-    # (managedLedgerCacheEvictionWatermark).
+    """The newest entries in memory, from which consumers are served that keep up."""
     cache_watermark: Annotated[float, Gt(0), Le(1)] = WATERMARK_DEFAULT
-    # So long does an entry stay that every subscription was sent
-    # (managedLedgerCacheEvictionTimeThresholdMillis), and one that some is still to be sent.
+    """The cache is emptied to this part of its bound (managedLedgerCacheEvictionWatermark)."""
     cache_age_max_s: Annotated[float, Gt(0)] = AGE_MAX_S_DEFAULT
+    """How long an entry stays in the cache that every subscription was sent
+    (managedLedgerCacheEvictionTimeThresholdMillis)."""
     cache_wanted_age_max_s: Annotated[float, Gt(0)] = WANTED_AGE_MAX_S_DEFAULT
-    # Where a namespace does not say: whether using a topic makes it (allowAutoTopicCreation), and
-    # with how many partitions, 0 for a topic that has none (defaultNumPartitions).
+    """How long an entry stays in the cache that some subscription is still to be sent."""
     auto_topic_creation: bool = True
+    """Using a topic makes it, where its namespace does not say (allowAutoTopicCreation)."""
     auto_topic_partitions: Annotated[int, Ge(0)] = 0
+    """With how many partitions it is then made (defaultNumPartitions); 0: not partitioned."""
     keepalive_s: Annotated[float, Gt(0)] = 30.0
+    """How often a silent client is asked for a sign of life; after two it is cut off."""
     stats_period_s: Annotated[float, Gt(0)] = 60.0
-    # What holds where a namespace sets no backlog quota (backlogQuotaDefaultLimitBytes, -Second and
-    # -RetentionPolicy); -1 is unlimited. Backlogs are looked at so often.
+    """Over how long rates are measured."""
     backlog_quota_bytes: Annotated[int, Ge(-1)] = -1
+    """What a subscription may leave unread where its namespace does not say; -1: no limit."""
     backlog_quota_age_s: Annotated[int, Ge(-1)] = -1
+    """How old what it left unread may be; -1: no limit."""
     backlog_quota_policy: QuotaPolicy = "producer_request_hold"
+    """What happens beyond: producer_request_hold, producer_exception or consumer_backlog_eviction.
+    """
     backlog_quota_check_s: Annotated[float, Gt(0)] = BACKLOG_QUOTA_CHECK_S
-    # Asked to end, so long may topics take whose bookies do not answer; what is still open then is
-    # recovered by the next owner.
+    """How often backlogs are looked at: so long can a quota be exceeded."""
     close_budget_s: Annotated[float, Gt(0)] = CLOSE_BUDGET_S
+    """How long topics may take to close, asked to end; the next owner recovers the others."""
     log_level: str = "INFO"
+    """DEBUG, INFO, WARNING or ERROR."""
     log_json: bool = False
+    """Log one JSON object a line."""
     log: LogOptions = field(default_factory=LogOptions)
 
     @property

@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Protocol, cast, get_args, get_origin, get_type_hints
 
+from magnetar_cli.commands.setting_words import default_words, words_of
 from magnetar_cli.gate import pass_gate
 
 # What an option's words are turned into here; the settings turn all others, with pydantic.
@@ -29,11 +30,20 @@ class Part(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: its name (``log.entries_max`` for a nested one), its type, its default."""
+    """One setting: its name (``log.entries_max`` for a nested one), its type, its default.
+
+    ``owner`` is the class that declares it, ``field`` its name there.
+    """
 
     name: str
     kind: object
     default: object
+    owner: type[Any]
+
+    @property
+    def field(self) -> str:
+        """``entries_max``."""
+        return self.name.rpartition(".")[2]
 
     @property
     def option(self) -> str:
@@ -59,8 +69,9 @@ def run_part_command(
 
 def make_parser(part: str, settings: Sequence[Setting]) -> argparse.ArgumentParser:
     """``--config`` and an option for every setting; what is not given stays None."""
-    parser = argparse.ArgumentParser(
+    parser = _PartParser(
         prog=f"magnetar {part}",
+        usage=f"magnetar {part} [--config FILE] [OPTION ...]",
         description=f"Run one {part} process. Settings: defaults < --config < variables < options.",
         allow_abbrev=False,
     )
@@ -72,24 +83,47 @@ def make_parser(part: str, settings: Sequence[Setting]) -> argparse.ArgumentPars
     )
     for setting in settings:
         kind = bare_type(setting.kind)
-        words = f"(default: {setting.default!r}; variable {setting.variable(part)})"
         if kind is bool:
-            parser.add_argument(
+            action = parser.add_argument(
                 setting.option,
                 dest=setting.name,
                 action=argparse.BooleanOptionalAction,
                 default=None,
-                help=words,
             )
         else:
-            parser.add_argument(
+            action = parser.add_argument(
                 setting.option,
                 dest=setting.name,
                 type=reader_of(kind),
-                metavar=setting.name.rpartition(".")[2].upper(),
-                help=words,
+                metavar=setting.field.upper(),
             )
+        parser.explained.append((action, setting, part))
     return parser
+
+
+class _PartParser(argparse.ArgumentParser):
+    """Looks up what is said of each setting when somebody asks for help, not at each start."""
+
+    def __init__(self, **what: Any) -> None:  # noqa: ANN401 - as the base class
+        super().__init__(**what)
+        self.explained: list[tuple[argparse.Action, Setting, str]] = []
+
+    def format_help(self) -> str:
+        """The help, with a line for every setting."""
+        words: dict[type[Any], dict[str, str]] = {}
+        for action, setting, part in self.explained:
+            if setting.owner not in words:
+                words[setting.owner] = words_of(setting.owner)
+            action.help = _help_of(setting, part, words[setting.owner].get(setting.field, ""))
+        return super().format_help()
+
+
+def _help_of(setting: Setting, part: str, words: str) -> str:
+    if is_list(bare_type(setting.kind)):
+        words += " Several are written a,b."
+    default = default_words(setting.default)
+    told = f"{words} (default: {default}; variable {setting.variable(part)})"
+    return told.strip().replace("%", "%%")
 
 
 def settings_of(kind: type[Any], above: str = "") -> Iterator[Setting]:
@@ -101,7 +135,7 @@ def settings_of(kind: type[Any], above: str = "") -> Iterator[Setting]:
             yield from settings_of(hint, f"{above}{one.name}.")
         else:
             default = None if one.default is MISSING else one.default
-            yield Setting(above + one.name, hint, default)
+            yield Setting(above + one.name, hint, default, kind)
 
 
 def bare_type(hint: object) -> object:
@@ -113,9 +147,12 @@ def reader_of(kind: object) -> Callable[[str], object]:
     """What makes a value of an option's words; a list is written ``a,b``."""
     if isinstance(kind, type) and kind in PLAIN_TYPES:
         return kind
-    if get_origin(kind) in (tuple, list):
-        return list_of_words
-    return str
+    return list_of_words if is_list(kind) else str
+
+
+def is_list(kind: object) -> bool:
+    """Whether a setting has several values."""
+    return get_origin(kind) in (tuple, list)
 
 
 def list_of_words(words: str) -> tuple[str, ...]:

@@ -46,14 +46,21 @@ class ZooKeeperPartSettings:
     """Settings of one ZooKeeper server process."""
 
     data_directory: Path = Path("data/zookeeper")
+    """Snapshots, transaction logs and zoo.cfg live in it."""
     bind_address: str = "127.0.0.1"
+    """Where it listens; it asks nobody who they are."""
     port: Annotated[int, Ge(1), Le(65535)] = 2181
+    """The port that clients connect to."""
     metrics_port: Port = 8000
-    # Without it a power cut loses what was written.
+    """The port of metrics; 0 takes a free one."""
     sync: bool = True
+    """Sync before acknowledging; without it a power cut loses what was written."""
     heap_max_mib: Annotated[int, Ge(32)] = HEAP_MAX_MIB_DEFAULT
+    """Java's heap."""
     log_level: str = "INFO"
+    """DEBUG, INFO, WARNING or ERROR."""
     log_json: bool = False
+    """Log one JSON object a line."""
 
     def server(self) -> ZooKeeperSettings:
         """What the server itself is told."""

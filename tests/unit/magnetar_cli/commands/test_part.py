@@ -21,6 +21,7 @@ class LogSettings:
     """A nested class."""
 
     entries_max: int = 5
+    """At most 50 % of what would be possible."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,11 @@ def test_help_names_every_option_its_default_and_its_variable() -> None:
     assert "--port PORT" in told
     assert "(default: 6650; variable MAGNETAR_BROKER_PORT)" in told
     assert "--is-synced, --no-is-synced" in told
+    assert "(default: on; variable MAGNETAR_BROKER_IS_SYNCED)" in told
+    assert "--hosts HOSTS Several are written a,b. (default: none;" in told
+    assert "--directory DIRECTORY (default: data;" in told
     assert "--log-entries-max ENTRIES_MAX" in told
+    assert "At most 50 % of what would be possible. (default: 5;" in told
     assert "MAGNETAR_BROKER_LOG__ENTRIES_MAX" in told
 
 
