@@ -40,11 +40,15 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class StoredMetadata:
-    """A ledger's metadata as it stood in ZooKeeper under ``version``."""
+    """A ledger's metadata as it stood in ZooKeeper under ``version``.
+
+    ``created_ms`` is the node's time of creation, for people to look at; 0 where it was not told.
+    """
 
     ledger_id: int
     metadata: LedgerMetadata
     version: int
+    created_ms: int = 0
 
 
 Change = Callable[[LedgerMetadata], LedgerMetadata | None]
@@ -141,7 +145,7 @@ class LedgerStore:
                 except NodeMissing as error:
                     raise NoSuchLedger(current.ledger_id) from error
                 else:
-                    return StoredMetadata(current.ledger_id, wanted, stat.version)
+                    return StoredMetadata(current.ledger_id, wanted, stat.version, stat.created_ms)
 
         return await self._persist(attempt)
 
@@ -174,7 +178,7 @@ class LedgerStore:
             raise UnsupportedLedger(
                 ledger_id, f"has metadata that says nothing: {error}"
             ) from error
-        return StoredMetadata(ledger_id, metadata, stat.version)
+        return StoredMetadata(ledger_id, metadata, stat.version, stat.created_ms)
 
     async def _persist(self, attempt: Callable[[], Awaitable[ResultT]]) -> ResultT:
         return await self._patience.persist(

@@ -19,6 +19,7 @@ import asyncio
 from contextvars import copy_context
 
 from magnetar_simulation.canary import CHANCES_PER_STRIKE
+from magnetar_simulation.clock import SimulatedClock
 from magnetar_simulation.conditions import CoordinationConditions
 from magnetar_simulation.coordination_session import SimulatedSession, Watch
 from magnetar_simulation.incarnation import Incarnation
@@ -42,7 +43,7 @@ class SimulatedZooKeeper:
         self.random = loop.stream("zookeeper")
         self.conditions = conditions or CoordinationConditions()
         self.context = loop.incarnate("zookeeper").context
-        self.tree = NodeTree(self._tell)
+        self.tree = NodeTree(self._tell, SimulatedClock(loop).wall_ms)
         self.value_watches: dict[str, list[Watch]] = {}
         self.children_watches: dict[str, list[Watch]] = {}
         # A canary: a change wakes nobody now and then.

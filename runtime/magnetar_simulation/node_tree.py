@@ -1,4 +1,4 @@
-"""ZooKeeper's tree of nodes, as its server keeps it: values only, no session, no time.
+"""ZooKeeper's tree of nodes, as its server keeps it: values only, no session, no clock of its own.
 
 Follows ZooKeeper 3.9 (``DataTree``, ``PrepRequestProcessor``): every change has a zxid of its own,
 those of a transaction share one; a version counts changes of the value; a sequential name carries
@@ -46,35 +46,51 @@ class Node:
 
     __slots__ = (
         "children",
+        "created_ms",
         "created_zxid",
         "creations",
+        "modified_ms",
         "modified_zxid",
         "owner",
         "value",
         "version",
     )
 
-    def __init__(self, value: bytes, zxid: int, owner: int) -> None:
+    def __init__(self, value: bytes, zxid: int, owner: int, now_ms: int) -> None:
         self.value = value
         self.version = 0
         self.created_zxid = zxid
         self.modified_zxid = zxid
+        self.created_ms = self.modified_ms = now_ms
         self.owner = owner
         self.creations = 0
         self.children: dict[str, None] = {}
 
     def stat(self) -> NodeStat:
         """The facts clients are told."""
-        return NodeStat(self.version, self.created_zxid, self.modified_zxid, self.owner)
+        return NodeStat(
+            self.version,
+            self.created_zxid,
+            self.modified_zxid,
+            self.owner,
+            self.created_ms,
+            self.modified_ms,
+        )
 
 
 class NodeTree:
-    """All nodes by path. ``on_event`` hears of every change, after it is made, in order."""
+    """All nodes by path. ``on_event`` hears of every change, after it is made, in order.
 
-    def __init__(self, on_event: Callable[[Event, str], None]) -> None:
+    ``now_ms`` gives the time that nodes are created and modified at.
+    """
+
+    def __init__(
+        self, on_event: Callable[[Event, str], None], now_ms: Callable[[], int] = lambda: 0
+    ) -> None:
         self.zxid = ZXID_FIRST
         self._on_event = on_event
-        self._nodes: dict[str, Node] = {"/": Node(b"", 0, 0)}
+        self._now_ms = now_ms
+        self._nodes: dict[str, Node] = {"/": Node(b"", 0, 0, 0)}
         self._ephemerals: dict[int, dict[str, None]] = {}
         # While a transaction runs: how to undo it, last first, and what to tell once it is done.
         self._undo: list[Callable[[], object]] = []
@@ -178,7 +194,7 @@ class NodeTree:
             raise CoordinationError(f"node {parent_path} is ephemeral and can have no children")
         parent.creations += 1
         parent.children[name] = None
-        self._nodes[path] = Node(bytes(value), self.zxid, owner)
+        self._nodes[path] = Node(bytes(value), self.zxid, owner, self._now_ms())
         if owner:
             self._ephemerals.setdefault(owner, {})[path] = None
 
@@ -193,13 +209,14 @@ class NodeTree:
     def _set(self, path: str, value: bytes, version: int) -> NodeStat:
         node = self._node(path)
         self._require_version(path, node, version)
-        before = (node.value, node.version, node.modified_zxid)
+        before = (node.value, node.version, node.modified_zxid, node.modified_ms)
         node.value = bytes(value)
         node.version += 1
         node.modified_zxid = self.zxid
+        node.modified_ms = self._now_ms()
 
         def undo() -> None:
-            node.value, node.version, node.modified_zxid = before
+            node.value, node.version, node.modified_zxid, node.modified_ms = before
 
         self._undo.append(undo)
         self._events.append((Event.CHANGED, path))

@@ -18,10 +18,15 @@ _NO_TOKEN = 0
 _DIGEST_NAMES = {each: each.name for each in DigestType} | {DigestType.HMAC: "MAC"}
 
 
-def metadata_json(ledger_id: int, metadata: LedgerMetadata) -> dict[str, object]:
-    """The whole record; bytes in base64."""
+def metadata_json(
+    ledger_id: int, metadata: LedgerMetadata, *, created_ms: int = 0
+) -> dict[str, object]:
+    """The whole record; bytes in base64.
+
+    ``created_ms`` is the time at which the record's node was made, 0 where that is not known. It
+    goes in where the record says no time of its own, as most do.
+    """
     digest = metadata.digest_type
-    created_ms = metadata.creation_time_ms
     return {
         "ledgerId": ledger_id,
         "metadataFormatVersion": FORMAT_VERSION,
@@ -31,7 +36,7 @@ def metadata_json(ledger_id: int, metadata: LedgerMetadata) -> dict[str, object]
         "state": metadata.state.name,
         "length": metadata.length,
         "lastEntryId": metadata.last_entry,
-        "ctime": _NO_CREATION_TIME if created_ms is None else created_ms,
+        "ctime": _creation_time_ms(metadata, created_ms),
         "digestType": None if digest is None else _DIGEST_NAMES[digest],
         "password": b64encode(metadata.password or b"").decode(),
         "customMetadata": {key: b64encode(each).decode() for key, each in metadata.custom.items()},
@@ -42,3 +47,9 @@ def metadata_json(ledger_id: int, metadata: LedgerMetadata) -> dict[str, object]
         },
         "ctoken": _NO_TOKEN if metadata.creation_token is None else metadata.creation_token,
     }
+
+
+def _creation_time_ms(metadata: LedgerMetadata, created_ms: int) -> int:
+    if metadata.creation_time_ms is not None:
+        return metadata.creation_time_ms
+    return created_ms or _NO_CREATION_TIME

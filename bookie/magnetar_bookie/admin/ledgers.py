@@ -53,7 +53,8 @@ async def ledger_metadata(access: AdminAccess, request: Request) -> Answer:
     """One ledger's metadata. Raises ``NoSuchLedger``, ``UnsupportedLedger``."""
     ledger_id = _ledger_id(request)
     stored = await access.store.read(ledger_id)
-    return json_answer({str(ledger_id): metadata_json(ledger_id, stored.metadata)})
+    shown = metadata_json(ledger_id, stored.metadata, created_ms=stored.created_ms)
+    return json_answer({str(ledger_id): shown})
 
 
 async def read_ledger(access: AdminAccess, request: Request) -> Answer:
@@ -138,17 +139,22 @@ async def _metadata_of(
             continue  # deleted after it was listed
         if isinstance(found, BaseException):
             raise found
-        members.append((str(ledger_id), _shown(ledger_id, found[0], is_decoded=is_decoded)))
+        value, stat = found
+        shown = _decoded(ledger_id, value, stat.created_ms) if is_decoded else _plain(value)
+        members.append((str(ledger_id), shown))
     return members
 
 
-def _shown(ledger_id: int, value: bytes, *, is_decoded: bool) -> object:
+def _decoded(ledger_id: int, value: bytes, created_ms: int) -> object:
     """A record; where it cannot be taken apart its bytes, as without the wish to."""
-    if is_decoded:
-        try:
-            return metadata_json(ledger_id, LedgerMetadata.decode(value))
-        except WireError:
-            pass
+    try:
+        metadata = LedgerMetadata.decode(value)
+    except WireError:
+        return _plain(value)
+    return metadata_json(ledger_id, metadata, created_ms=created_ms)
+
+
+def _plain(value: bytes) -> str:
     return value.decode(errors="replace")
 
 

@@ -105,9 +105,13 @@ async def list_ledgers(cluster: Cluster, options: argparse.Namespace) -> int:
 def _ledger_line(stored: StoredMetadata, options: argparse.Namespace) -> str:
     metadata = stored.metadata
     if options.json:
-        shown = metadata_json(stored.ledger_id, metadata) if options.metadata else {}
+        shown = _shown(stored) if options.metadata else {}
         return json.dumps({"ledger": stored.ledger_id, **shown})
     return metadata_line(stored.ledger_id, metadata) if options.metadata else str(stored.ledger_id)
+
+
+def _shown(stored: StoredMetadata) -> dict[str, object]:
+    return metadata_json(stored.ledger_id, stored.metadata, created_ms=stored.created_ms)
 
 
 def metadata_line(ledger_id: int, metadata: LedgerMetadata) -> str:
@@ -153,7 +157,7 @@ async def _read_metadata(
 async def ledger_metadata(cluster: Cluster, options: argparse.Namespace) -> int:
     """All that the record of a ledger says. Raises ``NoSuchLedger``, ``UnsupportedLedger``."""
     stored = await cluster.store.read(options.ledger)
-    shown = metadata_json(stored.ledger_id, stored.metadata)
+    shown = _shown(stored)
     if options.json:
         print(json.dumps(shown, indent=2))
         return 0

@@ -95,6 +95,15 @@ def test_an_ephemeral_node_has_no_children_and_dies_with_its_session() -> None:
     assert tree.ephemerals(7) == []
 
 
+def test_a_node_keeps_the_time_it_was_made_and_that_of_its_last_change() -> None:
+    times_ms = iter((5, 9))
+    tree = NodeTree(lambda _event, _path: None, times_ms.__next__)
+    tree.create("/a", b"")
+    assert tree.get("/a")[1].modified_ms == 5
+    stat = tree.set("/a", b"new")
+    assert (stat.created_ms, stat.modified_ms) == (5, 9)
+
+
 def state_of(tree: NodeTree) -> object:
     """Everything one could ever see of a tree, without the zxid counter."""
     nodes = {

@@ -38,6 +38,12 @@ def test_it_is_the_recorded_json() -> None:
     }
 
 
+def test_a_record_without_a_time_has_that_of_its_node() -> None:
+    bare = replace(METADATA, creation_time_ms=None)
+    assert metadata_json(2, bare, created_ms=77)["ctime"] == 77
+    assert metadata_json(2, METADATA, created_ms=77)["ctime"] == METADATA.creation_time_ms
+
+
 def test_what_a_record_does_not_say_has_upstreams_word_for_it() -> None:
     bare = replace(METADATA, creation_time_ms=None, creation_token=None, digest_type=None)
     shown = metadata_json(2, bare)

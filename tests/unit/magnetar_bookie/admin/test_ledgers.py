@@ -54,13 +54,17 @@ def test_the_metadata_of_a_ledger_has_upstreams_names() -> None:
     async def scenario(cluster: Cluster) -> None:
         ledger_id = await cluster.write(b"one", b"three")
         answer = await cluster.get(f"/api/v1/ledger/metadata?ledger_id={ledger_id}")
-        value, _ = await cluster.coordination.get(ledger_path(ledger_id))
-        stored = LedgerMetadata.decode(value)
+        value, stat = await cluster.coordination.get(ledger_path(ledger_id))
+        stored, created_ms = LedgerMetadata.decode(value), stat.created_ms
         ensemble = [{"id": bookie} for bookie in stored.fragments[0].ensemble]
         shown = answer.json[str(ledger_id)]
         assert (shown["lastEntryId"], shown["length"], shown["closed"]) == (1, 8, True)
         assert shown["allEnsembles"] == {"0": ensemble}
         assert shown["ctoken"] == stored.creation_token
+        assert stored.creation_time_ms is None
+        assert shown["ctime"] == created_ms > 0
+        listed = await cluster.get("/api/v1/ledger/list?print_metadata=true&decode_meta=true")
+        assert listed.json[str(ledger_id)]["ctime"] == created_ms
         for missing in ("", "?ledger_id=99"):
             assert (await cluster.get(f"/api/v1/ledger/metadata{missing}")).status == 404
         for wrong in ("abc", "-1", "9" * 20):
