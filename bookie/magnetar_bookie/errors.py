@@ -47,8 +47,8 @@ class CorruptFile(BookieError):
         super().__init__(
             f"{path} is damaged at byte {offset}: {what}. Entries that were acknowledged may be in "
             "it, so the bookie does not start. Restore the file from a copy; or, where every "
-            "ledger has other replicas, move this bookie's whole data directory away, delete its "
-            "cookie, and start it empty: auto-recovery fills it again."
+            "ledger has other replicas, move this bookie's whole data directory away, and start it "
+            "empty, under another id: auto-recovery fills it again."
         )
         self.path = path
         self.offset = offset
@@ -167,8 +167,10 @@ class CookieMissing(BookieError):
             f"{where} has no cookie, but {expected_where} has one for this bookie:\n"
             f"{_indented(expected)}\n"
             "Entries that were acknowledged may be on another disk: check that it is mounted and "
-            f"that the directory is right. If the data is gone for good, delete {expected_where} "
-            "and start again, or give the bookie another id."
+            "that the directory is right. If only the VERSION file is lost, `magnetar bookie-admin "
+            "cookie BOOKIE > DIRECTORY/VERSION` writes it again. If the data is gone for good, "
+            "start an empty bookie under another id, and `magnetar bookie-admin decommission "
+            "BOOKIE` has the lost copies made again and forgets the old one."
         )
         self.expected = expected
 

@@ -4,6 +4,7 @@ MagnetarError
 └── BookieAdminError
     ├── NoCluster        the data directory is of no standalone that runs
     ├── UnknownBookie    no bookie of that id is registered
+    ├── NoCookie         ZooKeeper never heard of a bookie of that id, or forgot it
     ├── StillRegistered  the bookie to be recovered runs
     ├── HttpUnknown      nobody says where the bookie's HTTP is
     ├── OrderRefused     the bookie did not obey
@@ -41,6 +42,17 @@ class UnknownBookie(BookieAdminError):
     def __init__(self, bookie_id: str, known: Iterable[str]) -> None:
         names = ", ".join(sorted(known)) or "none"
         super().__init__(f"no bookie {bookie_id} is registered; there are: {names}")
+        self.bookie_id = bookie_id
+
+
+class NoCookie(BookieAdminError):
+    """ZooKeeper has no cookie of such a bookie."""
+
+    def __init__(self, bookie_id: str, known: Iterable[str]) -> None:
+        names = ", ".join(known) or "none"
+        super().__init__(
+            f"ZooKeeper has no cookie of a bookie {bookie_id}; it has those of: {names}"
+        )
         self.bookie_id = bookie_id
 
 

@@ -99,6 +99,12 @@ def _add_bookie(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bookie", metavar="BOOKIE", help="the bookie's id, as list-bookies says")
 
 
+def _add_cookie(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "bookie", nargs="?", default="", metavar="BOOKIE", help="only this one's, as in its VERSION"
+    )
+
+
 def _add_recovered(parser: argparse.ArgumentParser) -> None:
     _add_bookie(parser)
     parser.add_argument("--force", action="store_true", help="even if the bookie runs")
@@ -195,6 +201,11 @@ SUB_COMMANDS = {
         "listing:list_under_replicated", "the ledgers that are marked to lack copies"
     ),
     "who-is-auditor": SubCommand("listing:who_is_auditor", "the bookie that looks for lost copies"),
+    "cookie": SubCommand(
+        "cookies:show_cookies",
+        "all bookies that ever were here, and their directories; or the VERSION file of one",
+        _add_cookie,
+    ),
     "recover": SubCommand(
         "moving:recover_bookie", "move all ledgers off a dead bookie, now", _add_recovered
     ),
