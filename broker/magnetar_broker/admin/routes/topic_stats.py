@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from magnetar_broker.admin.access import on_topic
-from magnetar_broker.admin.aggregation import aggregate
 from magnetar_broker.admin.answers import Json
+from magnetar_broker.admin.documents.aggregation import aggregate
 from magnetar_broker.admin.documents.topic_stats import TopicStats, as_json
 from magnetar_broker.admin.facade import Services, StatsQuery
 from magnetar_broker.admin.parameters import ServicesArg, TopicArg, flag

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from magnetar_broker.admin.aggregation import aggregate
+from magnetar_broker.admin.documents.aggregation import aggregate
 from magnetar_broker.admin.documents.topic_stats import (
     PartitionedTopicStats,
     TopicStats,
@@ -19,7 +19,7 @@ from magnetar_broker.admin.documents.topic_stats import (
     new_topic_stats,
 )
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "admin"
+GOLDEN = Path(__file__).parents[4] / "golden" / "admin"
 
 # Where we tell more than upstream, which leaves these at 0 or out.
 FULLER = {
