@@ -110,6 +110,7 @@ class ZooKeeper(Service):
     Opening connects within ``connect_timeout_s`` seconds or raises ``ConnectionLost``; closing
     ends the session, so that its ephemeral nodes are gone at once. Every request is answered or
     fails within ``session_timeout_s`` seconds. After ``EXPIRED`` a new session is begun by itself.
+    A missing chroot is made, unless ``makes_chroot`` is False: for those who only look.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class ZooKeeper(Service):
         *,
         session_timeout_s: float = SESSION_TIMEOUT_S,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        makes_chroot: bool = True,
         make_client: ClientFactory | None = None,
     ) -> None:
         super().__init__()
@@ -126,6 +128,7 @@ class ZooKeeper(Service):
         self._clock = clock
         self._session_timeout_s = session_timeout_s
         self._connect_timeout_s = connect_timeout_s
+        self._makes_chroot = makes_chroot
         self._make_client = make_client or self._connect_kazoo
         self._client: Client | None = None
         self._handler: LoopHandler | None = None
@@ -158,7 +161,7 @@ class ZooKeeper(Service):
                 f"no ZooKeeper answered at {self._hosts} within {self._connect_timeout_s:g} s; "
                 "is it running there?"
             ) from error
-        if "/" in self._hosts:
+        if "/" in self._hosts and self._makes_chroot:
             await self._make_chroot()
 
     async def _make_chroot(self) -> None:

@@ -11,7 +11,7 @@ from random import Random
 
 from magnetar_autorecovery.copies import Copies
 from magnetar_autorecovery.live_bookies import LiveBookies, read_live_bookies
-from magnetar_cli.bookie_admin.errors import NoCluster, UnknownBookie
+from magnetar_cli.bookie_admin.errors import NoCluster, NotInitialized, UnknownBookie
 from magnetar_cli.supervisor.endpoints import EndpointsFile
 from magnetar_ledger import LedgerOptions, Ledgers
 from magnetar_ledger.links import BookieLinks
@@ -19,6 +19,7 @@ from magnetar_ledger.registry import BookieRegistry
 from magnetar_ledger.store import LedgerStore
 from magnetar_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
 from magnetar_protocol.records.errors import MalformedRecord
+from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from magnetar_runtime.clock import Clock, SystemClock
 from magnetar_runtime.coordination import Coordination, NodeMissing
 from magnetar_runtime.network import AsyncioNetwork, Network
@@ -97,13 +98,22 @@ def zookeeper_of(options: argparse.Namespace) -> str:
     return address
 
 
+async def require_cluster(coordination: Coordination, hosts: str) -> None:
+    """Raise ``NotInitialized`` where no cluster was ever made: an empty table says nothing."""
+    if await coordination.exists(INSTANCE_ID_PATH) is None:
+        raise NotInitialized(hosts)
+
+
 @asynccontextmanager
 async def open_cluster(hosts: str) -> AsyncGenerator[Cluster, None]:
-    """Connect to ZooKeeper; to bookies when something is asked of them. Raises
-    ``CoordinationError``."""
+    """Connect to ZooKeeper; to bookies when something is asked of them.
+
+    Raises ``CoordinationError``; ``NotInitialized`` where ZooKeeper holds no cluster.
+    """
     clock, network = SystemClock(), AsyncioNetwork()
     random = Random()  # noqa: S311 - jitter, no secrets
-    async with ZooKeeper(hosts, clock) as zookeeper:
+    async with ZooKeeper(hosts, clock, makes_chroot=False) as zookeeper:
+        await require_cluster(zookeeper, hosts)
         registry = BookieRegistry(zookeeper, random=random, options=OPTIONS)
         links = BookieLinks(registry, network=network, clock=clock, random=random, options=OPTIONS)
         store = LedgerStore(zookeeper, clock=clock, random=random, options=OPTIONS)

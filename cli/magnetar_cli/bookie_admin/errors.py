@@ -3,11 +3,13 @@
 MagnetarError
 └── BookieAdminError
     ├── NoCluster        the data directory is of no standalone that runs
+    ├── NotInitialized   ZooKeeper answers, and holds no cluster there
     ├── UnknownBookie    no bookie of that id is registered
     ├── NoCookie         ZooKeeper never heard of a bookie of that id, or forgot it
     ├── StillRegistered  the bookie to be recovered runs
     ├── HttpUnknown      nobody says where the bookie's HTTP is
     ├── OrderRefused     the bookie did not obey
+    ├── CrossedRange     the first entry wanted comes after the last one
     └── UnreadableFile   the file is none of a bookie's, or not there
 """
 
@@ -16,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from magnetar_runtime.errors import MagnetarError
 
 
@@ -34,6 +37,17 @@ class NoCluster(BookieAdminError):
             "Give the --data-dir of a running standalone, or --zookeeper HOST:PORT"
         )
         self.directory = directory
+
+
+class NotInitialized(BookieAdminError):
+    """No bookie was ever registered below this address and path."""
+
+    def __init__(self, hosts: str) -> None:
+        super().__init__(
+            f"no cluster is at {hosts}: ZooKeeper answers and has no {INSTANCE_ID_PATH} there. "
+            "See that the path behind HOST:PORT is the cluster's"
+        )
+        self.hosts = hosts
 
 
 class UnknownBookie(BookieAdminError):
@@ -83,6 +97,17 @@ class OrderRefused(BookieAdminError):
     def __init__(self, bookie_id: str, why: str) -> None:
         super().__init__(f"bookie {bookie_id} did not obey: {why}")
         self.bookie_id = bookie_id
+
+
+class CrossedRange(BookieAdminError):
+    """Entries were asked for backwards."""
+
+    def __init__(self, first: int, last: int) -> None:
+        super().__init__(
+            f"--first {first} comes after --last {last}: give the smaller number as --first"
+        )
+        self.first = first
+        self.last = last
 
 
 class UnreadableFile(BookieAdminError):

@@ -49,7 +49,7 @@ def _put(options: argparse.Namespace, path: str, content: object) -> object:
     """The decoded answer. Raises ``UnknownBookie``, ``HttpUnknown``, ``OrderRefused``."""
     if not options.http:
         run(_find_http, options)
-    address = str(options.http).removeprefix("http://").rstrip("/")
+    address = str(options.http)
     body = b"" if content is None else json.dumps(content).encode()
     request = urllib.request.Request(f"http://{address}{path}", body, method="PUT")
     try:

@@ -18,6 +18,7 @@ from magnetar_autorecovery.copies import Copy
 from magnetar_autorecovery.findings import Flaw
 from magnetar_autorecovery.fragments import quorum_of
 from magnetar_cli.bookie_admin.cluster import Cluster
+from magnetar_cli.bookie_admin.errors import CrossedRange
 from magnetar_cli.bookie_admin.extent import Extent, extent_of
 from magnetar_cli.bookie_admin.text import count_words, hex_lines, plain_text
 from magnetar_cli.bookie_admin.verdict import wanted_copies
@@ -31,7 +32,12 @@ READ_BYTES_MAX = 1024 * 1024
 
 
 async def read_ledger(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Print entries; 1 where a bookie did not give one that it should have."""
+    """Print entries; 1 where a bookie did not give one that it should have.
+
+    Raises ``CrossedRange``.
+    """
+    if options.last is not None and options.first > options.last:
+        raise CrossedRange(options.first, options.last)
     stored = await cluster.store.read(options.ledger)
     if options.bookie:
         await cluster.require_bookie(options.bookie)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from magnetar_cli.bookie_admin.addresses import http_address, zookeeper_hosts
 from magnetar_protocol.records.ledger_metadata import LEDGER_ID_MAX
 
 EXIT_CANNOT = 2
@@ -80,7 +81,10 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
-        "--zookeeper", default="", metavar="HOST:PORT", help="the cluster's ZooKeeper"
+        "--zookeeper",
+        type=zookeeper_hosts,
+        metavar="HOST:PORT",
+        help="the cluster's ZooKeeper; HOST:PORT/path where it keeps to a path",
     )
     which.add_argument(
         "--data-dir",
@@ -114,7 +118,7 @@ def _add_ordered(parser: argparse.ArgumentParser) -> None:
     _add_bookie(parser)
     parser.add_argument(
         "--http",
-        default="",
+        type=http_address,
         metavar="HOST:PORT",
         help="where its HTTP is (default: as it is registered)",
     )

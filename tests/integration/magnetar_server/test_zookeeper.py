@@ -436,3 +436,14 @@ async def test_a_chroot_is_made_and_used(
     async with ZooKeeper(f"{zookeeper_address}{root}", SystemClock()) as inside:
         await inside.create("/a", b"v")
         assert (await zookeeper.get(f"{root}/a"))[0] == b"v"
+
+
+async def test_who_only_looks_makes_no_chroot(
+    zookeeper: ZooKeeper, zookeeper_address: str, root: str
+) -> None:
+    await zookeeper.delete(root)
+    hosts = f"{zookeeper_address}{root}"
+    async with ZooKeeper(hosts, SystemClock(), makes_chroot=False) as inside:
+        assert await inside.exists("/a") is None
+    assert await zookeeper.exists(root) is None
+    await zookeeper.create(root)

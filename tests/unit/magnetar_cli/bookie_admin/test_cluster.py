@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.unit.magnetar_cli.bookie_admin.simulated import options_of
+from tests.unit.magnetar_bookie.admin.cluster import Cluster as Simulated
+from tests.unit.magnetar_cli.bookie_admin.simulated import options_of, run
 
-from magnetar_cli.bookie_admin.cluster import zookeeper_of
-from magnetar_cli.bookie_admin.errors import NoCluster
+from magnetar_cli.bookie_admin.cluster import Cluster, require_cluster, zookeeper_of
+from magnetar_cli.bookie_admin.errors import NoCluster, NotInitialized
+from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 
 
 def endpoints(directory: Path, content: object) -> str:
@@ -24,6 +26,16 @@ def test_what_is_given_goes_before_all() -> None:
 def test_a_standalone_says_where_its_zookeeper_is(tmp_path: Path) -> None:
     data = endpoints(tmp_path, {"version": 1, "zookeeper": {"address": "127.0.0.1:4711"}})
     assert zookeeper_of(options_of("list-bookies", "--data-dir", data)) == "127.0.0.1:4711"
+
+
+def test_a_zookeeper_without_a_cluster_is_not_an_empty_cluster() -> None:
+    async def scenario(_simulated: Simulated, cluster: Cluster) -> None:
+        await require_cluster(cluster.coordination, "zk1:2181/a")
+        await cluster.coordination.delete(INSTANCE_ID_PATH)
+        with pytest.raises(NotInitialized, match="no cluster is at zk1:2181/a: "):
+            await require_cluster(cluster.coordination, "zk1:2181/a")
+
+    run(scenario)
 
 
 @pytest.mark.parametrize("content", [[], {}, {"zookeeper": 1}, {"zookeeper": {"address": 7}}])

@@ -10,7 +10,7 @@ from tests.unit.magnetar_bookie.admin.cluster import Cluster as Simulated
 from tests.unit.magnetar_cli.bookie_admin.simulated import damage, lose, options_of, run
 
 from magnetar_cli.bookie_admin.cluster import Cluster
-from magnetar_cli.bookie_admin.errors import UnknownBookie
+from magnetar_cli.bookie_admin.errors import CrossedRange, UnknownBookie
 from magnetar_cli.bookie_admin.reading import read_ledger
 from magnetar_ledger import NoSuchLedger
 
@@ -37,6 +37,30 @@ def test_entries_are_printed_in_each_format(capsys: Capture) -> None:
         assert await read_ledger(cluster, options_of(*words, "--first", "9")) == 0
         told_text = capsys.readouterr().out
         assert told_text == f"ledger {ledger} ends with entry 2: no entries from 9\n"
+
+    run(scenario)
+
+
+def test_a_range_that_ends_before_it_begins_is_refused() -> None:
+    async def scenario(simulated: Simulated, cluster: Cluster) -> None:
+        ledger = str(await simulated.write(b"one"))
+        options = options_of("read-ledger", ledger, "--first", "5", "--last", "2")
+        with pytest.raises(CrossedRange, match="--first 5 comes after --last 2"):
+            await read_ledger(cluster, options)
+
+    run(scenario)
+
+
+def test_a_range_beyond_the_end_is_said_to_be(capsys: Capture) -> None:
+    async def scenario(simulated: Simulated, cluster: Cluster) -> None:
+        ledger = str(await simulated.write(b"one", b"two"))
+        words = ("read-ledger", ledger, "--first", "500")
+        assert await read_ledger(cluster, options_of(*words)) == 0
+        told = f"ledger {ledger} ends with entry 1: no entries from 500"
+        assert capsys.readouterr().out == f"{told}\n"
+        options = options_of(*words, "--last", "600", "--bookie", "b1", "--json")
+        assert await read_ledger(cluster, options) == 0
+        assert capsys.readouterr() == ("", f"{told} to 600 that belong on b1\n")
 
     run(scenario)
 

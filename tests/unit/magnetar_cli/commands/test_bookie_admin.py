@@ -39,6 +39,8 @@ def test_help_lists_every_sub_command(capsys: Capture) -> None:
         ["bookie-admin", "read-ledger", "9" * 20],
         ["bookie-admin", "verify-ledger"],
         ["bookie-admin", "list-bookies", "--zookeeper", "z:1", "--data-dir", "d"],
+        ["bookie-admin", "list-bookies", "--zookeeper", "nonsense"],
+        ["bookie-admin", "force-gc", "b1", "--http", "nonsense"],
     ],
 )
 def test_wrong_words_end_with_two(words: list[str]) -> None:
