@@ -60,6 +60,11 @@ class AutoRecovery(Service):
         return self._election.attempts
 
     @property
+    def background_faults(self) -> int:
+        """How often its work met an error that nobody foresaw, and went on."""
+        return self._election.faults + self._worker.faults
+
+    @property
     def auditor_counters(self) -> AuditorCounters:
         """What this daemon did as the auditor."""
         return self._auditor.counters

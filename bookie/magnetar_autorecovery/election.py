@@ -67,7 +67,7 @@ class Election(Service):
     async def _open(self, stack: AsyncExitStack) -> None:
         stack.push_async_callback(self._leave)
         self._coordination.on_session(self._session_changed)
-        self.spawn(self._stand(), name="auditor election")
+        self.spawn_lasting(self._stand, name="auditor election")
 
     async def _stand(self) -> None:
         while True:
@@ -129,6 +129,8 @@ class Election(Service):
             self.is_auditor = False
             task.cancel()
             await asyncio.wait([task])
+            if not task.cancelled() and task.exception() is not None:
+                self.faults += 1
             log.info("this bookie is the auditor no more", extra={"bookie": self._bookie_id})
 
     async def _is_still_auditor(self) -> bool:

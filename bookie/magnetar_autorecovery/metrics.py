@@ -40,6 +40,7 @@ class AutoRecoveryMetrics:
     def _counters(self) -> dict[str, float]:
         auditor, worker = self._daemon.auditor_counters, self._daemon.worker_counters
         return {
+            "magnetar_autorecovery_background_faults_total": self._daemon.background_faults,
             "auditor_election_attempts": self._daemon.election_attempts,
             "auditor_NUM_UNDER_REPLICATED_LEDGERS": auditor.ledgers_marked,
             "auditor_UNDER_REPLICATED_LEDGERS_TOTAL_SIZE": auditor.marked_bytes,

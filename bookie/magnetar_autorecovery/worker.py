@@ -57,7 +57,7 @@ class ReplicationWorker(Service):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         del stack  # the work is a task of the service
-        self.spawn(self._work(), name="replication worker")
+        self.spawn_lasting(self._work, name="replication worker")
 
     async def _work(self) -> None:
         while True:
@@ -107,9 +107,13 @@ class ReplicationWorker(Service):
         except LedgerError as error:
             log.warning("ledger not repaired", extra={"ledger": ledger_id, "error": str(error)})
             result = Repaired.FAULTY
-        except BaseException:
+        except (CoordinationError, asyncio.CancelledError):
             await self._give_back(claim)
             raise
+        except Exception:
+            log.exception("ledger not repaired", extra={"ledger": ledger_id})
+            self.faults += 1
+            result = Repaired.FAULTY
         if result is Repaired.WHOLE:
             self._failures.pop(ledger_id, None)
             self._repair.counters.ledgers_replicated += 1

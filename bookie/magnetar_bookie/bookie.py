@@ -89,6 +89,7 @@ class Bookie(Service):
         self._clock = clock
         self._index = Index(index)
         self._registration: Registration | None = None
+        self._space_watch: SpaceWatch | None = None
         # Before the journals are open: how far the replay of each has come.
         self._replayed: list[JournalMark] | None = None
         self.collector: Collector | None = None
@@ -252,10 +253,10 @@ class Bookie(Service):
         await stack.enter_async_context(self.collector)
         if self.collector.is_tight:
             self.collector.request()
-        watch = SpaceWatch(
+        self._space_watch = SpaceWatch(
             self.settings.space, self.ledger_directories, on_verdict=self._space_judged
         )
-        await stack.enter_async_context(watch)
+        await stack.enter_async_context(self._space_watch)
 
     async def _listen(self, stack: AsyncExitStack) -> None:
         last_confirmed = LastConfirmed(self.storage)
@@ -305,6 +306,12 @@ class Bookie(Service):
             if error.errno not in FULL_ERRORS:  # it is to make room
                 raise
         await self.collector.force(is_minor=is_minor, is_major=is_major)
+
+    @property
+    def background_faults(self) -> int:
+        """How often its background work met an error that nobody foresaw, and went on."""
+        services = (self.checkpointer, self.collector, self._space_watch, self._registration)
+        return sum(service.faults for service in services if service is not None)
 
     # What the rooms tell each other.
 

@@ -83,6 +83,7 @@ class BookieMetrics:
         yield "magnetar_bookie_faulty_connections_total", counters.connections_faulty
         yield "magnetar_bookie_backpressure_total", bookie.intake.holds
         yield "magnetar_bookie_journal_groups_total", sum(journal.groups for journal in journals)
+        yield "magnetar_bookie_background_faults_total", bookie.background_faults
         yield "magnetar_bookie_checkpoints_total", bookie.checkpointer.done
         yield "magnetar_bookie_checkpoint_failures_total", bookie.checkpointer.failures
         yield "magnetar_bookie_entry_log_written_bytes_total", bookie.entry_log.written_bytes

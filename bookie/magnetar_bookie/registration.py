@@ -56,7 +56,7 @@ class Registration(Service):
         stack.push_async_callback(self._leave)
         self._coordination.on_session(self._session_changed)
         await self._register()
-        self.spawn(self._register_when_wanted(), name="registration")
+        self.spawn_lasting(self._register_when_wanted, name="registration")
 
     def review(self) -> None:
         """The bookie may have become read-only, or writable again."""
@@ -84,6 +84,9 @@ class Registration(Service):
                 log.warning("bookie not registered yet", extra={"error": str(error)})
                 self._is_wanted.set()
                 await asyncio.sleep(RETRY_S)
+            except Exception:
+                self._is_wanted.set()
+                raise
 
     async def _register(self) -> None:
         is_read_only = self._is_read_only()

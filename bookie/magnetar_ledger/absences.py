@@ -44,7 +44,7 @@ class Absences(Service):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         del stack  # the watching task is the service's own, nothing else is opened
-        self.spawn(self._watch(), name="watch for absent bookies")
+        self.spawn_lasting(self._watch, name="watch for absent bookies")
 
     async def _watch(self) -> None:
         while True:

@@ -105,7 +105,7 @@ class BookieRegistry(Service):
         del stack  # the watching task is the service's own, nothing else is opened
         self._coordination.on_session(self._session_changed)
         await self._refresh()
-        self.spawn(self._keep_fresh(), name="watch bookies")
+        self.spawn_lasting(self._keep_fresh, name="watch bookies")
 
     def _session_changed(self, state: SessionState) -> None:
         # Watches may have been lost with the connection; a new session has none.
@@ -123,6 +123,9 @@ class BookieRegistry(Service):
                 self._is_stale.set()
                 log.info("bookie list not refreshed", extra={"error": str(error)})
                 await asyncio.sleep(self._backoff.next_s())
+            except Exception:
+                self._is_stale.set()
+                raise
 
     async def _refresh(self) -> None:
         self._is_stale.clear()

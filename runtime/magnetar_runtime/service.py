@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
 log = logging.getLogger(__name__)
+
+# Work that goes on for ever and was ended by an error begins anew after so long.
+RESTART_S = 1.0
 
 
 class Service:
@@ -25,6 +28,8 @@ class Service:
         # In the order of spawning: a set's order would differ from run to run of a simulation.
         self._tasks: dict[asyncio.Task[object], None] = {}
         self._is_closing = False
+        # How often lasting work was ended by an error that nobody foresaw.
+        self.faults: int = 0
 
     async def __aenter__(self) -> Self:
         self._is_closing = False
@@ -57,6 +62,23 @@ class Service:
         if self._is_closing:
             task.cancel()
         return task
+
+    def spawn_lasting(
+        self, work: Callable[[], Coroutine[Any, Any, None]], *, name: str
+    ) -> asyncio.Task[object]:
+        """``spawn`` what goes on until the service closes: an error that it does not handle itself
+        is logged and counted, and it begins anew.
+        """
+        return self.spawn(self._go_on(work, name), name=name)
+
+    async def _go_on(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        while True:
+            try:
+                await work()
+            except Exception:
+                self.faults += 1
+                log.exception("background work failed and begins anew", extra={"task": name})
+            await asyncio.sleep(RESTART_S)
 
     def _task_done(self, task: asyncio.Task[object]) -> None:
         self._tasks.pop(task, None)

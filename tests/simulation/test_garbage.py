@@ -18,7 +18,7 @@ import pytest
 from tests.simulation.owner import RETRY_S, Owner, Sizes, keep_up
 from tests.simulation.storage import History, Storage
 from tests.simulation.test_ledgers import recover_and_read_all
-from tests.simulation.verdicts import results
+from tests.simulation.verdicts import raise_failures, results
 
 from magnetar_bookie.storage.index import Index
 from magnetar_ledger import LedgerError, Ledgers
@@ -103,6 +103,7 @@ async def story(menu: FaultMenu, sizes: Sizes) -> Told:
         await recover_and_read_all(storage, [writing.history])
         for index in storage.indexes():
             _require_exact(index)
+        raise_failures(world)
         history = writing.history
         return Told(
             len(writing.deleted),

@@ -32,7 +32,10 @@ def raise_failures(world: World) -> None:
 
 
 def raise_loop_failures(world: World) -> None:
-    """Nothing may fail where nobody waits for it."""
+    """Nothing may fail where nobody waits for it, also where it then begins anew."""
     for report in world.loop.failures:
         what = f"{report['host']}: {report['message']}"
         raise InvariantViolated(what) from report.get("exception")
+    for _, host_name, text in world.errors:
+        if "background work failed" in text:
+            raise InvariantViolated(f"{host_name}: {text}")

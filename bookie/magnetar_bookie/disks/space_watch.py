@@ -35,7 +35,7 @@ class SpaceWatch(Service):
 
     async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 nothing to close
         self.look()
-        self.spawn(self._look_again(), name="disk space")
+        self.spawn_lasting(self._look_again, name="disk space")
 
     def look(self) -> None:
         """Measure, decide, tell."""

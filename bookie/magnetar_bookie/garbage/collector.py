@@ -134,7 +134,7 @@ class Collector(Service):
         self.collected = Collected(last_minor_ms=clock.wall_ms(), last_major_ms=clock.wall_ms())
 
     async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 nothing to close
-        self.spawn(self._run_when_wanted(), name="garbage collection")
+        self.spawn_lasting(self._run_when_wanted, name="garbage collection")
 
     def request(self) -> None:
         """Begin a round soon, in the background: only deleted ledgers and what else is due."""

@@ -77,7 +77,7 @@ class Checkpointer(Service):
         self.failures = 0
 
     async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 nothing to close
-        self.spawn(self._run_when_wanted(), name="checkpoints")
+        self.spawn_lasting(self._run_when_wanted, name="checkpoints")
 
     async def _close(self) -> None:
         try:
@@ -147,13 +147,17 @@ class Checkpointer(Service):
         except OSError as error:
             self.note_failure(error)
             return False
+        except Exception as error:  # noqa: BLE001 -- adds that go nowhere must not fill the memory
+            self.faults += 1
+            self.note_failure(error)
+            return False
         self._storage.allow_adds(READ_ONLY_REASON)
         return True
 
-    def note_failure(self, error: OSError) -> None:
+    def note_failure(self, error: Exception) -> None:
         """Take no adds until a checkpoint succeeds; a full disk is said once, not at each try."""
         self.failures += 1
-        if error.errno not in FULL_ERRORS:
+        if not isinstance(error, OSError) or error.errno not in FULL_ERRORS:
             log.error("checkpoint failed: no adds are taken until one succeeds", exc_info=error)
         elif READ_ONLY_REASON not in self._storage.read_only_reasons:
             log.error(

@@ -14,8 +14,10 @@ from tests.unit.magnetar_autorecovery.cluster import OPTIONS, Cluster, metadata_
 from tests.unit.magnetar_ledger.world import until
 
 from magnetar_autorecovery import controls
+from magnetar_autorecovery.findings import FaultyFragment
 from magnetar_autorecovery.marks import Marks
 from magnetar_autorecovery.options import AutoRecoveryOptions
+from magnetar_autorecovery.repair import USUAL, LedgerRepair, Terms
 from magnetar_autorecovery.worker import ReplicationWorker
 from magnetar_protocol.records.ledger_metadata import LedgerState
 from magnetar_protocol.records.underreplication import LOCKS_PATH, lock_path, mark_path
@@ -152,6 +154,33 @@ async def test_a_lost_connection_is_survived() -> None:
         await mark(cluster, 1)
         await asyncio.sleep(1)
         await until(lambda: not is_marked(cluster, 1))
+
+
+async def test_an_error_that_nobody_foresaw_puts_its_ledger_off_and_others_are_repaired(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster(3)
+    for ledger_id in (1, 2):
+        cluster.put_ledger(ledger_id, CLOSED)
+    cluster.lose(1)
+    async with working(cluster) as worker:
+        check = LedgerRepair.check
+
+        async def fail(
+            repair: LedgerRepair, ledger_id: int, terms: Terms = USUAL
+        ) -> list[FaultyFragment]:
+            if ledger_id == 1:
+                raise ValueError("a bug")
+            return await check(repair, ledger_id, terms)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LedgerRepair, "check", fail)
+            await mark(cluster, 1, 2)
+            await until(lambda: not is_marked(cluster, 2))
+            await until(lambda: lock_path(1) in cluster.coordination.nodes)
+            await until(lambda: worker.faults)
+        await until(lambda: not is_marked(cluster, 1))
+        assert worker.faults == 1
 
 
 async def test_a_worker_that_ends_gives_its_locks_back() -> None:

@@ -10,6 +10,7 @@ from tests.unit.magnetar_bookie.fakes import MemoryCoordination
 from magnetar_bookie.registration import RETRY_S, Registration
 from magnetar_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
 from magnetar_runtime.coordination import ConnectionLost, NodeStat
+from magnetar_runtime.service import RESTART_S
 
 ADDRESS = BookieInfo.of_address("10.0.0.1", 3181)
 WRITABLE, READ_ONLY = f"{AVAILABLE_PATH}/bookie-1", f"{READ_ONLY_PATH}/bookie-1"
@@ -38,6 +39,22 @@ async def test_the_node_holds_the_address_and_goes_with_the_bookie() -> None:
         assert BookieInfo.decode(value, "bookie-1") == ADDRESS
         assert stat.ephemeral_owner == 7
     assert WRITABLE not in coordination.nodes
+
+
+async def test_an_error_that_nobody_foresaw_is_not_the_end_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    coordination = MemoryCoordination()
+    async with make_registration(coordination) as registration:
+        del coordination.nodes[WRITABLE]
+        with monkeypatch.context() as patch:
+            patch.setattr(coordination, "create", None)
+            registration.review()
+            await settle()
+        assert WRITABLE not in coordination.nodes
+        await asyncio.sleep(RESTART_S + 1)
+        assert WRITABLE in coordination.nodes
+        assert registration.faults == 1
 
 
 async def test_what_is_announced_later_stands_in_the_node_soon() -> None:

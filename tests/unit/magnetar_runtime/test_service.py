@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
+from magnetar_runtime import service as module
 from magnetar_runtime.service import Service
 
 
@@ -78,6 +79,29 @@ async def test_a_failed_task_is_logged_with_its_name(caplog: pytest.LogCaptureFi
         (logging.ERROR, "task failed")
     ]
     assert caplog.records[0].__dict__["task"] == "the task"
+
+
+async def test_lasting_work_goes_on_after_an_error_that_is_logged_and_counted(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RESTART_S", 0.0)
+    begun: list[str] = []
+    has_begun_thrice = asyncio.Event()
+
+    async def fail() -> None:
+        begun.append("again")
+        if len(begun) < 3:
+            raise ValueError("broken")
+        has_begun_thrice.set()
+        await asyncio.get_running_loop().create_future()
+
+    async with Service() as service:
+        service.spawn_lasting(fail, name="the work")
+        await has_begun_thrice.wait()
+    assert service.faults == 2
+    assert [(entry.levelno, entry.__dict__["task"]) for entry in caplog.records] == [
+        (logging.ERROR, "the work")
+    ] * 2
 
 
 async def test_a_task_that_ended_well_or_was_cancelled_is_not_worth_a_line(

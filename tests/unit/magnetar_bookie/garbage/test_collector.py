@@ -99,6 +99,21 @@ async def test_nor_does_a_count_that_was_too_small_keep_it() -> None:
         assert bookie.storage.counts == bookie.storage.index.counts() == Counts()
 
 
+async def test_an_error_that_nobody_foresaw_does_not_end_the_collection_for_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = make_host(garbage=GarbageLimits(interval_s=10))
+    async with host.bookie() as bookie:
+        client = host.network.connect_client()
+        await add(bookie, client, 1, 0, 10)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "unlisted", None)
+            await asyncio.sleep(15)
+        assert bookie.background_faults == 1
+        await asyncio.sleep(15)
+        assert await code_of(client, encode_read(1, 0)) == ReturnCode.ENOLEDGER
+
+
 def raise_no_space() -> None:
     raise OSError(errno.ENOSPC, "no space")
 

@@ -220,6 +220,26 @@ async def test_a_failed_one_refuses_adds_loses_nothing_and_is_tried_again(operat
         assert rig.storage.counts == Counts(1, 1)
 
 
+async def test_an_error_that_nobody_foresaw_refuses_adds_too_and_is_tried_again() -> None:
+    rig = Rig()
+    async with rig.checkpointer:
+        rig.add(1, 0, b"zero")
+        rig.store.on_flush = raise_unforeseen
+        rig.checkpointer.request()
+        await rig.settle()
+        assert (rig.checkpointer.failures, rig.checkpointer.faults) == (1, 1)
+        with pytest.raises(BookieReadOnly):
+            rig.storage.admit(1, KEY, 0)
+        rig.store.on_flush = lambda: None
+        await asyncio.sleep(SETTINGS.checkpoint_retry_s + 1)
+        assert rig.read_only == [True, False]
+        assert rig.done == 1
+
+
+def raise_unforeseen() -> None:
+    raise IndexError("a bug")
+
+
 def fail_flushes(rig: Rig, times: int) -> None:
     """Let the index's next flushes fail."""
     left = list(range(times))
