@@ -24,6 +24,11 @@ class Bookies:
         self._registry = registry
         self._random = random
 
+    @property
+    def registered_count(self) -> int:
+        """How many there are, though some may take nothing new."""
+        return self._registry.registered_count
+
     async def changed(self) -> None:
         """Return at the next change of who is there to be chosen."""
         await self._registry.changed()

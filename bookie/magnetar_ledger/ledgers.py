@@ -102,9 +102,9 @@ class Ledgers(Service):
         """A new ledger and its writer; ``custom`` goes into its metadata.
 
         It is placed on ``ensemble``, or else where it is placed best. Sizes not given are those of
-        the options. Waits for enough bookies, up to the deadline for creations; then raises
-        ``NotEnoughBookies``. Raises ``ValueError`` for sizes that make no sense,
-        ``LedgerIdsExhausted``.
+        the options. Waits for enough bookies, up to the deadline for creations, or a moment where
+        even with the read-only ones there are too few; then raises ``NotEnoughBookies``.
+        Raises ``ValueError`` for sizes that make no sense, ``LedgerIdsExhausted``.
         """
         options = self._options
         quorum = Quorum(
@@ -187,9 +187,15 @@ class Ledgers(Service):
                     try:
                         return self._bookies.new_ensemble(quorum)
                     except NotEnoughBookies:
-                        await self._bookies.changed()
+                        await self._more_bookies(quorum)
         except TimeoutError:
             return self._bookies.new_ensemble(quorum)
+
+    async def _more_bookies(self, quorum: Quorum) -> None:
+        """Return at the next change; raises ``TimeoutError`` where none is to be expected."""
+        may_come = self._bookies.registered_count >= quorum.ensemble_size
+        async with asyncio.timeout(None if may_come else self._options.registration_grace_s):
+            await self._bookies.changed()
 
     async def _recover(self, ledger_id: int) -> StoredMetadata:
         async with self._turn(ledger_id):

@@ -30,6 +30,9 @@ class LedgerOptions:
     read_deadline_s: float = 30.0
     create_deadline_s: float = 30.0
     recovery_deadline_s: float = 60.0
+    # A creation that needs more bookies than are registered at all, read-only ones included, waits
+    # only so long for one more to come: enough for one that lost its session and registers again.
+    registration_grace_s: float = 2.0
     # So long is a lost ZooKeeper connection waited for inside one metadata change.
     metadata_deadline_s: float = 30.0
 

@@ -61,6 +61,11 @@ class BookieRegistry(Service):
         return [Candidate(bookie_id) for bookie_id in self._writable]
 
     @property
+    def registered_count(self) -> int:
+        """How many bookies are there, writable or read-only."""
+        return len({*self._writable, *self._read_only})
+
+    @property
     def racks(self) -> Mapping[str, str]:
         """Bookie id → rack, of those that somebody gave one."""
         return self._racks

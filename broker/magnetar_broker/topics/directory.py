@@ -185,6 +185,8 @@ class TopicDirectory(Service):
                 await topic.__aexit__(None, None, None)
         except MagnetarError as error:
             failure = error
+            if not isinstance(error, TopicNotFound):
+                log.warning("topic not loaded", extra={"topic": str(name), "error": str(error)})
         finally:
             del self._loading[name]
             if loaded.done():

@@ -16,6 +16,7 @@ from magnetar_ledger import (
 )
 from magnetar_protocol.bookkeeper.codes import Operation, ReturnCode
 from magnetar_protocol.bookkeeper.digest import master_key
+from magnetar_protocol.records.bookie_info import READ_ONLY_PATH
 from magnetar_protocol.records.ledger_metadata import (
     DigestType,
     Fragment,
@@ -24,6 +25,7 @@ from magnetar_protocol.records.ledger_metadata import (
 )
 from magnetar_protocol.records.racks import RACKS_PATH, BookieRack, BookieRacks
 
+OPTIONS = LedgerOptions()
 CUSTOM = {"application": b"pulsar", "component": b"managed-ledger"}
 
 
@@ -74,24 +76,39 @@ async def test_sizes_that_make_no_sense_are_refused() -> None:
             await ledgers.create(listener=Listener(), ensemble_size=2, write_quorum=3)
 
 
-async def test_creating_waits_for_bookies() -> None:
-    world = World(1)
+async def test_creating_waits_for_bookies_that_come_one_after_the_other() -> None:
+    world = World()
     async with world.ledgers() as ledgers:
-        creating = asyncio.ensure_future(
-            ledgers.create(listener=Listener(), ensemble_size=2, write_quorum=2, ack_quorum=2)
-        )
-        await asyncio.sleep(10)
-        assert not creating.done()
-        world.add_bookies(1)
+        creating = asyncio.ensure_future(ledgers.create(listener=Listener(), ensemble_size=3))
+        for _ in range(3):
+            await asyncio.sleep(0.9 * OPTIONS.registration_grace_s)
+            assert not creating.done()
+            world.add_bookies(1)
         assert (await creating).ledger_id == 0
 
 
-async def test_too_few_bookies_end_creating_at_the_deadline() -> None:
+async def test_creating_waits_for_bookies_that_are_read_only_up_to_the_deadline() -> None:
+    world = World(1)
+    world.coordination.put(f"{READ_ONLY_PATH}/b9", b"")
+    async with world.ledgers() as ledgers:
+        creating = asyncio.ensure_future(ledgers.create(listener=Listener(), ensemble_size=2))
+        await asyncio.sleep(OPTIONS.create_deadline_s - 1)
+        assert not creating.done()
+        world.add_bookies(1)
+        assert (await creating).ledger_id == 0
+        with pytest.raises(NotEnoughBookies):
+            await ledgers.create(listener=Listener(), ensemble_size=3)
+
+
+async def test_more_bookies_than_are_registered_are_hardly_waited_for() -> None:
     world = World(2)
     async with world.ledgers() as ledgers:
+        began_s = world.clock.monotonic()
         with pytest.raises(NotEnoughBookies) as caught:
             await ledgers.create(listener=Listener(), ensemble_size=3)
+        waited_s = world.clock.monotonic() - began_s
     assert (caught.value.wanted, caught.value.available) == (3, 2)
+    assert waited_s == pytest.approx(OPTIONS.registration_grace_s)
 
 
 async def test_a_bookie_that_could_not_be_reached_is_chosen_last() -> None:

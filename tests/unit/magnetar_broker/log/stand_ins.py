@@ -110,7 +110,7 @@ class MemoryReader:
 
 
 class MemoryLedgers:
-    """``Ledgers`` in memory; ``open_error`` is what opening one meets with."""
+    """``Ledgers`` in memory; opening and creating one meet with these errors where one is set."""
 
     def __init__(self, *, is_prompt: bool = True) -> None:
         self.is_prompt = is_prompt
@@ -120,6 +120,7 @@ class MemoryLedgers:
         self.opened: list[int] = []
         self.quorums: list[tuple[int, int, int]] = []
         self.open_error: LedgerError | CoordinationError | None = None
+        self.create_error: LedgerError | None = None
 
     async def create(
         self,
@@ -132,6 +133,8 @@ class MemoryLedgers:
     ) -> MemoryWriter:
         del custom
         await asyncio.sleep(0)
+        if self.create_error is not None:
+            raise self.create_error
         ledger_id = len(self.writers)
         self.entries[ledger_id] = []
         self.quorums.append((ensemble_size, write_quorum, ack_quorum))

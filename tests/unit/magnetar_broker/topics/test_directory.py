@@ -24,7 +24,7 @@ from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.producers import AccessMode, Producer
 from magnetar_broker.topics.subscription_type import SubscriptionType
 from magnetar_broker.topics.topic import SubscribeRequest
-from magnetar_ledger import LedgerFenced
+from magnetar_ledger import LedgerFenced, NotEnoughBookies
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_protocol.records.namespaces import Policies
 from magnetar_runtime.clock import SystemClock
@@ -156,6 +156,22 @@ async def test_an_unexpected_failure_to_load_is_answered(
     monkeypatch.setattr(topics, "_opened", broken)
     with pytest.raises(ServiceNotReady):
         await topics.get(NAME, create=True)
+
+
+async def test_a_topic_for_which_there_are_too_few_bookies_is_named_in_the_log(
+    coordination: Coordination, ledgers: MemoryLedgers, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledgers.create_error = NotEnoughBookies(5, 3)
+    async with TopicDirectory(
+        logs_over(coordination, ledgers), SystemClock(), owns=lambda _: True
+    ) as topics:
+        with pytest.raises(TopicNotFound):
+            await topics.get(NAME, create=False)
+        with pytest.raises(NotEnoughBookies):
+            await topics.get(NAME, create=True)
+    (warning,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert warning.__dict__["topic"] == str(NAME)
+    assert warning.__dict__["error"] == "5 bookies are needed, where 3 are available"
 
 
 async def test_a_directory_that_is_closed_loads_nothing(topics: TopicDirectory) -> None:
