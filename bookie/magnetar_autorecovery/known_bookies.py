@@ -30,7 +30,15 @@ async def require_known(bookie_id: str, coordination: Coordination, store: Ledge
 async def named_bookies(coordination: Coordination) -> frozenset[str]:
     """The ids of those registered or with a cookie. Raises ``CoordinationError``."""
     live = await read_live_bookies(coordination.children)
+    return live.all | await cookie_names(coordination)
+
+
+async def cookie_names(coordination: Coordination) -> frozenset[str]:
+    """The ids of all bookies that ever were here and were not forgotten since.
+
+    Raises ``CoordinationError``.
+    """
     try:
-        return live.all.union(await coordination.children(COOKIES_PATH))
+        return frozenset(await coordination.children(COOKIES_PATH))
     except NodeMissing:
-        return live.all
+        return frozenset()

@@ -18,7 +18,7 @@ from magnetar_bookie.admin.messages import (
     parse_parameters,
     text_answer,
 )
-from magnetar_bookie.admin.routes import ROUTES, Route
+from magnetar_bookie.admin.routes import METHODS, REFUSES_METHODS, ROUTES, Route
 from magnetar_ledger import NoSuchEntry, NoSuchLedger
 from magnetar_runtime.errors import MagnetarError
 from magnetar_server.authorization import ALLOW_ALL, ANONYMOUS, Action, Authorizer, Resource
@@ -53,11 +53,12 @@ class BookieAdmin:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-        if not raw_path.startswith(PREFIXES):
+        path = _plain(raw_path)
+        if not path.startswith(PREFIXES):
             await self._other(scope, receive, send)
             return
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        answer = await self._answer(scope, receive, raw_path.decode("latin-1"), method)
+        answer = await self._answer(scope, receive, path.decode("latin-1"), method)
         await _send_answer(send, answer, is_head=scope["method"] == "HEAD")
 
     async def _answer(self, scope: Scope, receive: Receive, path: str, method: str) -> Answer:
@@ -83,6 +84,11 @@ class BookieAdmin:
             return text_answer(str(error), HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
+def _plain(raw_path: bytes) -> bytes:
+    """Without the slashes that say nothing, as upstream's server takes a path."""
+    return b"/" + b"/".join(filter(None, raw_path.split(b"/")))
+
+
 def _route(path: str, method: str) -> Route:
     """Who answers. Raises ``Refused``, with upstream's status where the method is another."""
     methods = ROUTES.get(path)
@@ -90,7 +96,8 @@ def _route(path: str, method: str) -> Route:
         raise Refused(HTTPStatus.NOT_FOUND, f"nothing at {path}")
     if method not in methods:
         words = f"Not found method. Should be {' or '.join(methods)} method"
-        raise Refused(HTTPStatus.NOT_FOUND, words)
+        is_refused = method not in METHODS or path in REFUSES_METHODS
+        raise Refused(HTTPStatus.METHOD_NOT_ALLOWED if is_refused else HTTPStatus.NOT_FOUND, words)
     return methods[method]
 
 

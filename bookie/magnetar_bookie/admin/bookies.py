@@ -1,6 +1,7 @@
 """The endpoints about all bookies of the cluster: who there are, and how much room each has.
 
-Facts: ``ListBookiesService`` and ``ListBookieInfoService`` of Apache BookKeeper.
+Facts: ``ListBookiesService``, ``ListBookieInfoService`` and ``ClusterInfoService`` of Apache
+BookKeeper.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ import asyncio
 import logging
 from http import HTTPStatus
 
+from magnetar_autorecovery import controls
+from magnetar_autorecovery.known_bookies import cookie_names
 from magnetar_autorecovery.live_bookies import read_live_bookies
+from magnetar_autorecovery.marks import Marks
 from magnetar_bookie.admin.access import AdminAccess
+from magnetar_bookie.admin.auditor import current_auditor
 from magnetar_bookie.admin.disk_space import BookieSpace, ask_space
 from magnetar_bookie.admin.messages import Answer, Refused, Request, json_answer
 from magnetar_ledger.errors import BookieUnavailable
@@ -32,6 +37,26 @@ async def list_bookies(access: AdminAccess, request: Request) -> Answer:
     if not request.is_set("print_hostnames"):
         return json_answer(dict.fromkeys(names))
     return json_answer({name: await _host(access, name) for name in names})
+
+
+async def cluster_info(access: AdminAccess, _request: Request) -> Answer:
+    """The auditor, whether ledgers lack copies, and how many bookies there are of each kind."""
+    coordination = access.coordination
+    live = await read_live_bookies(coordination.children)
+    auditor = await current_auditor(coordination)
+    known = await cookie_names(coordination)
+    return json_answer(
+        {
+            "auditorElected": auditor is not None,
+            "auditorId": auditor or "",
+            "clusterUnderReplicated": bool(await Marks(coordination, access.clock).ledgers()),
+            "ledgerReplicationEnabled": await controls.is_enabled(coordination),
+            "totalBookiesCount": len(known),
+            "writableBookiesCount": len(live.writable),
+            "readonlyBookiesCount": len(live.read_only),
+            "unavailableBookiesCount": len(known) - len(live.writable) - len(live.read_only),
+        }
+    )
 
 
 async def list_bookie_info(access: AdminAccess, _request: Request) -> Answer:

@@ -83,11 +83,14 @@ async def lost_bookie_delay(access: AdminAccess, _request: Request) -> Answer:
 
 async def set_lost_bookie_delay(access: AdminAccess, request: Request) -> Answer:
     """Change it."""
-    seconds = _body_of(request).get("delay_seconds")
-    if not isinstance(seconds, int) or isinstance(seconds, bool):
+    fields = _body_of(request)
+    if "delay_seconds" not in fields:
         raise Refused(HTTPStatus.NOT_FOUND, "Request body not contains lostBookieRecoveryDelay.")
-    if not 0 <= seconds <= DELAY_S_MAX:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"delay_seconds must be 0 to {DELAY_S_MAX}")
+    seconds = fields["delay_seconds"]
+    is_number = isinstance(seconds, int) and not isinstance(seconds, bool)
+    if not isinstance(seconds, int) or not is_number or not 0 <= seconds <= DELAY_S_MAX:
+        words = f"delay_seconds must be a whole number, 0 to {DELAY_S_MAX}, not {seconds!r}"
+        raise Refused(HTTPStatus.BAD_REQUEST, words)
     await controls.set_lost_bookie_delay(access.coordination, seconds)
     return text_answer(f"Success set lostBookieRecoveryDelay to {seconds}")
 

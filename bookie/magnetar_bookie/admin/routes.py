@@ -25,6 +25,11 @@ def _order(endpoint: Endpoint) -> Route:
     return Route(endpoint, Action.ADMINISTER)
 
 
+# Upstream's server takes these for every path, and answers 404 where the endpoint has another; but
+# one endpoint says what is wrong. Any other method it refuses itself.
+METHODS = frozenset(("GET", "PUT", "POST", "DELETE"))
+REFUSES_METHODS = frozenset(("/api/v1/bookie/gc",))
+
 # Metadata holds passwords, and entries what users wrote: to see them is not just to look.
 ROUTES: Mapping[str, Mapping[str, Route]] = {
     "/heartbeat": {"GET": Route(this_bookie.heartbeat)},
@@ -35,6 +40,7 @@ ROUTES: Mapping[str, Mapping[str, Route]] = {
     "/api/v1/ledger/delete": {"DELETE": _order(ledgers.delete_ledger)},
     "/api/v1/bookie/list_bookies": {"GET": Route(bookies.list_bookies)},
     "/api/v1/bookie/list_bookie_info": {"GET": Route(bookies.list_bookie_info)},
+    "/api/v1/bookie/cluster_info": {"GET": Route(bookies.cluster_info)},
     "/api/v1/bookie/last_log_mark": {"GET": Route(this_bookie.last_log_mark)},
     "/api/v1/bookie/list_disk_file": {"GET": Route(this_bookie.list_disk_file)},
     "/api/v1/bookie/info": {"GET": Route(this_bookie.info)},
@@ -49,6 +55,11 @@ ROUTES: Mapping[str, Mapping[str, Route]] = {
         "GET": Route(collection.gc_state),
         "PUT": _order(collection.trigger_gc),
     },
+    "/api/v1/bookie/gc/suspend_compaction": {
+        "GET": Route(collection.suspended_compactions),
+        "PUT": _order(collection.suspend_compaction),
+    },
+    "/api/v1/bookie/gc/resume_compaction": {"PUT": _order(collection.resume_compaction)},
     "/api/v1/bookie/gc_details": {"GET": Route(collection.gc_details)},
     "/api/v1/autorecovery/status": {
         "GET": Route(recovery.status),

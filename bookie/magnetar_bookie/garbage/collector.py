@@ -97,7 +97,8 @@ class Collector(Service):
 
     ``instance_id`` is the cluster's, as it stands in the bookie's cookie. ``may_minor`` and
     ``may_major`` may be set to False while a disk is (nearly) full, ``is_disk_full`` to True: then
-    each round gives back what it can, where the copies easily find room.
+    each round gives back what it can, where the copies easily find room. ``suspended`` are the
+    compactions that somebody ordered to wait until the opposite order, or a restart.
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class Collector(Service):
         self.may_minor = True
         self.may_major = True
         self.is_disk_full = False
+        self.suspended: set[Compaction] = set()
         self.is_forced = False
         self.compaction = Compaction.NONE
         self.collected = Collected(last_minor_ms=clock.wall_ms(), last_major_ms=clock.wall_ms())
@@ -165,7 +167,11 @@ class Collector(Service):
                 pass
             self._is_wanted.clear()
             try:
-                await self.run(is_forced=False, may_minor=self.may_minor, may_major=self.may_major)
+                await self.run(
+                    is_forced=False,
+                    may_minor=self.may_minor and Compaction.MINOR not in self.suspended,
+                    may_major=self.may_major and Compaction.MAJOR not in self.suspended,
+                )
             except (MagnetarError, OSError, TimeoutError) as error:
                 self.collected.failures += 1
                 log.warning("garbage not collected this time", extra={"error": repr(error)})
@@ -187,7 +193,7 @@ class Collector(Service):
             self.compaction = due.compaction
             try:
                 await self._compact(self._rounds.threshold(due.compaction))
-                if self.is_tight:
+                if self.is_tight and Compaction.MAJOR not in self.suspended:
                     await self._squeeze()
             finally:
                 self.compaction = Compaction.NONE

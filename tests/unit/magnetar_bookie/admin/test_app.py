@@ -17,8 +17,17 @@ def test_other_paths_are_the_parts_own() -> None:
     async def scenario(cluster: Cluster) -> None:
         assert (await cluster.get("/metrics/")).status == 299
         assert (await cluster.get("/health")).status == 299
-        for target in ("/api/v1/nothing", "/api/v1/ledger/list/", "/heartbeats", "/api/v1/%2e"):
+        for target in ("/api/v1/nothing", "/heartbeats", "/api/v1/%2e"):
             assert (await cluster.get(target)).status == 404
+
+    run(scenario)
+
+
+def test_slashes_too_many_say_nothing() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        for target in ("/api/v1/ledger/list/", "//heartbeat///", "/api//v1/bookie/state?x=/"):
+            assert (await cluster.get(target)).status == 200
+        assert (await cluster.get("/metrics//")).status == 299
 
     run(scenario)
 
@@ -32,11 +41,20 @@ def test_head_is_get_without_the_body() -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("method", ["PATCH", "POST", "OPTIONS", "BREW"])
-def test_a_method_that_a_path_does_not_have_is_refused(method: str) -> None:
+@pytest.mark.parametrize("method", ["PATCH", "OPTIONS", "BREW"])
+def test_a_method_that_no_path_has_is_not_allowed(method: str) -> None:
     async def scenario(cluster: Cluster) -> None:
         for path in ROUTES:
-            assert (await cluster.ask(method, path)).status == 404
+            assert (await cluster.ask(method, path)).status == 405
+
+    run(scenario)
+
+
+def test_a_method_that_a_path_does_not_have_is_not_found_but_for_one_path() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        for path in ROUTES:
+            expected = 405 if path == "/api/v1/bookie/gc" else 404
+            assert (await cluster.ask("POST", path)).status == expected
 
     run(scenario)
 

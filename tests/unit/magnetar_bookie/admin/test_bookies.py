@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.unit.magnetar_bookie.admin.cluster import Cluster, run
 
+from magnetar_autorecovery import controls
+from magnetar_autorecovery.marks import Marks
 from magnetar_bookie.admin.bookies import readable
+from magnetar_protocol.records.underreplication import VOTES_PATH, encode_vote
 
 
 def test_bookies_are_listed_by_what_they_take() -> None:
@@ -16,6 +19,31 @@ def test_bookies_are_listed_by_what_they_take() -> None:
         assert hosts == {"b1": "b1", "b2": "b2"}
         assert (await cluster.get(f"{path}?type=ro")).json == {}
         assert (await cluster.ask("POST", path)).status == 404
+
+    run(scenario)
+
+
+def test_the_cluster_is_summed_up_in_upstreams_words() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        path = "/api/v1/bookie/cluster_info"
+        assert (await cluster.get(path)).json == {
+            "auditorElected": False,
+            "auditorId": "",
+            "clusterUnderReplicated": False,
+            "ledgerReplicationEnabled": True,
+            "totalBookiesCount": 2,
+            "writableBookiesCount": 2,
+            "readonlyBookiesCount": 0,
+            "unavailableBookiesCount": 0,
+        }
+        await cluster.coordination.delete("/ledgers/available/b2")
+        await cluster.coordination.create(
+            f"{VOTES_PATH}/V_0000000001", encode_vote("b1"), make_parents=True
+        )
+        await Marks(cluster.coordination, cluster.access.clock).mark(3, ["b2"])
+        await controls.disable(cluster.coordination)
+        found = (await cluster.get(path)).json
+        assert list(found.values()) == [True, "b1", True, False, 2, 1, 0, 1]
 
     run(scenario)
 

@@ -48,6 +48,51 @@ def test_a_second_order_while_one_goes_on_changes_nothing() -> None:
     run(scenario)
 
 
+SUSPEND, RESUME = f"{GC}/suspend_compaction", f"{GC}/resume_compaction"
+
+
+def suspended(*, minor: bool, major: bool) -> dict[str, str]:
+    words = {False: "false", True: "true"}
+    return {"isMinorGcSuspended": words[minor], "isMajorGcSuspended": words[major]}
+
+
+def test_compactions_are_suspended_and_resumed() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        assert (await cluster.get(SUSPEND)).json == suspended(minor=False, major=False)
+        answer = await cluster.put(SUSPEND, {"suspendMajor": True, "suspendMinor": True})
+        assert answer.json == (
+            "Suspend majorGC on BookieServer: b1, Suspend minorGC on BookieServer: b1"
+        )
+        answer = await cluster.put(RESUME, {"resumeMinor": True, "resumeMajor": False})
+        assert answer.json == "Resume minorGC on BookieServer: b1"
+        assert (await cluster.get(SUSPEND)).json == suspended(minor=False, major=True)
+        assert (await cluster.put(GC)).status == 200
+        await asyncio.sleep(1)
+        (details,) = (await cluster.get("/api/v1/bookie/gc_details")).json
+        assert (details["majorCompactionCounter"], details["minorCompactionCounter"]) == (0, 1)
+        await cluster.put(GC, {"forceMajor": True})  # that this one shall be done goes before
+        await asyncio.sleep(1)
+        (details,) = (await cluster.get("/api/v1/bookie/gc_details")).json
+        assert details["majorCompactionCounter"] == 1
+
+    run(scenario)
+
+
+def test_orders_to_suspend_or_resume_nothing_are_refused() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        for path, verb in ((SUSPEND, "suspend"), (RESUME, "resume")):
+            assert (await cluster.put(path)).text == "Empty request body"
+            answer = await cluster.put(path, {})
+            assert (answer.status, answer.text) == (
+                400,
+                f"No {verb}Major or {verb}Minor params found",
+            )
+            assert (await cluster.put(path, {f"{verb}Major": 1})).status == 400
+        assert (await cluster.get(RESUME)).status == 404
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("content", [{"forceMajor": 1}, {"forceMinor": "maybe"}, [1]])
 def test_what_makes_no_sense_is_refused(content: object) -> None:
     async def scenario(cluster: Cluster) -> None:

@@ -25,6 +25,7 @@ from tests.unit.magnetar_bookie.host import SETTINGS, Host
 from magnetar_bookie.formats.entry_log_v1 import file_name
 from magnetar_bookie.garbage import collector as module
 from magnetar_bookie.garbage.collector import StrangeCluster
+from magnetar_bookie.garbage.garbage import Compaction
 from magnetar_bookie.settings import GarbageLimits
 from magnetar_bookie.storage.index import Counts
 from magnetar_protocol.bookkeeper.v2 import ReturnCode, encode_read
@@ -376,3 +377,17 @@ async def test_dying_at_any_moment_loses_nothing_that_lives(
             assert survivor.storage.counts == survivor.storage.index.counts()
             assert survivor.storage.counts.ledgers == 3
             await settle()
+
+
+async def test_compactions_that_are_suspended_wait_for_the_opposite_order() -> None:
+    limits = GarbageLimits(interval_s=10, minor_interval_s=10, major_interval_s=10)
+    host = make_host(garbage=limits)
+    async with host.bookie() as bookie:
+        assert bookie.collector is not None
+        bookie.collector.suspended |= {Compaction.MINOR, Compaction.MAJOR}
+        await asyncio.sleep(100)
+        collected = bookie.collector.collected
+        assert (collected.minor_compactions, collected.major_compactions) == (0, 0)
+        bookie.collector.suspended.clear()
+        await asyncio.sleep(100)
+        assert collected.major_compactions
