@@ -7,6 +7,8 @@ MagnetarError
     ├── ConsumerBusy, ProducerBusy, ProducerFenced, ConsumerNotFound
     ├── ProducerHeldByQuota, ProducerRefusedByQuota
     ├── NotAllowed, InvalidRequest, ServiceNotReady
+    ├── StorageUnavailable
+    │   └── EntryDamaged
     └── TooManyRequests
 """
 
@@ -127,3 +129,7 @@ class StorageUnavailable(BrokerError):
 
     code: ClassVar[str] = "PersistenceError"
     retry: ClassVar[bool] = True
+
+
+class EntryDamaged(StorageUnavailable):
+    """Every copy of an entry is damaged: it stays away until somebody repairs one."""

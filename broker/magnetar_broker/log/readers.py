@@ -6,8 +6,8 @@ is kept, and told how far its ledger has grown, which the log's owner knows with
 
 from __future__ import annotations
 
-from magnetar_broker.errors import StorageUnavailable
-from magnetar_ledger import LedgerError, LedgerReader, Ledgers
+from magnetar_broker.errors import EntryDamaged, StorageUnavailable
+from magnetar_ledger import EntryCorrupt, LedgerError, LedgerReader, Ledgers
 from magnetar_runtime.coordination import CoordinationError
 
 # Cursors of one log that catch up at different places need one each. A reader is some hundred
@@ -32,12 +32,14 @@ class Readers:
         """Payloads from ``first`` on, at least one, up to ``last`` or about ``bytes_max`` bytes.
 
         The caller knows that the ledger is confirmed up to ``last_confirmed``. Raises
-        ``StorageUnavailable``.
+        ``EntryDamaged``, ``StorageUnavailable``.
         """
         try:
             reader = await self._reader(ledger_id)
             reader.advance(last_confirmed)
             return await reader.read(first, last, bytes_max=bytes_max)
+        except EntryCorrupt as error:
+            raise EntryDamaged(str(error)) from error
         except (LedgerError, CoordinationError) as error:
             self.forget(ledger_id)
             raise StorageUnavailable(str(error)) from error

@@ -11,11 +11,12 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
-from magnetar_broker.errors import BrokerError, StorageUnavailable
+from magnetar_broker.errors import BrokerError, EntryDamaged, StorageUnavailable
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.topics.consumer import Consumer
+from magnetar_broker.topics.damage import Damage
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Dispatcher(ABC):
         self.entries_sent = 0
         self.entries_fetched = 0
         self._is_reading = False
+        self._damage: Damage | None = None
         self._fetched = NOTHING_FETCHED
         self._is_fetched_in_use = False
         self._fetched_timer: asyncio.TimerHandle | None = None
@@ -116,7 +118,7 @@ class Dispatcher(ABC):
             self._is_fetched_in_use = True
             start = position[1] - fetched[0][0]
             return fetched[start : start + count_max]
-        if not self._is_reading:
+        if not self._is_reading and not self._is_set_aside(position):
             self._is_reading = True
             self.managed_ledger.spawn(
                 self._fetch(position), name=f"read {self.managed_ledger.name} {self.cursor.name}"
@@ -125,17 +127,48 @@ class Dispatcher(ABC):
 
     async def _fetch(self, position: Position) -> None:
         limit = self.managed_ledger.options.read_entries_max
+        damage: Damage | None = None
         try:
             self._keep(position[0], await self.managed_ledger.read(position, limit))
+            if self._damage is not None and self._damage.position == position:
+                self._damage = None  # somebody repaired it
+        except EntryDamaged as error:
+            damage = self._found_damaged(position, error)
         except StorageUnavailable as error:
             log.warning("read failed", extra={"position": str(position), "error": str(error)})
             await asyncio.sleep(READ_RETRY_S)
         finally:
             self._is_reading = False
+        if damage is not None:  # others may be read meanwhile: a seek goes on at once
+            await asyncio.sleep(damage.pause_s)
+            damage.is_waiting = False
         try:
             self.dispatch()
         except BrokerError:
             log.exception("dispatch failed", extra={"cursor": self.cursor.name})
+
+    def _is_set_aside(self, position: Position) -> bool:
+        damage = self._damage
+        return damage is not None and damage.is_waiting and damage.position == position
+
+    def _found_damaged(self, position: Position, error: EntryDamaged) -> Damage:
+        """Set the entry aside for a while; told seldom, for it may stay as it is for long."""
+        if self._damage is None or self._damage.position != position:
+            self._damage = Damage(position)
+        damage = self._damage
+        damage.failed_again()
+        if damage.is_to_be_told:
+            log.error(
+                "subscription stands before a damaged entry",
+                extra={
+                    "log": self.managed_ledger.name,
+                    "cursor": self.cursor.name,
+                    "position": str(position),
+                    "error": str(error),
+                    "way_out": damage.way_out,
+                },
+            )
+        return damage
 
     def _keep(self, ledger_id: int, entries: list[Entry]) -> None:
         self._fetched = (ledger_id, entries)

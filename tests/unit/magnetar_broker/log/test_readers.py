@@ -7,9 +7,9 @@ from typing import cast
 import pytest
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers
 
-from magnetar_broker.errors import StorageUnavailable
+from magnetar_broker.errors import EntryDamaged, StorageUnavailable
 from magnetar_broker.log.readers import READERS_MAX, Readers
-from magnetar_ledger import Ledgers, NoSuchLedger
+from magnetar_ledger import EntryCorrupt, Ledgers, NoSuchLedger
 from magnetar_runtime.coordination import ConnectionLost
 
 
@@ -65,6 +65,14 @@ async def test_what_cannot_be_opened_is_unavailable_and_asked_for_again(
         await read(readers, 3)
     ledgers.open_error = None
     assert await read(readers, 3) == [b"a", b"b"]
+
+
+async def test_an_entry_without_a_whole_copy_is_told_from_storage_that_is_away(
+    readers: Readers, ledgers: MemoryLedgers
+) -> None:
+    ledgers.open_error = EntryCorrupt(3, 1)
+    with pytest.raises(EntryDamaged, match="every copy of entry 1 in ledger 3"):
+        await read(readers, 3)
 
 
 async def test_a_reader_that_failed_is_not_kept(readers: Readers, ledgers: MemoryLedgers) -> None:

@@ -12,9 +12,10 @@ from tests.unit.magnetar_broker.topics.stand_ins import (
     cursor_over,
 )
 
-from magnetar_broker.errors import StorageUnavailable
+from magnetar_broker.errors import EntryDamaged, StorageUnavailable
 from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.topics.consumer import Consumer
+from magnetar_broker.topics.damage import ATTEMPTS_PER_TELLING, RETRY_FIRST_S, RETRY_LIMIT_S
 from magnetar_broker.topics.dispatcher import FETCHED_KEPT_S, NOTHING_FETCHED, READ_RETRY_S
 from magnetar_broker.topics.single_dispatcher import SingleDispatcher
 
@@ -111,6 +112,60 @@ async def test_a_read_that_fails_is_tried_again() -> None:
     failing.is_broken = False
     await asyncio.sleep(READ_RETRY_S)
     assert len(session.positions()) == 10
+
+
+class Damaged(MemoryLog):
+    """A log with an entry of which every copy is damaged, until one is repaired."""
+
+    def __init__(self, *ledgers: tuple[int, int], at: Position) -> None:
+        super().__init__(*ledgers)
+        self.is_cold = True
+        self.damaged: Position | None = at
+        self.attempts = 0
+
+    async def read(self, position: Position, count_max: int) -> list[Entry]:
+        if position == self.damaged:
+            self.attempts += 1
+            raise EntryDamaged("every copy is damaged")
+        return await super().read(position, count_max)
+
+
+async def test_a_damaged_entry_is_tried_ever_more_rarely_and_told_of_with_the_way_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    damaged = Damaged((7, 10), at=Position(7, 0))
+    dispatcher, consumer, session = dispatcher_over(damaged)
+    consumer.permits = 10
+    dispatcher.dispatch()
+    await asyncio.sleep(1.5 * RETRY_FIRST_S)
+    assert damaged.attempts == 2
+    (told,) = caplog.records
+    assert told.levelname == "ERROR"
+    assert told.__dict__["position"] == "7:0"
+    assert "verify-ledger 7`" in told.__dict__["way_out"]
+    await asyncio.sleep(60 * RETRY_LIMIT_S)
+    for _ in range(5):
+        dispatcher.dispatch()  # entries come and permits: no reason to try again
+    assert 60 <= damaged.attempts <= 66
+    assert len(caplog.records) == 1 + damaged.attempts // ATTEMPTS_PER_TELLING
+    damaged.damaged = None
+    await asyncio.sleep(RETRY_LIMIT_S)
+    assert len(session.positions()) == 10
+
+
+async def test_a_seek_beyond_a_damaged_entry_goes_on_at_once() -> None:
+    damaged = Damaged((1, 10), at=Position(1, 0))
+    dispatcher, consumer, session = dispatcher_over(damaged)
+    consumer.permits = 10
+    dispatcher.dispatch()
+    await asyncio.sleep(3 * RETRY_LIMIT_S)
+    attempts = damaged.attempts
+    dispatcher.cursor.acknowledged.acknowledge_upto(Position(1, 0))
+    dispatcher.rewind()
+    dispatcher.dispatch()
+    await asyncio.sleep(0.1)
+    assert [entry for _, entry in session.positions()] == list(range(1, 10))
+    assert damaged.attempts == attempts
 
 
 async def test_a_rewound_dispatcher_delivers_nothing_it_had_fetched(log: MemoryLog) -> None:
