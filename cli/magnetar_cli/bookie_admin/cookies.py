@@ -46,10 +46,17 @@ async def show_cookies(cluster: Cluster, options: argparse.Namespace) -> int:
     return int(any(each["error"] for each in found))
 
 
+async def cookie_text(cluster: Cluster, bookie_id: str) -> tuple[bytes, int]:
+    """What ZooKeeper has of a bookie, and its version there. Raises ``NoCookie``."""
+    try:
+        value, stat = await cluster.coordination.get(cookie_path(bookie_id))
+    except NodeMissing as error:
+        raise NoCookie(bookie_id, await _known(cluster)) from error
+    return value, stat.version
+
+
 async def _show_text(cluster: Cluster, options: argparse.Namespace) -> int:
-    value = await _read(cluster, options.bookie)
-    if value is None:
-        raise NoCookie(options.bookie, await _known(cluster))
+    value, _ = await cookie_text(cluster, options.bookie)
     facts = _facts(options.bookie, value)
     if options.json:
         print(json.dumps(facts))

@@ -6,7 +6,10 @@ MagnetarError
     ├── NotInitialized   ZooKeeper answers, and holds no cluster there
     ├── UnknownBookie    no bookie of that id is registered
     ├── NoCookie         ZooKeeper never heard of a bookie of that id, or forgot it
-    ├── StillRegistered  the bookie to be recovered runs
+    ├── StillRegistered  the bookie to be recovered or forgotten runs
+    ├── BookieNeeded     ledgers are on the bookie to be forgotten
+    ├── NotConfirmed     what cannot be taken back needs a word more
+    ├── NotRestored      a directory cannot get its cookie again
     ├── HttpUnknown      nobody says where the bookie's HTTP is
     ├── OrderRefused     the bookie did not obey
     ├── CrossedRange     the first entry wanted comes after the last one
@@ -15,11 +18,15 @@ MagnetarError
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from magnetar_cli.bookie_admin.text import count_words
 from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from magnetar_runtime.errors import MagnetarError
+
+# Ledgers that a message names, of however many it is about.
+LEDGERS_NAMED_MAX = 10
 
 
 class BookieAdminError(MagnetarError):
@@ -71,14 +78,41 @@ class NoCookie(BookieAdminError):
 
 
 class StillRegistered(BookieAdminError):
-    """The bookie to be recovered is alive."""
+    """The bookie to be recovered or forgotten is alive."""
 
-    def __init__(self, bookie_id: str) -> None:
+    def __init__(self, bookie_id: str, way_out: str) -> None:
+        super().__init__(f"bookie {bookie_id} is running: {way_out}")
+        self.bookie_id = bookie_id
+
+
+class BookieNeeded(BookieAdminError):
+    """Ledgers name the bookie: it must not be forgotten before they are moved."""
+
+    def __init__(self, bookie_id: str, ledger_ids: Sequence[int]) -> None:
+        named = ", ".join(map(str, ledger_ids[:LEDGERS_NAMED_MAX]))
+        more = " and more" if len(ledger_ids) > LEDGERS_NAMED_MAX else ""
         super().__init__(
-            f"bookie {bookie_id} is running: stop it first, or say --force to move its ledgers "
-            "away from under it"
+            f"{count_words(len(ledger_ids), 'ledger')} on bookie {bookie_id}: {named}{more}. "
+            f"`magnetar bookie-admin decommission {bookie_id}` has them moved, and deletes the "
+            "cookie then"
         )
         self.bookie_id = bookie_id
+        self.ledger_ids = tuple(ledger_ids)
+
+
+class NotConfirmed(BookieAdminError):
+    """Nothing was done: this cannot be taken back."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}. Say --yes to do it")
+
+
+class NotRestored(BookieAdminError):
+    """No cookie was written: the directory is not one that lost it."""
+
+    def __init__(self, directory: Path, why: str) -> None:
+        super().__init__(f"{directory} {why}. Nothing was written")
+        self.directory = directory
 
 
 class HttpUnknown(BookieAdminError):

@@ -24,7 +24,8 @@ async def recover_bookie(cluster: Cluster, options: argparse.Namespace) -> int:
     """Move all its ledgers from here, now; 1 where some could not be. The cookie stays."""
     live = await cluster.live_bookies()
     if options.bookie in live.all and not options.force:
-        raise StillRegistered(options.bookie)
+        way_out = "stop it first, or say --force to move its ledgers away from under it"
+        raise StillRegistered(options.bookie, way_out)
     await require_known(options.bookie, cluster.coordination, cluster.store)
     repair = LedgerRepair(
         cluster.coordination,

@@ -109,6 +109,23 @@ def _add_cookie(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_restored(parser: argparse.ArgumentParser) -> None:
+    _add_bookie(parser)
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        required=True,
+        action="append",
+        metavar="DIRECTORY",
+        help="a journal or ledger directory of it that has no VERSION; may be given again",
+    )
+
+
+def _add_forgotten(parser: argparse.ArgumentParser) -> None:
+    _add_bookie(parser)
+    parser.add_argument("--yes", action="store_true", help="it cannot be taken back: do it")
+
+
 def _add_recovered(parser: argparse.ArgumentParser) -> None:
     _add_bookie(parser)
     parser.add_argument("--force", action="store_true", help="even if the bookie runs")
@@ -209,6 +226,16 @@ SUB_COMMANDS = {
         "cookies:show_cookies",
         "all bookies that ever were here, and their directories; or the VERSION file of one",
         _add_cookie,
+    ),
+    "restore-cookie": SubCommand(
+        "cookie_changes:restore_cookie",
+        "write the VERSION file that a bookie's directory lost, as ZooKeeper has it",
+        _add_restored,
+    ),
+    "delete-cookie": SubCommand(
+        "cookie_changes:delete_cookie",
+        "forget a bookie that is gone for good, once no ledger is on it",
+        _add_forgotten,
     ),
     "recover": SubCommand(
         "moving:recover_bookie", "move all ledgers off a dead bookie, now", _add_recovered
