@@ -49,9 +49,9 @@ def test_nothing_is_written_where_one_directory_is_wrong(tmp_path: Path) -> None
 
     async def scenario(_: Simulated, cluster: Cluster) -> None:
         for wrong, why in ((taken, "has a VERSION already"), (tmp_path / "none", "no directory")):
-            words = ("--directory", str(good), "--directory", str(wrong))
+            both = ("--directory", str(good), "--directory", str(wrong))
             with pytest.raises(NotRestored, match=why):
-                await restore_cookie(cluster, options_of("restore-cookie", "b1", *words))
+                await restore_cookie(cluster, options_of("restore-cookie", "b1", *both))
         assert list(good.iterdir()) == []
         words = ("--directory", str(good))
         with pytest.raises(NoCookie, match=r"b9.* b1, b2"):
