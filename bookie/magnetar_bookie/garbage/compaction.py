@@ -56,10 +56,13 @@ class Compactor:
             ledger_ids, moved_bytes, size = await self._move_all(number, usage.end)
         except CorruptFile as error:
             log.warning("entry log does not tell what is in it", extra={"error": str(error)})
-            moved_bytes = await self._move_known(number) if usage.live_bytes else 0
+            moved_bytes = 0
             # What it said of ledgers, the index says too.
             ledger_ids = [record.ledger_id for record in self._storage.index.ledgers()]
             size = usage.end
+        if self._storage.index.logs.get(number, LogUsage()).live_bytes:
+            # The log did not say of all that the index knows in it; or the index counted too much.
+            moved_bytes += await self._move_known(number)
         await self._finish(number, ledger_ids)
         log.info(
             "entry log removed", extra={"file": path, "bytes": size, "moved_bytes": moved_bytes}
@@ -158,7 +161,6 @@ class Compactor:
             ]
             if records:
                 await storage.entry_log.append_ledgers(records)
-            assert not storage.index.logs.get(number, LogUsage()).live_bytes
             # With the log's own record, so that a start after a crash here removes the file.
             await storage.index.commit(
                 Change(removed_logs=[number], log_end=storage.entry_log.end if records else None)

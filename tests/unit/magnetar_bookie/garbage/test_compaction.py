@@ -23,6 +23,7 @@ from magnetar_bookie.bookie import Bookie
 from magnetar_bookie.formats.entry_log_v1 import file_name
 from magnetar_bookie.settings import GarbageLimits
 from magnetar_bookie.storage.entry_log import DamagedBlock
+from magnetar_bookie.storage.index import Change
 from magnetar_bookie.storage.memory_store import MemoryStore
 from magnetar_protocol.bookkeeper.v2 import ReturnCode, encode_read
 
@@ -71,6 +72,20 @@ async def test_what_lives_moves_and_the_rest_is_given_back() -> None:
         assert collected.reclaimed_by_compaction_bytes == used.end - bookie.compactor.moved_bytes
         assert bookie.compactor.moved_bytes > 1000
     async with host.bookie():
+        await require(host.network.connect_client(), 2, range(10))
+
+
+async def test_a_log_of_which_too_much_was_counted_goes_all_the_same() -> None:
+    host = make_host()
+    async with host.bookie() as bookie:
+        await fill(host, bookie)
+        index = bookie.storage.index
+        (block, *_) = index.blocks_of(2)
+        assert block.log_number == LOG
+        index.note(Change(blocks=[block]))
+        await bookie.force_gc()
+        assert file_name(LOG) not in host.ledger_disk.files
+        assert LOG not in index.logs
         await require(host.network.connect_client(), 2, range(10))
 
 

@@ -112,6 +112,27 @@ async def test_an_attempt_that_did_not_succeed_leaves_nothing_in_the_index() -> 
     assert (await rebuilt(disk, store)).logs == (await rebuilt(disk)).logs
 
 
+@pytest.mark.parametrize("flushes", range(4))
+async def test_one_that_was_cut_short_begins_anew(flushes: int) -> None:
+    disk = await written_logs(1000)
+    store = MemoryStore()
+    left = list(range(flushes))
+
+    def stop() -> None:
+        if not left:
+            raise OSError("killed")
+        left.pop()
+
+    store.on_flush = stop
+    with pytest.raises(OSError, match="killed"):
+        await rebuilt(disk, store)
+    store.crash()
+    store.on_flush = lambda: None
+    whole = MemoryStore()
+    assert (await rebuilt(disk, store)).logs == (await rebuilt(disk, whole)).logs
+    assert dict(store.flushed()) == dict(whole.flushed())
+
+
 async def test_a_damaged_file_header_does_not_matter() -> None:
     disk = await written_logs()
     logs = (await rebuilt(disk)).logs
