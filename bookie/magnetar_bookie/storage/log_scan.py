@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from magnetar_bookie.errors import CorruptFile
 from magnetar_bookie.formats import entry_log_v1 as layout
 from magnetar_bookie.formats.entry_log_v1 import BlockHeader, BlockKind, LedgerRecord
+from magnetar_bookie.formats.salvage_v1 import salvage_entries
 from magnetar_bookie.storage.index import BlockLocation
 from magnetar_runtime.disk import DiskFile
 
@@ -76,7 +77,8 @@ async def scan_log(
             await _require_torn_tail(file, path, offset, seed)
             return
         content = head[layout.BLOCK_HEADER_BYTES :]
-        # A list of ids is believed where it fits its block's checksum; all else the header says.
+        # A list of ids is believed where it fits its block's checksum, or the entries; all else the
+        # header says.
         is_dense = header.kind == BlockKind.DENSE_ENTRIES
         needed = 0 if is_dense else header.content_bytes
         if len(content) < needed:
@@ -102,9 +104,14 @@ def _scanned(
             raise CorruptFile(path, offset, "a block of ledgers is not what was written")
         return ScannedBlock(offset + size, None, header.master_key, tuple(records))
     last_entry = layout.decode_last_entry(header, content)
-    if header.kind == BlockKind.ENTRIES and not layout.is_content(header, content):
-        # It may span more than its damaged table says: whoever asks for any such entry must hear
-        # that it cannot be read, and not that there is none.
+    if (
+        header.kind == BlockKind.ENTRIES
+        and not layout.is_content(header, content)
+        and last_entry not in salvage_entries(header, content)
+    ):
+        # Its last entry does not say itself that it is that one. The block may span more than its
+        # damaged table says: whoever asks for any such entry must hear that it cannot be read, and
+        # not that there is none.
         last_entry = header.first_entry + layout.BLOCK_SPAN_MAX - 1
     location = BlockLocation(
         header.ledger_id, header.first_entry, last_entry, number, offset, size, header.count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.unit.magnetar_bookie import memory_disk
-from tests.unit.magnetar_bookie.fakes import KEY, OTHER_KEY
+from tests.unit.magnetar_bookie.fakes import KEY, OTHER_KEY, make_entry
 from tests.unit.magnetar_bookie.memory_disk import MemoryDisk
 from tests.unit.magnetar_ledger.virtual_time import LoopClock
 
@@ -182,12 +182,30 @@ async def test_ledgers_that_lack_their_end_are_named_and_end_earlier_if_that_is_
     assert record.last_entry == 1
 
 
-async def test_of_a_list_of_ids_that_is_damaged_the_most_is_assumed() -> None:
+async def log_with_gaps() -> MemoryDisk:
+    """One block of ledger 1: entries 0 and 9."""
     disk = MemoryDisk()
     log = EntryLog(Directories([("", disk)]), LoopClock(), file_bytes_max=1)
     await log.open(None, {})
-    await log.append((block, KEY) for block in cut_blocks(1, {0: b"x", 9: b"y"}, 200))
+    entries = {number: make_entry(1, number) for number in (0, 9)}
+    await log.append((block, KEY) for block in cut_blocks(1, entries, 200))
     await log.close()
+    return disk
+
+
+async def test_a_damaged_block_ends_with_the_last_entry_that_says_itself_which_it_is() -> None:
+    disk = await log_with_gaps()
+    content = disk.files[file_name(1)].content
+    content[content.find(make_entry(1, 0)) + 30] ^= 8
+    index = await rebuilt(disk)
+    record = index.ledger(1)
+    assert record is not None
+    assert record.last_entry == 9
+    assert [block.last_entry for block in index.blocks_of(1)] == [9]
+
+
+async def test_of_a_list_of_ids_that_is_damaged_the_most_is_assumed() -> None:
+    disk = await log_with_gaps()
     disk.files[file_name(1)].content[32 + 60 + 7] ^= 8  # 9 becomes 1
     index = await rebuilt(disk)
     assert len(list(index.blocks(1, 9))) == 1
