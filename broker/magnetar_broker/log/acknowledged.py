@@ -199,7 +199,9 @@ class Acknowledged:
 
     def bits(self) -> dict[int, int]:
         """The same as a bit set of entry ids for each ledger: smaller where there are many."""
-        return {ledger_id: marks.bits() for ledger_id, marks in sorted(self._ahead.items())}
+        found = ((ledger_id, marks.bits()) for ledger_id, marks in sorted(self._ahead.items()))
+        # The mark may have passed all that was acknowledged in its own ledger.
+        return {ledger_id: members for ledger_id, members in found if members}
 
     def restore_bits(self, bits: Mapping[int, int]) -> None:
         """Take over what ``bits`` gave, after ``reset``; entries the log does not have are left."""

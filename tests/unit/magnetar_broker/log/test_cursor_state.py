@@ -63,6 +63,14 @@ def restored(state: CursorState, over: LedgerChain) -> Acknowledged:
     return acknowledged
 
 
+def test_holes_behind_a_ledger_with_none_left_are_written_too() -> None:
+    acknowledged = Acknowledged(chain(), Position(2, -1))
+    acknowledged.acknowledge(5, 0)
+    acknowledged.acknowledge(2, 0)
+    state = kept(acknowledged, StateLimits(ranges_max=0))
+    assert state.bits == {5: 1}
+
+
 # Against a dumb model: a set of entries, and of each other entry the messages left of its batch.
 
 remaining = st.lists(st.integers(-(2**INT64_BITS), 2**INT64_BITS - 1), min_size=1, max_size=2)
