@@ -28,6 +28,8 @@ from magnetar_runtime.service import Service
 CACHE_SWEEP_S = 1.0
 # So many logs are swept before others get a turn of the event loop.
 LOGS_SWEPT_AT_ONCE = 500
+# Cursors of one log that are loaded at a time: each asks ZooKeeper, most also open a ledger.
+CURSOR_LOADS_MAX = 16
 
 
 class Logs(Service):
@@ -100,6 +102,26 @@ class Logs(Service):
         except NodeMissing:
             raise TopicNotFound(log_name) from None
         return [decode_local(each) for each in encoded]
+
+    async def load_cursors(self, log_name: str, chain: LedgerChain) -> list[Cursor]:
+        """All durable cursors of a log, to be entered, a few loaded at a time.
+
+        The first that cannot be loaded ends the loading of the others; its error is raised.
+        """
+        names = await self.cursor_names(log_name)
+        remaining, loaded = iter(names), dict[str, Cursor]()
+
+        async def load_in_turn() -> None:
+            for name in remaining:
+                loaded[name] = await self.load_cursor(log_name, name, chain)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(CURSOR_LOADS_MAX, len(names))):
+                    group.create_task(load_in_turn(), name=f"load cursors of {log_name}")
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [loaded[name] for name in names]
 
     async def load_cursor(self, log_name: str, name: str, chain: LedgerChain) -> Cursor:
         """A durable cursor as it was stored, to be entered."""

@@ -100,13 +100,8 @@ class PersistentTopic(Service):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         await stack.enter_async_context(self.managed_ledger)
-        log_name = self.managed_ledger.name
-        chain = self.managed_ledger.chain
-        names = await self._logs.cursor_names(log_name)
-        cursors = await asyncio.gather(
-            *(self._logs.load_cursor(log_name, name, chain) for name in names)
-        )
-        for cursor in cursors:
+        stored = self.managed_ledger
+        for cursor in await self._logs.load_cursors(stored.name, stored.chain):
             await self._add(cursor)
         self.managed_ledger.follow(self)
 

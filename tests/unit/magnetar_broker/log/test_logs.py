@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,8 +14,10 @@ from tests.unit.magnetar_broker.log.stand_ins import (
     logs_over,
 )
 
-from magnetar_broker.errors import TopicNotFound
-from magnetar_broker.log.logs import Logs
+from magnetar_broker.errors import StorageUnavailable, TopicNotFound
+from magnetar_broker.log.chain import LedgerChain
+from magnetar_broker.log.cursor import Cursor
+from magnetar_broker.log.logs import CURSOR_LOADS_MAX, Logs
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.positions import Position
 from magnetar_runtime.coordination import Coordination, NodeMissing
@@ -53,6 +56,53 @@ async def test_cursors_are_listed_by_the_names_their_subscriptions_have(
         async with await logs.create_cursor(LOG, name, log.chain, AT, {}):
             pass
     assert sorted(await logs.cursor_names(LOG)) == ["a/b %?", "plain"]
+
+
+class Loads:
+    """What becomes of the cursors that ``logs`` load: how many at a time, begun and ended."""
+
+    def __init__(self, logs: Logs, *, broken: str = "") -> None:
+        self.begun = self.running = self.most = 0
+        self._load = logs.load_cursor
+        self._broken = broken
+
+    async def load_cursor(self, log_name: str, name: str, chain: LedgerChain) -> Cursor:
+        self.begun += 1
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await asyncio.sleep(0)
+            if name == self._broken:
+                raise StorageUnavailable(name)
+            return await self._load(log_name, name, chain)
+        finally:
+            self.running -= 1
+
+
+async def test_cursors_are_loaded_a_few_at_a_time_and_come_in_their_order(
+    logs: Logs, log: ManagedLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3 * CURSOR_LOADS_MAX):
+        await logs.create_cursor(LOG, f"s{number}", log.chain, AT, {})
+    loads = Loads(logs)
+    monkeypatch.setattr(logs, "load_cursor", loads.load_cursor)
+    cursors = await logs.load_cursors(LOG, log.chain)
+    assert [each.name for each in cursors] == await logs.cursor_names(LOG)
+    assert loads.begun == 3 * CURSOR_LOADS_MAX
+    assert loads.most == CURSOR_LOADS_MAX
+
+
+async def test_a_cursor_that_cannot_be_loaded_leaves_no_other_loading(
+    logs: Logs, log: ManagedLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3 * CURSOR_LOADS_MAX):
+        await logs.create_cursor(LOG, f"s{number}", log.chain, AT, {})
+    loads = Loads(logs, broken="s0")
+    monkeypatch.setattr(logs, "load_cursor", loads.load_cursor)
+    with pytest.raises(StorageUnavailable, match="s0"):
+        await logs.load_cursors(LOG, log.chain)
+    assert loads.running == 0
+    assert loads.begun < 3 * CURSOR_LOADS_MAX
 
 
 async def test_a_log_that_is_gone_has_no_cursors_to_list(logs: Logs) -> None:
