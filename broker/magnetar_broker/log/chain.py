@@ -37,6 +37,7 @@ class LedgerChain:
     def __init__(self, spans: Iterable[LedgerSpan] = ()) -> None:
         self._spans = sorted(spans, key=lambda span: span.ledger_id)
         self._ids = [span.ledger_id for span in self._spans]
+        self._last_removed = EARLIEST
 
     @property
     def spans(self) -> tuple[LedgerSpan, ...]:
@@ -52,6 +53,8 @@ class LedgerChain:
     def remove(self, ledger_id: int) -> None:
         """Forget a ledger that was deleted."""
         index = self._ids.index(ledger_id)
+        if self._spans[index].entries:
+            self._last_removed = max(self._last_removed, self._spans[index].last)
         del self._spans[index], self._ids[index]
 
     def span(self, ledger_id: int) -> LedgerSpan | None:
@@ -78,6 +81,12 @@ class LedgerChain:
             if span.entries:
                 return span.last
         return self._spans[0].last if self._spans else EARLIEST
+
+    @property
+    def last_ever_confirmed(self) -> Position:
+        """The newest entry, though it may have been deleted since this chain was loaded."""
+        newest = self.last_confirmed
+        return newest if newest[1] >= 0 or self._last_removed == EARLIEST else self._last_removed
 
     @property
     def before_first(self) -> Position:

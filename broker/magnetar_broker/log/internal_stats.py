@@ -76,7 +76,7 @@ def log_stats(log: ManagedLedger) -> LogStats:
         last_ledger_created_ms=log.last_ledger_created_ms,
         last_ledger_failed_ms=log.last_ledger_failed_ms,
         pending_entries=log.pending_count,
-        last_confirmed=chain.last_confirmed,
+        last_confirmed=chain.last_ever_confirmed,
         state=log.state,
         ledgers=tuple(
             LedgerStats(span.ledger_id, span.entries, span.size_bytes, span.is_offloaded)

@@ -6,12 +6,11 @@ from enum import Enum
 
 
 class LogState(Enum):
-    """One of upstream's states; the others (None, Terminated, ...) do not happen here."""
+    """One of upstream's states; the others (ClosedLedger, Terminated, ...) do not happen here."""
 
+    # Entries are taken: upstream opens a ledger when the log is loaded, we for the first entry.
     LEDGER_OPENED = "LedgerOpened"
     CREATING_LEDGER = "CreatingLedger"
     CLOSING_LEDGER = "ClosingLedger"
-    # No ledger is open, and none is needed before something is published.
-    CLOSED_LEDGER = "ClosedLedger"
     FENCED = "Fenced"
     CLOSED = "Closed"

@@ -189,7 +189,7 @@ class ManagedLedger(Service):
             return LogState.CLOSING_LEDGER
         if self._is_switching:
             return LogState.CREATING_LEDGER
-        return LogState.CLOSED_LEDGER if self._appender is None else LogState.LEDGER_OPENED
+        return LogState.LEDGER_OPENED
 
     # Appending
 

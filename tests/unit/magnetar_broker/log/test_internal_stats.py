@@ -73,7 +73,7 @@ async def test_what_was_added_is_counted_from_when_the_log_was_loaded(
     async with log_over(logs) as log:
         stats = log_stats(log)
         assert (stats.entries, stats.entries_added) == (1, 0)
-        assert stats.state is LogState.CLOSED_LEDGER
+        assert stats.state is LogState.LEDGER_OPENED
         assert (stats.current_ledger_entries, stats.current_ledger_bytes) == (0, 0)
 
 

@@ -14,6 +14,7 @@ from tests.unit.magnetar_broker.log.stand_ins import LOG, MemoryLedgers, NotedLi
 from magnetar_broker.errors import StorageUnavailable, TopicFenced
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.entry_cache import EntryCache
+from magnetar_broker.log.internal_stats import log_stats
 from magnetar_broker.log.logs import Logs
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.options import LogOptions
@@ -286,6 +287,21 @@ async def test_truncating_passes_every_cursor_and_deletes_everything(scene: Scen
     assert (cursor.backlog_entries, reader.backlog_entries) == (0, 0)
     await scene.publish(b"d")
     assert cursor.backlog_entries == 1
+
+
+async def test_a_truncated_log_still_shows_its_last_entry_until_there_is_another(
+    scene: Scene,
+) -> None:
+    await scene.cursor()
+    await scene.publish(b"a", b"b", b"c")
+    newest = scene.log.chain.last_confirmed
+    assert newest.entry_id >= 0
+    await scene.log.truncate()
+    await scene.settle()
+    assert scene.log.chain.last_confirmed.entry_id == -1
+    assert log_stats(scene.log).last_confirmed == newest
+    await scene.publish(b"d")
+    assert log_stats(scene.log).last_confirmed == scene.log.chain.last_confirmed > newest
 
 
 async def test_truncating_an_empty_log_changes_nothing(scene: Scene) -> None:
