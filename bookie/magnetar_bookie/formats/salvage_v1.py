@@ -58,6 +58,12 @@ def salvage_entries(header: BlockHeader, content: bytes) -> dict[int, bytes]:
     ``content`` may be shorter than the header says. Any other entry that the block spans may have
     been in it: only a sound block can tell that it was not.
     """
+    places = salvage_places(header, content)
+    return {entry_id: content[place] for entry_id, place in places.items()}
+
+
+def salvage_places(header: BlockHeader, content: bytes) -> dict[int, slice]:
+    """Where in the content of a damaged block its entries stand, as far as that can be told."""
     begin = table_bytes(header)
     if len(content) < begin:
         return {}
@@ -65,7 +71,7 @@ def salvage_entries(header: BlockHeader, content: bytes) -> dict[int, bytes]:
     row = begin - TABLE_ROW_BYTES * header.count
     sizes: Sequence[int] = struct.unpack_from(f">{header.count}I", content, row)
     starts = _starts(header, content, ids, sizes)
-    entries: dict[int, bytes] = {}
+    places: dict[int, slice] = {}
     ends = [*starts[1:], header.content_bytes]
     for entry_id, size, start, end in zip(ids, sizes, starts, ends, strict=True):
         if start == _NOWHERE:
@@ -73,8 +79,8 @@ def salvage_entries(header: BlockHeader, content: bytes) -> dict[int, bytes]:
         # Where the next one stands is known, also if this one's size is what is wrong.
         stop = start + size if end == _NOWHERE else end
         if start + _ENTRY_IDS.size <= stop <= len(content):
-            entries[entry_id] = content[start:stop]
-    return entries
+            places[entry_id] = slice(start, stop)
+    return places
 
 
 def _starts(

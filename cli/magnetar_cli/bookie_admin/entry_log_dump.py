@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from magnetar_bookie.formats import entry_log_v1 as layout
+from magnetar_cli.bookie_admin.block_damage import damage_in
 from magnetar_cli.bookie_admin.dumping import dump_files
 from magnetar_cli.bookie_admin.findings import Finding
 from magnetar_cli.bookie_admin.offline_file import Content
@@ -25,6 +26,8 @@ def dump_entry_logs(options: argparse.Namespace) -> int:
 
 def entry_log_findings(path: str, file: Content, ledger_id: int | None = None) -> Iterator[Finding]:
     """Everything in an entry log, in order; with ``ledger_id`` that one's, and what is wrong.
+
+    Of a damaged block the entries are named that are damaged, with the place of each in the file.
 
     Raises ``UnknownFormat`` for a whole file of another kind, ``OSError``.
     """
@@ -82,7 +85,9 @@ def _block(offset: int, header: layout.BlockHeader, content: bytes) -> Finding:
     if not layout.is_content(header, content):
         entries = count_words(header.count, "entry", "entries")
         words = f"{name}: {entries} from {header.first_entry} on: {_why(header, content)}"
-        return Finding(offset, "block", words, facts, is_wrong=True)
+        damage = damage_in(header, content, offset + layout.BLOCK_HEADER_BYTES)
+        facts["damagedEntries"] = damage.record()
+        return Finding(offset, "block", f"{words}; {damage.words()}", facts, is_wrong=True)
     ids = layout.decode_ids(header, content)
     facts["lastEntry"] = ids[-1]
     words = f"{name}: entries {ranges_words(ids)}, {count_words(header.content_bytes, 'byte')}"

@@ -100,6 +100,18 @@ class LedgerVerdict:
                 f"{fault.bookie_id}: {which} {ranges_words(entry_ids)} {fault.flaw.value}: "
                 f"{self.reasons[fault]}{usual}"
             )
+        damaged = sorted(
+            {
+                fault.bookie_id
+                for fault in self.faults
+                if fault.flaw in (Flaw.DAMAGED, Flaw.UNREADABLE)
+            }
+        )
+        if damaged:
+            yield (
+                f"`magnetar bookie-admin dump-entry-log --ledger {self.ledger_id} "
+                f"DIRECTORY/*.entries` on {', '.join(damaged)} finds file and place"
+            )
         for bookie_id, why in self.extent.unheard.items():
             yield f"{bookie_id}: it does not say which entries it has: {why}"
         if self.wrong_copies:

@@ -67,6 +67,21 @@ def test_every_look_into_a_running_cluster(standalone: StandaloneProcess) -> Non
     admin("verify-ledger", "999999", *data, code=2)
 
 
+def test_what_is_mistyped_is_refused(standalone: StandaloneProcess) -> None:
+    data = ("--data-dir", str(standalone.data_directory))
+    for words in (
+        ("recover", "nosuch"),
+        ("decommission", "nosuch"),
+        ("list-ledgers", "--bookie", "nosuch"),
+        ("force-gc", "nosuch"),
+        ("delete-cookie", "nosuch"),
+    ):
+        assert admin(*words, *data, code=2) == ""
+    zookeeper = str(standalone.endpoints["zookeeper"]["address"])
+    for _ in range(2):  # the first look makes nothing that the second would find
+        admin("list-bookies", "--zookeeper", f"{zookeeper}/nothing/there", code=2)
+
+
 def test_the_files_of_a_running_bookie_are_read(standalone: StandaloneProcess) -> None:
     ledger = str(publish(standalone, "bookie-admin-files"))
     directory = standalone.data_directory / "bookie"
@@ -118,16 +133,24 @@ def test_a_flipped_byte_is_found_and_named(start_standalone: StartStandalone) ->
     assert len(damaged) == 1
     told = admin("dump-entry-log", damaged[0], code=1)
     assert f"WRONG  block  ledger {ledger}: " in told
+    shown = [
+        json.loads(line)
+        for line in admin("dump-entry-log", damaged[0], "--json", code=1).splitlines()
+    ]
+    (entry,) = (each for finding in shown for each in finding.get("damagedEntries", ()))
+    content = Path(damaged[0]).read_bytes()
+    assert entry["entry"] == 7
+    assert b"needle-?" in content[entry["offset"] : entry["offset"] + entry["bytes"]]
 
     cluster = start_standalone()
     address = cluster.endpoints["bookie-2"]["bookie"]
     bookies = {each["address"]: each["bookie"] for each in admin_json(cluster, "list-bookies")}
     verdict = admin_json(cluster, "verify-ledger", ledger, code=1)
     (fault,) = verdict["faults"]
-    assert (fault["bookie"], fault["state"]) == (bookies[address], "unreadable")
-    assert 7 in fault["entries"]
-    assert "EIO" in fault["reason"]
+    assert (fault["bookie"], fault["state"]) == (bookies[address], "corrupt")
+    assert fault["entries"] == [7]
     data = ("--data-dir", str(cluster.data_directory))
     told = admin("verify-ledger", ledger, *data, code=1)
-    assert f"{bookies[address]}: entr" in told
+    assert f"{bookies[address]}: entry 7 corrupt: " in told
+    assert f"dump-entry-log --ledger {ledger} " in told
     assert "needle-7" in admin("read-ledger", ledger, "--format", "text", *data)

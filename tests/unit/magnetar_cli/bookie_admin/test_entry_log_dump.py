@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.magnetar_bookie.fakes import KEY
+from tests.unit.magnetar_bookie.fakes import KEY, make_entry
 from tests.unit.magnetar_cli.bookie_admin.test_journal_dump import Bytes, wrong
 
 from magnetar_bookie.formats import entry_log_v1 as layout
@@ -51,8 +51,23 @@ def test_a_flipped_byte_names_ledger_and_entries() -> None:
     damaged[SECOND - 1] ^= 1
     found = look(bytes(damaged), ledger_id=2)
     assert wrong(found) == [(32, "block")]
-    assert found[1].words == "ledger 1: 2 entries from 0 on: the content does not fit its checksum"
+    assert found[1].words == (
+        "ledger 1: 2 entries from 0 on: the content does not fit its checksum; "
+        "which entries are damaged only their reader can tell"
+    )
     assert [each.offset for each in found] == [0, 32, SECOND]
+
+
+def test_a_flipped_byte_is_located_in_its_entry() -> None:
+    entries = {number: make_entry(1, number, b"x" * 50) for number in range(3)}
+    damaged = bytearray(HEADER + block(1, entries))
+    damaged[-1] ^= 1
+    found = look(bytes(damaged))
+    place = len(damaged) - len(entries[2])
+    assert found[1].words.endswith(f"; damaged: entry 2 at {place}")
+    assert found[1].facts["damagedEntries"] == [
+        {"entry": 2, "offset": place, "bytes": len(entries[2])}
+    ]
 
 
 def test_a_damaged_block_header_is_passed_over() -> None:

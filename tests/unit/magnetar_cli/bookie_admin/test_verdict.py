@@ -57,6 +57,10 @@ def test_faults_name_bookie_entries_state_and_reason() -> None:
     lines = list(verdict.lines())
     assert "b: entries 0-1 corrupt: digest" in lines
     assert "d: entry 3 missing: none" in lines
+    assert lines[-2] == (
+        "`magnetar bookie-admin dump-entry-log --ledger 9 DIRECTORY/*.entries` on b finds file and "
+        "place"
+    )
     assert lines[-1] == "3 of 8 copies are not as they should be"
     record = verdict.record()
     assert record["faults"] == [
