@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from itertools import chain
@@ -28,6 +28,7 @@ from magnetar_bookie.garbage.garbage import (
     parents_of,
     unlisted,
 )
+from magnetar_bookie.garbage.ledger_locks import LedgerLocks
 from magnetar_bookie.settings import GarbageLimits
 from magnetar_bookie.storage.checkpoint import READ_ONLY_REASON, Checkpointer
 from magnetar_bookie.storage.index import BlockLocation, Change, Counts, Index, LogUsage
@@ -39,14 +40,11 @@ from magnetar_protocol.records.ledger_metadata import (
     LedgerMetadata,
     ledger_path,
 )
-from magnetar_protocol.records.underreplication import lock_path
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.coordination import (
     Check,
-    ConnectionLost,
     Coordination,
     CoordinationError,
-    NodeExists,
     NodeMissing,
 )
 from magnetar_runtime.errors import MagnetarError
@@ -63,6 +61,10 @@ BLOCKS_PER_CHANGE = 2_000
 LEDGERS_NAMED_MAX = 20
 # ZooKeeper's answer to one request; a session that is gone for longer ends the round.
 ANSWER_TIMEOUT_S = 30.0
+# The same for all answers for which checkpoints wait.
+LOCKED_TIMEOUT_S = 5.0
+
+MayGo = Callable[[int], Awaitable[bool]]
 
 
 class StrangeCluster(MagnetarError):
@@ -122,6 +124,7 @@ class Collector(Service):
         self._clock = clock
         self._bookie_id = bookie_id
         self._instance_id = instance_id
+        self._locks = LedgerLocks(coordination, answer_timeout_s=ANSWER_TIMEOUT_S)
         self._rounds = Rounds(limits, clock.monotonic())
         self._is_wanted = asyncio.Event()
         self._running = asyncio.Lock()
@@ -219,6 +222,7 @@ class Collector(Service):
         portions = _ledger_portions(self._storage.index)
         if self.is_tight:  # what need not be written to a full disk
             portions = chain(_in_portions(self._storage.ledgers.new_ids()), portions)
+        await self._locks.settle()
         for ledger_ids in portions:
             await self._catch_up()
             gone = await self._gone(ledger_ids)
@@ -264,16 +268,22 @@ class Collector(Service):
             if not await self._is_over_replicated(ledger_id, live):
                 continue
             # While a worker copies the ledger, this bookie may be the one that it copies to.
-            lock = lock_path(ledger_id)
             try:
-                await self._coordination.create(lock, ephemeral=True, make_parents=True)
-            except NodeExists:
-                continue
-            try:
-                if await self._is_over_replicated(ledger_id, await self._live_bookies()):
-                    await self._forget([ledger_id], "it has all its copies elsewhere")
+                if await self._locks.take(ledger_id):
+                    await self._forget(
+                        [ledger_id], "it has all its copies elsewhere", self._is_still_superfluous
+                    )
             finally:
-                await self._release(lock)
+                await self._release(ledger_id)
+
+    async def _is_still_superfluous(self, ledger_id: int) -> bool:
+        """Whether the ledger may be deleted now. Asked last: the lock, under which no copier can
+        have changed the metadata that was read before.
+        """
+        live = await self._live_bookies()
+        return await self._is_over_replicated(ledger_id, live) and await self._locks.holds(
+            ledger_id
+        )
 
     async def _is_over_replicated(self, ledger_id: int, live: Collection[str]) -> bool:
         try:
@@ -294,38 +304,43 @@ class Collector(Service):
                 continue
         return frozenset(names)
 
-    async def _release(self, lock: str) -> None:
+    async def _release(self, ledger_id: int) -> None:
         try:
-            await self._coordination.delete(lock)
-        except NodeMissing:
-            return
-        except (ConnectionLost, CoordinationError) as error:
-            log.warning("lock stays till the session ends", extra={"error": repr(error)})
+            await self._locks.release(ledger_id)
+        except (CoordinationError, TimeoutError) as error:
+            log.warning("lock stays till the next round", extra={"error": repr(error)})
 
-    async def _forget(self, ledger_ids: Sequence[int], reason: str) -> None:
-        """Remove ledgers from memory and index; their bytes go with their logs."""
-        if not ledger_ids:
-            return
-        for ledger_id in ledger_ids:
-            await self._forget_one(ledger_id)
-        self.collected.deleted_ledgers += len(ledger_ids)
-        named = list(ledger_ids[:LEDGERS_NAMED_MAX])
-        log.info(
-            "ledgers deleted", extra={"ledgers": len(ledger_ids), "ledger": named, "why": reason}
-        )
+    async def _forget(
+        self, ledger_ids: Sequence[int], reason: str, may_go: MayGo | None = None
+    ) -> None:
+        """Remove ledgers from memory and index; their bytes go with their logs.
 
-    async def _forget_one(self, ledger_id: int) -> None:
+        ``may_go`` is asked of each again while nobody else writes to the index.
+        """
+        gone = [each for each in ledger_ids if await self._forget_one(each, may_go)]
+        if not gone:
+            return
+        self.collected.deleted_ledgers += len(gone)
+        named = gone[:LEDGERS_NAMED_MAX]
+        log.info("ledgers deleted", extra={"ledgers": len(gone), "ledger": named, "why": reason})
+
+    async def _forget_one(self, ledger_id: int, may_go: MayGo | None) -> bool:
+        """Whether the ledger is gone; where it may not go any more, what is left of it stays."""
         index = self._storage.index
         is_done = False
         while not is_done:
             async with self._checkpointer.lock:
+                if may_go is not None:
+                    async with asyncio.timeout(LOCKED_TIMEOUT_S):
+                        if not await may_go(ledger_id):
+                            return False
                 ledger = self._storage.ledgers.find(ledger_id)
                 if ledger is None:
-                    return
+                    return True
                 self._storage.forget(ledger_id, ledger.master_key)
                 self._checkpointer.forget(ledger_id)
                 if index.ledger(ledger_id) is None:
-                    return
+                    return True
                 blocks, is_done = _first_blocks(index, ledger_id)
                 counts = self._storage.counts
                 entries = counts.entries - sum(at.entries for at in blocks)
@@ -336,6 +351,7 @@ class Collector(Service):
                 index.note(Change(removed_blocks=blocks, removed_ledgers=removed, counts=counts))
                 self._storage.counts = counts
             await asyncio.sleep(0)
+        return True
 
     # Entry logs.
 

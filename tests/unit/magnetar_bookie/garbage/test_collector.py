@@ -266,6 +266,56 @@ async def test_a_ledger_that_is_being_copied_is_left_alone() -> None:
         assert lock_path(1) in host.coordination.nodes
 
 
+async def test_a_lock_whose_making_got_no_answer_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = make_host(garbage=GarbageLimits(interval_s=0, over_replicated_interval_s=10))
+    announce(host.coordination, "b")
+    create = host.coordination.create
+
+    async def lose_answer(path: str, value: bytes, *, ephemeral: bool, make_parents: bool) -> str:
+        await create(path, value, ephemeral=ephemeral, make_parents=make_parents)
+        raise ConnectionLost(path)
+
+    async with host.bookie() as bookie:
+        client = host.network.connect_client()
+        register(host.coordination, 1, ensemble=("b",), state=LedgerState.CLOSED)
+        await add(bookie, client, 1, 0, 3)
+        with monkeypatch.context() as patch:
+            patch.setattr(host.coordination, "create", lose_answer)
+            with pytest.raises(ConnectionLost):
+                await bookie.force_gc()
+        assert lock_path(1) not in host.coordination.nodes
+        await require(client, 1, range(3))
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+async def test_who_loses_the_lock_while_a_checkpoint_is_made_deletes_nothing(
+    *, is_copied: bool
+) -> None:
+    """A worker takes the lock over, and may have copied the ledger to this bookie already."""
+    host = make_host(garbage=GarbageLimits(interval_s=0, over_replicated_interval_s=10))
+    announce(host.coordination, "b")
+    async with host.bookie() as bookie:
+        client = host.network.connect_client()
+        register(host.coordination, 1, ensemble=("b",), state=LedgerState.CLOSED)
+        await add(bookie, client, 1, 0, 3)
+        assert bookie.collector is not None
+        async with bookie.checkpointer.lock:
+            running = asyncio.ensure_future(bookie.collector.force())
+            await settle()
+            assert lock_path(1) in host.coordination.nodes
+            host.coordination.renew_session(2)
+            if is_copied:
+                register(host.coordination, 1, ensemble=("bookie-1",), state=LedgerState.CLOSED)
+            else:
+                host.coordination.nodes[lock_path(1)] = b"worker", NodeStat(0, 1, 1, 77)
+        await running
+        await require(client, 1, range(3))
+        assert (lock_path(1) in host.coordination.nodes) is not is_copied
+        assert bookie.collector.collected.deleted_ledgers == 0
+
+
 async def test_metadata_that_cannot_be_read_is_no_reason_to_delete() -> None:
     host = make_host(garbage=GarbageLimits(interval_s=0, over_replicated_interval_s=10))
     async with host.bookie() as bookie:
