@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 from magnetar_autorecovery.claims import Claim, Claims
@@ -148,7 +149,12 @@ class _Recovery:
         result = Repaired.FAULTY
         try:
             await self._repair.take_over(ledger_id, self._terms)
-            result = await self._repair.repair(ledger_id, self._terms, on_trouble=troubles.append)
+            result = await self._repair.repair(
+                ledger_id,
+                self._terms,
+                is_claimed=partial(self._claims.holds, claim),
+                on_trouble=troubles.append,
+            )
             if result is Repaired.WHOLE:
                 return True
             metadata = (await self._repair.store.read(ledger_id)).metadata

@@ -3,7 +3,8 @@
 A ledger is claimed by making its lock, and given back by deleting it. A lock whose making or
 deleting got no answer is looked after before the next claim, so that no ledger stays locked while
 this session lives. Losing the session loses the locks; then two workers may copy the same ledger,
-which wastes work and harms nothing. Facts: ``ZkLedgerUnderreplicationManager`` of Apache
+which wastes work, and a garbage collector may delete one that is being copied: who has copied asks
+``holds`` before it writes down where. Facts: ``ZkLedgerUnderreplicationManager`` of Apache
 BookKeeper.
 """
 
@@ -29,6 +30,7 @@ from magnetar_runtime.coordination import (
     CoordinationError,
     NodeExists,
     NodeMissing,
+    NodeStat,
     VersionMismatch,
 )
 
@@ -104,6 +106,20 @@ class Claims:
             self._doubtful.add(claim.ledger_id)
             await self._settle_doubts()
 
+    async def holds(self, claim: Claim) -> bool:
+        """Whether the claim is not lost with the session that it was made in."""
+        return claim.ledger_id in self._held and await self._ours(claim.ledger_id) is not None
+
+    async def _ours(self, ledger_id: int) -> NodeStat | None:
+        """A ledger's lock, if it is one of ours."""
+        try:
+            value, stat = await self._coordination.get(lock_path(ledger_id))
+        except NodeMissing:
+            return None
+        # A bookie's garbage collector takes such locks with the same session.
+        is_own_session = stat.ephemeral_owner == self._coordination.session_id
+        return stat if is_own_session and value == self._lock else None
+
     async def _take_one(self, names: Iterable[str]) -> Claim | None:
         for name in names:
             ledger_id = marked_ledger_id(name)
@@ -135,13 +151,10 @@ class Claims:
     async def _settle_doubts(self) -> None:
         """Delete the locks of our own session that nobody here holds."""
         for ledger_id in sorted(self._doubtful):
-            path = lock_path(ledger_id)
-            with suppress(NodeMissing):
-                value, stat = await self._coordination.get(path)
-                # A bookie's garbage collector takes such locks with the same session.
-                is_own_session = stat.ephemeral_owner == self._coordination.session_id
-                if is_own_session and value == self._lock:
-                    await self._coordination.delete(path, version=stat.version)
+            stat = await self._ours(ledger_id)
+            if stat is not None:
+                with suppress(NodeMissing):
+                    await self._coordination.delete(lock_path(ledger_id), version=stat.version)
             self._doubtful.discard(ledger_id)
 
     async def _remove_empty(self, path: str) -> None:

@@ -6,6 +6,7 @@ MagnetarError
     ├── EntriesUnreadable     of some entries no good copy could be had from any bookie
     ├── NowhereToCopy         no bookie is left that could take a fragment's copies
     ├── FragmentChanged       somebody else changed the fragment meanwhile: look at it again
+    ├── ClaimLost             the ledger's lock is gone, and another may work on it
     ├── RecoveryDisabled      an operator has switched auto-recovery off
     ├── BookieStillThere      a bookie to be decommissioned is registered
     ├── BookieUnknown         there never was a bookie of that id
@@ -79,6 +80,16 @@ class FragmentChanged(AutoRecoveryError):
         )
         self.ledger_id = ledger_id
         self.first_entry = first_entry
+
+
+class ClaimLost(AutoRecoveryError):
+    """The session that had locked the ledger is over; what was copied is not written down."""
+
+    retry = True
+
+    def __init__(self, ledger_id: int) -> None:
+        super().__init__(f"ledger {ledger_id} is not locked any more: somebody else may be on it")
+        self.ledger_id = ledger_id
 
 
 class RecoveryDisabled(AutoRecoveryError):

@@ -10,7 +10,7 @@ ledger by recovery first. Facts: ``ReplicationWorker``, ``BookKeeperAdmin`` and
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import Enum
@@ -21,7 +21,12 @@ from magnetar_autorecovery.copier import FragmentCopier
 from magnetar_autorecovery.copies import Copies
 from magnetar_autorecovery.counters import WorkerCounters
 from magnetar_autorecovery.entry_lists import EntryLists
-from magnetar_autorecovery.errors import AutoRecoveryError, EntriesUnreadable, NowhereToCopy
+from magnetar_autorecovery.errors import (
+    AutoRecoveryError,
+    ClaimLost,
+    EntriesUnreadable,
+    NowhereToCopy,
+)
 from magnetar_autorecovery.findings import FaultyFragment
 from magnetar_autorecovery.fragments import quorum_of
 from magnetar_autorecovery.live_bookies import LiveBookies, read_live_bookies
@@ -71,10 +76,16 @@ class Repaired(Enum):
 
 
 OnTrouble = Callable[[str], None]
+IsClaimed = Callable[[], Awaitable[bool]]
 
 
 def _only_logged(_why: str) -> None:
     """What keeps a ledger from being whole stands in the log, as warnings."""
+
+
+async def _nobody_else_is_on_it() -> bool:
+    """For who needs no claim."""
+    return True
 
 
 class LedgerRepair(Service):
@@ -147,17 +158,23 @@ class LedgerRepair(Service):
         return await self._checker.check(stored, registered, suspects=terms.suspects)
 
     async def repair(
-        self, ledger_id: int, terms: Terms = USUAL, *, on_trouble: OnTrouble = _only_logged
+        self,
+        ledger_id: int,
+        terms: Terms = USUAL,
+        *,
+        is_claimed: IsClaimed = _nobody_else_is_on_it,
+        on_trouble: OnTrouble = _only_logged,
     ) -> Repaired:
         """Repair what can be repaired now, but for an open last fragment.
 
-        ``on_trouble`` hears, in words, what keeps the ledger from being whole.
+        ``is_claimed`` is asked before the metadata is changed, and it is not where the claim is
+        lost. ``on_trouble`` hears, in words, what keeps the ledger from being whole.
         """
         try:
             faults = await self.check(ledger_id, terms)
             closed = [fault for fault in faults if not fault.fragment.is_open]
             for fault in closed:
-                await self._try_to_mend(ledger_id, fault, terms, on_trouble)
+                await self._try_to_mend(ledger_id, fault, terms, is_claimed, on_trouble)
             if closed:
                 faults = await self.check(ledger_id, terms)
         except NoSuchLedger:
@@ -192,11 +209,16 @@ class LedgerRepair(Service):
             return
 
     async def _try_to_mend(
-        self, ledger_id: int, fault: FaultyFragment, terms: Terms, on_trouble: OnTrouble
+        self,
+        ledger_id: int,
+        fault: FaultyFragment,
+        terms: Terms,
+        is_claimed: IsClaimed,
+        on_trouble: OnTrouble,
     ) -> None:
         """Mend a fragment if that can be done now; the check that follows finds whether it was."""
         try:
-            await self._mend(ledger_id, fault, terms)
+            await self._mend(ledger_id, fault, terms, is_claimed)
         except (NoSuchLedger, UnsupportedLedger):
             raise
         except (AutoRecoveryError, LedgerError) as error:
@@ -205,7 +227,9 @@ class LedgerRepair(Service):
             log.warning("fragment not repaired", extra={"ledger": ledger_id, "error": str(error)})
             on_trouble(str(error))
 
-    async def _mend(self, ledger_id: int, fault: FaultyFragment, terms: Terms) -> None:
+    async def _mend(
+        self, ledger_id: int, fault: FaultyFragment, terms: Terms, is_claimed: IsClaimed
+    ) -> None:
         stored = await self.store.read(ledger_id)
         plan = await self._plan(stored, fault, terms)
         first_entry = fault.fragment.first_entry
@@ -216,6 +240,8 @@ class LedgerRepair(Service):
         if plan.replacements:
             changed(stored.metadata)  # raises where somebody has changed the fragment meanwhile
             await self._copier.copy(stored, fault, plan.replacements)
+            if not await is_claimed():
+                raise ClaimLost(ledger_id)
             await self.store.update(stored, changed)
             log.info(
                 "fragment repaired",

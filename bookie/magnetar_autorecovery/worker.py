@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from contextlib import AsyncExitStack
+from functools import partial
 from random import Random
 
 from magnetar_autorecovery import controls
@@ -103,7 +104,9 @@ class ReplicationWorker(Service):
                 suspects=frozenset(mark.missing_bookies if mark else ()),
                 is_replacing_preferred=ledger_id in self._failures,
             )
-            result = await self._repair.repair(ledger_id, terms)
+            result = await self._repair.repair(
+                ledger_id, terms, is_claimed=partial(self._claims.holds, claim)
+            )
         except LedgerError as error:
             log.warning("ledger not repaired", extra={"ledger": ledger_id, "error": str(error)})
             result = Repaired.FAULTY

@@ -87,6 +87,20 @@ async def test_a_mark_renewed_meanwhile_stays_whatever_it_says(lost: str) -> Non
     assert await one.take() == Claim(1, 1)
 
 
+async def test_a_claim_is_lost_with_its_lock() -> None:
+    coordination, one, other = await make(1)
+    claim = await one.take()
+    assert claim is not None
+    assert await one.holds(claim)
+    assert not await other.holds(claim)
+    coordination.remove(lock_path(1))
+    assert not await one.holds(claim)
+    assert await other.take() == claim
+    assert not await one.holds(claim)
+    await one.give_back(claim)
+    assert await other.holds(claim)
+
+
 async def test_a_ledger_that_is_not_marked_can_be_claimed_by_name() -> None:
     coordination, one, other = await make()
     claim = await one.take_ledger(5)

@@ -119,6 +119,28 @@ async def test_a_writer_that_replaced_the_bookie_within_the_grace_goes_on() -> N
     assert cluster.metadata(1).state is LedgerState.OPEN
 
 
+async def test_who_loses_the_lock_while_it_copies_does_not_write_down_where() -> None:
+    """A collector may have deleted the copies already."""
+    cluster = Cluster(3)
+    cluster.put_ledger(1, CLOSED)
+    cluster.lose(1)
+
+    def lose_lock(method: str, path: str) -> None:
+        if (method, path) == ("get", lock_path(1)):
+            cluster.coordination.before = None
+            assert cluster.bookies[2].entries[1]
+            cluster.coordination.remove(path)
+
+    async with working(cluster):
+        cluster.coordination.before = lose_lock
+        await mark(cluster, 1)
+        await until(lambda: cluster.coordination.before is None)
+        await asyncio.sleep(OPTIONS.retry_s / 2)
+        assert cluster.metadata(1) == CLOSED
+        await until(lambda: not is_marked(cluster, 1))
+    assert cluster.metadata(1).fragments[0].ensemble == ("b0", "b2")
+
+
 async def test_nothing_is_done_while_auto_recovery_is_off() -> None:
     cluster = Cluster(3)
     cluster.put_ledger(1, CLOSED)
