@@ -18,7 +18,7 @@ from magnetar_bookie.storage.index import LogUsage
 from magnetar_protocol.records.ledger_metadata import LedgerMetadata, LedgerState, ledger_path
 
 # What copies cost besides their bytes: a new file's header, the list of files, ledger records.
-COPY_OVERHEAD_BYTES = 64 * 1024
+COPY_OVERHEAD_BYTES = 16 * 1024
 # Less is not worth a new file.
 LEFT_BYTES_MIN = 1024 * 1024
 

@@ -107,7 +107,7 @@ class Checkpointer(Service):
         """
         async with self.lock:
             if self._sealed is None:
-                if not self._storage.ledgers.has_changes:
+                if not self._storage.ledgers.has_changes and not self._can_trim:
                     return
                 ledgers = self._storage.ledgers.take_changed()
                 self._sealed = _Sealed(self._storage.write_cache.seal(), ledgers, self._marks())
@@ -122,6 +122,12 @@ class Checkpointer(Service):
         self.done += 1
         self._on_done()
 
+    @property
+    def _can_trim(self) -> bool:
+        """Whether the journals went on since the last checkpoint: it may free their old files."""
+        reached = self._storage.index.journal_marks()
+        return bool(reached) and reached != tuple(self._marks())
+
     def forget(self, ledger_id: int) -> None:
         """Drop a ledger from what a failed checkpoint left to be carried; under ``lock``."""
         if self._sealed is not None:
@@ -135,11 +141,14 @@ class Checkpointer(Service):
             except TimeoutError:
                 pass
             self._is_wanted.clear()
-            if await self._try():
-                self.review()
-            else:
+            had_failed = READ_ONLY_REASON in self._storage.read_only_reasons
+            if not await self._try():
                 await asyncio.sleep(self._settings.checkpoint_retry_s)
                 self.request()
+            elif had_failed:
+                self.request()  # what has come since it began frees the journals
+            else:
+                self.review()
 
     async def _try(self) -> bool:
         try:

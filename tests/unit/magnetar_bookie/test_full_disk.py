@@ -108,7 +108,7 @@ async def test_what_does_not_find_room_easily_stays_where_it_is(
     host = make_host()
     async with host.bookie() as bookie:
         await fill(host, bookie)
-        host.ledger_disk.capacity = used_bytes(host) + 50_000
+        host.ledger_disk.capacity = used_bytes(host) + 20_000
         await look_at_disks()
         await require(host.network.connect_client(), 2, range(3))
         assert file_name(1) in host.ledger_disk.files
@@ -157,6 +157,7 @@ async def test_a_disk_smaller_than_the_journal_gets_nothing_of_what_was_deleted(
         await asyncio.sleep(host.settings.checkpoint_retry_s * 2)
         assert not bookie.storage.is_read_only
         assert used_bytes(host) < MIB
+        assert len(host.journal_disk.contents()) == 2, "the old journal file stays"
         await require(client, 2, range(1))
         assert await code_of(client, encode_read(1, 0)) == ReturnCode.ENOLEDGER
 

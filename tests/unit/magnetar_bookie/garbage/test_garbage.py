@@ -153,9 +153,9 @@ def test_the_emptiest_logs_are_compacted_first() -> None:
 
 
 def test_copies_take_at_most_half_of_what_is_free() -> None:
-    assert has_room(LogUsage(166, 59_000_000), 200_000)
-    assert not has_room(LogUsage(166, 59_000_000), 100_000)
-    assert has_room(LogUsage(10_000_000, 59_000_000), 21_000_000)
+    assert has_room(LogUsage(166, 59_000_000), 50_000)
+    assert not has_room(LogUsage(166, 59_000_000), 30_000)
+    assert has_room(LogUsage(10_000_000, 59_000_000), 20_100_000)
     assert not has_room(LogUsage(10_000_000, 59_000_000), 20_000_000)
 
 

@@ -124,6 +124,20 @@ async def test_with_nothing_to_write_nothing_is_written() -> None:
     assert (rig.disk.files, rig.done) == ({}, 0)
 
 
+async def test_a_journal_that_went_on_without_any_change_is_trimmed() -> None:
+    rig = Rig()
+    rig.add(1, 0, b"zero")
+    await rig.checkpointer.run()
+    written = rig.disk.contents()
+    await rig.checkpointer.run()
+    assert rig.done == 1
+    rig.position = JournalMark(2, 32, 9)
+    await rig.checkpointer.run()
+    assert rig.trimmed[-1] == rig.position
+    assert rig.storage.index.journal_marks() == (rig.position,)
+    assert rig.disk.contents() == written
+
+
 async def test_a_fence_alone_is_written() -> None:
     rig = Rig()
     rig.storage.fence(5, KEY)
