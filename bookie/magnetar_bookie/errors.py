@@ -168,7 +168,7 @@ class CookieMissing(BookieError):
             f"{_indented(expected)}\n"
             "Entries that were acknowledged may be on another disk: check that it is mounted and "
             "that the directory is right. If only the VERSION file is lost, `magnetar bookie-admin "
-            "cookie BOOKIE > DIRECTORY/VERSION` writes it again. If the data is gone for good, "
+            "restore-cookie BOOKIE --directory DIRECTORY` writes it again. If the data is gone, "
             "start an empty bookie under another id, and `magnetar bookie-admin decommission "
             "BOOKIE` has the lost copies made again and forgets the old one."
         )
@@ -188,9 +188,9 @@ class DataWithoutCookie(BookieError):
             "Entries that were acknowledged may be in it, and the cluster knows them under that "
             "bookie's id, so this is not taken for a new bookie. Put the VERSION file back into "
             "each journal and ledger directory: `magnetar bookie-admin cookie` lists the bookies "
-            "that the cluster knows with their directories, and `magnetar bookie-admin cookie "
-            "BOOKIE > DIRECTORY/VERSION` writes the file. To have a new bookie instead, give it "
-            "empty directories (the index below data_directory included)."
+            "that the cluster knows with their directories, and `magnetar bookie-admin "
+            "restore-cookie BOOKIE --directory DIRECTORY` writes the file. To have a new bookie "
+            "instead, give it empty directories (the index below data_directory included)."
         )
         self.found = {where: tuple(names) for where, names in found.items()}
 

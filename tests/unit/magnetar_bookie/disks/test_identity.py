@@ -121,7 +121,7 @@ async def test_a_lost_disk_is_refused_with_the_cookie_and_the_way_out(missing: s
         await place.start("bookie-7")
     assert 'bookieHost: "bookie-7"' in str(caught.value)
     assert "mounted" in str(caught.value)
-    assert "magnetar bookie-admin cookie BOOKIE > DIRECTORY/VERSION" in str(caught.value)
+    assert "magnetar bookie-admin restore-cookie BOOKIE --directory" in str(caught.value)
 
 
 async def test_disks_of_two_bookies_are_refused_with_both_cookies() -> None:
