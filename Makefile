@@ -62,7 +62,7 @@ torture: $(BIN)/.develops setup  ## kill parts of clusters under load, cut their
 	$(BIN)/python -m tests.torture $(ARGS)
 
 simulate: $(BIN)/.develops  ## many seeds of the simulation: SEEDS=10000 unless told
-	MAGNETAR_SEEDS=$(or $(SEEDS),10000) $(PYTEST) tests/simulation -n 2 $(ARGS)
+	MAGNETAR_SEEDS=$(or $(SEEDS),10000) $(PYTEST) tests/simulation -n 2 --timeout 1800 $(ARGS)
 
 clean:  ## remove .venv and everything that tools leave behind; data and the user's cache stay
 	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
