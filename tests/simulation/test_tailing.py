@@ -58,8 +58,8 @@ class Book:
 
     history: History = field(default_factory=History)
     read: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
-    # By reader: ledgers that it has read to their end.
-    finished: Counter[str] = field(default_factory=Counter[str])
+    # By reader and ledger: what was read to its end, perhaps more than once.
+    finished: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     # The writer ends no ledger by itself once this is set; it ends the last one after ``is_over``.
     is_calm: asyncio.Event = field(default_factory=asyncio.Event)
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -160,7 +160,7 @@ async def _follow_one(host: Host, ledgers: Ledgers, book: Book, ledger_id: int) 
             book.read[place] += len(payloads)
         elif reader.is_closed:
             book.history.end(ledger_id, reader.last_confirmed)
-            book.finished[host.name] += 1
+            book.finished.add(place)
             return
         else:
             timeout_s = WAIT_S_MAX * host.random.random()
@@ -198,8 +198,8 @@ async def story(menu: FaultMenu, sizes: Sizes) -> Told:
         await _settled(world, book, lambda: _is_at_rest(book) and book.have_all(readers))
         waited_s = world.loop.time() - calm_s
         book.is_over.set()
-        ledgers = len(book.history.ledgers)
-        await _settled(world, book, lambda: all(book.finished[each] == ledgers for each in readers))
+        ends = {(reader, ledger) for reader in readers for ledger in book.history.ledgers}
+        await _settled(world, book, lambda: book.finished == ends)
         assert book.have_all(readers)
         changes = await _count_changes(world, storage, book)
         return Told(sum(book.read.values()), changes, waited_s)
