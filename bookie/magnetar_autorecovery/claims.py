@@ -1,10 +1,9 @@
 """Who works on which under-replicated ledger: locks in ZooKeeper, ephemeral, one a ledger.
 
-A ledger is claimed by making its lock, and given back by deleting it. A lock whose making or
-deleting got no answer is looked after before the next claim, so that no ledger stays locked while
-this session lives. Losing the session loses the locks; then two workers may copy the same ledger,
-which wastes work, and a garbage collector may delete one that is being copied: who has copied asks
-``holds`` before it writes down where. Facts: ``ZkLedgerUnderreplicationManager`` of Apache
+A ledger is claimed by taking its lock (``ledger_locks``), and given back with it. Losing the
+session loses the locks; then two workers may copy the same ledger, which wastes work, and a garbage
+collector may delete one that is being copied: who has copied asks ``holds`` before it writes down
+where. Facts: ``ZkLedgerUnderreplicationManager`` of Apache
 BookKeeper.
 """
 
@@ -15,22 +14,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
+from magnetar_autorecovery.ledger_locks import LedgerLocks
 from magnetar_autorecovery.watches import Watches
 from magnetar_protocol.records.underreplication import (
     LOCKS_PATH,
     MARK_LEVELS,
     MARKS_PATH,
     encode_lock,
-    lock_path,
     mark_path,
     marked_ledger_id,
 )
 from magnetar_runtime.coordination import (
     Coordination,
     CoordinationError,
-    NodeExists,
     NodeMissing,
-    NodeStat,
     VersionMismatch,
 )
 
@@ -52,11 +49,8 @@ class Claims:
     def __init__(self, coordination: Coordination, random: Random, *, holder: str) -> None:
         self._coordination = coordination
         self._random = random
-        self._lock = encode_lock(holder)
+        self._locks = LedgerLocks(coordination, encode_lock(holder))
         self._watches = Watches(coordination)
-        self._held: dict[int, Claim] = {}
-        # Ledgers whose lock may be there though nobody here holds it.
-        self._doubtful: set[int] = set()
 
     async def take(self) -> Claim | None:
         """Claim any marked ledger that nobody has claimed; None where there is none.
@@ -64,7 +58,7 @@ class Claims:
         Ledgers are tried in random order, so that workers do not run into each other.
         """
         self._watches.begin()
-        await self._settle_doubts()
+        await self._locks.settle()
         locked = set(await self._children(LOCKS_PATH))
         directories = [(MARKS_PATH, 0)]
         while directories:
@@ -81,9 +75,10 @@ class Claims:
 
     async def take_ledger(self, ledger_id: int) -> Claim | None:
         """Claim this ledger, marked or not; None where somebody else has."""
-        await self._settle_doubts()
+        await self._locks.settle()
         stat = await self._coordination.exists(mark_path(ledger_id))
-        return await self._make_lock(Claim(ledger_id, -1 if stat is None else stat.version))
+        claim = Claim(ledger_id, -1 if stat is None else stat.version)
+        return claim if await self._locks.take(ledger_id) else None
 
     async def changed(self, timeout_s: float) -> None:
         """Return when marks or locks changed since ``take`` looked, or after ``timeout_s``."""
@@ -102,23 +97,12 @@ class Claims:
 
     async def give_back(self, claim: Claim) -> None:
         """Let others try; no error where the claim is lost already."""
-        if self._held.pop(claim.ledger_id, None) is not None:
-            self._doubtful.add(claim.ledger_id)
-            await self._settle_doubts()
+        if claim.ledger_id in self._locks:
+            await self._locks.release(claim.ledger_id)
 
     async def holds(self, claim: Claim) -> bool:
         """Whether the claim is not lost with the session that it was made in."""
-        return claim.ledger_id in self._held and await self._ours(claim.ledger_id) is not None
-
-    async def _ours(self, ledger_id: int) -> NodeStat | None:
-        """A ledger's lock, if it is one of ours."""
-        try:
-            value, stat = await self._coordination.get(lock_path(ledger_id))
-        except NodeMissing:
-            return None
-        # A bookie's garbage collector takes such locks with the same session.
-        is_own_session = stat.ephemeral_owner == self._coordination.session_id
-        return stat if is_own_session and value == self._lock else None
+        return claim.ledger_id in self._locks and await self._locks.holds(claim.ledger_id)
 
     async def _take_one(self, names: Iterable[str]) -> Claim | None:
         for name in names:
@@ -126,36 +110,9 @@ class Claims:
             if ledger_id is None:
                 continue
             stat = await self._coordination.exists(mark_path(ledger_id))
-            if stat is not None:
-                claim = await self._make_lock(Claim(ledger_id, stat.version))
-                if claim is not None:
-                    return claim
+            if stat is not None and await self._locks.take(ledger_id):
+                return Claim(ledger_id, stat.version)
         return None
-
-    async def _make_lock(self, claim: Claim) -> Claim | None:
-        ledger_id = claim.ledger_id
-        if ledger_id in self._held:
-            return None
-        self._doubtful.add(ledger_id)
-        try:
-            await self._coordination.create(
-                lock_path(ledger_id), self._lock, ephemeral=True, make_parents=True
-            )
-        except NodeExists:
-            self._doubtful.discard(ledger_id)
-            return None
-        self._doubtful.discard(ledger_id)
-        self._held[ledger_id] = claim
-        return claim
-
-    async def _settle_doubts(self) -> None:
-        """Delete the locks of our own session that nobody here holds."""
-        for ledger_id in sorted(self._doubtful):
-            stat = await self._ours(ledger_id)
-            if stat is not None:
-                with suppress(NodeMissing):
-                    await self._coordination.delete(lock_path(ledger_id), version=stat.version)
-            self._doubtful.discard(ledger_id)
 
     async def _remove_empty(self, path: str) -> None:
         """Delete the directories above a mark that are empty now."""

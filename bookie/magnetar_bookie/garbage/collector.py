@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from itertools import chain
 
+from magnetar_autorecovery.ledger_locks import LedgerLocks
 from magnetar_bookie.errors import CorruptFile
 from magnetar_bookie.garbage.compaction import Compactor
 from magnetar_bookie.garbage.garbage import (
@@ -28,7 +29,6 @@ from magnetar_bookie.garbage.garbage import (
     parents_of,
     unlisted,
 )
-from magnetar_bookie.garbage.ledger_locks import LedgerLocks
 from magnetar_bookie.settings import GarbageLimits
 from magnetar_bookie.storage.checkpoint import READ_ONLY_REASON, Checkpointer
 from magnetar_bookie.storage.index import BlockLocation, Change, Counts, Index, LogUsage
@@ -61,6 +61,8 @@ BLOCKS_PER_CHANGE = 2_000
 LEDGERS_NAMED_MAX = 20
 # ZooKeeper's answer to one request; a session that is gone for longer ends the round.
 ANSWER_TIMEOUT_S = 30.0
+# A copier of the same process has the same session; its locks say who it is.
+_LOCK = b""
 # The same for all answers for which checkpoints wait.
 LOCKED_TIMEOUT_S = 5.0
 
@@ -124,7 +126,7 @@ class Collector(Service):
         self._clock = clock
         self._bookie_id = bookie_id
         self._instance_id = instance_id
-        self._locks = LedgerLocks(coordination, answer_timeout_s=ANSWER_TIMEOUT_S)
+        self._locks = LedgerLocks(coordination, _LOCK, answer_timeout_s=ANSWER_TIMEOUT_S)
         self._rounds = Rounds(limits, clock.monotonic())
         self._is_wanted = asyncio.Event()
         self._running = asyncio.Lock()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from magnetar_runtime.coordination import (
     ANY_VERSION,
+    Check,
     ConnectionLost,
     NodeExists,
     NodeMissing,
@@ -143,7 +144,13 @@ class FakeCoordination:
         self._end(is_lost=is_lost)
 
     async def transaction(self, operations: Sequence[Operation]) -> None:
-        raise NotImplementedError
+        """Of checks alone: who changes several nodes at once needs a simulated ZooKeeper."""
+        for each in operations:
+            assert isinstance(each, Check), "this fake checks versions only"
+            is_lost = self._begin("transaction", each.path)
+            if self._node(each.path).version != each.version:
+                raise VersionMismatch(each.path)
+            self._end(is_lost=is_lost)
 
     def on_session(self, callback: OnSession) -> None:
         self._session_callbacks.append(callback)

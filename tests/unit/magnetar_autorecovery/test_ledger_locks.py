@@ -5,22 +5,23 @@ from __future__ import annotations
 import pytest
 from tests.unit.magnetar_bookie.fakes import MemoryCoordination
 
-from magnetar_bookie.garbage.ledger_locks import LedgerLocks
+from magnetar_autorecovery.ledger_locks import LedgerLocks
 from magnetar_protocol.records.underreplication import encode_lock, lock_path
 from magnetar_runtime.coordination import ConnectionLost, NodeStat
 
+CONTENT = b""
 LEDGER = 5
 PATH = lock_path(LEDGER)
 
 
 def make(session_id: int = 7) -> tuple[MemoryCoordination, LedgerLocks]:
     coordination = MemoryCoordination(session_id)
-    return coordination, LedgerLocks(coordination, answer_timeout_s=10.0)
+    return coordination, LedgerLocks(coordination, CONTENT, answer_timeout_s=10.0)
 
 
 async def test_a_ledger_is_locked_by_one_at_a_time() -> None:
     coordination, locks = make()
-    other = LedgerLocks(coordination.another_session(8), answer_timeout_s=10.0)
+    other = LedgerLocks(coordination.another_session(8), CONTENT, answer_timeout_s=10.0)
     assert await locks.take(LEDGER)
     assert coordination.nodes[PATH][1].ephemeral_owner == 7
     assert not await other.take(LEDGER)

@@ -1,7 +1,7 @@
-"""The locks of ledgers that may be deleted though they exist: those that copiers take, too.
+"""Locks of ledgers: those who copy a ledger take one, and who deletes one that exists does too.
 
 An ephemeral node in ZooKeeper for each. A lock whose making or deleting got no answer is looked
-after again later, so that no ledger is kept from its copiers for as long as this session lives. A
+after again later, so that no ledger is kept from others for as long as this session lives. A
 session that is lost takes its locks with it, unasked: who holds one asks again right before what
 must not be done without. Facts: ``ZkLedgerUnderreplicationManager`` of Apache BookKeeper.
 """
@@ -21,33 +21,47 @@ from magnetar_runtime.coordination import (
     VersionMismatch,
 )
 
-# A copier of the same process has the same session; its locks say who it is.
-_LOCK = b""
-
 
 class LedgerLocks:
-    """The locks of one collector; an answer of ZooKeeper may take ``answer_timeout_s``.
+    """The locks of one holder: ``content`` tells them from others' of the same process and session.
 
-    All methods raise ``CoordinationError`` and ``TimeoutError``.
+    An answer of ZooKeeper may take ``answer_timeout_s``, as long as it takes for None. All methods
+    raise ``CoordinationError`` and ``TimeoutError``.
     """
 
-    def __init__(self, coordination: Coordination, *, answer_timeout_s: float) -> None:
+    def __init__(
+        self, coordination: Coordination, content: bytes, *, answer_timeout_s: float | None = None
+    ) -> None:
         self._coordination = coordination
+        self._content = content
         self._answer_timeout_s = answer_timeout_s
+        # Ledgers whose lock was taken and not given back; it may be lost with its session.
+        self._taken: set[int] = set()
         # Ledgers whose lock may be there though nobody here holds it.
         self._doubtful: set[int] = set()
 
+    def __contains__(self, ledger_id: int) -> bool:
+        """Whether the ledger's lock was taken and not given back."""
+        return ledger_id in self._taken
+
     async def take(self, ledger_id: int) -> bool:
-        """Lock a ledger; False where somebody else has. ``release`` it also after an error."""
+        """Lock a ledger; False where somebody has, here or elsewhere.
+
+        After an error it may be locked: ``release`` it, or leave that to ``settle``.
+        """
+        if ledger_id in self._taken:
+            return False
         self._doubtful.add(ledger_id)
         try:
             async with asyncio.timeout(self._answer_timeout_s):
                 await self._coordination.create(
-                    lock_path(ledger_id), _LOCK, ephemeral=True, make_parents=True
+                    lock_path(ledger_id), self._content, ephemeral=True, make_parents=True
                 )
         except NodeExists:
             self._doubtful.discard(ledger_id)
             return False
+        self._doubtful.discard(ledger_id)
+        self._taken.add(ledger_id)
         return True
 
     async def holds(self, ledger_id: int) -> bool:
@@ -64,6 +78,8 @@ class LedgerLocks:
 
     async def release(self, ledger_id: int) -> None:
         """Give a lock back, if it is ours; where that fails, ``settle`` tries again."""
+        self._taken.discard(ledger_id)
+        self._doubtful.add(ledger_id)
         async with asyncio.timeout(self._answer_timeout_s):
             stat = await self._ours(ledger_id)
             if stat is not None:
@@ -82,4 +98,4 @@ class LedgerLocks:
         except NodeMissing:
             return None
         is_own_session = stat.ephemeral_owner == self._coordination.session_id
-        return stat if is_own_session and value == _LOCK else None
+        return stat if is_own_session and value == self._content else None
