@@ -66,7 +66,7 @@ MUST_BE_PURE = {
     "broker/magnetar_broker/ownership/claims.py",
     "broker/magnetar_broker/ownership/load.py",
     "broker/magnetar_broker/ownership/rings.py",
-    "broker/magnetar_broker/topics/active_consumer.py",
+    "broker/magnetar_broker/subscriptions/active_consumer.py",
     "cli/magnetar_cli/supervisor/fleet.py",
 }
 # Tests of something that is no single module, and what it is.

@@ -15,14 +15,14 @@ from magnetar_broker.admin.snapshot import (
     SummarySnapshot,
 )
 from magnetar_broker.admin.topics.stats import topic_snapshot
+from magnetar_broker.counting.durations import Durations
+from magnetar_broker.counting.meter import Meter
 from magnetar_broker.health import HealthCheck
 from magnetar_broker.log.entry_cache import EntryCache
 from magnetar_broker.ownership.ownership import Ownership
 from magnetar_broker.sessions.context import SessionContext
 from magnetar_broker.topics.directory import TopicDirectory
-from magnetar_broker.topics.durations import Durations
 from magnetar_broker.topics.persistent import PersistentTopic
-from magnetar_broker.topics.rates import Meter
 from magnetar_ledger import LedgerCounters
 from magnetar_protocol.records.brokers import LocalBrokerData
 from magnetar_runtime.clock import Clock

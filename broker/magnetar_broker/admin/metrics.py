@@ -37,7 +37,7 @@ from magnetar_broker.admin.snapshot import (
     SummarySnapshot,
     TopicSnapshot,
 )
-from magnetar_broker.topics.buckets import Buckets
+from magnetar_broker.counting.buckets import Buckets
 
 # So many samples take about 0.7 ms, a seventh of what may hold the event loop.
 SAMPLES_PER_PIECE = 2000

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import nan
 
-from magnetar_broker.topics.buckets import Buckets, write_latency_buckets
+from magnetar_broker.counting.buckets import Buckets, write_latency_buckets
 
 SUMMARY_QUANTILES = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
 

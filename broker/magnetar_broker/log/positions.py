@@ -6,6 +6,7 @@ needs. Entry id -1 stands before the first entry of its ledger.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 INT64_MAX = (1 << 63) - 1
@@ -30,3 +31,9 @@ Entry = tuple[int, bytes, int]
 (``[magic crc32c metadata payload]``), and how many messages are batched in it.
 
 A plain tuple: one is made for every entry, and a named one costs six times as much to make."""
+
+EntryId = tuple[int, int]
+"""``(ledger_id, entry_id)`` as it came from a client: a plain tuple, equal to its ``Position``."""
+
+AckedEntry = tuple[int, int, Sequence[int]]
+"""``(ledger_id, entry_id, ack_set)``; an empty ack set means the whole entry."""

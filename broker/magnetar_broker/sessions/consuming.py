@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from magnetar_broker.errors import ConsumerNotFound, InvalidRequest, NotAllowed
 from magnetar_broker.log.positions import Position
-from magnetar_broker.topics.consumer import Consumer
-from magnetar_broker.topics.subscription_type import SubscriptionType
+from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.topic import SubscribeRequest, TopicSubscription
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.ack import Ids

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from magnetar_broker.counting.durations import Durations
 from magnetar_broker.errors import ServiceNotReady
 from magnetar_broker.ownership.address import Owner
 from magnetar_broker.topics.directory import AnyTopic, TopicDirectory
-from magnetar_broker.topics.durations import Durations
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_runtime.clock import Clock
 from magnetar_server.authorization import Authorizer

@@ -1,1 +1,1 @@
-"""Topics: producers in, subscriptions out, and the dispatchers that choose who gets what."""
+"""Topics: producers in, subscriptions out, and what is to be kept in between."""

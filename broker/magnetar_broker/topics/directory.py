@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from magnetar_broker.counting.durations import Durations
 from magnetar_broker.errors import (
     ServiceNotReady,
     StorageUnavailable,
@@ -19,7 +20,6 @@ from magnetar_broker.errors import (
 from magnetar_broker.log.logs import Logs
 from magnetar_broker.metadata.errors import NamespaceNotFound
 from magnetar_broker.topics.backlog_quota import UNLIMITED, BacklogQuotas
-from magnetar_broker.topics.durations import Durations
 from magnetar_broker.topics.non_persistent import NonPersistentTopic
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.policies import TopicPolicies, topic_policies

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 
+from magnetar_broker.counting.meter import Meter
 from magnetar_broker.errors import ConsumerBusy, NotAllowed, TopicFenced
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.cursor import OnDurable
-from magnetar_broker.log.positions import Entry, Position
-from magnetar_broker.topics.active_consumer import choose_active
-from magnetar_broker.topics.consumer import Consumer
+from magnetar_broker.log.positions import AckedEntry, Entry, EntryId, Position
+from magnetar_broker.subscriptions.active_consumer import choose_active
+from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.producers import Producer, Producers
-from magnetar_broker.topics.rates import Meter, tick_topic
-from magnetar_broker.topics.subscription_type import SubscriptionType
-from magnetar_broker.topics.topic import AckedEntry, EntryId, SubscribeRequest
+from magnetar_broker.topics.rates import tick_topic
+from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.service import Service

@@ -13,20 +13,21 @@ from contextlib import AsyncExitStack
 from itertools import groupby
 from typing import cast
 
+from magnetar_broker.counting.durations import Durations
+from magnetar_broker.counting.meter import Meter
+from magnetar_broker.counting.write_latency import WriteLatency
 from magnetar_broker.errors import SubscriptionNotFound, TopicFenced
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.logs import Logs
 from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.topics.backlog import Backlog
-from magnetar_broker.topics.consumer import Consumer
-from magnetar_broker.topics.durations import Durations
 from magnetar_broker.topics.policies import TopicPolicies
 from magnetar_broker.topics.producers import AccessMode, Producer, Producers
-from magnetar_broker.topics.rates import Meter, tick_topic
-from magnetar_broker.topics.subscription import Subscription
+from magnetar_broker.topics.rates import tick_topic
 from magnetar_broker.topics.topic import SubscribeRequest
-from magnetar_broker.topics.write_latency import WriteLatency
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.service import Service

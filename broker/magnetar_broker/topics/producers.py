@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 
+from magnetar_broker.client_session import ClientSession
+from magnetar_broker.counting.meter import Meter
 from magnetar_broker.errors import BrokerError, ProducerBusy, ProducerFenced
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.positions import Entry
-from magnetar_broker.topics.rates import Meter
-from magnetar_broker.topics.session import ClientSession
 from magnetar_protocol.pulsar.send import ReceiptEncoder
 
 

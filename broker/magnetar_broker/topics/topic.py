@@ -7,17 +7,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from magnetar_broker.log.cursor import OnDurable
-from magnetar_broker.log.positions import Position
-from magnetar_broker.topics.consumer import Consumer
+from magnetar_broker.log.positions import AckedEntry, EntryId, Position
+from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.producers import Producer
-from magnetar_broker.topics.subscription_type import SubscriptionType
 from magnetar_protocol.pulsar.topic_names import TopicName
-
-EntryId = tuple[int, int]
-"""``(ledger_id, entry_id)`` as it came from a client: a plain tuple, equal to its ``Position``."""
-
-AckedEntry = tuple[int, int, Sequence[int]]
-"""``(ledger_id, entry_id, ack_set)``; an empty ack set means the whole entry."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import httpx
 import pytest
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession
 from tests.unit.magnetar_broker.sessions.stand_ins import context_over
-from tests.unit.magnetar_broker.topics.stand_ins import NotedSession
 
 from magnetar_broker.admin.app import create_app
 from magnetar_broker.administration import Administration

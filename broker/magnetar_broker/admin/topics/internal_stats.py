@@ -11,9 +11,9 @@ from magnetar_broker.admin.documents.internal_stats import (
     volatile_document,
 )
 from magnetar_broker.log.internal_stats import cursor_stats, log_stats
+from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.topics.directory import AnyTopic
 from magnetar_broker.topics.persistent import PersistentTopic
-from magnetar_broker.topics.subscription import Subscription
 from magnetar_protocol.records.ledger_metadata import LedgerMetadata
 
 

@@ -16,13 +16,13 @@ from magnetar_broker.admin.documents.topic_stats import (
 )
 from magnetar_broker.admin.facade import StatsQuery
 from magnetar_broker.admin.snapshot import SubscriptionSnapshot, TopicSnapshot
+from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.topics.backlog import Backlog
-from magnetar_broker.topics.consumer import Consumer
 from magnetar_broker.topics.directory import AnyTopic
 from magnetar_broker.topics.non_persistent import NonPersistentTopic, VolatileSubscription
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.producers import AccessMode, Producer
-from magnetar_broker.topics.subscription import Subscription
 
 ACCESS_MODES = {
     AccessMode.SHARED: "Shared",

@@ -21,7 +21,7 @@ from magnetar_broker.admin.metric_families import (
 )
 from magnetar_broker.admin.metrics import SAMPLES_PER_PIECE, render
 from magnetar_broker.admin.snapshot import BrokerSnapshot, SubscriptionSnapshot, TopicSnapshot
-from magnetar_broker.topics.buckets import WRITE_LATENCY_BOUNDS_MS
+from magnetar_broker.counting.buckets import WRITE_LATENCY_BOUNDS_MS
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "admin" / "metric-families.json"
 REFERENCE: dict[str, list[str]] = json.loads(GOLDEN.read_text())

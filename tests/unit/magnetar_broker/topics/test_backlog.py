@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
-from tests.unit.magnetar_broker.topics.stand_ins import NotedSession, consumer_of
 
 from magnetar_broker.errors import ProducerHeldByQuota, ProducerRefusedByQuota
 from magnetar_broker.metadata.errors import NamespaceNotFound
+from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.backlog_quota import BacklogQuotas, Quota, QuotaPolicy
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.producers import AccessMode, Producer
-from magnetar_broker.topics.subscription_type import SubscriptionType
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.payload import encode_payload

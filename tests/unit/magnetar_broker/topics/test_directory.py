@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
-from tests.unit.magnetar_broker.topics.stand_ins import NotedSession, consumer_of
 
 from magnetar_broker.errors import (
     ConsumerBusy,
@@ -19,10 +19,10 @@ from magnetar_broker.errors import (
     TopicNotFound,
 )
 from magnetar_broker.log.positions import LATEST, Position
+from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.producers import AccessMode, Producer
-from magnetar_broker.topics.subscription_type import SubscriptionType
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_ledger import LedgerFenced, NotEnoughBookies
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.magnetar_broker.topics.stand_ins import NotedSession, Told, consumer_of
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, Told, consumer_of
 
 from magnetar_broker.errors import ConsumerBusy, NotAllowed, TopicFenced
 from magnetar_broker.log.positions import EARLIEST
+from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics import non_persistent
-from magnetar_broker.topics.consumer import Consumer
 from magnetar_broker.topics.non_persistent import NonPersistentTopic, VolatileSubscription
 from magnetar_broker.topics.producers import AccessMode, Producer
-from magnetar_broker.topics.subscription_type import SubscriptionType
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.clock import SystemClock

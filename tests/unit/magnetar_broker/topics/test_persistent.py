@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, Told, consumer_of
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers
-from tests.unit.magnetar_broker.topics.stand_ins import NotedSession, Told, consumer_of
 
 from magnetar_broker.errors import (
     InvalidRequest,
@@ -17,10 +17,10 @@ from magnetar_broker.errors import (
     TopicFenced,
 )
 from magnetar_broker.log.positions import Position
+from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S, TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.producers import AccessMode, Producer
-from magnetar_broker.topics.subscription_type import SubscriptionType
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_ledger import LedgerFenced
 from magnetar_protocol.pulsar import api_pb2 as api

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.magnetar_broker.topics.stand_ins import NotedSession
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession
 
 from magnetar_broker.errors import BrokerError, ProducerBusy, ProducerFenced, TopicFenced
 from magnetar_broker.topics.producers import AccessMode, Producer, Producers

@@ -1,27 +1,13 @@
-"""Proves that rates are what grew, per second, whenever a producer or consumer came."""
+"""Proves that rates are per second, whenever a producer or consumer came."""
 
 from __future__ import annotations
 
-from tests.unit.magnetar_broker.topics.stand_ins import NotedSession, consumer_of
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of
 
+from magnetar_broker.counting.meter import Meter
 from magnetar_broker.topics.non_persistent import NonPersistentTopic, VolatileSubscription
-from magnetar_broker.topics.rates import Meter
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.clock import SystemClock
-
-
-def test_a_rate_is_growth_over_time() -> None:
-    meter = Meter(100.0, 0, 50)
-    meter.tick(110.0, 20, 50)
-    assert meter.rates == (2.0, 0.0)
-    meter.tick(120.0, 20, 60)
-    assert meter.rates == (0.0, 1.0)
-
-
-def test_no_time_gives_no_new_rate() -> None:
-    meter = Meter(100.0, 0)
-    meter.tick(100.0, 5)
-    assert meter.rates == (0.0,)
 
 
 def test_a_consumer_that_came_within_the_period_has_rates_at_its_end() -> None:

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
-from tests.unit.magnetar_broker.topics.stand_ins import NotedSession, consumer_of
 
 from magnetar_broker.admin.topics.internal_stats import internal_stats
 from magnetar_broker.log.positions import Position
+from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.non_persistent import NonPersistentTopic
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.producers import AccessMode, Producer
-from magnetar_broker.topics.subscription_type import SubscriptionType
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.payload import encode_payload

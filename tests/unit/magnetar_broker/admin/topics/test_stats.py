@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
-from tests.unit.magnetar_broker.topics.stand_ins import NotedSession, consumer_of
 
 from magnetar_broker.admin.facade import StatsQuery
 from magnetar_broker.admin.topics.stats import topic_snapshot, topic_stats
-from magnetar_broker.topics.consumer import Consumer
+from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.directory import AnyTopic, TopicDirectory
 from magnetar_broker.topics.producers import AccessMode, Producer
-from magnetar_broker.topics.subscription_type import SubscriptionType
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.payload import encode_payload

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.magnetar_broker.topics.stand_ins import (
+from tests.unit.magnetar_broker.clients_and_logs import (
     MemoryLog,
     NotedSession,
     Told,
@@ -17,10 +17,10 @@ from tests.unit.magnetar_broker.topics.stand_ins import (
 
 from magnetar_broker.errors import ConsumerBusy, InvalidRequest, NotAllowed
 from magnetar_broker.log.positions import Position
-from magnetar_broker.topics import consumer as consumer_module
-from magnetar_broker.topics.consumer import UNACKNOWLEDGED_MAX, Consumer
-from magnetar_broker.topics.subscription import Subscription
-from magnetar_broker.topics.subscription_type import SubscriptionType
+from magnetar_broker.subscriptions import consumer as consumer_module
+from magnetar_broker.subscriptions.consumer import UNACKNOWLEDGED_MAX, Consumer
+from magnetar_broker.subscriptions.subscription import Subscription
+from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_runtime.clock import SystemClock
 from magnetar_simulation.loop import SimulatedLoop
 

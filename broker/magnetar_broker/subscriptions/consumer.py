@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from magnetar_broker.client_session import ClientSession
+from magnetar_broker.counting.meter import Meter
 from magnetar_broker.log.acknowledged import Acknowledged, bits_set
 from magnetar_broker.log.payloads import message_count
 from magnetar_broker.log.positions import Entry, Position
-from magnetar_broker.topics.rates import Meter
-from magnetar_broker.topics.session import ClientSession
 from magnetar_protocol.pulsar.message import NO_CONSUMER_EPOCH, MessageEncoder
 from magnetar_runtime.clock import Clock
 

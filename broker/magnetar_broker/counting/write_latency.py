@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from magnetar_broker.topics.buckets import Buckets, count_write, write_latency_buckets
-from magnetar_broker.topics.durations import Durations
+from magnetar_broker.counting.buckets import Buckets, count_write, write_latency_buckets
+from magnetar_broker.counting.durations import Durations
 
 
 class WriteLatency:

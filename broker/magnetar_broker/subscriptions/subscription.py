@@ -15,14 +15,13 @@ from magnetar_broker.errors import BrokerError, ConsumerBusy, InvalidRequest, No
 from magnetar_broker.log.cursor import Cursor, OnDurable
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.payloads import batch_size, publish_time_ms
-from magnetar_broker.log.positions import Position
+from magnetar_broker.log.positions import AckedEntry, EntryId, Position
 from magnetar_broker.log.search import first_position_where, read_one
-from magnetar_broker.topics.consumer import Consumer
-from magnetar_broker.topics.dispatcher import Dispatcher
-from magnetar_broker.topics.shared_dispatcher import SharedDispatcher
-from magnetar_broker.topics.single_dispatcher import SingleDispatcher
-from magnetar_broker.topics.subscription_type import SubscriptionType
-from magnetar_broker.topics.topic import AckedEntry, EntryId
+from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.dispatcher import Dispatcher
+from magnetar_broker.subscriptions.shared_dispatcher import SharedDispatcher
+from magnetar_broker.subscriptions.single_dispatcher import SingleDispatcher
+from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_runtime.clock import Clock
 
 # How long a subscription that is not durable waits, after a seek, for its consumer to come back.

@@ -16,8 +16,8 @@ from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.payloads import message_count
 from magnetar_broker.log.positions import Entry, Position
-from magnetar_broker.topics.consumer import Consumer
-from magnetar_broker.topics.dispatcher import RUN_ENTRIES_MAX, Dispatcher
+from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.dispatcher import RUN_ENTRIES_MAX, Dispatcher
 
 # Messages one consumer is given before the next one's turn (dispatcherMaxRoundRobinBatchSize).
 TURN_MESSAGES_MAX = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.magnetar_broker.topics.stand_ins import (
+from tests.unit.magnetar_broker.clients_and_logs import (
     MemoryLog,
     NotedSession,
     consumer_of,
@@ -14,10 +14,10 @@ from tests.unit.magnetar_broker.topics.stand_ins import (
 
 from magnetar_broker.errors import EntryDamaged, StorageUnavailable
 from magnetar_broker.log.positions import Entry, Position
-from magnetar_broker.topics.consumer import Consumer
-from magnetar_broker.topics.damage import ATTEMPTS_PER_TELLING, RETRY_FIRST_S, RETRY_LIMIT_S
-from magnetar_broker.topics.dispatcher import FETCHED_KEPT_S, NOTHING_FETCHED, READ_RETRY_S
-from magnetar_broker.topics.single_dispatcher import SingleDispatcher
+from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.damage import ATTEMPTS_PER_TELLING, RETRY_FIRST_S, RETRY_LIMIT_S
+from magnetar_broker.subscriptions.dispatcher import FETCHED_KEPT_S, NOTHING_FETCHED, READ_RETRY_S
+from magnetar_broker.subscriptions.single_dispatcher import SingleDispatcher
 
 
 class Watched(SingleDispatcher):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar_broker.topics.durations import FIRST_MS, GROWTH, Durations
+from magnetar_broker.counting.durations import FIRST_MS, GROWTH, Durations
 
 SHARES = (0.0, 0.5, 0.95, 1.0)
 

@@ -12,9 +12,9 @@ from magnetar_broker.errors import ConsumerBusy
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.positions import Position
-from magnetar_broker.topics.active_consumer import choose_active
-from magnetar_broker.topics.consumer import Consumer
-from magnetar_broker.topics.dispatcher import Dispatcher
+from magnetar_broker.subscriptions.active_consumer import choose_active
+from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.dispatcher import Dispatcher
 
 
 class SingleDispatcher(Dispatcher):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.magnetar_broker.topics.stand_ins import (
+from tests.unit.magnetar_broker.clients_and_logs import (
     MemoryLog,
     NotedSession,
     consumer_of,
@@ -10,7 +10,7 @@ from tests.unit.magnetar_broker.topics.stand_ins import (
 )
 
 from magnetar_broker.log.positions import Entry, Position
-from magnetar_broker.topics.consumer import DELIVERY_BYTES_MAX, UNACKNOWLEDGED_MAX
+from magnetar_broker.subscriptions.consumer import DELIVERY_BYTES_MAX, UNACKNOWLEDGED_MAX
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.payload import encode_payload
 

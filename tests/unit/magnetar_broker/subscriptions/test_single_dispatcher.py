@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.magnetar_broker.topics.stand_ins import (
+from tests.unit.magnetar_broker.clients_and_logs import (
     MemoryLog,
     NotedSession,
     Told,
@@ -13,7 +13,7 @@ from tests.unit.magnetar_broker.topics.stand_ins import (
 
 from magnetar_broker.errors import ConsumerBusy
 from magnetar_broker.log.positions import Position
-from magnetar_broker.topics.single_dispatcher import SingleDispatcher
+from magnetar_broker.subscriptions.single_dispatcher import SingleDispatcher
 
 
 def dispatcher_over(log: MemoryLog, *, is_exclusive: bool = True) -> SingleDispatcher:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from magnetar_broker.topics.durations import Durations
-from magnetar_broker.topics.write_latency import WriteLatency
+from magnetar_broker.counting.durations import Durations
+from magnetar_broker.counting.write_latency import WriteLatency
 
 
 def test_entries_are_counted_with_the_time_of_the_run_they_came_in() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar_broker.topics.buckets import (
+from magnetar_broker.counting.buckets import (
     WRITE_LATENCY_BOUNDS_MS,
     count_write,
     write_latency_buckets,

@@ -15,8 +15,8 @@ from magnetar_broker.errors import BrokerError, EntryDamaged, StorageUnavailable
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.positions import Entry, Position
-from magnetar_broker.topics.consumer import Consumer
-from magnetar_broker.topics.damage import Damage
+from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.damage import Damage
 
 log = logging.getLogger(__name__)
 

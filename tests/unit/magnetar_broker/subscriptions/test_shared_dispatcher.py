@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.magnetar_broker.topics.stand_ins import (
+from tests.unit.magnetar_broker.clients_and_logs import (
     MemoryLog,
     NotedSession,
     consumer_of,
@@ -12,8 +12,8 @@ from tests.unit.magnetar_broker.topics.stand_ins import (
 )
 
 from magnetar_broker.log.positions import Entry, Position
-from magnetar_broker.topics.consumer import Consumer
-from magnetar_broker.topics.shared_dispatcher import SharedDispatcher
+from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.shared_dispatcher import SharedDispatcher
 
 
 def dispatcher_over(log: MemoryLog) -> SharedDispatcher:

@@ -10,7 +10,7 @@ from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.cursor_state import CursorState
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.positions import Entry, Position
-from magnetar_broker.topics.consumer import Consumer
+from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.commands import parse_command
 from magnetar_protocol.pulsar.payload import encode_payload

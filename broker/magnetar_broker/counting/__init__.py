@@ -1,0 +1,1 @@
+"""Counting what topics do: rates, durations and how they are spread."""

@@ -1,0 +1,1 @@
+"""Subscriptions: consumers, and the dispatchers that choose who of them gets what."""
