@@ -20,6 +20,12 @@ class SubscriptionType(IntEnum):
         """As stats name it."""
         return _LABELS[self]
 
+    @property
+    def tracks_entries(self) -> bool:
+        """Whether several consumers share the messages, so that what each holds is kept entry by
+        entry."""
+        return self is SubscriptionType.SHARED or self is SubscriptionType.KEY_SHARED
+
     def check_served(self) -> None:
         """Raise ``NotAllowed`` for a type that no consumer may have: before anything is made."""
         if self is SubscriptionType.KEY_SHARED:

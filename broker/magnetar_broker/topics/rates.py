@@ -13,8 +13,6 @@ from magnetar_broker.topics.producers import Producer
 class MeteredSubscription(Protocol):
     """A subscription as far as its rates go."""
 
-    messages_out_before: int
-
     @property
     def consumers(self) -> list[Consumer]:
         """Connected consumers."""

@@ -1,0 +1,137 @@
+"""What consumers acknowledge: the cursor moves, consumers forget, the blocked go on.
+
+Ids come from clients: unknown ones, and those acknowledged already, change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from magnetar_broker.errors import NotAllowed
+from magnetar_broker.log.cursor import Cursor, OnDurable
+from magnetar_broker.log.positions import AckedEntry, EntryId, Position
+from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.membership import Membership
+from magnetar_runtime.clock import Clock
+
+# Fewer acknowledged entries than this are not worth being looked at as a run.
+RUN_IDS_MIN = 8
+
+
+class Acknowledging:
+    """Acknowledgements of the consumers in ``membership``, kept by ``cursor``."""
+
+    def __init__(self, cursor: Cursor, membership: Membership, clock: Clock) -> None:
+        self.last_ms = 0
+        self._cursor = cursor
+        self._membership = membership
+        self._clock = clock
+
+    def single(
+        self, consumer: Consumer, entries: Iterable[AckedEntry], on_durable: OnDurable | None
+    ) -> None:
+        """Acknowledge single entries, or messages of their batches."""
+        acknowledged = self._cursor.acknowledged
+        acknowledge = acknowledged.acknowledge
+        kind = self._membership.type
+        tracker = self._membership.dispatcher if kind and kind.tracks_entries else None
+        count = 0
+        lets_another_go_on = False
+        for ledger_id, entry_id, ack_set in entries:
+            if ack_set and any(ack_set):
+                if not acknowledged.acknowledge_batch_indexes(ledger_id, entry_id, tuple(ack_set)):
+                    continue
+            elif not acknowledge(ledger_id, entry_id):
+                continue
+            count += 1
+            if tracker is not None:
+                position = Position(ledger_id, entry_id)
+                if not consumer.forget(position):
+                    lets_another_go_on |= self._forget_elsewhere(position)
+                tracker.acknowledged(position)
+        self._acknowledged_by(consumer, count, lets_another_go_on=lets_another_go_on)
+        self._cursor.changed(on_durable)
+
+    def entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
+        """``single`` for whole entries without a receipt: what clients send by the thousand.
+
+        A run that begins where the cursor stands, which is what a client sends that acknowledges
+        everything, takes a third of the time that its entries take one by one.
+        """
+        ids.sort()  # they come in any order of a moment; in order, each one moves the cursor on
+        count = self._acknowledge_run(ids) if len(ids) >= RUN_IDS_MIN else 0
+        if count == 0:
+            acknowledge = self._cursor.acknowledged.acknowledge
+            ids = [each for each in ids if acknowledge(*each)]
+            count = len(ids)
+        lets_another_go_on = False
+        kind = self._membership.type
+        if kind and kind.tracks_entries:
+            tracker = self._membership.dispatcher
+            assert tracker is not None
+            for each in consumer.forget_all(ids):
+                lets_another_go_on |= self._forget_elsewhere(Position(*each))
+            tracker.acknowledged_all(ids)
+        self._acknowledged_by(consumer, count, lets_another_go_on=lets_another_go_on)
+        self._cursor.changed()
+
+    def _acknowledge_run(self, ids: list[EntryId]) -> int:
+        """Acknowledge ``ids`` (sorted) together if they follow the mark-delete position without a
+        gap; how many they are, 0 where they do not."""
+        acknowledged, chain = self._cursor.acknowledged, self._cursor.chain
+        ledger_id, first = chain.next_after(acknowledged.mark_delete)
+        end = first + len(ids)
+        span = chain.span(ledger_id)
+        if (
+            acknowledged.has_holes
+            or ids[0] != (ledger_id, first)
+            or ids[-1] != (ledger_id, end - 1)
+            or span is None
+            or end > span.entries
+            or [entry_id for _, entry_id in ids] != list(range(first, end))
+        ):
+            return 0
+        acknowledged.acknowledge_upto(Position(ledger_id, end - 1))
+        return len(ids)
+
+    def _forget_elsewhere(self, position: Position) -> bool:
+        """Whether the consumer that holds it, and was blocked, may have messages again."""
+        for other in self._membership.consumers:
+            if other.forget(position):
+                return other.is_blocked_on_unacknowledged and other.unblock()
+        return False
+
+    def upto(
+        self,
+        consumer: Consumer,
+        position: Position,
+        ack_set: Sequence[int],
+        on_durable: OnDurable | None,
+    ) -> None:
+        """Acknowledge everything before ``position``, and of its own entry what ``ack_set`` leaves
+        out (all of it where that is empty). Raises ``NotAllowed`` where several consumers share
+        the messages."""
+        kind = self._membership.type
+        if kind and kind.tracks_entries:
+            raise NotAllowed(
+                "cumulative acknowledgement needs an Exclusive or Failover subscription"
+            )
+        acknowledged = self._cursor.acknowledged
+        if ack_set and any(ack_set):
+            acknowledged.acknowledge_upto(self._cursor.chain.previous_of(position))
+            acknowledged.acknowledge_batch_indexes(position[0], position[1], tuple(ack_set))
+        else:
+            acknowledged.acknowledge_upto(position)
+        self._acknowledged_by(consumer, 1)
+        self._cursor.changed(on_durable)
+
+    def _acknowledged_by(
+        self, consumer: Consumer, count: int, *, lets_another_go_on: bool = False
+    ) -> None:
+        was_blocked = consumer.is_blocked_on_unacknowledged
+        consumer.messages_acknowledged += count
+        consumer.last_acknowledged_ms = self.last_ms = self._clock.wall_ms()
+        if (was_blocked and consumer.unblock()) or lets_another_go_on:
+            dispatcher = self._membership.dispatcher
+            if dispatcher is not None:
+                dispatcher.dispatch()

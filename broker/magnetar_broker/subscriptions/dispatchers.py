@@ -1,0 +1,29 @@
+"""Which dispatcher serves a subscription type."""
+
+from __future__ import annotations
+
+from magnetar_broker.log.cursor import Cursor
+from magnetar_broker.log.managed_ledger import ManagedLedger
+from magnetar_broker.subscriptions.dispatcher import Dispatcher
+from magnetar_broker.subscriptions.shared_dispatcher import SharedDispatcher
+from magnetar_broker.subscriptions.single_dispatcher import SingleDispatcher
+from magnetar_broker.subscriptions.subscription_type import SubscriptionType
+
+
+def new_dispatcher(
+    kind: SubscriptionType,
+    managed_ledger: ManagedLedger,
+    cursor: Cursor,
+    topic: str,
+    partition: int,
+) -> Dispatcher:
+    """A dispatcher without consumers; ``partition`` is -1 for a ``topic`` that is none."""
+    if kind is SubscriptionType.SHARED:
+        return SharedDispatcher(managed_ledger, cursor)
+    return SingleDispatcher(
+        managed_ledger,
+        cursor,
+        topic=topic,
+        partition=partition,
+        is_exclusive=kind is SubscriptionType.EXCLUSIVE,
+    )

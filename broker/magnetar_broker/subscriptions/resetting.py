@@ -1,0 +1,117 @@
+"""Moving a subscription to another place in its log: seeks, and what an operator asks for.
+
+Consumers are let go first: they come back to the new position, with empty queues. A consumer that
+comes meanwhile waits until the move is over, and one that comes back to a subscription that is not
+durable finds it still there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+from magnetar_broker.errors import BrokerError, ConsumerBusy
+from magnetar_broker.log.cursor import Cursor
+from magnetar_broker.log.managed_ledger import ManagedLedger
+from magnetar_broker.log.payloads import publish_time_ms
+from magnetar_broker.log.positions import Position
+from magnetar_broker.log.search import first_position_where
+from magnetar_broker.subscriptions.membership import Membership
+
+# How long a subscription that is not durable waits, after a seek, for its consumer to come back.
+SEEK_RETURN_S = 60.0
+
+
+class Resetting:
+    """Moves ``cursor``; ``on_deserted`` is called when nobody came back to one not durable."""
+
+    def __init__(
+        self,
+        managed_ledger: ManagedLedger,
+        cursor: Cursor,
+        membership: Membership,
+        on_deserted: Callable[[], None],
+    ) -> None:
+        self._managed_ledger = managed_ledger
+        self._cursor = cursor
+        self._membership = membership
+        self._on_deserted = on_deserted
+        self._is_resetting = False
+        self._reset_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._return_timer: asyncio.TimerHandle | None = None
+
+    async def to_position(self, position: Position) -> None:
+        """Make ``position`` the next entry to deliver."""
+        async with self._resetting():
+            await self._move_to(self._managed_ledger.chain.readable_from(position))
+
+    async def to_time(self, time_ms: int) -> None:
+        """Make the first message published at or after ``time_ms`` the next to deliver."""
+        async with self._resetting():
+            await self._move_to(
+                await first_position_where(
+                    self._managed_ledger, lambda payload: publish_time_ms(payload) >= time_ms
+                )
+            )
+
+    @asynccontextmanager
+    async def _resetting(self) -> AsyncGenerator[None, None]:
+        if self._is_resetting:
+            raise ConsumerBusy(
+                f"Subscription {self._cursor.name} is being reset already: try again"
+            )
+        self._is_resetting = True
+        self._reset_over = asyncio.get_running_loop().create_future()
+        self._wait_for_return()
+        self._membership.close()
+        try:
+            yield
+        finally:
+            self._is_resetting = False
+            self._reset_over.set_result(None)
+
+    async def _move_to(self, position: Position) -> None:
+        durable = asyncio.get_running_loop().create_future()
+        before = self._managed_ledger.chain.previous_of(position)
+        self._cursor.reset(before, lambda error: _settle(durable, error))
+        if self._membership.dispatcher is not None:
+            self._membership.dispatcher.rewind()
+        await durable
+
+    # Who comes meanwhile, who comes back
+
+    async def wait_until_over(self) -> None:
+        """Return once nothing is being moved."""
+        while self._is_resetting:
+            await asyncio.shield(self._reset_over)
+
+    @property
+    def is_return_awaited(self) -> bool:
+        """Whether the subscription outlives its consumers for a while, though it is not durable."""
+        return self._return_timer is not None
+
+    def _wait_for_return(self) -> None:
+        if not self._cursor.is_durable and self._return_timer is None:
+            loop = asyncio.get_running_loop()
+            self._return_timer = loop.call_later(SEEK_RETURN_S, self._never_returned)
+
+    def _never_returned(self) -> None:
+        self._return_timer = None
+        if not self._membership.consumers:
+            self._on_deserted()
+
+    def stop_waiting(self) -> None:
+        """A consumer has come back, or the subscription ends."""
+        if self._return_timer is not None:
+            self._return_timer.cancel()
+            self._return_timer = None
+
+
+def _settle(waiting: asyncio.Future[None], error: BrokerError | None) -> None:
+    if waiting.done():
+        return
+    if error is None:
+        waiting.set_result(None)
+    else:
+        waiting.set_exception(error)
