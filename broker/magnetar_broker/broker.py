@@ -25,6 +25,7 @@ from magnetar_broker.metadata.partitioned_topics import PartitionedTopics
 from magnetar_broker.metadata.persistent_topics import PersistentTopics
 from magnetar_broker.metadata.policy_follower import PolicyFollower
 from magnetar_broker.metadata.tenants import Tenants
+from magnetar_broker.metadata.topic_lists import TopicLists
 from magnetar_broker.options import BrokerOptions
 from magnetar_broker.ownership.address import BrokerAddress
 from magnetar_broker.ownership.brokers import Brokers
@@ -72,6 +73,7 @@ class Broker(Service):
         self.namespaces = Namespaces(coordination)
         self.partitioned_topics = PartitionedTopics(coordination)
         self.persistent_topics = PersistentTopics(coordination)
+        self.topic_lists = TopicLists(coordination)
         self.address = _address(options)
         self.ownership = Ownership(
             coordination,
@@ -119,6 +121,7 @@ class Broker(Service):
         await stack.enter_async_context(self.ownership)
         await stack.enter_async_context(self._logs)
         await stack.enter_async_context(self.topics)
+        await stack.enter_async_context(self.topic_lists)
         stack.callback(self._close_connections)
         await stack.enter_async_context(self.brokers)
         self.discovery.open()
@@ -170,11 +173,14 @@ class Broker(Service):
         return SessionContext(
             topics=self.topics,
             discovery=self.discovery,
+            topic_lists=self.topic_lists,
             authorizer=self._authorizer,
             clock=self._clock,
             next_producer_name=names.next,
             next_consumer_name=lambda: f"{self._random.getrandbits(40):010x}",
             max_message_bytes=self.options.max_message_bytes,
+            matches_patterns=self.options.matches_patterns,
+            pattern_length_max=self.options.pattern_length_max,
             keepalive_s=self.options.keepalive_s,
         )
 

@@ -133,3 +133,10 @@ class StorageUnavailable(BrokerError):
 
 class EntryDamaged(StorageUnavailable):
     """Every copy of an entry is damaged: it stays away until somebody repairs one."""
+
+
+class TooManyRequests(BrokerError):
+    """The client wants more at once than the broker keeps for one."""
+
+    code: ClassVar[str] = "TooManyRequests"
+    retry: ClassVar[bool] = True

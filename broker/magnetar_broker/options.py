@@ -13,7 +13,7 @@ from magnetar_broker.log.entry_cache import (
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.metadata.auto_creation import AutoCreation
 from magnetar_broker.metadata.policy_rules import PRODUCER_REQUEST_HOLD
-from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT
+from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT, PATTERN_LENGTH_MAX_DEFAULT
 from magnetar_broker.topics.backlog_quota import BacklogQuotas, age_quota, size_quota
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
 
@@ -50,6 +50,9 @@ class BrokerOptions:
     # namespace does not say.
     auto_topic_creation: bool = True
     auto_topic_partitions: int = 0
+    # Whether lists of topics are filtered by the clients' patterns, and by how long ones.
+    matches_patterns: bool = True
+    pattern_length_max: int = PATTERN_LENGTH_MAX_DEFAULT
     keepalive_s: float = 30.0
     stats_period_s: float = 60.0
     # What holds where a namespace sets no backlog quota, and how often backlogs are looked at.

@@ -15,7 +15,7 @@ from magnetar_broker.log.entry_cache import (
 )
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.options import BACKLOG_QUOTA_CHECK_S, BrokerOptions
-from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT
+from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT, PATTERN_LENGTH_MAX_DEFAULT
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
 
 Port = Annotated[int, Ge(0), Le(65535)]
@@ -63,6 +63,11 @@ class BrokerSettings:
     """Using a topic makes it, where its namespace does not say (allowAutoTopicCreation)."""
     auto_topic_partitions: Annotated[int, Ge(0)] = 0
     """With how many partitions it is then made (defaultNumPartitions); 0: not partitioned."""
+    matches_patterns: bool = True
+    """Lists of topics are filtered by the clients' patterns
+    (enableBrokerSideSubscriptionPatternEvaluation)."""
+    pattern_length_max: Annotated[int, Ge(0)] = PATTERN_LENGTH_MAX_DEFAULT
+    """The longest such pattern (subscriptionPatternMaxLength)."""
     keepalive_s: Annotated[float, Gt(0)] = 30.0
     """How often a silent client is asked for a sign of life; after two it is cut off."""
     stats_period_s: Annotated[float, Gt(0)] = 60.0
@@ -106,6 +111,8 @@ class BrokerSettings:
             max_message_bytes=self.max_message_bytes,
             auto_topic_creation=self.auto_topic_creation,
             auto_topic_partitions=self.auto_topic_partitions,
+            matches_patterns=self.matches_patterns,
+            pattern_length_max=self.pattern_length_max,
             keepalive_s=self.keepalive_s,
             stats_period_s=self.stats_period_s,
             backlog_quota_bytes=self.backlog_quota_bytes,

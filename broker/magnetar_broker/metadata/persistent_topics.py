@@ -49,7 +49,7 @@ class PersistentTopics:
             encoded = await self._coordination.children(domain_path(namespace, "persistent"))
         except NodeMissing:
             return []
-        topics = [_topic_named(namespace, each) for each in encoded]
+        topics = [topic_named(namespace, each) for each in encoded]
         return sorted(
             (topic for topic in topics if topic is not None), key=lambda topic: topic.full
         )
@@ -84,7 +84,8 @@ def domain_path(namespace: NamespaceName, domain: str) -> str:
     return f"{MANAGED_LEDGERS_PATH}/{namespace}/{domain}"
 
 
-def _topic_named(namespace: NamespaceName, encoded_local: str) -> TopicName | None:
+def topic_named(namespace: NamespaceName, encoded_local: str) -> TopicName | None:
+    """The persistent topic whose node has that name; None for a node that is no topic's."""
     try:
         local = decode_local(encoded_local)
         return TopicName.of("persistent", namespace.tenant, namespace.local, local)

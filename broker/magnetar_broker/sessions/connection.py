@@ -20,6 +20,7 @@ from magnetar_broker.sessions.context import SessionContext
 from magnetar_broker.sessions.handshake import Handshake
 from magnetar_broker.sessions.lookups import Lookups
 from magnetar_broker.sessions.publishing import Publishing
+from magnetar_broker.sessions.topic_listing import TopicListing
 from magnetar_protocol.errors import WireError
 from magnetar_protocol.framing import Bounds, FrameReader
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -96,6 +97,7 @@ class Connection(asyncio.Protocol):
         self.handshake = Handshake(self)
         self.publishing = Publishing(self)
         self.consuming = Consuming(self)
+        self.topic_listing = TopicListing(self)
         lookups = Lookups(self)
         self.handlers: dict[int, Handler] = {
             api.BaseCommand.PING: self._handle_ping,
@@ -103,6 +105,7 @@ class Connection(asyncio.Protocol):
             **self.publishing.handlers,
             **self.consuming.handlers,
             **lookups.handlers,
+            **self.topic_listing.handlers,
         }
 
     # Transport events
@@ -131,6 +134,7 @@ class Connection(asyncio.Protocol):
             self._keepalive.cancel()
         self.publishing.disconnected()
         self.consuming.disconnected()
+        self.topic_listing.disconnected()
         for task in list(self._running):
             task.cancel()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from magnetar_broker.counting.durations import Durations
 from magnetar_broker.errors import ServiceNotReady
+from magnetar_broker.metadata.topic_lists import TopicLists
 from magnetar_broker.ownership.address import Owner
 from magnetar_broker.topics.directory import AnyTopic, TopicDirectory
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 MAX_MESSAGE_BYTES_DEFAULT = 5 * 1024 * 1024
 # Room for command and metadata beside the largest message, as upstream has it.
 FRAME_PADDING_BYTES = 10 * 1024
+# The longest pattern of topic names that is matched here (subscriptionPatternMaxLength).
+PATTERN_LENGTH_MAX_DEFAULT = 50
 
 
 class Discovery(Protocol):
@@ -72,11 +75,14 @@ class SessionContext:
 
     topics: TopicDirectory
     discovery: Discovery
+    topic_lists: TopicLists
     authorizer: Authorizer
     clock: Clock
     next_producer_name: Callable[[], Awaitable[str]]
     next_consumer_name: Callable[[], str]
     max_message_bytes: int = MAX_MESSAGE_BYTES_DEFAULT
+    matches_patterns: bool = True
+    pattern_length_max: int = PATTERN_LENGTH_MAX_DEFAULT
     keepalive_s: float = 30.0
     liveness_check_s: float = 5.0
     operation_timeout_s: float = 25.0

@@ -1,4 +1,4 @@
-"""Discovery on a connection: LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE.
+"""Discovery on a connection: LOOKUP, PARTITIONED_METADATA.
 
 Errors are raised: the connection answers them in the form that each command's clients expect.
 """
@@ -9,12 +9,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from magnetar_protocol.pulsar import api_pb2 as api
-from magnetar_protocol.pulsar.answers import (
-    encode_lookup,
-    encode_partitions,
-    encode_topics_of_namespace,
-)
-from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
+from magnetar_protocol.pulsar.answers import encode_lookup, encode_partitions
+from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_server.authorization import Action, Resource
 
 if TYPE_CHECKING:
@@ -22,14 +18,13 @@ if TYPE_CHECKING:
 
 
 class Lookups:
-    """Answers where topics are and which there are."""
+    """Answers where topics are, and in how many partitions."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.handlers: dict[int, Callable[[Any], None]] = {
             api.BaseCommand.LOOKUP: self._handle_lookup,
             api.BaseCommand.PARTITIONED_METADATA: self._handle_partitions,
-            api.BaseCommand.GET_TOPICS_OF_NAMESPACE: self._handle_topics,
         }
 
     def _handle_lookup(self, command: api.CommandLookupTopic) -> None:
@@ -77,21 +72,3 @@ class Lookups:
             name, create=command.metadata_auto_creation_enabled
         )
         self._connection.send(encode_partitions(command.request_id, partitions))
-
-    def _handle_topics(self, command: api.CommandGetTopicsOfNamespace) -> None:
-        self._connection.start(command, self._topics(command))
-
-    async def _topics(self, command: api.CommandGetTopicsOfNamespace) -> None:
-        namespace = NamespaceName.parse(command.namespace)
-        self._connection.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
-        topics = await self._connection.context.discovery.topics_of(namespace)
-        names = [str(topic) for topic in topics if _matches_mode(topic, command.mode)]
-        # The pattern is left to the client: a regular expression from outside may run for ever.
-        self._connection.send(encode_topics_of_namespace(command.request_id, names))
-
-
-def _matches_mode(topic: TopicName, mode: int) -> bool:
-    if mode == api.CommandGetTopicsOfNamespace.ALL:
-        return True
-    is_persistent = topic.domain == "persistent"
-    return is_persistent == (mode == api.CommandGetTopicsOfNamespace.PERSISTENT)

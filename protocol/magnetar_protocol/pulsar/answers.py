@@ -220,6 +220,31 @@ def encode_topics_of_namespace(
     )
 
 
+def encode_watch_topic_list_success(
+    request_id: int, watcher_id: int, topics: Iterable[str], topics_hash: str
+) -> bytes:
+    """WATCH_TOPIC_LIST_SUCCESS: what is there now; without topics where the client knows it."""
+    success = api.CommandWatchTopicListSuccess(
+        request_id=request_id, watcher_id=watcher_id, topic=topics, topics_hash=topics_hash
+    )
+    return encode_command(
+        BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST_SUCCESS, watchTopicListSuccess=success)
+    )
+
+
+def encode_watch_topic_update(
+    watcher_id: int, added: Iterable[str], removed: Iterable[str], topics_hash: str
+) -> bytes:
+    """WATCH_TOPIC_UPDATE: topics have come and gone; ``topics_hash`` is of all that are left."""
+    update = api.CommandWatchTopicUpdate(
+        watcher_id=watcher_id,
+        new_topics=added,
+        deleted_topics=removed,
+        topics_hash=topics_hash,
+    )
+    return encode_command(BaseCommand(type=BaseCommand.WATCH_TOPIC_UPDATE, watchTopicUpdate=update))
+
+
 class _Request(Protocol):
     request_id: int
 

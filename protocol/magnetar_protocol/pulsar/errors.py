@@ -4,7 +4,9 @@ MagnetarError
 ├── WireError
 │   ├── UnknownCommand      a command of a type that this version does not know
 │   └── IncompleteCommand   a command without fields that its type demands
-└── InvalidTopicName        a topic or namespace name that cannot be
+├── InvalidTopicName        a topic or namespace name that cannot be
+├── InvalidPattern          a pattern of topic names that means nothing
+└── UnsupportedPattern      one that is not matched here, though it may mean something
 """
 
 from __future__ import annotations
@@ -43,4 +45,25 @@ class InvalidTopicName(MagnetarError):
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"invalid name {name!r}: {reason}")
         self.name = name
+        self.reason = reason
+
+
+class InvalidPattern(MagnetarError):
+    """A regular expression from outside that has no meaning."""
+
+    code: ClassVar[str] = "MetadataError"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"not a pattern of topic names: {reason}")
+        self.reason = reason
+
+
+class UnsupportedPattern(MagnetarError):
+    """A regular expression that cannot be matched in time that grows with the name's length only,
+    or that has more than one meaning; its client has to match it itself."""
+
+    code: ClassVar[str] = "NotAllowedError"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"pattern not served, match it yourself: {reason}")
         self.reason = reason

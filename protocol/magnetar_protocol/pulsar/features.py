@@ -11,9 +11,10 @@ PROTOCOL_VERSION = 21
 SERVER_VERSION = "Magnetar (Pulsar 4.0)"
 CLIENT_VERSION = "Magnetar-Python"
 
-# supports_topic_watchers comes with WATCH_TOPIC_LIST: the Java client uses it when told. Scalable
-# topics stay unset: newer C++ clients would ask for them in every lookup.
+# Topic watchers are what the Java client uses when told. Scalable topics stay unset: newer C++
+# clients would ask for them in every lookup.
 BROKER_FEATURES = api_pb2.FeatureFlags(
+    supports_topic_watchers=True,
     supports_get_partitioned_metadata_without_auto_creation=True,
 )
 

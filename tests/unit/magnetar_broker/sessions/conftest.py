@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import pytest
 from tests.unit.magnetar_broker.sessions.stand_ins import FrameClient, context_over
 
+from magnetar_broker.metadata.topic_lists import TopicLists
 from magnetar_broker.sessions.connection import Connection
 from magnetar_broker.sessions.context import SessionContext
 from magnetar_broker.topics.directory import TopicDirectory
+from magnetar_runtime.coordination import Coordination
 from magnetar_simulation.loop import SimulatedLoop
 
 
@@ -19,12 +21,15 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], SimulatedLoop]]
 
 
 @pytest.fixture
-async def context(topics: TopicDirectory) -> AsyncIterator[SessionContext]:
+async def context(
+    topics: TopicDirectory, coordination: Coordination
+) -> AsyncIterator[SessionContext]:
     """What the sessions share; their connections are broken in the end."""
-    context = context_over(topics)
-    yield context
-    for connection in list(context.connections):
-        connection.connection_lost(None)
+    async with TopicLists(coordination) as topic_lists:
+        context = context_over(topics, topic_lists)
+        yield context
+        for connection in list(context.connections):
+            connection.connection_lost(None)
 
 
 @pytest.fixture

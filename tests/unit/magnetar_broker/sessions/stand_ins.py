@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any, cast
+from unittest.mock import Mock
 
 from magnetar_broker.errors import TopicNotFound
+from magnetar_broker.metadata.topic_lists import TopicLists
 from magnetar_broker.ownership.address import Owner
 from magnetar_broker.sessions.connection import Connection
 from magnetar_broker.sessions.context import SessionContext
@@ -18,6 +20,7 @@ from magnetar_protocol.pulsar.payload import encode_payload
 from magnetar_protocol.pulsar.send import encode_send
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_runtime.clock import SystemClock
+from magnetar_runtime.coordination import Coordination
 from magnetar_server.authorization import AllowAll
 
 TOPIC = "persistent://t/n/topic"
@@ -125,8 +128,8 @@ class MemoryDiscovery:
         return [topic for topic in self.topics if topic.namespace == namespace]
 
 
-def context_over(topics: TopicDirectory) -> SessionContext:
-    """What the sessions share."""
+def context_over(topics: TopicDirectory, topic_lists: TopicLists | None = None) -> SessionContext:
+    """What the sessions share; without ``topic_lists`` nobody may watch any."""
     numbers = count()
 
     async def next_producer_name() -> str:
@@ -135,6 +138,7 @@ def context_over(topics: TopicDirectory) -> SessionContext:
     return SessionContext(
         topics=topics,
         discovery=MemoryDiscovery(),
+        topic_lists=topic_lists or TopicLists(cast(Coordination, Mock(spec=Coordination))),
         authorizer=AllowAll(),
         clock=SystemClock(),
         next_producer_name=next_producer_name,

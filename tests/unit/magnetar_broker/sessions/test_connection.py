@@ -220,6 +220,7 @@ UNASKED = {
     api.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: "rides on the right to consume",
     api.BaseCommand.CLOSE_CONSUMER: "gives a right back",
     api.BaseCommand.CLOSE_PRODUCER: "gives a right back",
+    api.BaseCommand.WATCH_TOPIC_LIST_CLOSE: "gives a right back",
 }
 # The action that each of the others asks for, and its fields, of a client with a consumer 1.
 ASKED: dict[int, tuple[Action, dict[str, object]]] = {
@@ -234,6 +235,10 @@ ASKED: dict[int, tuple[Action, dict[str, object]]] = {
     api.BaseCommand.LOOKUP: (Action.LOOKUP, {"topic": TOPIC}),
     api.BaseCommand.PARTITIONED_METADATA: (Action.LOOKUP, {"topic": TOPIC}),
     api.BaseCommand.GET_TOPICS_OF_NAMESPACE: (Action.LOOKUP, {"namespace": "t/n"}),
+    api.BaseCommand.WATCH_TOPIC_LIST: (
+        Action.LOOKUP,
+        {"namespace": "t/n", "topics_pattern": ".*", "watcher_id": 1},
+    ),
 }
 
 

@@ -9,7 +9,6 @@ from tests.unit.magnetar_broker.sessions.stand_ins import FrameClient, MemoryDis
 
 from magnetar_broker.sessions.context import SessionContext
 from magnetar_protocol.pulsar import api_pb2 as api
-from magnetar_protocol.pulsar.topic_names import TopicName
 
 Connect = Callable[[], FrameClient]
 Settle = Callable[[], Awaitable[None]]
@@ -79,30 +78,3 @@ async def test_partitions_are_answered_with_their_number(
         client.ask("partitionMetadata", topic=f"persistent://t/n/{topic}")
     await settle()
     assert [each.partitions for each in client.all_of("partitionMetadataResponse")] == [4, 0]
-
-
-@pytest.mark.parametrize(
-    ("mode", "names"),
-    [
-        (api.CommandGetTopicsOfNamespace.PERSISTENT, ["persistent://t/n/a"]),
-        (api.CommandGetTopicsOfNamespace.NON_PERSISTENT, ["non-persistent://t/n/b"]),
-        (
-            api.CommandGetTopicsOfNamespace.ALL,
-            ["persistent://t/n/a", "non-persistent://t/n/b"],
-        ),
-    ],
-)
-async def test_the_topics_of_a_namespace_are_listed_by_their_kind(
-    connect: Connect,
-    settle: Settle,
-    discovery: MemoryDiscovery,
-    mode: api.CommandGetTopicsOfNamespace.Mode.ValueType,
-    names: list[str],
-) -> None:
-    topics = ("persistent://t/n/a", "non-persistent://t/n/b", "persistent://t/other/c")
-    discovery.topics = [TopicName.parse(each) for each in topics]
-    client = connect()
-    client.ask("getTopicsOfNamespace", namespace="t/n", mode=mode)
-    await settle()
-    (answer,) = client.all_of("getTopicsOfNamespaceResponse")
-    assert sorted(answer.topics) == sorted(names)
