@@ -43,7 +43,7 @@ class Refused(AssertionError):
 
 
 class RawClient:
-    """One connection. Every wait ends after ``TIMEOUT_S`` with ``TimeoutError``."""
+    """One connection. Every wait ends after ``TIMEOUT_S``, unless told, with ``TimeoutError``."""
 
     def __init__(self, service_url: str) -> None:
         address = urlsplit(service_url)
@@ -75,6 +75,10 @@ class RawClient:
     def write(self, content: bytes) -> None:
         """Send these bytes."""
         self._socket.sendall(content)
+
+    def set_timeout(self, timeout_s: float) -> None:
+        """How long every wait takes at most from now on."""
+        self._socket.settimeout(timeout_s)
 
     def end_of_writing(self) -> None:
         """Send no more; still receive."""

@@ -3,10 +3,15 @@ in ZooKeeper and by asking each bookie for itself."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
+from typing import TypeVar
+
+from tests.integration.bookie_process import zookeeper_of
+from tests.integration.cluster_process import StandaloneProcess
 
 from magnetar_autorecovery.copies import Copies
 from magnetar_autorecovery.live_bookies import LiveBookies, read_live_bookies
@@ -21,6 +26,7 @@ from magnetar_runtime.coordination import Coordination
 from magnetar_runtime.network import AsyncioNetwork
 from magnetar_server.zookeeper import ZooKeeper
 
+ResultT = TypeVar("ResultT")
 ANSWER_TIMEOUT_S = 5.0
 # Requests on their way to the bookies at once.
 READS_MAX = 500
@@ -125,3 +131,15 @@ async def stored_ledgers(zookeeper_address: str) -> AsyncGenerator[StoredLedgers
                 Copies(links, answer_timeout_s=ANSWER_TIMEOUT_S),
                 Marks(coordination, clock),
             )
+
+
+def ask(
+    cluster: StandaloneProcess, question: Callable[[StoredLedgers], Awaitable[ResultT]]
+) -> ResultT:
+    """Ask a cluster's ZooKeeper and bookies."""
+
+    async def answer() -> ResultT:
+        async with stored_ledgers(zookeeper_of(cluster)) as stored:
+            return await question(stored)
+
+    return asyncio.run(answer())

@@ -6,30 +6,26 @@ ZooKeeper and of each bookie, past the broker.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator
 from itertools import permutations
-from typing import TypeVar
 
 import pytest
 from tests.integration.bookie_process import (
     PartProcess,
     bookie_admin,
     bookie_process,
-    zookeeper_of,
 )
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.official_client import client_of
 from tests.integration.sending import NAMESPACE, Sending, ledgers_of, read_all
-from tests.integration.stored_ledgers import StoredLedgers, should_hold, stored_ledgers
+from tests.integration.stored_ledgers import StoredLedgers, ask, should_hold
 from tests.integration.waiting import eventually
 
 from magnetar_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
 
-ResultT = TypeVar("ResultT")
 MESSAGES = 100
 # 5,000 a second, for a second.
 BURST, BURST_S, BURSTS = 50, 0.01, 100
@@ -57,18 +53,6 @@ def fifth(cluster: StandaloneProcess) -> Generator[PartProcess]:
     """A bookie that nobody starts again."""
     with bookie_process(cluster, FIFTH) as bookie:
         yield bookie
-
-
-def ask(
-    cluster: StandaloneProcess, question: Callable[[StoredLedgers], Awaitable[ResultT]]
-) -> ResultT:
-    """Ask ZooKeeper and the bookies."""
-
-    async def answer() -> ResultT:
-        async with stored_ledgers(zookeeper_of(cluster)) as stored:
-            return await question(stored)
-
-    return asyncio.run(answer())
 
 
 def metadata_of(cluster: StandaloneProcess, ledger_id: int) -> LedgerMetadata:

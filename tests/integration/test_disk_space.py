@@ -5,30 +5,27 @@ A bookie of its own for each, whose threshold lies a little above what is used o
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from tests.integration.bookie_process import (
     PartProcess,
     bookie_admin,
     bookie_process,
-    zookeeper_of,
 )
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.official_client import client_of
 from tests.integration.rest import rest
 from tests.integration.sending import Sending, ledgers_of, read_all
-from tests.integration.stored_ledgers import StoredLedgers, stored_ledgers
+from tests.integration.stored_ledgers import StoredLedgers, ask
 from tests.integration.waiting import eventually
 
 from magnetar_protocol.records.ledger_metadata import LedgerMetadata
 
-ResultT = TypeVar("ResultT")
 FILLED, EMPTIED = "filled", "emptied"
 MESSAGES = 100
 TOPICS_MAX = 12
@@ -76,16 +73,6 @@ def full_disk(directory: Path) -> Generator[None]:
         yield
     finally:
         path.unlink()
-
-
-def ask(
-    cluster: StandaloneProcess, question: Callable[[StoredLedgers], Awaitable[ResultT]]
-) -> ResultT:
-    async def answer() -> ResultT:
-        async with stored_ledgers(zookeeper_of(cluster)) as stored:
-            return await question(stored)
-
-    return asyncio.run(answer())
 
 
 def newest_ledger(cluster: StandaloneProcess, topic: str) -> LedgerMetadata:

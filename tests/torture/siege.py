@@ -26,7 +26,7 @@ OPTIONS = ("--num-bookies", str(len(BOOKIES)), "--hang-limit", str(HANG_LIMIT_S)
 # bookie's loss is noticed late, the broker not yet being whole when it comes back.
 RETURNS_A_STRIKE_MAX = 3
 # What is run instead of a standalone where there are power cuts.
-FRAGILE = ("tests.torture.fragile_standalone",)
+FRAGILE = ("tests.integration.standalone_with", "tests.torture.fragile_bookie")
 
 # Starts the cluster on the same data, the first time and again.
 Start = Callable[[], StandaloneProcess]

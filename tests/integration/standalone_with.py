@@ -1,7 +1,7 @@
-"""``magnetar standalone`` whose bookies are on disks that power cuts harm.
+"""``magnetar standalone`` with bookies of another kind, which a test's module runs.
 
-``python -m tests.torture.fragile_standalone``, with the options of the original. ZooKeeper is on
-real files, which are never harmed: what it syncs is upstream's business.
+``python -m tests.integration.standalone_with MODULE``, then the options of the original. Each bookie
+is ``python -m MODULE`` with a bookie's options.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from magnetar_cli.supervisor.parts import PythonPart
 from magnetar_cli.supervisor.standalone import BOOKIE
 
 
-class FragilePart(PythonPart):
-    """A part whose process, if it is a bookie, is another one."""
+class OtherPart(PythonPart):
+    """A part whose process, if it is a bookie, runs ``module``."""
+
+    module = ""
 
     def words(self) -> list[str]:
         """The command line."""
@@ -23,13 +25,14 @@ class FragilePart(PythonPart):
         if self.command != BOOKIE:
             return words
         options = words[words.index(BOOKIE) + 1 :]
-        return [sys.executable, "-m", "tests.torture.fragile_bookie", *options]
+        return [sys.executable, "-m", self.module, *options]
 
 
 def main() -> int:
     """Run the standalone as it is, its bookies aside."""
-    with patch("magnetar_cli.supervisor.standalone.PythonPart", FragilePart):
-        return standalone.main(sys.argv[1:])
+    _, OtherPart.module, *options = sys.argv
+    with patch("magnetar_cli.supervisor.standalone.PythonPart", OtherPart):
+        return standalone.main(options)
 
 
 if __name__ == "__main__":
