@@ -1,7 +1,7 @@
 """``magnetar standalone`` with bookies of another kind, which a test's module runs.
 
-``python -m tests.integration.standalone_with MODULE``, then the options of the original. Each bookie
-is ``python -m MODULE`` with a bookie's options.
+``python -m tests.integration.standalone_with MODULE``, then the options of the original. Each
+bookie is ``python -m MODULE`` with a bookie's options.
 """
 
 from __future__ import annotations
