@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from random import Random
 
@@ -65,7 +65,8 @@ class Cursor(Service):
         super().__init__()
         self.name = name
         self.chain = chain
-        self.properties = state.cursor_properties
+        # Replaced, never changed: what was written is compared with it.
+        self.properties: Mapping[str, str] = state.cursor_properties
         self.acknowledged = Acknowledged(chain, state.mark_delete)
         self.acknowledged.restore(state.ranges, state.partial)
         self.acknowledged.restore_bits(state.bits)
@@ -151,6 +152,17 @@ class Cursor(Service):
         elif self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._options.cursor_flush_delay_s, self._flush_now)
+
+    async def change_properties(self, put: Mapping[str, str], remove: Collection[str] = ()) -> None:
+        """Set some of the cursor's properties, take others away; return when that is durable.
+
+        Raises ``ServiceNotReady`` where another broker has the cursor.
+        """
+        kept = {name: value for name, value in self.properties.items() if name not in remove}
+        self.properties = {**kept, **put}
+        durable = asyncio.get_running_loop().create_future()
+        self.changed(lambda error: settle(durable, error))
+        await durable
 
     def reset(self, mark_delete: Position, on_durable: OnDurable | None = None) -> None:
         """Move to ``mark_delete`` in either direction, forgetting all acknowledgements beyond."""
@@ -287,3 +299,13 @@ class Cursor(Service):
             else:
                 return
         await store.delete()
+
+
+def settle(waiting: asyncio.Future[None], error: BrokerError | None) -> None:
+    """End the waiting of one who asked for durability, unless it was ended already."""
+    if waiting.done():
+        return
+    if error is None:
+        waiting.set_result(None)
+    else:
+        waiting.set_exception(error)

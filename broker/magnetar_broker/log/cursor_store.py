@@ -12,7 +12,6 @@ deletion of the one before. As upstream's, they are told by their labels.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import NamedTuple
 
@@ -28,6 +27,7 @@ from magnetar_broker.log.cursor_state import (
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.own_record import OwnRecord
 from magnetar_broker.log.store import LABELS
+from magnetar_broker.log.writes import Writes
 from magnetar_ledger import (
     EntryCorrupt,
     LedgerError,
@@ -111,6 +111,11 @@ class CursorStore:
         return self._last_entry
 
     @property
+    def ledgers(self) -> Ledgers:
+        """Where its ledgers are, for what else belongs to the cursor."""
+        return self._ledgers
+
+    @property
     def is_writing(self) -> bool:
         """Whether there is a cursor ledger that takes entries."""
         return self._current is not None
@@ -181,9 +186,16 @@ class CursorStore:
                 self._current = None
                 raise
             self._last_entry = current.writer.last_confirmed
+            await self._save_properties(state)
         self._stored = state
         await self._clean_up()
         return len(payload)
+
+    async def _save_properties(self, state: CursorState) -> None:
+        """The cursor's properties stand in the record alone, which is written when they change."""
+        if self._stored is None or self._stored.cursor_properties != state.cursor_properties:
+            record = naming_record(state, self._ledger_id, last_active_ms=self._clock.wall_ms())
+            await self._node.write(record.encode())
 
     def _is_full(self, ledger: _OpenLedger) -> bool:
         age_s = self._clock.monotonic() - ledger.begun_at_s
@@ -214,7 +226,7 @@ class CursorStore:
         self._last_entry = candidate.writer.last_confirmed
 
     async def _begin_ledger(self) -> _OpenLedger:
-        writes = _Writes()
+        writes = Writes()
         writer = await self._ledgers.create(
             ensemble_size=self.options.ensemble_size,
             write_quorum=self.options.write_quorum,
@@ -310,40 +322,11 @@ def _id_of(ledger: _OpenLedger | None) -> int:
     return NO_CURSOR_LEDGER if ledger is None else ledger.writer.ledger_id
 
 
-class _Writes:
-    """Turns a ledger writer's confirmations into something to await, one entry at a time."""
-
-    def __init__(self) -> None:
-        self._confirmed = -1
-        self._error: LedgerError | None = None
-        self._waiting: asyncio.Future[None] | None = None
-
-    async def wait_for(self, entry_id: int) -> None:
-        """Return when the entry is durable; raises why it never will be."""
-        while self._confirmed < entry_id:
-            if self._error is not None:
-                raise self._error
-            self._waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
-
-    def entries_confirmed(self, last_confirmed: int) -> None:
-        self._confirmed = last_confirmed
-        self._wake()
-
-    def writer_failed(self, error: LedgerError) -> None:
-        self._error = error
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
-
-
 class _OpenLedger(NamedTuple):
     """A cursor ledger that is being written."""
 
     writer: LedgerWriter
-    writes: _Writes
+    writes: Writes
     begun_at_s: float
 
     async def append(self, payload: bytes) -> None:

@@ -59,6 +59,13 @@ class Marks:
         marks[index] = 1
         return True
 
+    def discard(self, entry_id: int) -> bool:
+        """Take the mark of an entry away; False where it had none."""
+        if entry_id not in self:
+            return False
+        self._marks[entry_id - self.first] = 0
+        return True
+
     def add_range(self, first: int, last: int) -> int:
         """Mark the entries from ``first`` to ``last``; returns how many were not."""
         start, stop = max(first - self.first, 0), last + 1 - self.first

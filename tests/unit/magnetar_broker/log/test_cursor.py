@@ -298,3 +298,29 @@ async def test_a_deletion_without_an_answer_is_tried_again(
     assert [type(error) for error in told] == [ServiceNotReady]
     assert await logs.cursor_names(LOG) == []
     await closed(cursor)
+
+
+async def test_properties_that_change_are_found_again_whether_the_cursor_has_a_ledger_or_not(
+    logs: Logs, log: ManagedLedger
+) -> None:
+    cursor = await created(logs, log)
+    await cursor.change_properties({"a": "1", "b": "2"})
+    await cursor.change_properties({"b": "3", "c": "4"}, ["a", "never there"])
+    # As after a crash: nothing was closed.
+    assert (await logs.load_cursor(LOG, "sub", log.chain)).properties == {"b": "3", "c": "4"}
+    await closed(cursor)
+    assert (await logs.load_cursor(LOG, "sub", log.chain)).properties == {"b": "3", "c": "4"}
+
+
+async def test_properties_of_a_cursor_that_another_broker_has_do_not_change(
+    logs: Logs, log: ManagedLedger
+) -> None:
+    cursor = await created(logs, log)
+    other = await logs.load_cursor(LOG, "sub", log.chain)
+    await other.__aenter__()
+    await other.change_properties({"a": "1"})
+    with pytest.raises(ServiceNotReady):
+        await cursor.change_properties({"a": "2"})
+    assert (await logs.load_cursor(LOG, "sub", log.chain)).properties == {"a": "1"}
+    await closed(other)
+    await closed(cursor)

@@ -60,3 +60,10 @@ def test_bits_are_taken_from_where_the_marks_begin_to_the_end_of_the_ledger(
     kept = {each for each in members if begin <= each < ENTRIES}
     assert marks.add_bits(sum(1 << each for each in members), ENTRIES) == len(kept)
     assert list(marks.runs()) == runs_of(kept)
+
+
+def test_a_mark_is_taken_away_once() -> None:
+    marks = Marks(3)
+    marks.add_range(4, 6)
+    assert [marks.discard(each) for each in (2, 3, 5, 5, 9)] == [False, False, True, False, False]
+    assert list(marks.runs()) == [(4, 4), (6, 6)]

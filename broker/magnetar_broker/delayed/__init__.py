@@ -1,0 +1,1 @@
+"""Delayed messages of a subscription: which there are, when they are due, what of that is kept."""
