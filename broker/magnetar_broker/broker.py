@@ -82,14 +82,7 @@ class Broker(Service):
             former_broker_ids=options.former_broker_ids,
         )
         # What serves
-        self.topics = TopicDirectory(
-            self._logs,
-            clock,
-            owns=self.ownership.owns,
-            policies=self.namespaces.policies,
-            quotas=options.backlog_quotas,
-            close_budget_s=options.close_budget_s,
-        )
+        self.topics = self._new_topics()
         self.discovery = self._new_discovery()
         self._context = self._session_context()
         # What is told of it, to other brokers and to the REST side
@@ -128,6 +121,7 @@ class Broker(Service):
         await stack.enter_async_context(self._policy_follower())
         self.spawn(self._renew_figures(), name="renew figures")
         self.spawn(self._enforce_quotas(), name="enforce quotas")
+        self.spawn(self._sweep_deduplication(), name="sweep deduplication")
 
     def _policy_follower(self) -> PolicyFollower:
         return PolicyFollower(
@@ -145,6 +139,17 @@ class Broker(Service):
             clock=self._clock,
             random=self._random,
             options=self.options.log,
+        )
+
+    def _new_topics(self) -> TopicDirectory:
+        return TopicDirectory(
+            self._logs,
+            self._clock,
+            owns=self.ownership.owns,
+            policies=self.namespaces.policies,
+            quotas=self.options.backlog_quotas,
+            publishing=self.options.publishing,
+            close_budget_s=self.options.close_budget_s,
         )
 
     def _new_discovery(self) -> Discovery:
@@ -216,6 +221,11 @@ class Broker(Service):
         while True:
             await asyncio.sleep(self.options.backlog_quota_check_s)
             await self.topics.enforce_quotas()
+
+    async def _sweep_deduplication(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.publishing.deduplication_check_s)
+            await self.topics.sweep_deduplication()
 
     # What others ask
 

@@ -4,7 +4,7 @@ MagnetarError
 └── BrokerError
     ├── TopicNotFound, TopicExists, TopicBusy, TopicFenced, TopicTerminated
     ├── SubscriptionNotFound
-    ├── ConsumerBusy, ProducerBusy, ProducerFenced, ConsumerNotFound
+    ├── ConsumerBusy, ProducerBusy, ProducerFenced, ConsumerNotFound, NameReserved
     ├── ProducerHeldByQuota, ProducerRefusedByQuota
     ├── NotAllowed, InvalidRequest, ServiceNotReady
     ├── StorageUnavailable
@@ -84,6 +84,12 @@ class ProducerBusy(BrokerError):
 
     code: ClassVar[str] = "ProducerBusy"
     retry: ClassVar[bool] = True
+
+
+class NameReserved(BrokerError):
+    """The broker keeps this name for itself."""
+
+    code: ClassVar[str] = "ProducerBusy"  # upstream's, for subscriptions too
 
 
 class ProducerFenced(BrokerError):

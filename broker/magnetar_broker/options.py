@@ -16,6 +16,7 @@ from magnetar_broker.metadata.policy_rules import PRODUCER_REQUEST_HOLD
 from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT, PATTERN_LENGTH_MAX_DEFAULT
 from magnetar_broker.topics.backlog_quota import BacklogQuotas, age_quota, size_quota
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
+from magnetar_broker.topics.publish_policies import PublishOptions
 
 # So often are backlogs compared with their quotas (backlogQuotaCheckIntervalInSeconds).
 BACKLOG_QUOTA_CHECK_S = 60.0
@@ -60,6 +61,8 @@ class BrokerOptions:
     backlog_quota_age_s: int = -1
     backlog_quota_policy: str = PRODUCER_REQUEST_HOLD
     backlog_quota_check_s: float = BACKLOG_QUOTA_CHECK_S
+    # What holds for producers where a namespace does not say.
+    publishing: PublishOptions = field(default_factory=PublishOptions)
     # How long ending may take for topics whose bookies do not answer.
     close_budget_s: float = CLOSE_BUDGET_S
 

@@ -17,6 +17,7 @@ from magnetar_broker.log.options import LogOptions
 from magnetar_broker.options import BACKLOG_QUOTA_CHECK_S, BrokerOptions
 from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT, PATTERN_LENGTH_MAX_DEFAULT
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
+from magnetar_broker.topics.publish_policies import PublishOptions
 
 Port = Annotated[int, Ge(0), Le(65535)]
 QuotaPolicy = Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
@@ -88,6 +89,7 @@ class BrokerSettings:
     log_json: bool = False
     """Log one JSON object a line."""
     log: LogOptions = field(default_factory=LogOptions)
+    publishing: PublishOptions = field(default_factory=PublishOptions)
 
     @property
     def advertised_host(self) -> str:
@@ -104,6 +106,7 @@ class BrokerSettings:
             web_port=web_port,
             former_broker_ids=self.former_broker_ids,
             log=self.log,
+            publishing=self.publishing,
             cache_bytes_max=self.cache_bytes_max,
             cache_watermark=self.cache_watermark,
             cache_age_max_s=self.cache_age_max_s,

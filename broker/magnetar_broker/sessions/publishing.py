@@ -66,7 +66,7 @@ class Publishing:
             if sent is None:
                 break
             index += 1
-            producer_id, sequence_id, messages, highest_sequence_id, _, payload_start = sent
+            producer_id, sequence_id, messages, highest_sequence_id, is_chunk, payload_start = sent
             if producer_id != run_of:
                 self._append(producer, run)
                 run, run_of, producer = [], producer_id, self._find(producer_id)
@@ -75,6 +75,8 @@ class Publishing:
             if verify_checksum(buffer, payload_start, end):
                 payload = buffer[payload_start:end]
                 run.append((payload, messages, producer, sequence_id, highest_sequence_id))
+                if is_chunk:
+                    producer.is_chunking = True
             else:
                 self._refuse(producer_id, sequence_id, api.ChecksumError, "checksum failed")
         self._append(producer, run)
@@ -86,6 +88,7 @@ class Publishing:
         size_bytes = sum(len(item[0]) for item in run)
         producer.messages_in += sum(item[1] for item in run)
         producer.bytes_in += size_bytes
+        producer.entries_taken += len(run)
         self._connection.published(size_bytes)
         try:
             self._hand_over(producer, run)
@@ -102,14 +105,7 @@ class Publishing:
                 for each in run:
                     self._hand_over(producer, [each])
                 return
-            payload, messages, _, sequence_id, highest_sequence_id = run[0]
-            producer.not_taken(messages, len(payload))
-            self._refuse(
-                producer.producer_id,
-                max(sequence_id, highest_sequence_id),
-                api.NotAllowedError,
-                str(error),
-            )
+            producer.refuse(run[0], api.NotAllowedError, str(error))
 
     def _find(self, producer_id: int) -> Producer | None:
         """The producer; None for one that was closed, whose messages will come again.
@@ -202,6 +198,7 @@ class Publishing:
             encode_producer_success(
                 command.request_id,
                 producer.name,
+                last_sequence_id=producer.last_sequence_id(),
                 topic_epoch=producer.topic_epoch,
                 is_ready=not producer.is_waiting,
             )

@@ -23,6 +23,7 @@ from magnetar_broker.topics.backlog_quota import UNLIMITED, BacklogQuotas
 from magnetar_broker.topics.non_persistent import NonPersistentTopic
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.policies import TopicPolicies, topic_policies
+from magnetar_broker.topics.publish_policies import DEFAULT_OPTIONS, PublishOptions
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_protocol.records.namespaces import Policies
 from magnetar_runtime.clock import Clock
@@ -79,7 +80,7 @@ class TopicDirectory(Service):
     """Topics by name. ``owns`` says whether a topic's bundle is this broker's now.
 
     What holds for a topic is said by its namespace's ``policies``, and where these say nothing by
-    the options of the logs and by ``quotas``.
+    the options of the logs, by ``quotas`` and by ``publishing``.
     When the directory closes, what its topics have to write may take ``close_budget_s``.
     """
 
@@ -91,6 +92,7 @@ class TopicDirectory(Service):
         owns: Callable[[TopicName], bool],
         policies: PoliciesOf | None = None,
         quotas: BacklogQuotas = UNLIMITED,
+        publishing: PublishOptions = DEFAULT_OPTIONS,
         close_budget_s: float = CLOSE_BUDGET_S,
     ) -> None:
         super().__init__()
@@ -98,7 +100,8 @@ class TopicDirectory(Service):
         self._clock = clock
         self._owns = owns
         self._policies = policies or _no_policies
-        self._default = TopicPolicies.default(logs.options, quotas)
+        self._default = TopicPolicies.default(logs.options, quotas, publishing)
+        self._publishing = publishing
         self._close_budget_s = close_budget_s
         self._loading: dict[TopicName, asyncio.Future[None]] = {}
         self._topics: dict[TopicName, AnyTopic] = {}
@@ -207,6 +210,7 @@ class TopicDirectory(Service):
             on_fenced=self._fenced,
             publish_durations=self.publish_durations,
             policies=await self._policies_of(name),
+            publishing=self._publishing,
         )
         try:
             await topic.__aenter__()
@@ -249,6 +253,15 @@ class TopicDirectory(Service):
                         "backlog quota not checked",
                         extra={"topic": str(topic.name), "error": str(error)},
                     )
+
+    async def sweep_deduplication(self) -> None:
+        """Once in a while: see that every topic keeps what its producers have sent."""
+        for topic in self.loaded:
+            if isinstance(topic, PersistentTopic) and (
+                topic.intake.deduplication is not None or topic.intake.is_behind
+            ):
+                topic.sweep_deduplication()
+                await asyncio.sleep(0)
 
     # Creating and deleting on request
 

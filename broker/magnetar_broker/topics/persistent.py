@@ -10,23 +10,28 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from itertools import groupby
 from typing import cast
 
 from magnetar_broker.counting.durations import Durations
 from magnetar_broker.counting.meter import Meter
 from magnetar_broker.counting.write_latency import WriteLatency
-from magnetar_broker.errors import SubscriptionNotFound, TopicFenced
+from magnetar_broker.errors import NameReserved, SubscriptionNotFound, TopicFenced
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.logs import Logs
-from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.log.positions import Entry
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.topics.backlog import Backlog
+from magnetar_broker.topics.deduplication import CURSOR_NAME as DEDUPLICATION_CURSOR
+from magnetar_broker.topics.intake import Intake
 from magnetar_broker.topics.policies import TopicPolicies
 from magnetar_broker.topics.producers import AccessMode, Producer, Producers
+from magnetar_broker.topics.publish_policies import DEFAULT_OPTIONS, PublishOptions
 from magnetar_broker.topics.rates import tick_topic
+from magnetar_broker.topics.readership import TopicReadership
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.clock import Clock
@@ -39,11 +44,9 @@ def _publisher(stored: tuple[Entry, Pending]) -> Producer:
     return cast(Producer, stored[1][2])
 
 
-def _reads_from(subscription: Subscription) -> Position:
-    dispatcher = subscription.dispatcher
-    if dispatcher is None or not dispatcher.consumers:
-        return subscription.mark_delete
-    return dispatcher.read_position
+def _check_not_reserved(subscription: str) -> None:
+    if subscription == DEDUPLICATION_CURSOR:
+        raise NameReserved("Subscription with reserved subscription name attempted")
 
 
 class PersistentTopic(Service):
@@ -61,13 +64,15 @@ class PersistentTopic(Service):
         on_fenced: Callable[[PersistentTopic], None],
         publish_durations: Durations,
         policies: TopicPolicies,
+        publishing: PublishOptions = DEFAULT_OPTIONS,
     ) -> None:
         super().__init__()
         self.name = name
-        self.producers = Producers(str(name))
+        self.producers = Producers(str(name), self._producer_left)
         self.subscriptions: dict[str, Subscription] = {}
         self.managed_ledger = logs.log(name.managed_ledger_name, self, create_with=create_with)
         self.backlog = Backlog(self.managed_ledger, self, clock)
+        self.intake = Intake(self, logs, clock, publishing)
         self.messages_in = 0
         self.bytes_in = 0
         self.last_publish_ms = 0
@@ -82,6 +87,7 @@ class PersistentTopic(Service):
         self._clock = clock
         self._on_fenced = on_fenced
         self._is_fenced = False
+        self._is_open = False
         # When closing must be over, by the event loop's time; what is still open then is left to
         # the next owner to recover, as after a crash. None: it takes as long as it takes.
         self.close_by_s: float | None = None
@@ -98,19 +104,36 @@ class PersistentTopic(Service):
         if self.managed_ledger.retention != policies.retention:
             self.managed_ledger.retention = policies.retention
             self.managed_ledger.trim_soon()
+        self.intake.policies = policies.publishing
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Once the topic is open: turn on and off in the background what is to change."""
+        if self._is_open and self.intake.is_behind:
+            self.spawn(self.intake.catch_up(), name=f"follow the policies of {self.name}")
 
     async def _open(self, stack: AsyncExitStack) -> None:
         await stack.enter_async_context(self.managed_ledger)
         stored = self.managed_ledger
+        deduplication: Cursor | None = None
         for cursor in await self._logs.load_cursors(stored.name, stored.chain):
-            await self._add(cursor)
-        self.managed_ledger.follow(self)
+            if cursor.name == DEDUPLICATION_CURSOR:
+                deduplication = cursor
+            else:
+                await self._add(cursor)
+        await self.intake.opened(deduplication)
+        self._is_open = True
+        self.managed_ledger.follow(TopicReadership(self))
 
-    async def _add(self, cursor: Cursor) -> Subscription:
+    async def enter_cursor(self, cursor: Cursor) -> None:
+        """Tie a cursor to the topic and open it."""
         cursor.on_lost = self.log_fenced
         cursor.on_ledger_left = self.managed_ledger.trim_soon
         cursor.options = self.managed_ledger.options
         await cursor.__aenter__()
+
+    async def _add(self, cursor: Cursor) -> Subscription:
+        await self.enter_cursor(cursor)
         subscription = Subscription(
             self,
             str(self.name),
@@ -122,15 +145,9 @@ class PersistentTopic(Service):
         self.subscriptions[cursor.name] = subscription
         return subscription
 
-    # What the log must know of its readers (Readership)
-
     def cursors(self) -> list[Cursor]:
         """The cursors of all subscriptions."""
         return [each.cursor for each in self.subscriptions.values()]
-
-    def reads_from(self) -> Position | None:
-        """The least position that some subscription has still to be sent; None without any."""
-        return min((_reads_from(each) for each in self.subscriptions.values()), default=None)
 
     # Producing
 
@@ -147,8 +164,17 @@ class PersistentTopic(Service):
         await self.backlog.check_producer()
         self._check_open()
         self.producers.add(producer)
-        producer.append_all = self._take
+        self.intake.welcome(producer)
+        producer.last_sequence_id = partial(self.intake.last_sequence_id, producer.name)
         producer.disconnect = lambda: self.producers.remove(producer)
+
+    def _producer_left(self, producer: Producer) -> None:
+        self.intake.left(producer)
+
+    def sweep_deduplication(self) -> None:
+        """Once in a while: keep what producers have sent, forget who is gone for long."""
+        self.intake.sweep()
+        self._catch_up()
 
     async def enforce_quotas(self) -> None:
         """Once in a while: keep the backlog within its quotas. Raises ``StorageUnavailable``."""
@@ -166,7 +192,8 @@ class PersistentTopic(Service):
         if self._is_fenced:
             raise TopicFenced(str(self.name))
 
-    def _take(self, items: Sequence[Pending]) -> None:
+    def append(self, items: Sequence[Pending]) -> None:
+        """Hand messages to the log; raises what it raises."""
         self.managed_ledger.append_all(items)
         if self.write_latency is None:
             self.write_latency = WriteLatency(self._publish_durations)
@@ -182,6 +209,8 @@ class PersistentTopic(Service):
         self.messages_in += messages
         self.bytes_in += size_bytes
         self.last_publish_ms = self._clock.wall_ms()
+        if self.intake.deduplication is not None:
+            self.intake.stored(ledger_id, entries[-1][0], batch)
         if self.write_latency is not None:
             self.write_latency.confirmed(len(entries), self._clock.monotonic())
         for subscription in self.subscriptions.values():
@@ -212,6 +241,7 @@ class PersistentTopic(Service):
                 return subscription
 
     async def _create(self, request: SubscribeRequest) -> Subscription:
+        _check_not_reserved(request.subscription)
         chain = self.managed_ledger.chain
         if request.is_durable:
             await self.managed_ledger.begin()
@@ -231,6 +261,7 @@ class PersistentTopic(Service):
         async with self._subscribing:
             self._check_open()
             if name not in self.subscriptions:
+                _check_not_reserved(name)
                 await self.managed_ledger.begin()
                 chain = self.managed_ledger.chain
                 at = chain.before_first if from_earliest else chain.last_confirmed
@@ -307,7 +338,8 @@ class PersistentTopic(Service):
     async def _close_cursors(self) -> None:
         async with self._subscribing:
             await asyncio.gather(
-                *(each.cursor.__aexit__(None, None, None) for each in self.subscriptions.values())
+                *(each.cursor.__aexit__(None, None, None) for each in self.subscriptions.values()),
+                self.intake.close(),
             )
 
     async def delete(self) -> None:
@@ -316,6 +348,7 @@ class PersistentTopic(Service):
         async with self._subscribing:
             for subscription in list(self.subscriptions.values()):
                 await subscription.cursor.delete()
+            await self.intake.delete()
         await self.managed_ledger.delete()
 
     # Counting

@@ -13,6 +13,12 @@ from magnetar_broker.metadata.errors import InvalidPolicy
 from magnetar_broker.metadata.policy_rules import check_persistence
 from magnetar_broker.metadata.system_topics import is_system_topic
 from magnetar_broker.topics.backlog_quota import UNLIMITED, BacklogQuotas, quotas_of
+from magnetar_broker.topics.publish_policies import (
+    DEFAULT_OPTIONS,
+    PublishOptions,
+    PublishPolicies,
+    publish_policies,
+)
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_protocol.records.namespaces import (
     PersistencePolicies,
@@ -28,16 +34,28 @@ CURSOR_FLUSH_DELAY_S_MAX = 60.0
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicies:
-    """How a topic's log is kept, what of it is retained, how large its backlog may be."""
+    """How a topic's log is kept, what of it is retained, how large its backlog may be, and how it
+    may be published to."""
 
     log: LogOptions = field(default_factory=LogOptions)
     retention: Retention = field(default_factory=Retention)
     quotas: BacklogQuotas = UNLIMITED
+    publishing: PublishPolicies = field(default_factory=PublishPolicies)
 
     @classmethod
-    def default(cls, options: LogOptions, quotas: BacklogQuotas) -> TopicPolicies:
+    def default(
+        cls,
+        options: LogOptions,
+        quotas: BacklogQuotas,
+        publishing: PublishOptions = DEFAULT_OPTIONS,
+    ) -> TopicPolicies:
         """What holds where a namespace says nothing: the broker's settings."""
-        return cls(options, Retention(options.retention_time_ms, options.retention_bytes), quotas)
+        return cls(
+            options,
+            Retention(options.retention_time_ms, options.retention_bytes),
+            quotas,
+            PublishPolicies.default(publishing),
+        )
 
 
 def topic_policies(topic: TopicName, policies: Policies, default: TopicPolicies) -> TopicPolicies:
@@ -49,6 +67,7 @@ def topic_policies(topic: TopicName, policies: Policies, default: TopicPolicies)
         quotas=UNLIMITED
         if is_system_topic(topic)
         else quotas_of(policies.backlog_quota_map, default.quotas),
+        publishing=publish_policies(policies, default.publishing),
     )
 
 

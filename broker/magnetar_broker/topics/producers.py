@@ -8,6 +8,7 @@ the exclusive one is let in, first come first served, when nobody else is left.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 
@@ -16,7 +17,12 @@ from magnetar_broker.counting.meter import Meter
 from magnetar_broker.errors import BrokerError, ProducerBusy, ProducerFenced
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.positions import Entry
+from magnetar_protocol.pulsar import api_pb2 as api
+from magnetar_protocol.pulsar.answers import encode_send_error
 from magnetar_protocol.pulsar.send import ReceiptEncoder
+
+# The message id in the receipt of a message that was stored before: nobody looks up where.
+NOWHERE = -1
 
 
 class AccessMode(IntEnum):
@@ -30,6 +36,15 @@ class AccessMode(IntEnum):
 
 def _not_connected(_: Sequence[Pending]) -> None:
     raise AssertionError("a topic connects the producer first")
+
+
+def _no_sequence_id() -> int:
+    """Of the last message sent under a producer's name, where the topic does not keep it."""
+    return -1
+
+
+def _note_nothing(_: Producer) -> None:
+    """Nobody keeps anything of producers that have gone."""
 
 
 def _do_nothing() -> None:
@@ -73,6 +88,7 @@ class Producer:
         self.on_settled = on_settled
         self.is_waiting = False
         self.topic_epoch: int | None = None
+        self.last_sequence_id: Callable[[], int] = _no_sequence_id
         self._receipt = ReceiptEncoder(producer_id).receipt
         self.append_all: Callable[[Sequence[Pending]], None] = _not_connected
         self.disconnect: Callable[[], None] = _do_nothing
@@ -81,6 +97,12 @@ class Producer:
         self.messages_in = 0
         self.bytes_in = 0
         self.bytes_confirmed = 0
+        # A chunk was sent once: from then on it has to be looked for others.
+        self.is_chunking = False
+        self.entries_taken = 0
+        self._entries_answered = 0
+        # Receipts of repeats, each with the number of entries that are to be answered before.
+        self._repeats: deque[tuple[int, bytes]] = deque()
         self._drained: asyncio.Future[None] | None = None
 
     def replaces(self, other: Producer) -> bool:
@@ -99,6 +121,10 @@ class Producer:
             messages += count
             size_bytes += len(payload)
         if not self.is_closed:
+            if self._repeats:
+                receipts = self._with_repeats(receipts)
+            else:
+                self._entries_answered += len(receipts)
             self.bytes_confirmed += size_bytes
             session = self.session
             session.out += receipts
@@ -108,11 +134,42 @@ class Producer:
                 self.wake()
         return messages, size_bytes
 
-    def not_taken(self, messages: int, size_bytes: int) -> None:
-        """The topic refused so many messages, which were counted as on their way."""
+    def _with_repeats(self, receipts: list[bytes]) -> list[bytes]:
+        """``receipts``, with those between them that waited for their turn."""
+        merged: list[bytes] = []
+        repeats = self._repeats
+        for each in receipts:
+            merged.append(each)
+            self._entries_answered += 1
+            while repeats and repeats[0][0] <= self._entries_answered:
+                merged.append(repeats.popleft()[1])
+                self._entries_answered += 1
+        return merged
+
+    def confirm_repeat(self, item: Pending, *, entries_behind: int) -> None:
+        """Send the receipt of a message that is stored already, in the order of sending: after
+        those of what was sent before. ``entries_behind`` were taken together with it and follow."""
+        payload, _, _, sequence_id, highest = item
+        self.bytes_confirmed += len(payload)
+        self.session.confirmed(len(payload))
+        receipt = self._receipt(sequence_id, highest, NOWHERE, NOWHERE)
+        entries_before = self.entries_taken - entries_behind - 1
+        if entries_before > self._entries_answered:
+            self._repeats.append((entries_before, receipt))
+            return
+        self._entries_answered += 1
+        self.session.send(receipt)
+        self.wake()
+
+    def refuse(self, item: Pending, error: api.ServerError.ValueType, reason: str) -> None:
+        """Tell the client that this message, which was counted as on its way, was not stored."""
+        payload, messages, _, sequence_id, highest = item
         self.messages_in -= messages
-        self.bytes_in -= size_bytes
-        self.session.confirmed(size_bytes)
+        self.bytes_in -= len(payload)
+        self._entries_answered += 1
+        self.session.confirmed(len(payload))
+        number = max(sequence_id, highest)
+        self.session.send(encode_send_error(self.producer_id, number, error, reason))
         self.wake()
 
     async def drained(self) -> None:
@@ -131,8 +188,10 @@ class Producer:
 class Producers:
     """The registry of a topic's producers, by name. It is empty only when nobody waits either."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, on_left: Callable[[Producer], None] = _note_nothing) -> None:
+        """``on_left`` is called when a producer that was let in is here no more."""
         self._topic = topic
+        self._on_left = on_left
         self._by_name: dict[str, Producer] = {}
         self._exclusive: Producer | None = None
         # Those that wait, in the order of coming.
@@ -242,5 +301,6 @@ class Producers:
             producer.session.confirmed(producer.bytes_in - producer.bytes_confirmed)
         if self._by_name.get(producer.name) is producer:
             del self._by_name[producer.name]
+            self._on_left(producer)
         if self._exclusive is producer:
             self._exclusive = None

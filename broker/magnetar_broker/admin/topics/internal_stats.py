@@ -10,6 +10,7 @@ from magnetar_broker.admin.documents.internal_stats import (
     persistent_document,
     volatile_document,
 )
+from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.internal_stats import cursor_stats, log_stats
 from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.topics.directory import AnyTopic
@@ -22,19 +23,15 @@ def internal_stats(topic: AnyTopic, metadata: Mapping[int, LedgerMetadata]) -> D
     if not isinstance(topic, PersistentTopic):
         return volatile_document()
     subscriptions = {name: _subscription(topic, each) for name, each in topic.subscriptions.items()}
+    if topic.intake.cursor is not None:
+        subscriptions[topic.intake.cursor.name] = _unread(topic, topic.intake.cursor)
     return persistent_document(log_stats(topic.managed_ledger), subscriptions, metadata)
 
 
 def _subscription(topic: PersistentTopic, subscription: Subscription) -> SubscriptionFacts:
     log, cursor, dispatcher = topic.managed_ledger, subscription.cursor, subscription.dispatcher
     if dispatcher is None or not dispatcher.consumers:
-        reads_from = log.chain.next_after(cursor.mark_delete)
-        return SubscriptionFacts(
-            cursor_stats(log, cursor, reads_from),
-            is_active=False,
-            is_waiting=False,
-            is_reading=False,
-        )
+        return _unread(topic, cursor)
     # One that has read everything and may send more waits for what is published next.
     is_at_end = dispatcher.read_position > log.chain.last_confirmed
     takers = dispatcher.consumers if dispatcher.active is None else [dispatcher.active]
@@ -43,4 +40,15 @@ def _subscription(topic: PersistentTopic, subscription: Subscription) -> Subscri
         is_active=True,
         is_waiting=is_at_end and any(each.can_take for each in takers),
         is_reading=dispatcher.is_reading,
+    )
+
+
+def _unread(topic: PersistentTopic, cursor: Cursor) -> SubscriptionFacts:
+    """Of a cursor that nobody reads by."""
+    log = topic.managed_ledger
+    return SubscriptionFacts(
+        cursor_stats(log, cursor, log.chain.next_after(cursor.mark_delete)),
+        is_active=False,
+        is_waiting=False,
+        is_reading=False,
     )

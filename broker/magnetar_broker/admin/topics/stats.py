@@ -63,6 +63,8 @@ def topic_stats(topic: AnyTopic, query: StatsQuery, owner_broker: str) -> TopicS
             each["nonContiguousDeletedMessagesRanges"] for each in subscriptions.values()
         )
         _add_quotas(stats, topic.backlog)
+        if topic.intake.deduplication is not None:
+            stats["deduplicationStatus"] = topic.intake.deduplication.status.value
     if isinstance(topic, NonPersistentTopic):
         stats["msgDropRate"] = sum(
             each.drop_meter.rates[0] for each in topic.subscriptions.values()
