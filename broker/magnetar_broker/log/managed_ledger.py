@@ -25,6 +25,7 @@ from magnetar_broker.log.log_cache import LogCache
 from magnetar_broker.log.log_state import LogState
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.log.properties import LogProperties
 from magnetar_broker.log.readers import Readers
 from magnetar_broker.log.recorded_chain import RecordedChain
 from magnetar_broker.log.retention import KEEP_NOTHING, Retention
@@ -88,6 +89,7 @@ class ManagedLedger(Service):
         self.last_ledger_failed_ms = 0
         self._ledgers = ledgers
         self._recorded = RecordedChain(store, ledgers)
+        self.properties = LogProperties(self, self._recorded)
         retention = Retention(options.retention_time_ms, options.retention_bytes)
         self._trimmer = Trimmer(self, self._recorded, clock, retention)
         self._readers = Readers(ledgers)

@@ -48,6 +48,23 @@ class RecordedChain:
         """The custom metadata of this log's ledgers."""
         return self._store.ledger_labels
 
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """What the record holds beside the ledgers."""
+        return self._store.properties
+
+    async def set_property(self, name: str, value: str) -> None:
+        """Write it down; the ledgers stay as they are."""
+        async with self._changing:
+            before = self._store.properties
+            self._store.properties = {**before, name: value}
+            try:
+                await self._store.save(self.chain.spans, dropped=self._in_doubt)
+            except BaseException:
+                self._store.properties = before
+                raise
+            self._in_doubt.clear()
+
     async def load(self) -> None:
         """Read the record. Raises ``NodeMissing``."""
         self.chain = LedgerChain(await self._store.load())

@@ -23,6 +23,7 @@ from magnetar_protocol.pulsar.answers import (
     encode_send_error,
     encode_success,
 )
+from magnetar_protocol.pulsar.integers import signed, unsigned
 from magnetar_protocol.pulsar.payload import verify_checksum
 from magnetar_protocol.pulsar.send import parse_send
 from magnetar_protocol.pulsar.topic_names import TopicName
@@ -180,6 +181,7 @@ class Publishing:
             epoch=command.epoch,
             is_name_given=bool(command.producer_name) and command.user_provided_producer_name,
             access_mode=AccessMode(command.producer_access_mode),
+            topic_epoch=signed(command.topic_epoch) if command.HasField("topic_epoch") else None,
             metadata={pair.key: pair.value for pair in command.metadata},
             connected_at_ms=context.clock.wall_ms(),
             on_closed=self._closed_by_topic,
@@ -194,12 +196,13 @@ class Publishing:
         self._answer(command, producer)
 
     def _answer(self, command: api.CommandProducer, producer: Producer) -> None:
+        epoch = producer.topic_epoch
         self._connection.send(
             encode_producer_success(
                 command.request_id,
                 producer.name,
                 last_sequence_id=producer.last_sequence_id(),
-                topic_epoch=producer.topic_epoch,
+                topic_epoch=None if epoch is None else unsigned(epoch),
                 is_ready=not producer.is_waiting,
             )
         )

@@ -20,6 +20,7 @@ from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.producers import Producer, Producers
 from magnetar_broker.topics.rates import tick_topic
 from magnetar_broker.topics.topic import SubscribeRequest
+from magnetar_broker.topics.topic_epoch import TopicEpoch, keep_in_memory
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.service import Service
@@ -178,7 +179,8 @@ class NonPersistentTopic(Service):
     def __init__(self, name: TopicName, clock: Clock) -> None:
         super().__init__()
         self.name = name
-        self.producers = Producers(str(name))
+        self.producers = Producers(str(name), on_promoted=self._promoted)
+        self.epoch = TopicEpoch(None, keep_in_memory)
         self.subscriptions: dict[str, VolatileSubscription] = {}
         self.messages_in = 0
         self.bytes_in = 0
@@ -195,9 +197,23 @@ class NonPersistentTopic(Service):
         """Let ``producer`` in."""
         if self._is_fenced:
             raise TopicFenced(str(self.name))
+        self.epoch.check(producer)
         self.producers.add(producer)
         producer.append_all = self._publish
         producer.disconnect = lambda: self.producers.remove(producer)
+        if not producer.is_waiting:
+            try:
+                await self.epoch.claim(producer)
+            except BaseException:
+                self.producers.remove(producer)
+                raise
+
+    def _promoted(self, producer: Producer) -> None:
+        self.spawn(self._promote(producer), name=f"let in {producer.name}")
+
+    async def _promote(self, producer: Producer) -> None:
+        await self.epoch.claim(producer)
+        producer.settle(None)
 
     def _publish(self, items: Sequence[Pending]) -> None:
         for item in items:

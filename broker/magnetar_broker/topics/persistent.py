@@ -17,7 +17,7 @@ from typing import cast
 from magnetar_broker.counting.durations import Durations
 from magnetar_broker.counting.meter import Meter
 from magnetar_broker.counting.write_latency import WriteLatency
-from magnetar_broker.errors import NameReserved, SubscriptionNotFound, TopicFenced
+from magnetar_broker.errors import BrokerError, NameReserved, SubscriptionNotFound, TopicFenced
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.logs import Logs
@@ -33,15 +33,26 @@ from magnetar_broker.topics.publish_policies import DEFAULT_OPTIONS, PublishOpti
 from magnetar_broker.topics.rates import tick_topic
 from magnetar_broker.topics.readership import TopicReadership
 from magnetar_broker.topics.topic import SubscribeRequest
+from magnetar_broker.topics.topic_epoch import TopicEpoch
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
+# Where upstream keeps the epoch, among the properties of the log.
+EPOCH_PROPERTY = "pulsar.topic.epoch"
+
 
 def _publisher(stored: tuple[Entry, Pending]) -> Producer:
     return cast(Producer, stored[1][2])
+
+
+def _epoch_of(properties: Mapping[str, str]) -> int | None:
+    try:
+        return int(properties[EPOCH_PROPERTY])
+    except (KeyError, ValueError):
+        return None
 
 
 def _check_not_reserved(subscription: str) -> None:
@@ -68,7 +79,10 @@ class PersistentTopic(Service):
     ) -> None:
         super().__init__()
         self.name = name
-        self.producers = Producers(str(name), self._producer_left)
+        self.producers = Producers(
+            str(name), on_left=self._producer_left, on_promoted=self._promoted
+        )
+        self.epoch = TopicEpoch(None, self._store_epoch)
         self.subscriptions: dict[str, Subscription] = {}
         self.managed_ledger = logs.log(name.managed_ledger_name, self, create_with=create_with)
         self.backlog = Backlog(self.managed_ledger, self, clock)
@@ -115,6 +129,7 @@ class PersistentTopic(Service):
     async def _open(self, stack: AsyncExitStack) -> None:
         await stack.enter_async_context(self.managed_ledger)
         stored = self.managed_ledger
+        self.epoch.current = _epoch_of(stored.properties.all)
         deduplication: Cursor | None = None
         for cursor in await self._logs.load_cursors(stored.name, stored.chain):
             if cursor.name == DEDUPLICATION_CURSOR:
@@ -163,10 +178,34 @@ class PersistentTopic(Service):
             self.producers.remove(present)
         await self.backlog.check_producer()
         self._check_open()
+        self.epoch.check(producer)
         self.producers.add(producer)
         self.intake.welcome(producer)
         producer.last_sequence_id = partial(self.intake.last_sequence_id, producer.name)
         producer.disconnect = lambda: self.producers.remove(producer)
+        if not producer.is_waiting:
+            try:
+                await self.epoch.claim(producer)
+            except BaseException:
+                self.producers.remove(producer)
+                raise
+
+    def _promoted(self, producer: Producer) -> None:
+        self.spawn(self._promote(producer), name=f"let in {producer.name}")
+
+    async def _promote(self, producer: Producer) -> None:
+        """Let in the one that waited longest, or the next where that cannot be."""
+        refusal: BrokerError | None = None
+        try:
+            await self.epoch.claim(producer)
+        except BrokerError as error:
+            refusal = error
+            self.producers.remove(producer)
+        if refusal is not None or not producer.is_closed:
+            producer.settle(refusal)
+
+    async def _store_epoch(self, epoch: int) -> None:
+        await self.managed_ledger.properties.set(EPOCH_PROPERTY, str(epoch))
 
     def _producer_left(self, producer: Producer) -> None:
         self.intake.left(producer)

@@ -71,6 +71,7 @@ class Producer:
         epoch: int,
         is_name_given: bool,
         access_mode: AccessMode,
+        topic_epoch: int | None = None,
         metadata: Mapping[str, str],
         connected_at_ms: int,
         on_closed: Callable[[Producer], None],
@@ -87,7 +88,8 @@ class Producer:
         self.on_closed = on_closed
         self.on_settled = on_settled
         self.is_waiting = False
-        self.topic_epoch: int | None = None
+        # As the client brought it, then as the topic gave it.
+        self.topic_epoch = topic_epoch
         self.last_sequence_id: Callable[[], int] = _no_sequence_id
         self._receipt = ReceiptEncoder(producer_id).receipt
         self.append_all: Callable[[Sequence[Pending]], None] = _not_connected
@@ -172,6 +174,11 @@ class Producer:
         self.session.send(encode_send_error(self.producer_id, number, error, reason))
         self.wake()
 
+    def settle(self, refusal: BrokerError | None) -> None:
+        """It waits no more: it is let in, or refused for that reason."""
+        self.is_waiting = False
+        self.on_settled(self, refusal)
+
     async def drained(self) -> None:
         """Return when every message that was taken has its receipt, or the topic let it go."""
         while not self.is_closed and self.bytes_confirmed < self.bytes_in:
@@ -185,13 +192,26 @@ class Producer:
             waiting.set_result(None)
 
 
+def _settle(producer: Producer) -> None:
+    """Whoever waited long enough is let in at once."""
+    producer.settle(None)
+
+
 class Producers:
     """The registry of a topic's producers, by name. It is empty only when nobody waits either."""
 
-    def __init__(self, topic: str, on_left: Callable[[Producer], None] = _note_nothing) -> None:
-        """``on_left`` is called when a producer that was let in is here no more."""
+    def __init__(
+        self,
+        topic: str,
+        *,
+        on_left: Callable[[Producer], None] = _note_nothing,
+        on_promoted: Callable[[Producer], None] = _settle,
+    ) -> None:
+        """``on_left`` is called when a producer that was let in is here no more; ``on_promoted``
+        when it is the turn of one that waits, which then is to be settled."""
         self._topic = topic
         self._on_left = on_left
+        self._on_promoted = on_promoted
         self._by_name: dict[str, Producer] = {}
         self._exclusive: Producer | None = None
         # Those that wait, in the order of coming.
@@ -235,7 +255,7 @@ class Producers:
                 if holder is not None or self._waiting:
                     raise ProducerFenced(self._taken())
                 if self._by_name:
-                    raise ProducerFenced(f"Topic {self._topic} has existing shared producers")
+                    raise ProducerFenced("Topic has existing shared producers")
             case AccessMode.EXCLUSIVE_WITH_FENCING:
                 self._fence_all()
             case AccessMode.WAIT_FOR_EXCLUSIVE:
@@ -243,8 +263,8 @@ class Producers:
 
     def _taken(self) -> str:
         if self._exclusive is None:
-            return f"Topic {self._topic} has producers that wait to be the exclusive one"
-        return f"Topic {self._topic} has an existing exclusive producer: {self._exclusive.name}"
+            return "Topic has producers that wait to be the exclusive one"
+        return f"Topic has an existing exclusive producer: {self._exclusive.name}"
 
     def _make_room(self, producer: Producer) -> None:
         """Let its earlier self go. Raises ``ProducerBusy`` where that is somebody else."""
@@ -253,7 +273,8 @@ class Producers:
             return
         if not producer.replaces(present):
             raise ProducerBusy(
-                f"Producer with name '{producer.name}' is already connected to topic"
+                f"Producer with name '{producer.name}' is already connected to topic "
+                f"'{self._topic}'"
             )
         self._take_out(present)
         if present.session is not producer.session or (present.producer_id != producer.producer_id):
@@ -276,9 +297,8 @@ class Producers:
         if self._waiting and not self._by_name:
             following = next(iter(self._waiting))
             del self._waiting[following]
-            following.is_waiting = False
             self._let_in(following)
-            following.on_settled(following, None)
+            self._on_promoted(following)
 
     def remove_all(self, refusal: BrokerError) -> None:
         """Let all go; those that wait are told why."""
@@ -291,7 +311,7 @@ class Producers:
         waiting, self._waiting = self._waiting, {}
         for producer in waiting:
             producer.is_closed = True
-            producer.on_settled(producer, refusal)
+            producer.settle(refusal)
 
     def _take_out(self, producer: Producer) -> None:
         self._waiting.pop(producer, None)
