@@ -21,20 +21,25 @@ RESTART_S = 1.0
 
 
 class Service:
-    """Base of long-lived objects. Subclasses override ``_open`` and register what must close."""
+    """Base of long-lived objects. Subclasses override ``_open`` and register what must close.
+
+    Of some there are hundreds of thousands: what nobody used yet (a stack, a dictionary of tasks)
+    does not exist, and their classes override ``_open_parts`` and ``_close_parts``, not ``_open``.
+    """
+
+    _exit_stack: AsyncExitStack | None = None
+    # In the order of spawning: a set's order would differ from run to run of a simulation.
+    _tasks: dict[asyncio.Task[object], None] | None = None
+    # How often lasting work was ended by an error that nobody foresaw.
+    faults: int = 0
 
     def __init__(self) -> None:
-        self._exit_stack = AsyncExitStack()
-        # In the order of spawning: a set's order would differ from run to run of a simulation.
-        self._tasks: dict[asyncio.Task[object], None] = {}
         self._is_closing = False
-        # How often lasting work was ended by an error that nobody foresaw.
-        self.faults: int = 0
 
     async def __aenter__(self) -> Self:
         self._is_closing = False
         try:
-            await self._open(self._exit_stack)
+            await self._open_parts()
         except BaseException:
             await self._close()
             raise
@@ -48,8 +53,18 @@ class Service:
     ) -> None:
         await self._close()
 
+    async def _open_parts(self) -> None:
+        """Open; what this raises is raised again after ``_close_parts``."""
+        self._exit_stack = AsyncExitStack()
+        await self._open(self._exit_stack)
+
     async def _open(self, stack: AsyncExitStack) -> None:
         """Open what this service needs; what is pushed on ``stack`` closes in reverse order."""
+
+    async def _close_parts(self) -> None:
+        """Close what ``_open_parts`` has opened, all or some; called again it does nothing."""
+        if self._exit_stack is not None:
+            await self._exit_stack.aclose()
 
     def spawn(self, work: Coroutine[Any, Any, object], *, name: str) -> asyncio.Task[object]:
         """Run ``work`` as a task of this service: logged when it fails, cancelled on close.
@@ -57,6 +72,8 @@ class Service:
         A service that is closing runs nothing new: the task comes back already cancelled.
         """
         task: asyncio.Task[object] = asyncio.get_running_loop().create_task(work, name=name)
+        if self._tasks is None:
+            self._tasks = {}
         self._tasks[task] = None
         task.add_done_callback(self._task_done)
         if self._is_closing:
@@ -81,7 +98,10 @@ class Service:
             await asyncio.sleep(RESTART_S)
 
     def _task_done(self, task: asyncio.Task[object]) -> None:
-        self._tasks.pop(task, None)
+        if self._tasks is not None:
+            self._tasks.pop(task, None)
+            if not self._tasks:
+                self._tasks = None
         if task.cancelled():
             return
         error = task.exception()
@@ -93,13 +113,13 @@ class Service:
         try:
             await self._end_tasks()
         finally:
-            await self._exit_stack.aclose()
+            await self._close_parts()
 
     async def _end_tasks(self) -> None:
         """Cancel the tasks, the youngest first, and those they still spawn; wait for all."""
         current = asyncio.current_task()  # a task that closes its own service waits not for itself
         while tasks := [
-            task for task in reversed(self._tasks) if task is not current and not task.done()
+            task for task in reversed(self._tasks or {}) if task is not current and not task.done()
         ]:
             for task in tasks:
                 task.cancel()

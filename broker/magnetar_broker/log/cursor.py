@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AsyncExitStack
 from random import Random
 
 from magnetar_broker.errors import BrokerError, ServiceNotReady
@@ -90,8 +89,8 @@ class Cursor(Service):
         self._is_over = False
         self._left_out = 0
 
-    async def _open(self, stack: AsyncExitStack) -> None:
-        stack.push_async_callback(self._finish)
+    async def _open_parts(self) -> None:
+        """There is nothing to open."""
 
     @property
     def options(self) -> LogOptions:
@@ -266,7 +265,7 @@ class Cursor(Service):
 
     # Ending
 
-    async def _finish(self) -> None:
+    async def _close_parts(self) -> None:
         """A last write, as a snapshot that the next owner reads without opening a ledger."""
         self._stop_timer()
         outcome: BrokerError | None = self._not_saved()

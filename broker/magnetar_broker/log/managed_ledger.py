@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Mapping, MutableMapping, Sequence
-from contextlib import AsyncExitStack
 from random import Random
 from typing import Protocol
 
@@ -102,15 +100,15 @@ class ManagedLedger(Service):
         self._opened = opened if opened is not None else {}
         # The ledger that takes entries; those that take no more and are not closed yet.
         self._appender: Appender | None = None
-        self._finishing: deque[Appender] = deque()
+        self._finishing: list[Appender] = []
         self._appender_since_s = 0.0
         self._appender_age_max_s = 0.0
-        self._waiting: deque[Pending] = deque()
+        self._waiting: list[Pending] = []
         self._switching: asyncio.Task[object] | None = None
 
     # Opening and closing
 
-    async def _open(self, stack: AsyncExitStack) -> None:
+    async def _open_parts(self) -> None:
         try:
             await self._recorded.load()
         except NodeMissing:
@@ -120,15 +118,17 @@ class ManagedLedger(Service):
         else:
             self.chain = self._recorded.chain
             await self._recover_last()
-        stack.push_async_callback(self._finish)
-        await stack.enter_async_context(self._trimmer)
+        await self._trimmer.__aenter__()
         self._opened[self.name] = self
-        stack.callback(self._forget)
         self.trim_soon()
 
-    def _forget(self) -> None:
+    async def _close_parts(self) -> None:
         if self._opened.get(self.name) is self:
             del self._opened[self.name]
+        try:
+            await self._trimmer.__aexit__(None, None, None)
+        finally:
+            await self._finish()
 
     async def _create(self, properties: Mapping[str, str]) -> None:
         """A new log has a ledger from the beginning: cursors need something to point at."""
@@ -267,7 +267,7 @@ class ManagedLedger(Service):
             self.fence()
             return
         log.warning("ledger failed", extra={"ledger": appender.ledger_id, "error": str(error)})
-        self._waiting.extendleft(reversed(appender.take_pending()))
+        self._waiting[:0] = appender.take_pending()
         self._replace(appender)
 
     def fence(self) -> None:
@@ -326,7 +326,7 @@ class ManagedLedger(Service):
             span = self.chain.span(appender.ledger_id)
             assert span is not None
             span.closed_at_ms = self._clock.wall_ms()
-            self._finishing.popleft()
+            del self._finishing[0]
 
     async def _begin_ledger(self) -> None:
         appender = await self._new_appender()
@@ -363,7 +363,7 @@ class ManagedLedger(Service):
             except LedgerError:
                 self._replace(appender)
                 raise
-            self._waiting = deque()
+            self._waiting = []
 
     async def begin(self) -> None:
         """Make sure that the log has a ledger: a stored cursor needs something to point at."""

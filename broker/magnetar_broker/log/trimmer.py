@@ -66,6 +66,9 @@ class Trimmer(Service):
         self._clock = clock
         self._running: asyncio.Task[object] | None = None
 
+    async def _open_parts(self) -> None:
+        """There is nothing to open."""
+
     def trim_soon(self) -> None:
         """Delete in the background what may go now, and what an earlier attempt left behind."""
         if self._running is not None or self._owner.is_fenced:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from functools import partial
 from itertools import groupby
 from typing import cast
@@ -126,8 +125,8 @@ class PersistentTopic(Service):
         if self._is_open and self.intake.is_behind:
             self.spawn(self.intake.catch_up(), name=f"follow the policies of {self.name}")
 
-    async def _open(self, stack: AsyncExitStack) -> None:
-        await stack.enter_async_context(self.managed_ledger)
+    async def _open_parts(self) -> None:
+        await self.managed_ledger.__aenter__()
         stored = self.managed_ledger
         self.epoch.current = _epoch_of(stored.properties.all)
         deduplication: Cursor | None = None
@@ -373,6 +372,9 @@ class PersistentTopic(Service):
                 await super()._close()
         except TimeoutError:
             log.warning("topic left open", extra={"topic": str(self.name)})
+
+    async def _close_parts(self) -> None:
+        await self.managed_ledger.__aexit__(None, None, None)
 
     async def _close_cursors(self) -> None:
         async with self._subscribing:

@@ -346,3 +346,19 @@ async def test_an_unsubscribed_name_begins_anew(
     assert not topic.subscriptions
     assert await topic.subscribe(EXCLUSIVE) is not subscription
     assert list(ledgers.entries) == [0]
+
+
+async def test_an_idle_topic_is_loaded_with_three_reads_and_no_write(
+    topics: TopicDirectory, ledgers: MemoryLedgers, requests: list[str]
+) -> None:
+    ledgers.is_prompt = True
+    topic = await opened(topics)
+    await topic.create_subscription("sub")
+    await topics.unload(NAME)
+    requests.clear()
+    await topics.get(NAME, create=False)
+    path = "/managed-ledgers/t/n/persistent/topic"
+    assert requests == [f"get {path}", f"children {path}", f"get {path}/sub"]
+    requests.clear()
+    await topics.unload(NAME)
+    assert requests == []
