@@ -149,6 +149,7 @@ class Broker(Service):
             policies=self.namespaces.policies,
             quotas=self.options.backlog_quotas,
             publishing=self.options.publishing,
+            cluster=self.options.cluster,
             close_budget_s=self.options.close_budget_s,
         )
 

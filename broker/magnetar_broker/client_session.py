@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -24,6 +25,11 @@ class ClientSession(Protocol):
 
     def confirmed(self, size_bytes: int) -> None:
         """So many bytes of this client's messages are durable (or given up) now."""
+        ...
+
+    def throttle(self, wait_s: Callable[[float], float]) -> None:
+        """Do not read the client for as long as ``wait_s`` says at a time of the monotonic clock,
+        in seconds; it is asked again when that is over."""
         ...
 
     async def is_alive(self) -> bool:

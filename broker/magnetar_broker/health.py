@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import count
 
 from magnetar_broker.errors import StorageUnavailable
@@ -42,6 +43,9 @@ class _Probe:
 
     def confirmed(self, size_bytes: int) -> None:
         """Nobody counts here."""
+
+    def throttle(self, wait_s: Callable[[float], float]) -> None:
+        """One message is never too fast."""
 
     async def is_alive(self) -> bool:
         return True

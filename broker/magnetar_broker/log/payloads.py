@@ -33,3 +33,11 @@ def publish_time_ms(payload: bytes) -> int:
         return parse_metadata(payload).publish_time
     except WireError:
         return 0
+
+
+def is_encrypted(payload: bytes) -> bool:
+    """Whether its producer has encrypted it, as it says; False for one that nobody can read."""
+    try:
+        return bool(parse_metadata(payload).encryption_keys)
+    except WireError:
+        return False

@@ -45,6 +45,8 @@ UNCONFIRMED_BYTES_MAX = 128 * 1024 * 1024
 # Commands (lookups, subscribes ...) in progress at once on one connection: a client that sends more
 # without waiting is not read until some are done.
 COMMANDS_IN_PROGRESS_MAX = 5_000
+# A client that publishes too fast is not read; so often is it looked whether it still must not.
+THROTTLE_REVIEW_S = 1.0
 
 Handler = Callable[[Any], None]
 
@@ -85,6 +87,9 @@ class Connection(asyncio.Protocol):
         self._unflushed_bytes = 0
         self._is_flush_scheduled = False
         self._is_reading_paused = False
+        # Who says for how long this client is not read, as it publishes faster than it may.
+        self._throttles: dict[Callable[[float], float], None] = {}
+        self._unthrottle: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._unconfirmed_bytes = 0
         # In the order of starting: a set's would differ from run to run of a simulation.
@@ -132,6 +137,8 @@ class Connection(asyncio.Protocol):
         self.context.held_back.pop(self, None)
         if self._keepalive is not None:
             self._keepalive.cancel()
+        if self._unthrottle is not None:
+            self._unthrottle.cancel()
         self.publishing.disconnected()
         self.consuming.disconnected()
         self.topic_listing.disconnected()
@@ -332,12 +339,30 @@ class Connection(asyncio.Protocol):
             for connection in list(context.held_back):
                 connection.review_pressure()
 
+    def throttle(self, wait_s: Callable[[float], float]) -> None:
+        """Do not read the client for as long as ``wait_s`` says."""
+        self._throttles[wait_s] = None
+        if self._unthrottle is None:
+            self._review_throttles()
+
+    def _review_throttles(self) -> None:
+        """Ask those who hold the client back; a limit may have been lifted meanwhile."""
+        now_s = self.context.clock.monotonic()
+        waits_s = {each: each(now_s) for each in self._throttles}
+        self._throttles = {each: None for each, wait_s in waits_s.items() if wait_s > 0}
+        self._unthrottle = None
+        if self._throttles and not self._is_closed:
+            delay_s = min(max(waits_s.values()), THROTTLE_REVIEW_S)
+            self._unthrottle = self._loop.call_later(delay_s, self._review_throttles)
+        self.review_pressure()
+
     def review_pressure(self) -> None:
         """Stop reading the socket while too much is under way, go on when half of it is done."""
         context = self.context
         if not self._is_reading_paused:
             if (
                 not self.is_writable
+                or self._throttles
                 or self._unconfirmed_bytes > PUBLISH_HIGH_WATER_BYTES
                 or context.unconfirmed_bytes > UNCONFIRMED_BYTES_MAX
                 or len(self._running) > COMMANDS_IN_PROGRESS_MAX
@@ -347,6 +372,7 @@ class Connection(asyncio.Protocol):
                 self.transport.pause_reading()
         elif (
             self.is_writable
+            and not self._throttles
             and self._unconfirmed_bytes <= PUBLISH_HIGH_WATER_BYTES // 2
             and context.unconfirmed_bytes <= UNCONFIRMED_BYTES_MAX // 2
             and len(self._running) <= COMMANDS_IN_PROGRESS_MAX

@@ -182,6 +182,7 @@ class Publishing:
             is_name_given=bool(command.producer_name) and command.user_provided_producer_name,
             access_mode=AccessMode(command.producer_access_mode),
             topic_epoch=signed(command.topic_epoch) if command.HasField("topic_epoch") else None,
+            is_encrypting=command.encrypted,
             metadata={pair.key: pair.value for pair in command.metadata},
             connected_at_ms=context.clock.wall_ms(),
             on_closed=self._closed_by_topic,

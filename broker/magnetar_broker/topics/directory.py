@@ -24,6 +24,7 @@ from magnetar_broker.topics.non_persistent import NonPersistentTopic
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.policies import TopicPolicies, topic_policies
 from magnetar_broker.topics.publish_policies import DEFAULT_OPTIONS, PublishOptions
+from magnetar_broker.topics.publish_rate import PublishLimits, PublishRate
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_protocol.records.namespaces import Policies
 from magnetar_runtime.clock import Clock
@@ -72,6 +73,12 @@ async def _no_policies(_: NamespaceName) -> Policies:
     return Policies()
 
 
+def _broker_rate(options: PublishOptions, clock: Clock) -> PublishRate | None:
+    """What counts all that is published to a broker, where that is limited."""
+    limits = PublishLimits(options.broker_messages_per_s_max, options.broker_bytes_per_s_max)
+    return None if limits.is_unlimited else PublishRate(limits, clock.monotonic())
+
+
 def _moved(name: TopicName) -> ServiceNotReady:
     return ServiceNotReady(f"this broker does not own {name}: look it up again")
 
@@ -93,6 +100,7 @@ class TopicDirectory(Service):
         policies: PoliciesOf | None = None,
         quotas: BacklogQuotas = UNLIMITED,
         publishing: PublishOptions = DEFAULT_OPTIONS,
+        cluster: str = "standalone",
         close_budget_s: float = CLOSE_BUDGET_S,
     ) -> None:
         super().__init__()
@@ -102,6 +110,8 @@ class TopicDirectory(Service):
         self._policies = policies or _no_policies
         self._default = TopicPolicies.default(logs.options, quotas, publishing)
         self._publishing = publishing
+        self._broker_rate = _broker_rate(publishing, clock)
+        self._cluster = cluster
         self._close_budget_s = close_budget_s
         self._loading: dict[TopicName, asyncio.Future[None]] = {}
         self._topics: dict[TopicName, AnyTopic] = {}
@@ -211,6 +221,7 @@ class TopicDirectory(Service):
             publish_durations=self.publish_durations,
             policies=await self._policies_of(name),
             publishing=self._publishing,
+            broker_rate=self._broker_rate,
         )
         try:
             await topic.__aenter__()
@@ -230,13 +241,15 @@ class TopicDirectory(Service):
             policies = await self._policies(name.namespace)
         except NamespaceNotFound:
             policies = Policies()  # a broker's own namespace, for its health check, has none
-        return topic_policies(name, policies, self._default)
+        return topic_policies(name, policies, self._default, cluster=self._cluster)
 
     def apply_policies(self, namespace: NamespaceName, policies: Policies) -> None:
         """A namespace's policies have changed: from now on its topics follow the new ones."""
         for topic in self._topics.values():
             if isinstance(topic, PersistentTopic) and topic.name.namespace == namespace:
-                topic.apply(topic_policies(topic.name, policies, self._default))
+                topic.apply(
+                    topic_policies(topic.name, policies, self._default, cluster=self._cluster)
+                )
 
     def namespaces(self) -> Iterable[NamespaceName]:
         """The namespaces of the topics that are open."""

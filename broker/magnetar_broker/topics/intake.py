@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
+from magnetar_broker.errors import InvalidRequest, ProducerBusy
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.logs import Logs
 from magnetar_broker.log.managed_ledger import ManagedLedger
+from magnetar_broker.log.payloads import is_encrypted
 from magnetar_broker.log.positions import Position
 from magnetar_broker.topics.deduplication import Deduplication, delete_cursor
 from magnetar_broker.topics.producers import Producer, Producers
 from magnetar_broker.topics.publish_policies import PublishOptions, PublishPolicies
+from magnetar_broker.topics.publish_rate import PublishRate
 from magnetar_broker.topics.sequence_ids import NO_SEQUENCE_ID
+from magnetar_protocol.pulsar import api_pb2 as api
+from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.errors import MagnetarError
 
@@ -31,6 +36,7 @@ Append = Callable[[Sequence[Pending]], None]
 class IntakeTopic(Protocol):
     """The topic, as far as its intake must know it."""
 
+    name: TopicName
     managed_ledger: ManagedLedger
     producers: Producers
 
@@ -44,10 +50,16 @@ class IntakeTopic(Protocol):
 
 
 class Intake:
-    """Of one topic. ``policies`` hold from ``opened`` on, and are changed by ``apply``."""
+    """Of one topic. ``apply`` comes first and whenever its policies change; what takes time is
+    done by ``opened`` and ``catch_up``. ``broker_rate`` counts all topics of the broker."""
 
     def __init__(
-        self, topic: IntakeTopic, logs: Logs, clock: Clock, options: PublishOptions
+        self,
+        topic: IntakeTopic,
+        logs: Logs,
+        clock: Clock,
+        options: PublishOptions,
+        broker_rate: PublishRate | None = None,
     ) -> None:
         self.policies = PublishPolicies()
         self.deduplication: Deduplication | None = None
@@ -55,6 +67,12 @@ class Intake:
         self._logs = logs
         self._clock = clock
         self._options = options
+        self._broker_rate = broker_rate
+        self._rate: PublishRate | None = None
+        self._rates: tuple[PublishRate, ...] = ()
+        # The steps that are on, from the last to the first: each knows the one behind it.
+        self._behind_rate: Append = topic.append
+        self._behind_encryption: Append = topic.append
         self._first: Append = topic.append
 
     @property
@@ -63,6 +81,32 @@ class Intake:
         return None if self.deduplication is None else self.deduplication.cursor
 
     # Following the policies
+
+    def apply(self, policies: PublishPolicies) -> None:
+        """From now on these hold, as far as that takes no time."""
+        self.policies = policies
+        if self._rate is None or self._rate.limits != policies.limits:
+            if self._rate is not None:
+                self._rate.is_over = True
+            is_limited = not policies.limits.is_unlimited
+            now_s = self._clock.monotonic()
+            self._rate = PublishRate(policies.limits, now_s) if is_limited else None
+        self._rearrange()
+        if policies.requires_encryption:
+            for producer in self._topic.producers:
+                if not producer.is_encrypting:
+                    self._topic.producers.let_go(producer)  # coming back, it is told why
+
+    def check(self, producer: Producer) -> None:
+        """Raise ``InvalidRequest``, ``ProducerBusy`` for one that may not be let in."""
+        topic = self._topic
+        if self.policies.requires_encryption and not producer.is_encrypting:
+            raise InvalidRequest(f"Encryption is required in {topic.name}")
+        present = topic.producers.get(producer.name)
+        is_one_more = present is None or not producer.replaces(present)
+        limit = self.policies.producers_max
+        if 0 < limit <= len(topic.producers) and is_one_more:
+            raise ProducerBusy(f"Topic '{topic.name}' reached max producers limit")
 
     async def opened(self, cursor: Cursor | None) -> None:
         """The topic has been loaded; ``cursor`` is what it kept to know repeats by."""
@@ -116,11 +160,44 @@ class Intake:
     def _rearrange(self) -> None:
         """Put the steps together, and hand the first one to the producers."""
         first: Append = self._topic.append
-        if self.policies.deduplicates and self.deduplication is not None:
-            first = self.deduplication.take
+        deduplication = self.deduplication
+        if self.policies.deduplicates and deduplication is not None and deduplication.is_enabled:
+            first = deduplication.take
+        if self.policies.requires_encryption:
+            self._behind_encryption, first = first, self._take_encrypted
+        rates = (self._rate, self._broker_rate)
+        self._rates = tuple(each for each in rates if each is not None)
+        if self._rates:
+            self._behind_rate, first = first, self._take_counted
         self._first = first
         for producer in self._topic.producers:
             producer.append_all = first
+
+    # Steps
+
+    def _take_counted(self, items: Sequence[Pending]) -> None:
+        """Count what is published, and have its client not read while that is too much."""
+        self._behind_rate(items)
+        producer = cast(Producer, items[0][2])
+        messages = sum(item[1] for item in items)
+        size_bytes = sum(len(item[0]) for item in items)
+        now_s = self._clock.monotonic()
+        for rate in self._rates:
+            rate.take(messages, size_bytes, now_s)
+            if rate.wait_s(now_s) > 0:
+                producer.session.throttle(rate.wait_s)
+
+    def _take_encrypted(self, items: Sequence[Pending]) -> None:
+        """Refuse what is not encrypted."""
+        producer = cast(Producer, items[0][2])
+        allowed: list[Pending] = []
+        for item in items:
+            if is_encrypted(item[0]):
+                allowed.append(item)
+            else:
+                producer.refuse(item, api.MetadataError, "Messages must be encrypted")
+        if allowed:
+            self._behind_encryption(allowed)
 
     # Producers
 

@@ -29,6 +29,7 @@ from magnetar_broker.topics.intake import Intake
 from magnetar_broker.topics.policies import TopicPolicies
 from magnetar_broker.topics.producers import AccessMode, Producer, Producers
 from magnetar_broker.topics.publish_policies import DEFAULT_OPTIONS, PublishOptions
+from magnetar_broker.topics.publish_rate import PublishRate
 from magnetar_broker.topics.rates import tick_topic
 from magnetar_broker.topics.readership import TopicReadership
 from magnetar_broker.topics.topic import SubscribeRequest
@@ -75,6 +76,7 @@ class PersistentTopic(Service):
         publish_durations: Durations,
         policies: TopicPolicies,
         publishing: PublishOptions = DEFAULT_OPTIONS,
+        broker_rate: PublishRate | None = None,
     ) -> None:
         super().__init__()
         self.name = name
@@ -85,7 +87,7 @@ class PersistentTopic(Service):
         self.subscriptions: dict[str, Subscription] = {}
         self.managed_ledger = logs.log(name.managed_ledger_name, self, create_with=create_with)
         self.backlog = Backlog(self.managed_ledger, self, clock)
-        self.intake = Intake(self, logs, clock, publishing)
+        self.intake = Intake(self, logs, clock, publishing, broker_rate)
         self.messages_in = 0
         self.bytes_in = 0
         self.last_publish_ms = 0
@@ -117,7 +119,7 @@ class PersistentTopic(Service):
         if self.managed_ledger.retention != policies.retention:
             self.managed_ledger.retention = policies.retention
             self.managed_ledger.trim_soon()
-        self.intake.policies = policies.publishing
+        self.intake.apply(policies.publishing)
         self._catch_up()
 
     def _catch_up(self) -> None:
@@ -177,6 +179,7 @@ class PersistentTopic(Service):
             self.producers.remove(present)
         await self.backlog.check_producer()
         self._check_open()
+        self.intake.check(producer)
         self.epoch.check(producer)
         self.producers.add(producer)
         self.intake.welcome(producer)

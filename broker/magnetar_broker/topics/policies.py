@@ -58,8 +58,10 @@ class TopicPolicies:
         )
 
 
-def topic_policies(topic: TopicName, policies: Policies, default: TopicPolicies) -> TopicPolicies:
-    """What holds for ``topic`` in a namespace with ``policies``."""
+def topic_policies(
+    topic: TopicName, policies: Policies, default: TopicPolicies, *, cluster: str = "standalone"
+) -> TopicPolicies:
+    """What holds for ``topic`` in a namespace with ``policies``, on brokers of ``cluster``."""
     return TopicPolicies(
         log=_log_options(policies.persistence, default.log),
         retention=_retention(policies.retention, default.retention),
@@ -67,7 +69,7 @@ def topic_policies(topic: TopicName, policies: Policies, default: TopicPolicies)
         quotas=UNLIMITED
         if is_system_topic(topic)
         else quotas_of(policies.backlog_quota_map, default.quotas),
-        publishing=publish_policies(policies, default.publishing),
+        publishing=publish_policies(policies, default.publishing, cluster),
     )
 
 

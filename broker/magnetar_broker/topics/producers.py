@@ -72,6 +72,7 @@ class Producer:
         is_name_given: bool,
         access_mode: AccessMode,
         topic_epoch: int | None = None,
+        is_encrypting: bool = False,
         metadata: Mapping[str, str],
         connected_at_ms: int,
         on_closed: Callable[[Producer], None],
@@ -88,6 +89,7 @@ class Producer:
         self.on_closed = on_closed
         self.on_settled = on_settled
         self.is_waiting = False
+        self.is_encrypting = is_encrypting
         # As the client brought it, then as the topic gave it.
         self.topic_epoch = topic_epoch
         self.last_sequence_id: Callable[[], int] = _no_sequence_id
@@ -306,6 +308,11 @@ class Producers:
         for producer in self:
             self._take_out(producer)
             producer.on_closed(producer)
+
+    def let_go(self, producer: Producer) -> None:
+        """Remove ``producer`` and tell its client so."""
+        self.remove(producer)
+        producer.on_closed(producer)
 
     def _refuse_waiting(self, refusal: BrokerError) -> None:
         waiting, self._waiting = self._waiting, {}

@@ -7,7 +7,10 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt
 
+from magnetar_broker.topics.publish_rate import PublishLimits
 from magnetar_protocol.records.namespaces import Policies
+
+UNLIMITED = PublishLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,19 @@ class PublishOptions:
     deduplication_producer_idle_s: Annotated[float, Gt(0)] = 360 * 60.0
     """A producer that is away for so long is forgotten
     (brokerDeduplicationProducerInactivityTimeoutMinutes)."""
+    producers_per_topic_max: Annotated[int, Ge(0)] = 0
+    """So many producers may a topic have; 0: any number (maxProducersPerTopic)."""
+    encryption_required: bool = False
+    """Whether producers must encrypt what they send (encryptionRequireOnProducer)."""
+    topic_messages_per_s_max: Annotated[int, Ge(0)] = 0
+    """How fast may be published to a topic; 0: any rate (maxPublishRatePerTopicInMessages)."""
+    topic_bytes_per_s_max: Annotated[int, Ge(0)] = 0
+    """The same in bytes (maxPublishRatePerTopicInBytes)."""
+    broker_messages_per_s_max: Annotated[int, Ge(0)] = 0
+    """How fast may be published to all topics of a broker together; 0: any rate
+    (brokerPublisherThrottlingMaxMessageRate)."""
+    broker_bytes_per_s_max: Annotated[int, Ge(0)] = 0
+    """The same in bytes (brokerPublisherThrottlingMaxByteRate)."""
 
 
 DEFAULT_OPTIONS = PublishOptions()
@@ -42,6 +58,9 @@ class PublishPolicies:
 
     deduplicates: bool = False
     snapshot_interval_s: int = 0
+    producers_max: int = 0
+    requires_encryption: bool = False
+    limits: PublishLimits = UNLIMITED
 
     @classmethod
     def default(cls, options: PublishOptions) -> PublishPolicies:
@@ -49,15 +68,23 @@ class PublishPolicies:
         return cls(
             deduplicates=options.deduplication,
             snapshot_interval_s=options.deduplication_snapshot_interval_s,
+            producers_max=options.producers_per_topic_max,
+            requires_encryption=options.encryption_required,
+            limits=PublishLimits(options.topic_messages_per_s_max, options.topic_bytes_per_s_max),
         )
 
 
-def publish_policies(policies: Policies, default: PublishPolicies) -> PublishPolicies:
-    """What holds in a namespace with ``policies``."""
+def publish_policies(policies: Policies, default: PublishPolicies, cluster: str) -> PublishPolicies:
+    """What holds in a namespace with ``policies`` on the brokers of ``cluster``."""
+    producers_max = policies.producers_per_topic_max
+    rate = policies.publish_max_message_rate.get(cluster)
     interval_s = policies.deduplication_snapshot_interval_s
     is_enabled = policies.deduplication_enabled
     return replace(
         default,
         deduplicates=default.deduplicates if is_enabled is None else is_enabled,
         snapshot_interval_s=default.snapshot_interval_s if interval_s is None else interval_s,
+        producers_max=default.producers_max if producers_max is None else producers_max,
+        requires_encryption=default.requires_encryption or policies.encryption_required,
+        limits=default.limits if rate is None else PublishLimits(rate.messages, rate.size_bytes),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 
 from magnetar_broker.log.chain import LedgerChain, LedgerSpan
@@ -28,6 +29,7 @@ class NotedSession:
         self.protocol_version = 21
         self.unconfirmed = 0
         self.answers = answers
+        self.throttles: list[Callable[[float], float]] = []
 
     def send(self, frame: bytes) -> None:
         self.out.append(frame)
@@ -37,6 +39,9 @@ class NotedSession:
 
     def confirmed(self, size_bytes: int) -> None:
         self.unconfirmed -= size_bytes
+
+    def throttle(self, wait_s: Callable[[float], float]) -> None:
+        self.throttles.append(wait_s)
 
     async def is_alive(self) -> bool:
         return self.answers

@@ -58,7 +58,7 @@ MISSING_FOR_QUOTA = ""
 @router.get("/persistence", dependencies=READ)
 async def get_persistence(namespace: NamespaceArg, services: ServicesArg) -> Response:
     """On how many bookies the namespace's ledgers are."""
-    return _answer((await _policies(services, namespace)).persistence)
+    return _answer((await policies_of(services, namespace)).persistence)
 
 
 @router.post("/persistence", dependencies=ADMINISTER)
@@ -71,7 +71,7 @@ async def set_persistence(
         raise RestError(400, "persistence policies should not be null")
     persistence = replace(of_document(PersistencePolicies, body), other={})
     check_persistence(persistence)
-    return await _change(
+    return await change_policies(
         services, namespace, lambda policies: replace(policies, persistence=persistence)
     )
 
@@ -79,13 +79,15 @@ async def set_persistence(
 @router.delete("/persistence", dependencies=ADMINISTER)
 async def delete_persistence(namespace: NamespaceArg, services: ServicesArg) -> Response:
     """From now on as many as the broker's settings say."""
-    return await _change(services, namespace, lambda policies: replace(policies, persistence=None))
+    return await change_policies(
+        services, namespace, lambda policies: replace(policies, persistence=None)
+    )
 
 
 @router.get("/retention", dependencies=READ)
 async def get_retention(namespace: NamespaceArg, services: ServicesArg) -> Response:
     """How much is kept of what is acknowledged."""
-    return _answer((await _policies(services, namespace)).retention)
+    return _answer((await policies_of(services, namespace)).retention)
 
 
 @router.post("/retention", dependencies=ADMINISTER)
@@ -110,7 +112,7 @@ async def delete_retention(namespace: NamespaceArg, services: ServicesArg) -> Re
 @router.get("/backlogQuotaMap", dependencies=READ)
 async def get_backlog_quotas(namespace: NamespaceArg, services: ServicesArg) -> Response:
     """The namespace's backlog quotas, by type."""
-    quotas = (await _policies(services, namespace)).backlog_quota_map
+    quotas = (await policies_of(services, namespace)).backlog_quota_map
     return Json({name: to_document(quota) for name, quota in quotas.items()})
 
 
@@ -128,7 +130,7 @@ async def set_backlog_quota(
         check_quota_within_retention(quota if is_by_size else None, policies.retention)
         return replace(policies, backlog_quota_map={**policies.backlog_quota_map, kind: quota})
 
-    return await _change(services, namespace, change, missing=MISSING_FOR_QUOTA)
+    return await change_policies(services, namespace, change, missing=MISSING_FOR_QUOTA)
 
 
 @router.delete("/backlogQuota", dependencies=ADMINISTER)
@@ -142,7 +144,7 @@ async def delete_backlog_quota(
         left = {name: each for name, each in policies.backlog_quota_map.items() if name != kind}
         return replace(policies, backlog_quota_map=left)
 
-    return await _change(services, namespace, change, missing=MISSING_FOR_QUOTA)
+    return await change_policies(services, namespace, change, missing=MISSING_FOR_QUOTA)
 
 
 async def _set_retention(
@@ -153,7 +155,7 @@ async def _set_retention(
             check_retention_covers_quota(retention, policies.backlog_quota_map)
         return replace(policies, retention=retention)
 
-    return await _change(services, namespace, change, missing=MISSING_FOR_RETENTION)
+    return await change_policies(services, namespace, change, missing=MISSING_FOR_RETENTION)
 
 
 def _quota_type(request: Request) -> str:
@@ -164,18 +166,22 @@ def _quota_type(request: Request) -> str:
     return kind
 
 
-async def _policies(services: Services, namespace: NamespaceName) -> Policies:
+async def policies_of(services: Services, namespace: NamespaceName) -> Policies:
+    """The namespace's policies. Raises ``RestError`` 404."""
     with _said_of_missing(MISSING):
         return await services.namespaces.policies(namespace)
 
 
-async def _change(
+async def change_policies(
     services: Services,
     namespace: NamespaceName,
     change: Callable[[Policies], Policies],
     *,
     missing: str = MISSING,
 ) -> Response:
+    """Replace the namespace's policies by what ``change`` makes of them; the answer to that.
+
+    Raises ``RestError`` 404 with ``missing`` where there is no such namespace."""
     with _said_of_missing(missing):
         await services.namespaces.update(namespace, change)
     return no_content()

@@ -10,7 +10,11 @@ from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers
 from tests.unit.magnetar_broker.sessions.stand_ins import TOPIC, FrameClient, command_frame
 
 from magnetar_broker.sessions import connection
-from magnetar_broker.sessions.connection import WRITE_HIGH_WATER_BYTES, Connection
+from magnetar_broker.sessions.connection import (
+    THROTTLE_REVIEW_S,
+    WRITE_HIGH_WATER_BYTES,
+    Connection,
+)
 from magnetar_broker.sessions.context import SessionContext
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -372,3 +376,25 @@ async def test_unconfirmed_bytes_of_a_lost_connection_are_given_up(
     assert context.unconfirmed_bytes == 0
     ledgers.writers[0].confirm()
     assert context.unconfirmed_bytes == 0
+
+
+async def test_a_client_that_publishes_too_fast_is_not_read_for_as_long_as_it_must_wait(
+    connect: Connect,
+) -> None:
+    client = connect()
+    ends_s = asyncio.get_running_loop().time() + 2.5
+    client.connection.throttle(lambda _: max(0.0, ends_s - asyncio.get_running_loop().time()))
+    assert not client.is_read()
+    await asyncio.sleep(2.4)
+    assert not client.is_read()
+    await asyncio.sleep(0.2)
+    assert client.is_read()
+
+
+async def test_a_limit_that_is_lifted_is_noticed_soon(connect: Connect) -> None:
+    client = connect()
+    waits_s = [1000.0]
+    client.connection.throttle(lambda _: waits_s[0])
+    waits_s[0] = 0.0
+    await asyncio.sleep(THROTTLE_REVIEW_S + 0.1)
+    assert client.is_read()
