@@ -72,7 +72,9 @@ class Reported:
         return median(seen) if seen else None
 
 
-def _throughput(scenario: str, title: str, publish: Budget, deliver: Budget) -> Iterator[Reported]:
+def _throughput(
+    scenario: str, title: str, publish: Budget | None = None, deliver: Budget | None = None
+) -> Iterator[Reported]:
     yield Reported(f"publish {title}", scenario, "publish", "cpu_us", "us CPU", publish)
     yield Reported("", scenario, "publish", "per_s", "/s")
     yield Reported(f"deliver + ack {title}", scenario, "deliver", "cpu_us", "us CPU", deliver)
@@ -118,6 +120,10 @@ REPORTED: tuple[Reported, ...] = (
     *_throughput("unbatched-100", "100 B unbatched", Budget(14, 8.8, 20.8), Budget(12, 5.8, 54)),
     *_throughput("batched-1k", "1 KB batched", Budget(4.4, 3, 6.0), Budget(2.6, 1.5, 3.6)),
     *_throughput("batched-100", "100 B batched", Budget(0.9, 0.6, 1.2), Budget(0.4, 0.2, 0.5)),
+    *_throughput("crowd-shared", "10 x 10, Shared"),
+    *_throughput("crowd-key-shared", "10 x 10, Key_Shared"),
+    Reported("publish to ack, 1,000 topics", "many-topics", "pass", "cpu_us", "us CPU"),
+    Reported("", "many-topics", "pass", "per_s", "/s"),
     Reported(
         "one synchronous send", "synchronous", "send", "p50_ms", "ms p50", Budget(0.8, 0.4, 1.62)
     ),

@@ -149,11 +149,11 @@ def _drain(server: Server, topic: str, messages: int) -> Figures:
                     raise LoadFailed(f"{unpack(message.data())[0]} came where {number} was due")
                 consumer.acknowledge(message)
             consumer.close()
-        _wait_for_empty_backlog(server, topic)
+        wait_for_empty_backlog(server, topic)
     return measure.figures(messages)
 
 
-def _wait_for_empty_backlog(server: Server, topic: str) -> None:
+def wait_for_empty_backlog(server: Server, topic: str) -> None:
     """Who forgets acknowledgements may not win by it."""
     deadline = time.perf_counter() + BACKLOG_S_MAX
     path = topic.replace("persistent://", "/admin/v2/persistent/") + "/stats"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.performance.bookie_loads import LoadedBookie, adds, reads
 from tests.performance.catch_up import catch_up
+from tests.performance.crowds import KEY_SHARED, SHARED, crowd, many_topics
 from tests.performance.loads import end_to_end, synchronous, throughput
 from tests.performance.measure import Phases
 from tests.performance.servers import Rival, Server
@@ -32,12 +33,24 @@ def _throughput(server: Server, amount: float, *, size: int, batched: bool) -> P
     return throughput(server, messages=int(amount), size=size, batched=batched)
 
 
+def _crowd(server: Server, amount: float, *, kind: object) -> Phases:
+    return crowd(server, messages=int(amount), size=KB, kind=kind)
+
+
 # On a server that runs.
 LOADS = (
     Scenario("unbatched-1k", partial(_throughput, size=KB, batched=False), 50_000, 50_000),
     Scenario("unbatched-100", partial(_throughput, size=100, batched=False), 50_000, 50_000),
     Scenario("batched-1k", partial(_throughput, size=KB, batched=True), 200_000, 50_000),
     Scenario("batched-100", partial(_throughput, size=100, batched=True), 200_000, 50_000),
+    Scenario("crowd-shared", partial(_crowd, kind=SHARED), 50_000, 20_000),
+    Scenario("crowd-key-shared", partial(_crowd, kind=KEY_SHARED), 50_000, 20_000),
+    Scenario(
+        "many-topics",
+        lambda server, amount: many_topics(server, messages=int(amount), size=KB),
+        50_000,
+        10_000,
+    ),
     Scenario(
         "synchronous",
         lambda server, amount: synchronous(server, messages=int(amount), size=KB),
