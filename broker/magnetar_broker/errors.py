@@ -4,7 +4,8 @@ MagnetarError
 └── BrokerError
     ├── TopicNotFound, TopicExists, TopicBusy, TopicFenced, TopicTerminated
     ├── SubscriptionNotFound
-    ├── ConsumerBusy, ProducerBusy, ProducerFenced, ConsumerNotFound, NameReserved
+    ├── ConsumerBusy, ConsumerNotAssigned, ConsumerNotFound
+    ├── ProducerBusy, ProducerFenced, NameReserved
     ├── ProducerHeldByQuota, ProducerRefusedByQuota
     ├── NotAllowed, InvalidRequest, ServiceNotReady
     ├── StorageUnavailable
@@ -77,6 +78,12 @@ class ConsumerBusy(BrokerError):
 
     code: ClassVar[str] = "ConsumerBusy"
     retry: ClassVar[bool] = True
+
+
+class ConsumerNotAssigned(BrokerError):
+    """A Key_Shared consumer asks for keys that it cannot have."""
+
+    code: ClassVar[str] = "ConsumerAssignError"
 
 
 class ProducerBusy(BrokerError):

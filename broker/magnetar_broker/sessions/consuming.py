@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from magnetar_broker.errors import ConsumerNotFound, InvalidRequest, NotAllowed
 from magnetar_broker.log.positions import Position
 from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.key_shared_policy import KeySharedMode, KeySharedPolicy
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.topic import SubscribeRequest, TopicSubscription
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -50,6 +51,15 @@ ONE_MESSAGE = "a cumulative acknowledgement names exactly one message"
 def position_of(name: api.MessageIdData) -> Position:
     """Ledger and entry of a message id."""
     return Position(signed(name.ledgerId), signed(name.entryId))
+
+
+def key_shared_policy(meta: api.KeySharedMeta) -> KeySharedPolicy:
+    """How a client wants the keys of a Key_Shared subscription shared."""
+    return KeySharedPolicy(
+        KeySharedMode(meta.keySharedMode),
+        allows_out_of_order=meta.allowOutOfOrderDelivery,
+        ranges=tuple((each.start, each.end) for each in meta.hashRanges),
+    )
 
 
 class Consuming:
@@ -88,6 +98,7 @@ class Consuming:
         if not command.subscription:
             raise InvalidRequest("a subscription needs a name")
         topic = await context.topic(name, create=command.force_topic_creation)
+        key_shared = key_shared_policy(command.keySharedMeta)
         consumer = Consumer(
             connection,
             command.consumer_id,
@@ -98,6 +109,7 @@ class Consuming:
             if command.HasField("consumer_epoch")
             else NO_CONSUMER_EPOCH,
             metadata={pair.key: pair.value for pair in command.metadata},
+            key_shared=key_shared,
             clock=context.clock,
             on_active_changed=self._tell_active,
             on_closed=self._closed_by_topic,
@@ -111,6 +123,7 @@ class Consuming:
             if command.HasField("start_message_id")
             else None,
             properties={pair.key: pair.value for pair in command.subscription_properties},
+            key_shared=key_shared,
         )
         subscription = await topic.subscribe(request)
         self._consumers[command.consumer_id] = (consumer, subscription, resource)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from magnetar_broker.errors import NotAllowed
+from magnetar_broker.log.acknowledged import bits_set
 from magnetar_broker.log.cursor import Cursor, OnDurable
 from magnetar_broker.log.positions import AckedEntry, EntryId, Position
 from magnetar_broker.subscriptions.consumer import Consumer
@@ -40,15 +41,17 @@ class Acknowledging:
         for ledger_id, entry_id, ack_set in entries:
             if ack_set and any(ack_set):
                 if not acknowledged.acknowledge_batch_indexes(ledger_id, entry_id, tuple(ack_set)):
+                    if tracker is not None:
+                        self._hold_rest(Position(ledger_id, entry_id))
                     continue
-            elif not acknowledge(ledger_id, entry_id):
-                continue
-            count += 1
+                count += 1
+            else:
+                count += acknowledge(ledger_id, entry_id)
             if tracker is not None:
                 position = Position(ledger_id, entry_id)
                 if not consumer.forget(position):
                     lets_another_go_on |= self._forget_elsewhere(position)
-                tracker.acknowledged(position)
+                lets_another_go_on |= tracker.acknowledged(position)
         self._acknowledged_by(consumer, count, lets_another_go_on=lets_another_go_on)
         self._cursor.changed(on_durable)
 
@@ -62,8 +65,8 @@ class Acknowledging:
         count = self._acknowledge_run(ids) if len(ids) >= RUN_IDS_MIN else 0
         if count == 0:
             acknowledge = self._cursor.acknowledged.acknowledge
-            ids = [each for each in ids if acknowledge(*each)]
-            count = len(ids)
+            for each in ids:
+                count += acknowledge(*each)
         lets_another_go_on = False
         kind = self._membership.type
         if kind and kind.tracks_entries:
@@ -71,7 +74,7 @@ class Acknowledging:
             assert tracker is not None
             for each in consumer.forget_all(ids):
                 lets_another_go_on |= self._forget_elsewhere(Position(*each))
-            tracker.acknowledged_all(ids)
+            lets_another_go_on |= tracker.acknowledged_all(ids)
         self._acknowledged_by(consumer, count, lets_another_go_on=lets_another_go_on)
         self._cursor.changed()
 
@@ -93,6 +96,14 @@ class Acknowledging:
             return 0
         acknowledged.acknowledge_upto(Position(ledger_id, end - 1))
         return len(ids)
+
+    def _hold_rest(self, position: Position) -> None:
+        """Some messages of a batch are acknowledged: who holds it holds the others only."""
+        remaining = self._cursor.acknowledged.remaining_indexes(*position)
+        if remaining is not None:
+            for consumer in self._membership.consumers:
+                if consumer.hold_only(position, bits_set(remaining)):
+                    return
 
     def _forget_elsewhere(self, position: Position) -> bool:
         """Whether the consumer that holds it, and was blocked, may have messages again."""

@@ -13,12 +13,14 @@ from magnetar_broker.counting.meter import Meter
 from magnetar_broker.log.acknowledged import Acknowledged, bits_set
 from magnetar_broker.log.payloads import message_count
 from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_protocol.pulsar.message import NO_CONSUMER_EPOCH, MessageEncoder
 from magnetar_runtime.clock import Clock
 
-# Messages a Shared consumer may hold unacknowledged before it gets no more
-# (upstream's maxUnackedMessagesPerConsumer).
+# Messages a consumer that shares them may hold unacknowledged before it gets no more
+# (maxUnackedMessagesPerConsumer).
 UNACKNOWLEDGED_MAX = 50_000
+NO_LIMIT = 1 << 62
 
 # Bytes handed to a session in one go; then it is asked again whether its socket takes more.
 DELIVERY_BYTES_MAX = 1024 * 1024
@@ -42,6 +44,7 @@ class Consumer:
         partition: int,
         epoch: int = NO_CONSUMER_EPOCH,
         metadata: Mapping[str, str],
+        key_shared: KeySharedPolicy = AUTO_SPLIT,
         clock: Clock,
         on_active_changed: Callable[[Consumer, bool], None],
         on_closed: Callable[[Consumer], None],
@@ -52,6 +55,7 @@ class Consumer:
         self.priority = priority
         self.partition = partition
         self.metadata = metadata
+        self.key_shared = key_shared
         self.connected_at_ms = clock.wall_ms()
         self.on_active_changed = on_active_changed
         self.on_closed = on_closed
@@ -60,6 +64,7 @@ class Consumer:
         self.unacknowledged = 0
         self.pending: dict[Position, int] = {}
         self.is_blocked_on_unacknowledged = False
+        self._unacknowledged_max = UNACKNOWLEDGED_MAX
         self._clock = clock
         self._encoder = MessageEncoder(consumer_id, partition)
         self._encoder_in_order = MessageEncoder(consumer_id, partition, epoch)
@@ -149,7 +154,7 @@ class Consumer:
         self.permits -= messages
         self.pending[position] = messages
         self.unacknowledged += messages
-        if self.unacknowledged >= UNACKNOWLEDGED_MAX:
+        if self.unacknowledged >= self._unacknowledged_max:
             self.is_blocked_on_unacknowledged = True
         if redeliveries:
             self.messages_redelivered += messages
@@ -186,8 +191,31 @@ class Consumer:
         self.unacknowledged -= messages
         return foreign
 
+    def forget_everything(self) -> None:
+        """Nothing that it was sent needs an acknowledgement any more."""
+        self.pending.clear()
+        self.unacknowledged = 0
+        self.is_blocked_on_unacknowledged = False
+
+    def hold_only(self, position: Position, messages: int) -> bool:
+        """Of an entry only so many messages need an acknowledgement still; False when it was not
+        sent to this one."""
+        held = self.pending.get(position)
+        if held is None:
+            return False
+        if messages < held:
+            self.pending[position] = messages
+            self.unacknowledged -= held - messages
+        return True
+
+    def limit_unacknowledged(self, messages_max: int) -> None:
+        """It may hold so many messages unacknowledged before it gets no more; 0: any number."""
+        self._unacknowledged_max = messages_max or NO_LIMIT
+        if self.is_blocked_on_unacknowledged:
+            self.unblock()
+
     def unblock(self) -> bool:
         """Let it have messages again once enough was acknowledged; False while it stays blocked."""
-        if self.unacknowledged <= UNACKNOWLEDGED_MAX // 2:
+        if self.unacknowledged <= self._unacknowledged_max // 2:
             self.is_blocked_on_unacknowledged = False
         return not self.is_blocked_on_unacknowledged

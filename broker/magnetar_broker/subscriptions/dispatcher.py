@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from magnetar_broker.errors import BrokerError, EntryDamaged, StorageUnavailable
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
-from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.log.positions import Entry, EntryId, Position
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.damage import Damage
+from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ class Dispatcher(ABC):
         self.read_position = self._after_mark_delete()
         self.entries_sent = 0
         self.entries_fetched = 0
+        # Nobody gets more before consumers have acknowledged some of what they hold.
+        self.is_blocked_on_unacknowledged = False
         self._is_reading = False
         self._damage: Damage | None = None
         self._fetched = NOTHING_FETCHED
@@ -55,9 +58,19 @@ class Dispatcher(ABC):
         """Whether entries are being fetched from bookies."""
         return self._is_reading
 
-    def check_room(self) -> None:
-        """Raise ``ConsumerBusy`` where no further consumer may take part."""
-        return
+    def skip_acknowledged(self) -> None:
+        """The cursor was moved on by somebody else: what it has passed is not sent any more."""
+        self.read_position = max(self.read_position, self._after_mark_delete())
+
+    def in_the_way(self, key_shared: KeySharedPolicy) -> Consumer | None:
+        """A consumer that has what a further one asks for, where only one can."""
+        del key_shared
+        return None
+
+    def check_room(self, key_shared: KeySharedPolicy = AUTO_SPLIT) -> None:
+        """Raise ``ConsumerBusy`` where no further consumer may take part, ``ConsumerNotAssigned``
+        where ``key_shared`` asks for what it cannot have."""
+        del key_shared
 
     @abstractmethod
     def add(self, consumer: Consumer) -> None:
@@ -75,13 +88,16 @@ class Dispatcher(ABC):
     def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> None:
         """Send again what ``consumer`` holds: ``positions``, or everything for None."""
 
-    def acknowledged(self, position: Position) -> None:
-        """An entry was acknowledged: whoever tracks single entries forgets it."""
+    def acknowledged(self, position: Position) -> bool:
+        """An entry was acknowledged: whoever tracks single entries forgets it; True where
+        something can be sent now that could not before."""
         del position
+        return False
 
-    def acknowledged_all(self, ids: Iterable[tuple[int, int]]) -> None:
+    def acknowledged_all(self, ids: Sequence[EntryId]) -> bool:
         """The same for many, as plain tuples."""
         del ids
+        return False
 
     def rewind(self) -> None:
         """Begin again after the mark-delete position (a seek)."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.subscriptions.dispatcher import Dispatcher
+from magnetar_broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
+from magnetar_broker.subscriptions.key_shared_policy import KeySharedPolicy
 from magnetar_broker.subscriptions.shared_dispatcher import SharedDispatcher
 from magnetar_broker.subscriptions.single_dispatcher import SingleDispatcher
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
@@ -12,6 +14,7 @@ from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 
 def new_dispatcher(
     kind: SubscriptionType,
+    key_shared: KeySharedPolicy,
     managed_ledger: ManagedLedger,
     cursor: Cursor,
     topic: str,
@@ -20,6 +23,8 @@ def new_dispatcher(
     """A dispatcher without consumers; ``partition`` is -1 for a ``topic`` that is none."""
     if kind is SubscriptionType.SHARED:
         return SharedDispatcher(managed_ledger, cursor)
+    if kind is SubscriptionType.KEY_SHARED:
+        return KeySharedDispatcher(managed_ledger, cursor, key_shared)
     return SingleDispatcher(
         managed_ledger,
         cursor,

@@ -11,14 +11,19 @@ from collections.abc import Callable
 from magnetar_broker.errors import ConsumerBusy
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.dispatcher import Dispatcher
+from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 
 
 class Membership:
     """The consumers of one subscription; ``new_dispatcher`` makes what serves a type of them."""
 
-    def __init__(self, new_dispatcher: Callable[[SubscriptionType], Dispatcher]) -> None:
+    def __init__(
+        self, new_dispatcher: Callable[[SubscriptionType, KeySharedPolicy], Dispatcher]
+    ) -> None:
         self.type: SubscriptionType | None = None
+        # How keys are shared, where the type is Key_Shared.
+        self.key_shared = AUTO_SPLIT
         self.dispatcher: Dispatcher | None = None
         self._new_dispatcher = new_dispatcher
         self._messages_out_before = 0
@@ -33,23 +38,41 @@ class Membership:
 
     # Coming and going
 
-    def make_room(self, kind: SubscriptionType) -> None:
-        """Be of type ``kind`` from now on. Raises ``ConsumerBusy`` where the consumers connected
-        now forbid it, or one more of their type."""
-        if self.type is not kind:
-            if self.consumers:
-                raise ConsumerBusy("Subscription is of different type")
-            self._serve_with(kind)
-        assert self.dispatcher is not None
-        self.dispatcher.check_room()
+    def in_the_way(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Consumer | None:
+        """A consumer that has what one more of that kind asks for, where only one can."""
+        if self.type is not kind or self.dispatcher is None:
+            return None
+        return self.dispatcher.in_the_way(key_shared)
 
-    def _serve_with(self, kind: SubscriptionType) -> None:
+    def make_room(self, kind: SubscriptionType, key_shared: KeySharedPolicy = AUTO_SPLIT) -> None:
+        """Be of type ``kind`` from now on. Raises ``ConsumerBusy`` where the consumers connected
+        now forbid it, or one more of their type, and ``ConsumerNotAssigned`` for a Key_Shared one
+        that asks for keys it cannot have."""
+        if self.consumers:
+            self._check_alike(kind, key_shared)
+        elif self.type is not kind or not self.key_shared.is_alike(key_shared):
+            self._serve_with(kind, key_shared)
+        assert self.dispatcher is not None
+        self.dispatcher.check_room(key_shared)
+
+    def _check_alike(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> None:
+        assert self.type is not None
+        if self.type is not kind:
+            raise ConsumerBusy(
+                "Subscription is of different type. Active subscription type of "
+                f"'{self.type.label}' is different than the connecting consumer's type "
+                f"'{kind.label}'."
+            )
+        if kind is SubscriptionType.KEY_SHARED:
+            key_shared.check_alike(self.key_shared)
+
+    def _serve_with(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> None:
         self._entries_sent_before, self._entries_fetched_before = (
             self.entries_sent,
             self.entries_fetched,
         )
-        self.type = kind
-        self.dispatcher = self._new_dispatcher(kind)
+        self.type, self.key_shared = kind, key_shared
+        self.dispatcher = self._new_dispatcher(kind, key_shared)
 
     def add(self, consumer: Consumer) -> None:
         """Let ``consumer`` take part: there is room for it."""

@@ -15,6 +15,7 @@ from magnetar_broker.log.positions import Position
 from magnetar_broker.subscriptions.active_consumer import choose_active
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.dispatcher import Dispatcher
+from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 
 
 class SingleDispatcher(Dispatcher):
@@ -40,8 +41,14 @@ class SingleDispatcher(Dispatcher):
         """The consumer that gets everything."""
         return self._active
 
-    def check_room(self) -> None:
+    def in_the_way(self, key_shared: KeySharedPolicy) -> Consumer | None:
+        """The one consumer of an Exclusive subscription."""
+        del key_shared
+        return self.consumers[0] if self._is_exclusive and self.consumers else None
+
+    def check_room(self, key_shared: KeySharedPolicy = AUTO_SPLIT) -> None:
         """Raise ``ConsumerBusy`` for a second consumer of an Exclusive subscription."""
+        del key_shared
         if self._is_exclusive and self.consumers:
             raise ConsumerBusy("Exclusive consumer is already connected")
 

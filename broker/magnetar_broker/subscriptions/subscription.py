@@ -20,6 +20,7 @@ from magnetar_broker.subscriptions.acknowledging import Acknowledging
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.dispatcher import Dispatcher
 from magnetar_broker.subscriptions.dispatchers import new_dispatcher
+from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_broker.subscriptions.membership import Membership
 from magnetar_broker.subscriptions.resetting import Resetting
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
@@ -126,20 +127,21 @@ class Subscription:
 
     # Consumers
 
-    async def admit(self, kind: SubscriptionType) -> None:
+    async def admit(self, kind: SubscriptionType, key_shared: KeySharedPolicy = AUTO_SPLIT) -> None:
         """Make room for a consumer of type ``kind``, which ``connected`` then lets take part.
 
-        Raises ``ConsumerBusy`` where type or number forbid it.
+        Raises ``ConsumerBusy`` where type or number forbid it, ``ConsumerNotAssigned`` where the
+        keys that ``key_shared`` asks for do.
 
-        An exclusive consumer whose client is gone without a word is asked for a sign of life
-        before the new one, often the same client after a broken connection, is refused.
+        A consumer that stands in the way and whose client is gone without a word is asked for a
+        sign of life before the new one, often the same client after a broken connection, is
+        refused.
         """
-        if kind is SubscriptionType.EXCLUSIVE and self.type is kind and self.consumers:
-            holder = self.consumers[0]
-            if not await holder.session.is_alive():
-                await self.disconnect(holder)
+        holder = self.membership.in_the_way(kind, key_shared)
+        if holder is not None and not await holder.session.is_alive():
+            await self.disconnect(holder)
         await self._resetting.wait_until_over()
-        self.membership.make_room(kind)
+        self.membership.make_room(kind, key_shared)
         self._resetting.stop_waiting()
 
     def connected(self, consumer: Consumer) -> None:
@@ -209,8 +211,7 @@ class Subscription:
     def skip_acknowledged(self) -> None:
         """The cursor was moved on by somebody else: what it has passed is not sent any more."""
         if self.dispatcher is not None:
-            first = self._managed_ledger.chain.next_after(self.mark_delete)
-            self.dispatcher.read_position = max(self.dispatcher.read_position, first)
+            self.dispatcher.skip_acknowledged()
 
     # Asking and ending
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from magnetar_broker.errors import NotAllowed
-
 
 class SubscriptionType(IntEnum):
     """CommandSubscribe.SubType, PulsarApi.proto."""
@@ -25,11 +23,6 @@ class SubscriptionType(IntEnum):
         """Whether several consumers share the messages, so that what each holds is kept entry by
         entry."""
         return self is SubscriptionType.SHARED or self is SubscriptionType.KEY_SHARED
-
-    def check_served(self) -> None:
-        """Raise ``NotAllowed`` for a type that no consumer may have: before anything is made."""
-        if self is SubscriptionType.KEY_SHARED:
-            raise NotAllowed("Key_Shared subscriptions are not served yet: use Shared or Failover")
 
 
 _LABELS = {

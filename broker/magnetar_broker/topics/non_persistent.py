@@ -16,11 +16,14 @@ from magnetar_broker.log.cursor import OnDurable
 from magnetar_broker.log.positions import AckedEntry, Entry, EntryId, Position
 from magnetar_broker.subscriptions.active_consumer import choose_active
 from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.key_selector import new_selector
+from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.producers import Producer, Producers
 from magnetar_broker.topics.rates import tick_topic
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_broker.topics.topic_epoch import TopicEpoch, keep_in_memory
+from magnetar_protocol.pulsar.sticky_key import sticky_key
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.service import Service
@@ -35,12 +38,15 @@ class VolatileSubscription:
         self.name = name
         self.type: SubscriptionType | None = None
         self.consumers: list[Consumer] = []
-        # The consumer that gets everything, unless the type is Shared.
+        # The consumer that gets everything, unless several share it.
         self.active: Consumer | None = None
         self.messages_dropped = 0
         self.drop_meter = Meter(None, 0)
         self.messages_out_before = 0
         self.bytes_out_before = 0
+        # Which consumer a key belongs to, where the type is Key_Shared.
+        self.keys = new_selector(AUTO_SPLIT)
+        self.key_shared = AUTO_SPLIT
         self._topic = topic
         self._turn = 0
 
@@ -59,18 +65,28 @@ class VolatileSubscription:
         """Nothing is kept, so nothing is marked."""
         return
 
-    def check(self, kind: SubscriptionType) -> None:
+    def check(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> None:
         """Raise where a consumer of that type may not connect."""
-        kind.check_served()
         if self.consumers and self.type is not kind:
             raise ConsumerBusy("Subscription is of different type")
         if self.consumers and kind is SubscriptionType.EXCLUSIVE:
             raise ConsumerBusy("Exclusive consumer is already connected")
+        if kind is SubscriptionType.KEY_SHARED:
+            self._check_keys(key_shared)
         self.type = kind
+
+    def _check_keys(self, key_shared: KeySharedPolicy) -> None:
+        if self.consumers:
+            key_shared.check_alike(self.key_shared)
+        else:
+            self.keys, self.key_shared = new_selector(key_shared), key_shared
+        self.keys.check(key_shared.ranges)
 
     def connected(self, consumer: Consumer) -> None:
         """Let ``consumer`` take part."""
         self.consumers.append(consumer)
+        if self.type is SubscriptionType.KEY_SHARED:
+            self.keys.add(consumer)
         self._consumers_changed()
 
     def _consumers_changed(self) -> None:
@@ -80,7 +96,7 @@ class VolatileSubscription:
                 each.on_active_changed(each, each is self.active)
 
     def _choose_active(self) -> Consumer | None:
-        if not self.consumers or self.type is SubscriptionType.SHARED:
+        if not self.consumers or (self.type is not None and self.type.tracks_entries):
             return None
         names = [(each.priority, each.name) for each in self.consumers]
         topic = self._topic.name
@@ -88,12 +104,17 @@ class VolatileSubscription:
 
     def deliver(self, payload: bytes, messages: int) -> None:
         """Send one entry to whoever's turn it is, or drop it."""
-        consumer = self.active or self._next_ready()
+        consumer = self.active or self._receiver(payload)
         if consumer is None or not consumer.can_take:
             self.messages_dropped += messages
             return
         consumer.deliver_untracked(NOWHERE, payload, messages)
         consumer.note_time()
+
+    def _receiver(self, payload: bytes) -> Consumer | None:
+        if self.type is SubscriptionType.KEY_SHARED:
+            return self.keys.select(self.keys.hash_of(sticky_key(payload)))
+        return self._next_ready()
 
     def _next_ready(self) -> Consumer | None:
         ready = [each for each in self.consumers if each.can_take]
@@ -153,6 +174,7 @@ class VolatileSubscription:
         """``consumer`` is gone; with the last one, so is the subscription."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
+            self.keys.remove(consumer)
             self.messages_out_before += consumer.messages_out
             self.bytes_out_before += consumer.bytes_out
             self._consumers_changed()
@@ -169,6 +191,7 @@ class VolatileSubscription:
     def close_consumers(self) -> None:
         """Tell every consumer to subscribe again."""
         gone, self.consumers, self.active = self.consumers, [], None
+        self.keys = new_selector(self.key_shared)
         for consumer in gone:
             consumer.on_closed(consumer)
 
@@ -229,12 +252,13 @@ class NonPersistentTopic(Service):
 
     async def subscribe(self, request: SubscribeRequest) -> VolatileSubscription:
         """The subscription, new or known, ready for one more consumer."""
+        request.check()
         if self._is_fenced:
             raise TopicFenced(str(self.name))
         subscription = self.subscriptions.get(request.subscription)
         if subscription is None:
             subscription = VolatileSubscription(self, request.subscription)
-        subscription.check(request.type)
+        subscription.check(request.type, request.key_shared)
         self.subscriptions[subscription.name] = subscription
         return subscription
 

@@ -268,14 +268,14 @@ class PersistentTopic(Service):
 
     async def subscribe(self, request: SubscribeRequest) -> Subscription:
         """The subscription, new or known, ready for one more consumer."""
-        request.type.check_served()
+        request.check()
         while True:
             async with self._subscribing:
                 self._check_open()
                 subscription = self.subscriptions.get(request.subscription)
                 if subscription is None:
                     subscription = await self._create(request)
-            await subscription.admit(request.type)
+            await subscription.admit(request.type, request.key_shared)
             # While it was waited for, the topic may have been closed, the subscription deleted.
             self._check_open()
             if self.subscriptions.get(request.subscription) is subscription:

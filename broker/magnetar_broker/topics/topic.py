@@ -9,6 +9,7 @@ from typing import Protocol
 from magnetar_broker.log.cursor import OnDurable
 from magnetar_broker.log.positions import AckedEntry, EntryId, Position
 from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.producers import Producer
 from magnetar_protocol.pulsar.topic_names import TopicName
@@ -16,14 +17,21 @@ from magnetar_protocol.pulsar.topic_names import TopicName
 
 @dataclass(frozen=True, slots=True)
 class SubscribeRequest:
-    """What a consumer asks for; ``start_position`` is for subscriptions that are not durable."""
+    """What a consumer asks for; ``start_position`` is for subscriptions that are not durable,
+    ``key_shared`` for those of that type."""
 
     subscription: str
     type: SubscriptionType
     is_durable: bool = True
     starts_at_earliest: bool = False
     start_position: Position | None = None
+    key_shared: KeySharedPolicy = AUTO_SPLIT
     properties: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raise ``ConsumerNotAssigned`` for what no subscription can give."""
+        if self.type is SubscriptionType.KEY_SHARED:
+            self.key_shared.check()
 
 
 class TopicSubscription(Protocol):

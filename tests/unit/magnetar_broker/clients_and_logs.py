@@ -12,6 +12,7 @@ from magnetar_broker.log.cursor_state import CursorState
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.commands import parse_command
 from magnetar_protocol.pulsar.payload import encode_payload
@@ -111,6 +112,27 @@ class MemoryLog:
             await self._tasks.pop()
 
 
+class KeyedLog(MemoryLog):
+    """One whose entries have keys: entry ``i`` has the ``i``-th, modulo their number."""
+
+    def __init__(self, keys: str, *ledgers: tuple[int, int]) -> None:
+        super().__init__(*ledgers)
+        self.keys = keys
+
+    def key(self, entry_id: int) -> str:
+        """The key of an entry."""
+        return self.keys[entry_id % len(self.keys)]
+
+    def entry(self, entry_id: int) -> Entry:
+        metadata = api.MessageMetadata(
+            producer_name="p",
+            sequence_id=entry_id,
+            publish_time=1,
+            partition_key=self.key(entry_id),
+        )
+        return entry_id, encode_payload(metadata, b"m"), 1
+
+
 def cursor_over(chain: LedgerChain, *, name: str = "sub") -> Cursor:
     """A volatile cursor before the first entry."""
     return Cursor(
@@ -133,7 +155,12 @@ class Told:
 
 
 def consumer_of(
-    session: NotedSession, name: str = "c", *, priority: int = 0, told: Told | None = None
+    session: NotedSession,
+    name: str = "c",
+    *,
+    priority: int = 0,
+    told: Told | None = None,
+    key_shared: KeySharedPolicy = AUTO_SPLIT,
 ) -> Consumer:
     """A consumer with no permits yet."""
     told = told or Told()
@@ -148,6 +175,7 @@ def consumer_of(
         priority=priority,
         partition=-1,
         metadata={},
+        key_shared=key_shared,
         clock=SystemClock(),
         on_active_changed=lambda _, is_active: told.active.append(is_active),
         on_closed=note_closed,

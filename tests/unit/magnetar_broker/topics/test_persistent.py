@@ -10,13 +10,14 @@ from tests.unit.magnetar_broker.clients_and_logs import NotedSession, Told, cons
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers
 
 from magnetar_broker.errors import (
+    ConsumerNotAssigned,
     InvalidRequest,
-    NotAllowed,
     ServiceNotReady,
     SubscriptionNotFound,
     TopicFenced,
 )
 from magnetar_broker.log.positions import Position
+from magnetar_broker.subscriptions.key_shared_policy import KeySharedMode, KeySharedPolicy
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S, TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
@@ -174,12 +175,15 @@ async def test_an_unloaded_topic_waits_for_what_is_on_its_way(
 
 
 @pytest.mark.parametrize("is_durable", [True, False])
-async def test_a_type_that_is_not_served_leaves_no_subscription(
+async def test_a_consumer_that_asks_for_no_keys_leaves_no_subscription(
     topic: PersistentTopic, *, is_durable: bool
 ) -> None:
-    with pytest.raises(NotAllowed, match="Key_Shared"):
+    keys = KeySharedPolicy(KeySharedMode.STICKY)
+    with pytest.raises(ConsumerNotAssigned, match="must not be empty"):
         await topic.subscribe(
-            SubscribeRequest("sub", SubscriptionType.KEY_SHARED, is_durable=is_durable)
+            SubscribeRequest(
+                "sub", SubscriptionType.KEY_SHARED, is_durable=is_durable, key_shared=keys
+            )
         )
     assert topic.subscriptions == {}
 

@@ -1,0 +1,124 @@
+"""What dispatchers have in common that spread entries over several consumers.
+
+Each entry sent is tracked until it is acknowledged. What a consumer gives back, or held when it
+left, is replayed, lowest position first. Consumers together hold at most so many messages.
+"""
+
+from __future__ import annotations
+
+from magnetar_broker.log.acknowledged import bits_set
+from magnetar_broker.log.cursor import Cursor
+from magnetar_broker.log.managed_ledger import ManagedLedger
+from magnetar_broker.log.payloads import message_count
+from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.dispatcher import RUN_ENTRIES_MAX, Dispatcher
+from magnetar_broker.subscriptions.redelivery_counts import RedeliveryCounts
+from magnetar_broker.subscriptions.replay_queue import ReplayQueue
+
+# Messages one subscription's consumers may hold unacknowledged before none gets more
+# (maxUnackedMessagesPerSubscription); 0: no limit.
+UNACKNOWLEDGED_PER_SUBSCRIPTION_MAX = 200_000
+
+
+class TrackingDispatcher(Dispatcher):
+    """Sends to several consumers and remembers what to whom."""
+
+    def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
+        super().__init__(managed_ledger, cursor)
+        self.redeliveries = RedeliveryCounts()
+        self.unacknowledged_max = UNACKNOWLEDGED_PER_SUBSCRIPTION_MAX
+
+    @property
+    def unacknowledged(self) -> int:
+        """Messages that consumers hold."""
+        return sum(each.unacknowledged for each in self.consumers)
+
+    def _may_send(self) -> bool:
+        """Whether consumers together hold less than they may; once they do not, not before they
+        have acknowledged half of it."""
+        limit = self.unacknowledged_max
+        if not limit:
+            self.is_blocked_on_unacknowledged = False
+        elif self.is_blocked_on_unacknowledged:
+            self.is_blocked_on_unacknowledged = 2 * self.unacknowledged >= limit
+        else:
+            self.is_blocked_on_unacknowledged = self.unacknowledged >= limit
+        return not self.is_blocked_on_unacknowledged
+
+    def rewind(self) -> None:
+        """Begin again after the mark-delete position; nobody holds or was given anything."""
+        self._begin_again()
+        self.redeliveries.clear()
+
+    def _begin_again(self) -> None:
+        """Begin after the mark-delete position, as for the next consumer after the last one."""
+        super().rewind()
+        self.is_blocked_on_unacknowledged = False
+        for consumer in self.consumers:
+            consumer.forget_everything()
+
+    def skip_acknowledged(self) -> None:
+        """The cursor was moved on: what it has passed is not sent any more, nor held by anybody."""
+        super().skip_acknowledged()
+        mark = self.cursor.mark_delete
+        for consumer in self.consumers:
+            # What is held is beyond the mark, the oldest first, but after such a move.
+            if consumer.pending and next(iter(consumer.pending)) <= mark:
+                passed = [position for position in consumer.pending if position <= mark]
+                consumer.forget_all(passed)
+                consumer.unblock()
+                self.acknowledged_all(passed)
+
+    def _replay_turn(self, consumer: Consumer, queue: ReplayQueue, messages_max: int) -> bool:
+        """Send ``consumer`` the first of ``queue``; False when they must be fetched."""
+        first = queue.first
+        if self._is_done(first):
+            queue.take(1)
+            self._drop(first)
+            return True
+        wanted = queue.near_first(messages_max, RUN_ENTRIES_MAX)
+        run = self._entries_at(first, wanted[-1][1] - first[1] + 1)
+        if not run:
+            return False
+        turn_ends_at = max(0, consumer.permits - messages_max)
+        used = 0
+        for position in wanted:
+            index = position[1] - first[1]
+            if index >= len(run) or consumer.permits <= turn_ends_at or not consumer.can_take:
+                break
+            used += 1
+            self._send_again(consumer, position, run[index])
+        queue.take(used)
+        consumer.note_time()
+        self.entries_sent += used
+        return True
+
+    def _is_done(self, position: Position) -> bool:
+        """Whether an entry needs not be sent any more: acknowledged, or gone with its ledger."""
+        return (
+            self.cursor.acknowledged.is_acknowledged(position[0], position[1])
+            or self.managed_ledger.chain.span(position[0]) is None
+        )
+
+    def _drop(self, position: Position) -> None:
+        """An entry leaves the replay that need not be sent any more."""
+        self.redeliveries.forget(position)
+
+    def _send_again(self, consumer: Consumer, position: Position, entry: Entry) -> None:
+        """An entry leaves the replay to be sent, if it is still to be."""
+        if self._is_done(position):
+            self._drop(position)
+        else:
+            self._send(consumer, position, entry)
+
+    def _send(self, consumer: Consumer, position: Position, entry: Entry) -> None:
+        """Send an entry that is not acknowledged."""
+        ledger_id, entry_id = position
+        payload = entry[1]
+        ack_set = self.cursor.acknowledged.remaining_indexes(ledger_id, entry_id)
+        messages = entry[2] or message_count(payload)
+        if ack_set is not None:
+            messages = bits_set(ack_set)
+        redeliveries = self.redeliveries.get(position) if self.redeliveries else 0
+        consumer.deliver(position, payload, messages, redeliveries, ack_set)
