@@ -16,7 +16,9 @@ from magnetar_broker.admin.documents.topic_stats import (
 )
 from magnetar_broker.admin.facade import StatsQuery
 from magnetar_broker.admin.snapshot import SubscriptionSnapshot, TopicSnapshot
+from magnetar_broker.admin.topics.key_shared_stats import add_key_shared
 from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
 from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.topics.backlog import Backlog
 from magnetar_broker.topics.directory import AnyTopic
@@ -130,6 +132,9 @@ def _add_kept(stats: SubscriptionStats, subscription: Subscription, query: Stats
         stats["activeConsumerName"] = dispatcher.active.name
     if dispatcher is not None:
         stats["msgInReplay"] = dispatcher.redelivery_backlog
+        stats["blockedSubscriptionOnUnackedMsgs"] = dispatcher.is_blocked_on_unacknowledged
+    if isinstance(dispatcher, KeySharedDispatcher):
+        add_key_shared(stats, dispatcher)
     stats["msgBacklog"] = stats["msgBacklogNoDelayed"] = cursor.backlog_entries
     if query.subscription_backlog_size:
         stats["backlogSize"] = cursor.backlog_bytes
