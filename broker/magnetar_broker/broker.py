@@ -150,6 +150,7 @@ class Broker(Service):
             quotas=self.options.backlog_quotas,
             publishing=self.options.publishing,
             cluster=self.options.cluster,
+            unacknowledged=self.options.unacknowledged_limits,
             close_budget_s=self.options.close_budget_s,
         )
 

@@ -14,6 +14,11 @@ from magnetar_broker.log.options import LogOptions
 from magnetar_broker.metadata.auto_creation import AutoCreation
 from magnetar_broker.metadata.policy_rules import PRODUCER_REQUEST_HOLD
 from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT, PATTERN_LENGTH_MAX_DEFAULT
+from magnetar_broker.subscriptions.unacknowledged_limits import (
+    PER_CONSUMER_MAX,
+    PER_SUBSCRIPTION_MAX,
+    UnacknowledgedLimits,
+)
 from magnetar_broker.topics.backlog_quota import BacklogQuotas, age_quota, size_quota
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
 from magnetar_broker.topics.publish_policies import PublishOptions
@@ -63,6 +68,9 @@ class BrokerOptions:
     backlog_quota_check_s: float = BACKLOG_QUOTA_CHECK_S
     # What holds for producers where a namespace does not say.
     publishing: PublishOptions = field(default_factory=PublishOptions)
+    # Messages that may be with consumers, sent and unacknowledged; 0: any number.
+    max_unacked_messages_per_consumer: int = PER_CONSUMER_MAX
+    max_unacked_messages_per_subscription: int = PER_SUBSCRIPTION_MAX
     # How long ending may take for topics whose bookies do not answer.
     close_budget_s: float = CLOSE_BUDGET_S
 
@@ -70,6 +78,13 @@ class BrokerOptions:
     def auto_creation(self) -> AutoCreation:
         """What becomes of a topic that is used before it was made, where no namespace says."""
         return AutoCreation(self.auto_topic_creation, self.auto_topic_partitions)
+
+    @property
+    def unacknowledged_limits(self) -> UnacknowledgedLimits:
+        """What holds where a namespace sets no limits on unacknowledged messages."""
+        return UnacknowledgedLimits(
+            self.max_unacked_messages_per_consumer, self.max_unacked_messages_per_subscription
+        )
 
     @property
     def backlog_quotas(self) -> BacklogQuotas:

@@ -16,6 +16,10 @@ from magnetar_broker.log.entry_cache import (
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.options import BACKLOG_QUOTA_CHECK_S, BrokerOptions
 from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT, PATTERN_LENGTH_MAX_DEFAULT
+from magnetar_broker.subscriptions.unacknowledged_limits import (
+    PER_CONSUMER_MAX,
+    PER_SUBSCRIPTION_MAX,
+)
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
 from magnetar_broker.topics.publish_policies import PublishOptions
 
@@ -82,6 +86,11 @@ class BrokerSettings:
     """
     backlog_quota_check_s: Annotated[float, Gt(0)] = BACKLOG_QUOTA_CHECK_S
     """How often backlogs are looked at: so long can a quota be exceeded."""
+    max_unacked_messages_per_consumer: Annotated[int, Ge(0)] = PER_CONSUMER_MAX
+    """What a consumer of a Shared or Key_Shared subscription may hold unacknowledged, where its
+    namespace does not say; 0: no limit."""
+    max_unacked_messages_per_subscription: Annotated[int, Ge(0)] = PER_SUBSCRIPTION_MAX
+    """What all consumers of such a subscription may hold together; 0: no limit."""
     close_budget_s: Annotated[float, Gt(0)] = CLOSE_BUDGET_S
     """How long topics may take to close, asked to end; the next owner recovers the others."""
     log_level: str = "INFO"
@@ -122,5 +131,7 @@ class BrokerSettings:
             backlog_quota_age_s=self.backlog_quota_age_s,
             backlog_quota_policy=self.backlog_quota_policy,
             backlog_quota_check_s=self.backlog_quota_check_s,
+            max_unacked_messages_per_consumer=self.max_unacked_messages_per_consumer,
+            max_unacked_messages_per_subscription=self.max_unacked_messages_per_subscription,
             close_budget_s=self.close_budget_s,
         )

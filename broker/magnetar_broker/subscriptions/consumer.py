@@ -17,9 +17,7 @@ from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeyShare
 from magnetar_protocol.pulsar.message import NO_CONSUMER_EPOCH, MessageEncoder
 from magnetar_runtime.clock import Clock
 
-# Messages a consumer that shares them may hold unacknowledged before it gets no more
-# (maxUnackedMessagesPerConsumer).
-UNACKNOWLEDGED_MAX = 50_000
+# More messages than anybody holds.
 NO_LIMIT = 1 << 62
 
 # Bytes handed to a session in one go; then it is asked again whether its socket takes more.
@@ -64,7 +62,7 @@ class Consumer:
         self.unacknowledged = 0
         self.pending: dict[Position, int] = {}
         self.is_blocked_on_unacknowledged = False
-        self._unacknowledged_max = UNACKNOWLEDGED_MAX
+        self._unacknowledged_max = NO_LIMIT
         self._clock = clock
         self._encoder = MessageEncoder(consumer_id, partition)
         self._encoder_in_order = MessageEncoder(consumer_id, partition, epoch)
@@ -213,6 +211,8 @@ class Consumer:
         self._unacknowledged_max = messages_max or NO_LIMIT
         if self.is_blocked_on_unacknowledged:
             self.unblock()
+        elif self.unacknowledged >= self._unacknowledged_max:
+            self.is_blocked_on_unacknowledged = True
 
     def unblock(self) -> bool:
         """Let it have messages again once enough was acknowledged; False while it stays blocked."""

@@ -18,6 +18,7 @@ from magnetar_broker.log.positions import Entry, EntryId, Position
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.damage import Damage
 from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from magnetar_broker.subscriptions.unacknowledged_limits import UnacknowledgedLimits
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,10 @@ class Dispatcher(ABC):
         """Raise ``ConsumerBusy`` where no further consumer may take part, ``ConsumerNotAssigned``
         where ``key_shared`` asks for what it cannot have."""
         del key_shared
+
+    def limit(self, limits: UnacknowledgedLimits) -> None:
+        """From now on these hold, where single entries are tracked."""
+        del limits
 
     @abstractmethod
     def add(self, consumer: Consumer) -> None:

@@ -51,7 +51,7 @@ class KeySharedDispatcher(TrackingDispatcher):
 
     def add(self, consumer: Consumer) -> None:
         """Let ``consumer`` take part: it gets its share of the keys."""
-        self.consumers.append(consumer)
+        super().add(consumer)
         self._keys.add(consumer)
         self._reassign()
 

@@ -13,6 +13,7 @@ from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.dispatcher import Dispatcher
 from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
+from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
 
 
 class Membership:
@@ -26,6 +27,7 @@ class Membership:
         self.key_shared = AUTO_SPLIT
         self.dispatcher: Dispatcher | None = None
         self._new_dispatcher = new_dispatcher
+        self._limits = LIMITS_DEFAULT
         self._messages_out_before = 0
         self._bytes_out_before = 0
         self._entries_sent_before = 0
@@ -73,6 +75,13 @@ class Membership:
         )
         self.type, self.key_shared = kind, key_shared
         self.dispatcher = self._new_dispatcher(kind, key_shared)
+        self.dispatcher.limit(self._limits)
+
+    def limit(self, limits: UnacknowledgedLimits) -> None:
+        """From now on these hold."""
+        self._limits = limits
+        if self.dispatcher is not None:
+            self.dispatcher.limit(limits)
 
     def add(self, consumer: Consumer) -> None:
         """Let ``consumer`` take part: there is room for it."""

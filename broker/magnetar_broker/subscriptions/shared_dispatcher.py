@@ -33,7 +33,7 @@ class SharedDispatcher(TrackingDispatcher):
 
     def add(self, consumer: Consumer) -> None:
         """Let ``consumer`` take part."""
-        self.consumers.append(consumer)
+        super().add(consumer)
         # Stable: within a priority, consumers keep the order in which they came.
         self.consumers.sort(key=lambda each: each.priority)
 

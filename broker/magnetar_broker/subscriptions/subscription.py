@@ -24,6 +24,7 @@ from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeyShare
 from magnetar_broker.subscriptions.membership import Membership
 from magnetar_broker.subscriptions.resetting import Resetting
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
+from magnetar_broker.subscriptions.unacknowledged_limits import UnacknowledgedLimits
 from magnetar_runtime.clock import Clock
 
 
@@ -143,6 +144,10 @@ class Subscription:
         await self._resetting.wait_until_over()
         self.membership.make_room(kind, key_shared)
         self._resetting.stop_waiting()
+
+    def limit_unacknowledged(self, limits: UnacknowledgedLimits) -> None:
+        """So much may be with consumers from now on."""
+        self.membership.limit(limits)
 
     def connected(self, consumer: Consumer) -> None:
         """The client knows that it is subscribed: let it take part."""

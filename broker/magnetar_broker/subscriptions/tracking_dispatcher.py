@@ -15,10 +15,7 @@ from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.dispatcher import RUN_ENTRIES_MAX, Dispatcher
 from magnetar_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from magnetar_broker.subscriptions.replay_queue import ReplayQueue
-
-# Messages one subscription's consumers may hold unacknowledged before none gets more
-# (maxUnackedMessagesPerSubscription); 0: no limit.
-UNACKNOWLEDGED_PER_SUBSCRIPTION_MAX = 200_000
+from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
 
 
 class TrackingDispatcher(Dispatcher):
@@ -27,7 +24,20 @@ class TrackingDispatcher(Dispatcher):
     def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
         super().__init__(managed_ledger, cursor)
         self.redeliveries = RedeliveryCounts()
-        self.unacknowledged_max = UNACKNOWLEDGED_PER_SUBSCRIPTION_MAX
+        self._limits = LIMITS_DEFAULT
+
+    def limit(self, limits: UnacknowledgedLimits) -> None:
+        """From now on these hold."""
+        self._limits = limits
+        for consumer in self.consumers:
+            consumer.limit_unacknowledged(limits.per_consumer)
+        if self.consumers:
+            self.dispatch()
+
+    def add(self, consumer: Consumer) -> None:
+        """Let ``consumer`` take part."""
+        consumer.limit_unacknowledged(self._limits.per_consumer)
+        self.consumers.append(consumer)
 
     @property
     def unacknowledged(self) -> int:
@@ -37,7 +47,7 @@ class TrackingDispatcher(Dispatcher):
     def _may_send(self) -> bool:
         """Whether consumers together hold less than they may; once they do not, not before they
         have acknowledged half of it."""
-        limit = self.unacknowledged_max
+        limit = self._limits.per_subscription
         if not limit:
             self.is_blocked_on_unacknowledged = False
         elif self.is_blocked_on_unacknowledged:

@@ -19,6 +19,7 @@ from magnetar_broker.errors import (
 )
 from magnetar_broker.log.logs import Logs
 from magnetar_broker.metadata.errors import NamespaceNotFound
+from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
 from magnetar_broker.topics.backlog_quota import UNLIMITED, BacklogQuotas
 from magnetar_broker.topics.non_persistent import NonPersistentTopic
 from magnetar_broker.topics.persistent import PersistentTopic
@@ -87,7 +88,7 @@ class TopicDirectory(Service):
     """Topics by name. ``owns`` says whether a topic's bundle is this broker's now.
 
     What holds for a topic is said by its namespace's ``policies``, and where these say nothing by
-    the options of the logs, by ``quotas`` and by ``publishing``.
+    the options of the logs, by ``quotas``, ``publishing`` and ``unacknowledged``.
     When the directory closes, what its topics have to write may take ``close_budget_s``.
     """
 
@@ -101,6 +102,7 @@ class TopicDirectory(Service):
         quotas: BacklogQuotas = UNLIMITED,
         publishing: PublishOptions = DEFAULT_OPTIONS,
         cluster: str = "standalone",
+        unacknowledged: UnacknowledgedLimits = LIMITS_DEFAULT,
         close_budget_s: float = CLOSE_BUDGET_S,
     ) -> None:
         super().__init__()
@@ -108,7 +110,7 @@ class TopicDirectory(Service):
         self._clock = clock
         self._owns = owns
         self._policies = policies or _no_policies
-        self._default = TopicPolicies.default(logs.options, quotas, publishing)
+        self._default = TopicPolicies.default(logs.options, quotas, publishing, unacknowledged)
         self._publishing = publishing
         self._broker_rate = _broker_rate(publishing, clock)
         self._cluster = cluster

@@ -108,6 +108,7 @@ class PersistentTopic(Service):
         self.close_by_s: float | None = None
         # Guards which subscriptions exist while one is being created or deleted.
         self._subscribing = asyncio.Lock()
+        self._unacknowledged = policies.unacknowledged
         self.apply(policies)
 
     def apply(self, policies: TopicPolicies) -> None:
@@ -116,6 +117,9 @@ class PersistentTopic(Service):
         for cursor in self.cursors():
             cursor.options = policies.log
         self.backlog.quotas = policies.quotas
+        self._unacknowledged = policies.unacknowledged
+        for subscription in self.subscriptions.values():
+            subscription.limit_unacknowledged(policies.unacknowledged)
         if self.managed_ledger.retention != policies.retention:
             self.managed_ledger.retention = policies.retention
             self.managed_ledger.trim_soon()
@@ -158,6 +162,7 @@ class PersistentTopic(Service):
             cursor,
             self._clock,
         )
+        subscription.limit_unacknowledged(self._unacknowledged)
         self.subscriptions[cursor.name] = subscription
         return subscription
 

@@ -12,6 +12,7 @@ from magnetar_broker.log.retention import FOR_EVER, Retention
 from magnetar_broker.metadata.errors import InvalidPolicy
 from magnetar_broker.metadata.policy_rules import check_persistence
 from magnetar_broker.metadata.system_topics import is_system_topic
+from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
 from magnetar_broker.topics.backlog_quota import UNLIMITED, BacklogQuotas, quotas_of
 from magnetar_broker.topics.publish_policies import (
     DEFAULT_OPTIONS,
@@ -34,13 +35,14 @@ CURSOR_FLUSH_DELAY_S_MAX = 60.0
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicies:
-    """How a topic's log is kept, what of it is retained, how large its backlog may be, and how it
-    may be published to."""
+    """How a topic's log is kept, what of it is retained, how large its backlog may be, how it may
+    be published to, and how much of it may be with consumers."""
 
     log: LogOptions = field(default_factory=LogOptions)
     retention: Retention = field(default_factory=Retention)
     quotas: BacklogQuotas = UNLIMITED
     publishing: PublishPolicies = field(default_factory=PublishPolicies)
+    unacknowledged: UnacknowledgedLimits = LIMITS_DEFAULT
 
     @classmethod
     def default(
@@ -48,6 +50,7 @@ class TopicPolicies:
         options: LogOptions,
         quotas: BacklogQuotas,
         publishing: PublishOptions = DEFAULT_OPTIONS,
+        unacknowledged: UnacknowledgedLimits = LIMITS_DEFAULT,
     ) -> TopicPolicies:
         """What holds where a namespace says nothing: the broker's settings."""
         return cls(
@@ -55,6 +58,7 @@ class TopicPolicies:
             Retention(options.retention_time_ms, options.retention_bytes),
             quotas,
             PublishPolicies.default(publishing),
+            unacknowledged,
         )
 
 
@@ -70,6 +74,9 @@ def topic_policies(
         if is_system_topic(topic)
         else quotas_of(policies.backlog_quota_map, default.quotas),
         publishing=publish_policies(policies, default.publishing, cluster),
+        unacknowledged=default.unacknowledged.overridden(
+            policies.unacked_per_consumer_max, policies.unacked_per_subscription_max
+        ),
     )
 
 

@@ -10,7 +10,7 @@ from tests.unit.magnetar_broker.clients_and_logs import (
 )
 
 from magnetar_broker.log.positions import Entry, Position
-from magnetar_broker.subscriptions.consumer import DELIVERY_BYTES_MAX, UNACKNOWLEDGED_MAX
+from magnetar_broker.subscriptions.consumer import DELIVERY_BYTES_MAX
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.payload import encode_payload
 
@@ -58,10 +58,11 @@ def test_the_socket_is_asked_again_after_a_mebibyte() -> None:
 
 def test_a_consumer_with_too_much_unacknowledged_waits_until_half_of_it_is_settled() -> None:
     consumer = consumer_of(NotedSession())
-    consumer.permits = 10 * UNACKNOWLEDGED_MAX
+    consumer.permits = 1000
+    consumer.limit_unacknowledged(100)
     first, second = Position(1, 0), Position(1, 1)
     for position in (first, second):
-        consumer.deliver(position, b"", UNACKNOWLEDGED_MAX // 2, 0, None)
+        consumer.deliver(position, b"", 50, 0, None)
     assert not consumer.can_take
     assert consumer.forget(first)
     assert not consumer.forget(first)
@@ -75,3 +76,27 @@ def test_the_moment_of_the_last_delivery_is_known() -> None:
     assert consumer.last_sent_ms == 0
     consumer.deliver_in_order(1, [batch(0, 1)], cursor_over(LOG.chain).acknowledged)
     assert consumer.last_sent_ms >= consumer.connected_at_ms > 0
+
+
+def test_a_limit_holds_for_what_was_sent_before_it_was_set() -> None:
+    consumer = consumer_of(NotedSession())
+    consumer.permits = 1000
+    consumer.deliver(Position(1, 0), b"", 60, 0, None)
+    blocked: list[bool] = []
+    for messages_max in (61, 60, 0):
+        consumer.limit_unacknowledged(messages_max)
+        blocked.append(consumer.is_blocked_on_unacknowledged)
+    assert blocked == [False, True, False]
+
+
+def test_of_a_batch_only_the_messages_left_are_unacknowledged() -> None:
+    consumer = consumer_of(NotedSession())
+    consumer.permits = 1000
+    consumer.deliver(Position(1, 0), b"", 60, 0, None)
+    assert consumer.hold_only(Position(1, 0), 10)
+    assert consumer.unacknowledged == 10
+    assert consumer.hold_only(Position(1, 0), 64)
+    assert not consumer.hold_only(Position(1, 1), 10)
+    assert consumer.unacknowledged == 10
+    assert consumer.forget(Position(1, 0))
+    assert consumer.unacknowledged == 0

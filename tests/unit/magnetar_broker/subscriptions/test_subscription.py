@@ -17,18 +17,14 @@ from tests.unit.magnetar_broker.clients_and_logs import (
 
 from magnetar_broker.errors import ConsumerBusy, InvalidRequest, NotAllowed
 from magnetar_broker.log.positions import Position
-from magnetar_broker.subscriptions import consumer as consumer_module
-from magnetar_broker.subscriptions.consumer import UNACKNOWLEDGED_MAX, Consumer
+from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
+from magnetar_broker.subscriptions.unacknowledged_limits import UnacknowledgedLimits
 from magnetar_runtime.clock import SystemClock
 from magnetar_simulation.loop import SimulatedLoop
 
-EXCLUSIVE, SHARED, FAILOVER = (
-    SubscriptionType.EXCLUSIVE,
-    SubscriptionType.SHARED,
-    SubscriptionType.FAILOVER,
-)
+EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = SubscriptionType
 
 
 class Owner:
@@ -117,8 +113,9 @@ def test_entries_acknowledged_together_are_as_good_as_one_by_one(
 
 
 async def test_a_consumer_that_settled_half_of_too_much_is_sent_more() -> None:
-    count = UNACKNOWLEDGED_MAX + 10
+    count = 110
     subscription = subscription_over(MemoryLog((1, count)))
+    subscription.limit_unacknowledged(UnacknowledgedLimits(per_consumer=100))
     consumer, session = await joined(subscription, SHARED, permits=count)
     assert consumer.is_blocked_on_unacknowledged
     subscription.acknowledge_entries(consumer, [(1, entry) for entry in range(count // 2)])
@@ -137,10 +134,10 @@ async def test_entries_another_consumer_holds_are_acknowledged_for_it() -> None:
 
 @pytest.mark.parametrize("has_ack_sets", [False, True])
 async def test_a_blocked_consumer_goes_on_when_another_acknowledges_for_it(
-    monkeypatch: pytest.MonkeyPatch, *, has_ack_sets: bool
+    *, has_ack_sets: bool
 ) -> None:
-    monkeypatch.setattr(consumer_module, "UNACKNOWLEDGED_MAX", 4)
     subscription = subscription_over(MemoryLog((1, 10)))
+    subscription.limit_unacknowledged(UnacknowledgedLimits(per_consumer=4))
     blocked, session = await joined(subscription, SHARED, "blocked")
     other, _ = await joined(subscription, SHARED, "other", permits=0)
     assert blocked.is_blocked_on_unacknowledged
@@ -150,6 +147,60 @@ async def test_a_blocked_consumer_goes_on_when_another_acknowledges_for_it(
     else:
         subscription.acknowledge_entries(other, list(held))
     assert len(session.positions()) == 2 * len(held)
+
+
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+async def test_a_subscription_with_too_much_unacknowledged_waits_until_half_of_it_is_settled(
+    kind: SubscriptionType,
+) -> None:
+    subscription = subscription_over(MemoryLog((1, 2000)))
+    subscription.limit_unacknowledged(UnacknowledgedLimits(per_subscription=1000))
+    members = [(await joined(subscription, kind, name, permits=2000))[0] for name in "ab"]
+    sent = subscription.messages_out
+    assert 1000 <= sent < 2000
+    assert subscription.dispatcher is not None
+    assert subscription.dispatcher.is_blocked_on_unacknowledged
+    settled = 0
+    while subscription.messages_out == sent:
+        subscription.acknowledge_entries(members[0], [(1, settled)])
+        settled += 1
+    assert settled == sent - 499
+
+
+async def test_of_a_batch_only_the_messages_left_count_as_unacknowledged() -> None:
+    subscription = subscription_over(MemoryLog((1, 2)))
+    holder, _ = await joined(subscription, SHARED)
+    other, _ = await joined(subscription, SHARED)
+    holder.pending[Position(1, 0)] = 64
+    holder.unacknowledged += 63
+    subscription.acknowledge(other, [(1, 0, (0b1011,))], None)
+    assert holder.unacknowledged == 4
+    subscription.acknowledge(holder, [(1, 0, (0b0011,))], None)
+    assert holder.unacknowledged == 3
+    subscription.acknowledge(holder, [(1, 0, (0b1000,))], None)
+    assert holder.unacknowledged == 1
+
+
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+async def test_what_a_moved_cursor_has_passed_is_held_by_nobody(kind: SubscriptionType) -> None:
+    subscription = subscription_over(MemoryLog((1, 10)))
+    subscription.limit_unacknowledged(UnacknowledgedLimits(per_consumer=4))
+    consumer, session = await joined(subscription, kind)
+    subscription.cursor.acknowledged.acknowledge_upto(Position(1, 2))
+    held = len(session.positions())
+    subscription.skip_acknowledged()
+    assert consumer.unacknowledged == held - 3
+    subscription.entries_available()
+    assert len(session.positions()) > held
+
+
+async def test_what_was_skipped_may_still_be_acknowledged() -> None:
+    subscription = subscription_over(MemoryLog((1, 10)))
+    consumer, _ = await joined(subscription, SHARED)
+    subscription.cursor.acknowledged.acknowledge_upto(Position(1, 4))
+    subscription.acknowledge_entries(consumer, [(1, 1), (1, 2)])
+    subscription.acknowledge(consumer, [(1, 3, ())], None)
+    assert consumer.unacknowledged == 7
 
 
 async def test_a_cumulative_acknowledgement_is_not_for_shared() -> None:
