@@ -14,6 +14,7 @@ from magnetar_broker.admin.facade import StatsQuery
 from magnetar_broker.admin.snapshot import BrokerSnapshot
 from magnetar_broker.admin.topics.internal_stats import internal_stats
 from magnetar_broker.admin.topics.stats import topic_stats
+from magnetar_broker.compaction.report import CompactionReport
 from magnetar_broker.errors import NotAllowed, TopicNotFound
 from magnetar_broker.figures import BrokerFigures
 from magnetar_broker.health import HealthCheck
@@ -58,10 +59,13 @@ class Administration:
     async def internal_stats(self, topic: TopicName, *, with_metadata: bool) -> Document:
         """The insides of a topic, which is loaded if it exists. Raises ``TopicNotFound``."""
         loaded = await self._topics.get(topic, create=False)
+        if not isinstance(loaded, PersistentTopic):
+            return internal_stats(loaded, {})
+        compacted = await loaded.compacting.view.ledger_stats()
         metadata: dict[int, LedgerMetadata] = {}
-        if with_metadata and isinstance(loaded, PersistentTopic):
+        if with_metadata:
             metadata = await self._metadata_of(loaded)
-        return internal_stats(loaded, metadata)
+        return internal_stats(loaded, metadata, compacted)
 
     async def _metadata_of(self, topic: PersistentTopic) -> dict[int, LedgerMetadata]:
         found: dict[int, LedgerMetadata] = {}
@@ -82,7 +86,15 @@ class Administration:
 
     async def truncate_topic(self, topic: TopicName) -> None:
         """Delete all messages. Raises ``TopicNotFound``."""
-        await (await self._persistent(topic)).managed_ledger.truncate()
+        await (await self._persistent(topic)).truncate()
+
+    async def compact_topic(self, topic: TopicName) -> None:
+        """Begin to compact a topic. Raises ``TopicNotFound``, ``CompactionRunning``."""
+        await (await self._persistent(topic)).compacting.trigger()
+
+    async def compaction_report(self, topic: TopicName) -> CompactionReport:
+        """How a topic's compactions went. Raises ``TopicNotFound``."""
+        return (await self._persistent(topic)).compacting.report
 
     async def _persistent(self, topic: TopicName) -> PersistentTopic:
         loaded = await self._topics.get(topic, create=False)

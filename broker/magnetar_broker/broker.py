@@ -122,6 +122,7 @@ class Broker(Service):
         self.spawn(self._renew_figures(), name="renew figures")
         self.spawn(self._enforce_quotas(), name="enforce quotas")
         self.spawn(self._sweep_deduplication(), name="sweep deduplication")
+        self.spawn_lasting(self._check_compaction, name="check compaction")
 
     def _policy_follower(self) -> PolicyFollower:
         return PolicyFollower(
@@ -151,6 +152,7 @@ class Broker(Service):
             publishing=self.options.publishing,
             cluster=self.options.cluster,
             unacknowledged=self.options.unacknowledged_limits,
+            compaction=self.options.compaction,
             close_budget_s=self.options.close_budget_s,
         )
 
@@ -228,6 +230,11 @@ class Broker(Service):
         while True:
             await asyncio.sleep(self.options.publishing.deduplication_check_s)
             await self.topics.sweep_deduplication()
+
+    async def _check_compaction(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.compaction.check_s)
+            await self.topics.check_compaction()
 
     # What others ask
 

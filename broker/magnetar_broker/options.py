@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from magnetar_broker.compaction.options import CompactionOptions
 from magnetar_broker.log.entry_cache import (
     AGE_MAX_S_DEFAULT,
     CACHE_BYTES_DEFAULT,
@@ -71,6 +72,8 @@ class BrokerOptions:
     # Messages that may be with consumers, sent and unacknowledged; 0: any number.
     max_unacked_messages_per_consumer: int = PER_CONSUMER_MAX
     max_unacked_messages_per_subscription: int = PER_SUBSCRIPTION_MAX
+    # When and how topics are compacted.
+    compaction: CompactionOptions = field(default_factory=CompactionOptions)
     # How long ending may take for topics whose bookies do not answer.
     close_budget_s: float = CLOSE_BUDGET_S
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
+from magnetar_broker.compaction.options import CompactionOptions
 from magnetar_broker.log.entry_cache import (
     AGE_MAX_S_DEFAULT,
     CACHE_BYTES_DEFAULT,
@@ -99,6 +100,7 @@ class BrokerSettings:
     """Log one JSON object a line."""
     log: LogOptions = field(default_factory=LogOptions)
     publishing: PublishOptions = field(default_factory=PublishOptions)
+    compaction: CompactionOptions = field(default_factory=CompactionOptions)
 
     @property
     def advertised_host(self) -> str:
@@ -133,5 +135,6 @@ class BrokerSettings:
             backlog_quota_check_s=self.backlog_quota_check_s,
             max_unacked_messages_per_consumer=self.max_unacked_messages_per_consumer,
             max_unacked_messages_per_subscription=self.max_unacked_messages_per_subscription,
+            compaction=self.compaction,
             close_budget_s=self.close_budget_s,
         )

@@ -13,6 +13,7 @@ from typing import Protocol
 from magnetar_broker.admin.documents.internal_stats import Document
 from magnetar_broker.admin.documents.topic_stats import TopicStats
 from magnetar_broker.admin.snapshot import BrokerSnapshot
+from magnetar_broker.compaction.report import CompactionReport
 from magnetar_broker.metadata.auto_creation import AUTO_CREATION_DEFAULT, AutoCreation
 from magnetar_broker.metadata.clusters import Clusters
 from magnetar_broker.metadata.namespaces import Namespaces
@@ -69,6 +70,14 @@ class BrokerFacade(Protocol):
 
     async def truncate_topic(self, topic: TopicName) -> None:
         """Delete all messages of a persistent topic. Raises ``TopicNotFound``."""
+        ...
+
+    async def compact_topic(self, topic: TopicName) -> None:
+        """Begin to compact a persistent topic. Raises ``TopicNotFound``, ``CompactionRunning``."""
+        ...
+
+    async def compaction_report(self, topic: TopicName) -> CompactionReport:
+        """How a topic's compactions went. Raises ``TopicNotFound``."""
         ...
 
     async def copy_subscriptions(self, source: TopicName, target: TopicName) -> None:

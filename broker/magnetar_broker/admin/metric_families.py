@@ -55,6 +55,19 @@ TOPIC_FAMILIES = (
     Family("pulsar_consumer_msg_ack_rate", "ack_rate"),
 )
 
+# Only of topics that were compacted, or asked to be, since they were loaded.
+_COMPACTION = "pulsar_compaction_"
+COMPACTION_FAMILIES = (
+    Family(f"{_COMPACTION}removed_event_count", "removed_total"),
+    Family(f"{_COMPACTION}succeed_count", "succeeded_total"),
+    Family(f"{_COMPACTION}failed_count", "failed_total"),
+    Family(f"{_COMPACTION}duration_time_in_mills", "last_duration_ms"),
+    Family(f"{_COMPACTION}read_throughput", "read_bytes_rate"),
+    Family(f"{_COMPACTION}write_throughput", "write_bytes_rate"),
+    Family(f"{_COMPACTION}compacted_entries_count", "entries_left"),
+    Family(f"{_COMPACTION}compacted_entries_size", "bytes_left"),
+)
+
 # Evictions from a topic's backlog and from all of a broker's: one sample per quota.
 TOPIC_EVICTIONS = "pulsar_storage_backlog_quota_exceeded_evictions_total"
 BROKER_EVICTIONS = "pulsar_broker_storage_backlog_quota_exceeded_evictions_total"

@@ -20,6 +20,7 @@ from magnetar_broker.admin.metric_families import (
     BROKER_SUMS,
     BUCKET_FAMILIES,
     CACHE_FAMILIES,
+    COMPACTION_FAMILIES,
     CONNECTION_FAMILIES,
     EVICTIONS_BY_QUOTA,
     LEDGER_CLIENT_PREFIX,
@@ -59,6 +60,11 @@ def render(snapshot: BrokerSnapshot, *, cluster: str, version: str, host: str) -
     yield from _evictions(TOPIC_EVICTIONS, [(labels, [topic]) for labels, topic in topics])
     for buckets in BUCKET_FAMILIES:
         yield from _buckets(buckets, topics)
+    compacted = [
+        (labels, topic.compaction) for labels, topic in topics if topic.compaction is not None
+    ]
+    for family in COMPACTION_FAMILIES if compacted else ():
+        yield from _samples(family, compacted)
     subscriptions = [
         (f'{labels[:-2]},subscription="{_escape(subscription.name)}"}} ', subscription)
         for labels, topic in topics

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import nan
 
+from magnetar_broker.compaction.report import CompactionReport
 from magnetar_broker.counting.buckets import Buckets, write_latency_buckets
 
 SUMMARY_QUANTILES = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
@@ -45,6 +46,7 @@ class SubscriptionSnapshot:
 class TopicSnapshot:
     """One loaded topic. ``namespace`` is ``tenant/ns``, ``name`` the full name.
 
+    ``compaction`` is None where none was tried.
     A limit of -1 is none; the age of a backlog that was not looked at, or is empty, is -1.
     """
 
@@ -74,6 +76,7 @@ class TopicSnapshot:
     ack_rate: float = 0.0
     write_latency_ms: Buckets = field(default_factory=write_latency_buckets)
     subscriptions: list[SubscriptionSnapshot] = field(default_factory=list)
+    compaction: CompactionReport | None = None
 
 
 @dataclass(slots=True, kw_only=True)

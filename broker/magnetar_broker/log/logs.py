@@ -48,7 +48,7 @@ class Logs(Service):
         super().__init__()
         self.cache = cache
         self._coordination = coordination
-        self._ledgers = ledgers
+        self.ledgers = ledgers
         self._clock = clock
         self._random = random
         self.options = options
@@ -84,7 +84,7 @@ class Logs(Service):
         ``create_with`` is None (entering it then raises ``NodeMissing``)."""
         return ManagedLedger(
             name,
-            ledgers=self._ledgers,
+            ledgers=self.ledgers,
             store=LogStore(self._coordination, name),
             cache=self.cache,
             clock=self._clock,
@@ -150,7 +150,7 @@ class Logs(Service):
     def _store(self, log_name: str, name: str) -> CursorStore:
         return CursorStore(
             self._coordination,
-            self._ledgers,
+            self.ledgers,
             self._clock,
             self.options,
             log_name=log_name,

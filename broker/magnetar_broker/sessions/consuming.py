@@ -108,6 +108,7 @@ class Consuming:
             epoch=command.consumer_epoch
             if command.HasField("consumer_epoch")
             else NO_CONSUMER_EPOCH,
+            reads_compacted=command.read_compacted,
             metadata={pair.key: pair.value for pair in command.metadata},
             key_shared=key_shared,
             clock=context.clock,
@@ -119,6 +120,7 @@ class Consuming:
             type=SubscriptionType(command.subType),
             is_durable=command.durable,
             starts_at_earliest=command.initialPosition == api.CommandSubscribe.Earliest,
+            reads_compacted=command.read_compacted,
             start_position=position_of(command.start_message_id)
             if command.HasField("start_message_id")
             else None,
@@ -273,7 +275,9 @@ class Consuming:
 
     async def _last_message_id(self, command: api.CommandGetLastMessageId) -> None:
         consumer, subscription = self._authorized(command.consumer_id)
-        last, batch_index = await subscription.last_message()
+        last, batch_index = await subscription.last_message(
+            reads_compacted=consumer.reads_compacted
+        )
         mark = subscription.mark_delete
         partition = consumer.partition
         self._connection.send(

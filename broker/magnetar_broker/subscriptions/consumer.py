@@ -27,7 +27,8 @@ DELIVERY_BYTES_MAX = 1024 * 1024
 class Consumer:
     """A connected consumer. ``permits`` may go below zero: a batch is never split.
 
-    ``epoch`` is what its client began with, which only subscriptions that deliver in order use;
+    ``epoch`` is what its client began with, which only subscriptions that deliver in order use, as
+    they do ``reads_compacted``: whether it is sent only what compaction leaves of the topic;
     ``on_active_changed`` tells its client whether it is the active one of a Failover subscription,
     ``on_closed`` that it must subscribe again.
     """
@@ -41,6 +42,7 @@ class Consumer:
         priority: int,
         partition: int,
         epoch: int = NO_CONSUMER_EPOCH,
+        reads_compacted: bool = False,
         metadata: Mapping[str, str],
         key_shared: KeySharedPolicy = AUTO_SPLIT,
         clock: Clock,
@@ -59,6 +61,7 @@ class Consumer:
         self.on_closed = on_closed
         self.permits = 0
         self.epoch = epoch
+        self.reads_compacted = reads_compacted
         self.unacknowledged = 0
         self.pending: dict[Position, int] = {}
         self.is_blocked_on_unacknowledged = False

@@ -1,21 +1,29 @@
 """Exclusive and Failover subscriptions: one active consumer gets everything, in order.
 
 No single message is tracked: acknowledgements move the cursor, and sending again means beginning
-after its mark-delete position.
+after its mark-delete position. Where the active consumer reads compacted, reading begins in the
+compacted ledger (``compacted``) and goes on in the log.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Iterable
+from itertools import islice
 
-from magnetar_broker.errors import ConsumerBusy
+from magnetar_broker.compaction.compacted_ledger import CompactedEntry
+from magnetar_broker.errors import BrokerError, ConsumerBusy, StorageUnavailable
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.positions import Position
 from magnetar_broker.subscriptions.active_consumer import choose_active
+from magnetar_broker.subscriptions.compacted_reading import CompactedReading
 from magnetar_broker.subscriptions.consumer import Consumer
-from magnetar_broker.subscriptions.dispatcher import Dispatcher
+from magnetar_broker.subscriptions.dispatcher import READ_RETRY_S, Dispatcher
 from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+
+log = logging.getLogger(__name__)
 
 
 class SingleDispatcher(Dispatcher):
@@ -35,6 +43,9 @@ class SingleDispatcher(Dispatcher):
         self._partition = partition
         self._is_exclusive = is_exclusive
         self._active: Consumer | None = None
+        self.compacted: CompactedReading | None = None
+        # The same while the active consumer reads so.
+        self._reading: CompactedReading | None = None
 
     @property
     def active(self) -> Consumer | None:
@@ -73,6 +84,7 @@ class SingleDispatcher(Dispatcher):
         if chosen is self._active:
             return False
         self._active = chosen
+        self._reading = self.compacted if chosen.reads_compacted else None
         self.rewind()
         for each in self.consumers:
             self._tell(each)
@@ -88,6 +100,8 @@ class SingleDispatcher(Dispatcher):
         consumer = self._active
         if consumer is None:
             return
+        if self._reading is not None and not self._is_past_compacted(consumer, self._reading):
+            return
         acknowledged = self.cursor.acknowledged
         while consumer.can_take:
             found = self._next_run()
@@ -97,6 +111,77 @@ class SingleDispatcher(Dispatcher):
             used = consumer.deliver_in_order(ledger_id, run, acknowledged)
             self.entries_sent += used
             self.read_position = Position(ledger_id, run[0][0] + used)
+
+    def rewind(self) -> None:
+        """Begin again after the mark-delete position."""
+        super().rewind()
+        if self._reading is not None:
+            self.read_position = self._reading.begin()
+
+    # Reading compacted
+
+    def _is_past_compacted(self, consumer: Consumer, reading: CompactedReading) -> bool:
+        """Send what is compacted; True once the log is what comes next."""
+        while reading.covers(self.read_position):
+            if not consumer.can_take:
+                return False
+            found = reading.run_from(self.read_position)
+            if found is None:
+                self._fetch_compacted_soon(reading)
+                return False
+            ledger_id, run = found
+            used = consumer.deliver_in_order(ledger_id, run, reading.acknowledged_in(ledger_id))
+            self.entries_sent += used
+            if self.cursor.is_durable:
+                sent = (each[0] for each in islice(run, used))
+                reading.pass_over(self.read_position, ledger_id, sent)
+            self.read_position = Position(ledger_id, run[used - 1][0] + 1)
+        return True
+
+    def _fetch_compacted_soon(self, reading: CompactedReading) -> None:
+        if not self._is_reading:
+            self._is_reading = True
+            self.managed_ledger.spawn(
+                self._fetch_compacted(reading, self.read_position),
+                name=f"read compacted {self.managed_ledger.name} {self.cursor.name}",
+            )
+
+    async def _fetch_compacted(self, reading: CompactedReading, position: Position) -> None:
+        options = self.managed_ledger.options
+        try:
+            fetched, horizon = await reading.view.read(
+                position, options.read_entries_max, options.read_bytes_max
+            )
+            if self.read_position == position:  # else it was moved meanwhile
+                self._take_compacted(reading, fetched, horizon)
+        except StorageUnavailable as error:
+            log.warning("read failed", extra={"position": str(position), "error": str(error)})
+            await asyncio.sleep(READ_RETRY_S)
+        finally:
+            self._is_reading = False
+        try:
+            self.dispatch()
+        except BrokerError:
+            log.exception("dispatch failed", extra={"cursor": self.cursor.name})
+
+    def _take_compacted(
+        self, reading: CompactedReading, fetched: list[CompactedEntry], horizon: Position | None
+    ) -> None:
+        if fetched:
+            reading.keep(fetched)
+            self.entries_fetched += len(fetched)
+            if self._fetched_timer is None:
+                self._let_go_later()
+        elif horizon is not None:
+            after = Position(horizon[0], horizon[1] + 1)
+            if self.cursor.is_durable:
+                reading.pass_over(self.read_position, after[0], (after[1],))
+            self.read_position = after
+
+    def _let_go_if_idle(self) -> None:
+        super()._let_go_if_idle()
+        if self._reading is not None:
+            self._reading.let_go()
 
     def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> None:
         """Everything unacknowledged again: only that keeps the order (as upstream)."""

@@ -10,19 +10,22 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
+from magnetar_broker.compaction.compacted_view import CompactedView
 from magnetar_broker.errors import InvalidRequest
 from magnetar_broker.log.cursor import Cursor, OnDurable
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.payloads import batch_size
-from magnetar_broker.log.positions import AckedEntry, EntryId, Position
+from magnetar_broker.log.positions import LATEST, AckedEntry, EntryId, Position
 from magnetar_broker.log.search import read_one
 from magnetar_broker.subscriptions.acknowledging import Acknowledging
+from magnetar_broker.subscriptions.compacted_reading import CompactedReading
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.dispatcher import Dispatcher
 from magnetar_broker.subscriptions.dispatchers import new_dispatcher
 from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_broker.subscriptions.membership import Membership
 from magnetar_broker.subscriptions.resetting import Resetting
+from magnetar_broker.subscriptions.single_dispatcher import SingleDispatcher
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.subscriptions.unacknowledged_limits import UnacknowledgedLimits
 from magnetar_runtime.clock import Clock
@@ -53,12 +56,16 @@ class Subscription:
         managed_ledger: ManagedLedger,
         cursor: Cursor,
         clock: Clock,
+        compacted_view: CompactedView | None = None,
     ) -> None:
         self.cursor = cursor
         self.last_flow_ms = 0
         self._owner = owner
         self._managed_ledger = managed_ledger
         self._clock = clock
+        self._compacted_view = compacted_view
+        # Where those read who read compacted; None until one does.
+        self._compacted: CompactedReading | None = None
         self.membership = Membership(
             partial(
                 new_dispatcher,
@@ -149,6 +156,20 @@ class Subscription:
         """So much may be with consumers from now on."""
         self.membership.limit(limits)
 
+    def read_compacted(self, *, first: Position) -> None:
+        """The consumer that was admitted reads compacted, from ``first`` where nothing was
+        acknowledged yet."""
+        assert self._compacted_view is not None, "only topics with a log are compacted"
+        assert isinstance(self.dispatcher, SingleDispatcher), "only one consumer reads compacted"
+        if self._compacted is None:
+            self._compacted = CompactedReading(
+                self._compacted_view,
+                self._managed_ledger.chain,
+                self.cursor.acknowledged,
+                first=first,
+            )
+        self.dispatcher.compacted = self._compacted
+
     def connected(self, consumer: Consumer) -> None:
         """The client knows that it is subscribed: let it take part."""
         self.membership.add(consumer)
@@ -207,22 +228,33 @@ class Subscription:
 
     async def seek(self, position: Position) -> None:
         """Make ``position`` the next entry to deliver."""
+        if self._compacted is not None:
+            self._compacted.first = position
         await self._resetting.to_position(position)
 
     async def seek_time(self, time_ms: int) -> None:
         """Make the first message published at or after ``time_ms`` the next to deliver."""
+        if self._compacted is not None:
+            found = await self._compacted.view.first_published(time_ms)
+            self._compacted.first = LATEST if found is None else found
         await self._resetting.to_time(time_ms)
 
     def skip_acknowledged(self) -> None:
         """The cursor was moved on by somebody else: what it has passed is not sent any more."""
-        if self.dispatcher is not None:
+        if self.dispatcher is not None and self.mark_delete[1] >= 0:
             self.dispatcher.skip_acknowledged()
 
     # Asking and ending
 
-    async def last_message(self) -> tuple[Position, int]:
-        """The newest entry, and the index of the last message in it (-1 where it is no batch)."""
+    async def last_message(self, *, reads_compacted: bool = False) -> tuple[Position, int]:
+        """The newest entry, and the index of the last message in it (-1 where it is no batch).
+
+        For who reads compacted it is of what was left; position -1:-1 where nothing was.
+        """
         last = self._managed_ledger.chain.last_confirmed
+        view = self._compacted_view
+        if reads_compacted and view is not None and (last[1] < 0 or view.covers(last)):
+            return await view.last_message()
         if last.entry_id < 0:
             return Position(last.ledger_id, -1), -1
         size = batch_size(await read_one(self._managed_ledger, last))

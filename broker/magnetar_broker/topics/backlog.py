@@ -29,6 +29,7 @@ from magnetar_broker.topics.backlog_quota import (
     is_size_exceeded,
     position_leaving,
 )
+from magnetar_protocol.records.compacted_ledger import COMPACTION_CURSOR
 from magnetar_runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -65,7 +66,11 @@ class Backlog:
         self._clock = clock
 
     def _durable(self) -> list[Cursor]:
-        return [cursor for cursor in self._topic.cursors() if cursor.is_durable]
+        return [
+            cursor
+            for cursor in self._topic.cursors()
+            if cursor.is_durable and cursor.name != COMPACTION_CURSOR
+        ]
 
     @property
     def size_bytes(self) -> int:

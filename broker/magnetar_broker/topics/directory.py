@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from magnetar_broker.compaction.options import CompactionOptions
 from magnetar_broker.counting.durations import Durations
 from magnetar_broker.errors import (
     ServiceNotReady,
@@ -88,7 +89,7 @@ class TopicDirectory(Service):
     """Topics by name. ``owns`` says whether a topic's bundle is this broker's now.
 
     What holds for a topic is said by its namespace's ``policies``, and where these say nothing by
-    the options of the logs, by ``quotas``, ``publishing`` and ``unacknowledged``.
+    the options of the logs, by ``quotas``, ``publishing``, ``unacknowledged`` and ``compaction``.
     When the directory closes, what its topics have to write may take ``close_budget_s``.
     """
 
@@ -103,6 +104,7 @@ class TopicDirectory(Service):
         publishing: PublishOptions = DEFAULT_OPTIONS,
         cluster: str = "standalone",
         unacknowledged: UnacknowledgedLimits = LIMITS_DEFAULT,
+        compaction: CompactionOptions | None = None,
         close_budget_s: float = CLOSE_BUDGET_S,
     ) -> None:
         super().__init__()
@@ -110,7 +112,9 @@ class TopicDirectory(Service):
         self._clock = clock
         self._owns = owns
         self._policies = policies or _no_policies
-        self._default = TopicPolicies.default(logs.options, quotas, publishing, unacknowledged)
+        self._default = TopicPolicies.default(
+            logs.options, quotas, publishing, unacknowledged, compaction
+        )
         self._publishing = publishing
         self._broker_rate = _broker_rate(publishing, clock)
         self._cluster = cluster
@@ -277,6 +281,18 @@ class TopicDirectory(Service):
             ):
                 topic.sweep_deduplication()
                 await asyncio.sleep(0)
+
+    async def check_compaction(self) -> None:
+        """Once in a while: compact the topics of which too much is not compacted yet."""
+        for topic in self.loaded:
+            if isinstance(topic, PersistentTopic) and not topic.is_fenced:
+                try:
+                    await topic.compacting.check()
+                except MagnetarError as error:
+                    log.warning(
+                        "not looked at for compaction",
+                        extra={"topic": str(topic.name), "error": str(error)},
+                    )
 
     # Creating and deleting on request
 

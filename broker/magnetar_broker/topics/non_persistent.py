@@ -166,8 +166,9 @@ class VolatileSubscription:
         del time_ms
         raise NotAllowed("a non-persistent topic keeps no messages to seek to")
 
-    async def last_message(self) -> tuple[Position, int]:
+    async def last_message(self, *, reads_compacted: bool = False) -> tuple[Position, int]:
         """There is none."""
+        del reads_compacted
         raise NotAllowed("a non-persistent topic keeps no last message")
 
     async def disconnect(self, consumer: Consumer) -> None:
@@ -255,6 +256,8 @@ class NonPersistentTopic(Service):
         request.check()
         if self._is_fenced:
             raise TopicFenced(str(self.name))
+        if request.reads_compacted:
+            raise NotAllowed("readCompacted only valid on persistent topics")
         subscription = self.subscriptions.get(request.subscription)
         if subscription is None:
             subscription = VolatileSubscription(self, request.subscription)

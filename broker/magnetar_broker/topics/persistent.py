@@ -20,10 +20,15 @@ from magnetar_broker.errors import BrokerError, NameReserved, SubscriptionNotFou
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.logs import Logs
-from magnetar_broker.log.positions import Entry
+from magnetar_broker.log.positions import EARLIEST, LATEST, Entry, Position
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.topics.backlog import Backlog
+from magnetar_broker.topics.compacting import (
+    Compacting,
+    check_read_compacted,
+    check_subscription,
+)
 from magnetar_broker.topics.deduplication import CURSOR_NAME as DEDUPLICATION_CURSOR
 from magnetar_broker.topics.intake import Intake
 from magnetar_broker.topics.policies import TopicPolicies
@@ -35,6 +40,7 @@ from magnetar_broker.topics.readership import TopicReadership
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_broker.topics.topic_epoch import TopicEpoch
 from magnetar_protocol.pulsar.topic_names import TopicName
+from magnetar_protocol.records.compacted_ledger import COMPACTION_CURSOR
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.service import Service
 
@@ -58,6 +64,13 @@ def _epoch_of(properties: Mapping[str, str]) -> int | None:
 def _check_not_reserved(subscription: str) -> None:
     if subscription == DEDUPLICATION_CURSOR:
         raise NameReserved("Subscription with reserved subscription name attempted")
+
+
+def _compacted_from(request: SubscribeRequest) -> Position:
+    """Where reading compacted begins for who has acknowledged nothing yet."""
+    if request.start_position is not None:
+        return request.start_position
+    return EARLIEST if request.starts_at_earliest else LATEST
 
 
 class PersistentTopic(Service):
@@ -86,6 +99,7 @@ class PersistentTopic(Service):
         self.epoch = TopicEpoch(None, self._store_epoch)
         self.subscriptions: dict[str, Subscription] = {}
         self.managed_ledger = logs.log(name.managed_ledger_name, self, create_with=create_with)
+        self.compacting = Compacting(name, logs, self.managed_ledger, clock, policies.compaction)
         self.backlog = Backlog(self.managed_ledger, self, clock)
         self.intake = Intake(self, logs, clock, publishing, broker_rate)
         self.messages_in = 0
@@ -120,6 +134,7 @@ class PersistentTopic(Service):
         self._unacknowledged = policies.unacknowledged
         for subscription in self.subscriptions.values():
             subscription.limit_unacknowledged(policies.unacknowledged)
+        self.compacting.options = policies.compaction
         if self.managed_ledger.retention != policies.retention:
             self.managed_ledger.retention = policies.retention
             self.managed_ledger.trim_soon()
@@ -139,6 +154,8 @@ class PersistentTopic(Service):
         for cursor in await self._logs.load_cursors(stored.name, stored.chain):
             if cursor.name == DEDUPLICATION_CURSOR:
                 deduplication = cursor
+            elif cursor.name == COMPACTION_CURSOR:
+                await self.compacting.adopt(cursor)
             else:
                 await self._add(cursor)
         await self.intake.opened(deduplication)
@@ -161,14 +178,16 @@ class PersistentTopic(Service):
             self.managed_ledger,
             cursor,
             self._clock,
+            self.compacting.view,
         )
         subscription.limit_unacknowledged(self._unacknowledged)
         self.subscriptions[cursor.name] = subscription
         return subscription
 
     def cursors(self) -> list[Cursor]:
-        """The cursors of all subscriptions."""
-        return [each.cursor for each in self.subscriptions.values()]
+        """The cursors of all subscriptions, and compaction's."""
+        found = [each.cursor for each in self.subscriptions.values()]
+        return found + self.compacting.cursors()
 
     # Producing
 
@@ -274,6 +293,9 @@ class PersistentTopic(Service):
     async def subscribe(self, request: SubscribeRequest) -> Subscription:
         """The subscription, new or known, ready for one more consumer."""
         request.check()
+        check_subscription(request.subscription)
+        if request.reads_compacted:
+            check_read_compacted(request.type)
         while True:
             async with self._subscribing:
                 self._check_open()
@@ -284,6 +306,8 @@ class PersistentTopic(Service):
             # While it was waited for, the topic may have been closed, the subscription deleted.
             self._check_open()
             if self.subscriptions.get(request.subscription) is subscription:
+                if request.reads_compacted:
+                    subscription.read_compacted(first=_compacted_from(request))
                 return subscription
 
     async def _create(self, request: SubscribeRequest) -> Subscription:
@@ -304,6 +328,7 @@ class PersistentTopic(Service):
 
     async def create_subscription(self, name: str, *, from_earliest: bool = False) -> None:
         """Make a durable subscription without a consumer."""
+        check_subscription(name)
         async with self._subscribing:
             self._check_open()
             if name not in self.subscriptions:
@@ -385,6 +410,7 @@ class PersistentTopic(Service):
         await self.managed_ledger.__aexit__(None, None, None)
 
     async def _close_cursors(self) -> None:
+        await self.compacting.close()
         async with self._subscribing:
             await asyncio.gather(
                 *(each.cursor.__aexit__(None, None, None) for each in self.subscriptions.values()),
@@ -398,7 +424,16 @@ class PersistentTopic(Service):
             for subscription in list(self.subscriptions.values()):
                 await subscription.cursor.delete()
             await self.intake.delete()
+        await self.compacting.delete()
         await self.managed_ledger.delete()
+
+    async def truncate(self) -> None:
+        """Delete all messages there are now, whatever keeps them, those that are compacted too.
+
+        Raises ``TopicFenced``, ``StorageUnavailable``.
+        """
+        await self.compacting.forget()
+        await self.managed_ledger.truncate()
 
     # Counting
 

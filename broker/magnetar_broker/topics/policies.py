@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from magnetar_broker.compaction.options import CompactionOptions
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.retention import FOR_EVER, Retention
 from magnetar_broker.metadata.errors import InvalidPolicy
@@ -43,6 +44,7 @@ class TopicPolicies:
     quotas: BacklogQuotas = UNLIMITED
     publishing: PublishPolicies = field(default_factory=PublishPolicies)
     unacknowledged: UnacknowledgedLimits = LIMITS_DEFAULT
+    compaction: CompactionOptions = field(default_factory=CompactionOptions)
 
     @classmethod
     def default(
@@ -51,6 +53,7 @@ class TopicPolicies:
         quotas: BacklogQuotas,
         publishing: PublishOptions = DEFAULT_OPTIONS,
         unacknowledged: UnacknowledgedLimits = LIMITS_DEFAULT,
+        compaction: CompactionOptions | None = None,
     ) -> TopicPolicies:
         """What holds where a namespace says nothing: the broker's settings."""
         return cls(
@@ -59,6 +62,7 @@ class TopicPolicies:
             quotas,
             PublishPolicies.default(publishing),
             unacknowledged,
+            compaction or CompactionOptions(),
         )
 
 
@@ -77,7 +81,14 @@ def topic_policies(
         unacknowledged=default.unacknowledged.overridden(
             policies.unacked_per_consumer_max, policies.unacked_per_subscription_max
         ),
+        compaction=_compaction(policies.compaction_threshold_bytes, default.compaction),
     )
+
+
+def _compaction(threshold_bytes: int | None, default: CompactionOptions) -> CompactionOptions:
+    if threshold_bytes is None:
+        return default
+    return replace(default, threshold_bytes=max(threshold_bytes, 0))
 
 
 def _log_options(persistence: PersistencePolicies | None, default: LogOptions) -> LogOptions:

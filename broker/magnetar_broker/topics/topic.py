@@ -24,6 +24,7 @@ class SubscribeRequest:
     type: SubscriptionType
     is_durable: bool = True
     starts_at_earliest: bool = False
+    reads_compacted: bool = False
     start_position: Position | None = None
     key_shared: KeySharedPolicy = AUTO_SPLIT
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -86,7 +87,7 @@ class TopicSubscription(Protocol):
         """Make the first message published at or after that time the next to deliver."""
         ...
 
-    async def last_message(self) -> tuple[Position, int]:
+    async def last_message(self, *, reads_compacted: bool = False) -> tuple[Position, int]:
         """The newest entry and the index of the last message in its batch (-1: no batch)."""
         ...
 

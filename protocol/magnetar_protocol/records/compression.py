@@ -48,8 +48,17 @@ def uncompressed(value: bytes, record: str) -> bytes:
     size_bytes = metadata.uncompressedSize
     if not 0 <= size_bytes <= UNCOMPRESSED_BYTES_MAX:
         raise MalformedRecord(record, f"uncompressed it would have {size_bytes} bytes")
+    return inflate(metadata.compressionType, value[end:], size_bytes, record)
+
+
+def inflate(kind: int, packed: bytes, size_bytes: int, record: str) -> bytes:
+    """``packed`` as it was before ``kind`` (``CompressionType``; messages have the same numbers)
+    made it smaller: ``size_bytes`` bytes; ``record`` names it in errors.
+
+    Raises ``MalformedRecord``, and ``UnsupportedRecord`` where a package is missing.
+    """
     try:
-        body = _inflate(metadata.compressionType, value[end:], size_bytes, record)
+        body = _inflate(kind, packed, size_bytes, record)
     except (_DamageError, IndexError, zlib.error) as error:
         raise MalformedRecord(record, f"its compression is damaged: {error}") from error
     if len(body) != size_bytes:
@@ -57,7 +66,7 @@ def uncompressed(value: bytes, record: str) -> bytes:
     return body
 
 
-def _inflate(kind: CompressionType.ValueType, packed: bytes, size_bytes: int, record: str) -> bytes:
+def _inflate(kind: int, packed: bytes, size_bytes: int, record: str) -> bytes:
     match kind:
         case CompressionType.LZ4:
             return _inflate_lz4(packed, size_bytes)

@@ -161,6 +161,7 @@ def consumer_of(
     priority: int = 0,
     told: Told | None = None,
     key_shared: KeySharedPolicy = AUTO_SPLIT,
+    reads_compacted: bool = False,
 ) -> Consumer:
     """A consumer with no permits yet."""
     told = told or Told()
@@ -174,6 +175,7 @@ def consumer_of(
         name,
         priority=priority,
         partition=-1,
+        reads_compacted=reads_compacted,
         metadata={},
         key_shared=key_shared,
         clock=SystemClock(),

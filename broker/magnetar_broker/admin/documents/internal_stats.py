@@ -16,6 +16,9 @@ from magnetar_protocol.records.ledger_metadata import LedgerMetadata, LedgerStat
 
 Document = dict[str, object]
 
+# How a topic that was never compacted shows its compacted ledger.
+NO_LEDGER = LedgerStats(-1, -1, -1, is_offloaded=False)
+
 # The version of the format in which every ledger's metadata is stored.
 METADATA_FORMAT_VERSION = 3
 
@@ -49,8 +52,10 @@ def persistent_document(
     log: LogStats,
     subscriptions: Mapping[str, SubscriptionFacts],
     metadata: Mapping[int, LedgerMetadata],
+    compacted: LedgerStats | None = None,
 ) -> Document:
-    """Of a topic with a log; ``metadata`` by ledger is shown where it is given."""
+    """Of a topic with a log; ``metadata`` by ledger is shown where it is given, and the ledger into
+    which the topic is ``compacted``."""
     return {
         "entriesAddedCounter": log.entries_added,
         "numberOfEntries": log.entries,
@@ -66,13 +71,9 @@ def persistent_document(
         "ledgers": [_ledger(each, metadata.get(each.ledger_id)) for each in log.ledgers],
         "cursors": {name: _cursor(each) for name, each in subscriptions.items()},
         "schemaLedgers": [],
-        "compactedLedger": {
-            "ledgerId": -1,
-            "entries": -1,
-            "size": -1,
-            "offloaded": False,
-            "underReplicated": False,
-        },
+        "compactedLedger": _ledger(
+            compacted or NO_LEDGER, metadata.get((compacted or NO_LEDGER).ledger_id)
+        ),
     }
 
 

@@ -1,8 +1,8 @@
 """``/admin/v2/namespaces/…``: the policies of a namespace that are read and changed one by one.
 
-Here: persistence, retention and backlog quotas. A policy that is not set answers 200 with nothing;
-one that is set twice at the same time ends as one of the two. What they mean for topics is
-``topics.policies``.
+Here: persistence, retention, backlog quotas and compaction. A policy that is not set answers 200
+with nothing; one that is set twice at the same time ends as one of the two. What they mean for
+topics is ``topics.policies``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from starlette.responses import Response
 from magnetar_broker.admin.access import on_namespace
 from magnetar_broker.admin.answers import Json, empty, json_record, no_content
 from magnetar_broker.admin.errors import RestError
-from magnetar_broker.admin.parameters import NamespaceArg, ServicesArg, object_body
+from magnetar_broker.admin.parameters import NamespaceArg, ServicesArg, json_body, object_body
+from magnetar_broker.log.positions import INT64_MAX
 from magnetar_broker.metadata.errors import NamespaceNotFound
 from magnetar_broker.metadata.policy_rules import (
     DESTINATION_STORAGE,
@@ -145,6 +146,42 @@ async def delete_backlog_quota(
         return replace(policies, backlog_quota_map=left)
 
     return await change_policies(services, namespace, change, missing=MISSING_FOR_QUOTA)
+
+
+@router.get("/compactionThreshold", dependencies=READ)
+async def get_compaction_threshold(namespace: NamespaceArg, services: ServicesArg) -> Response:
+    """How many bytes of a topic are not compacted before it is compacted by itself."""
+    threshold = (await policies_of(services, namespace)).compaction_threshold_bytes
+    return empty() if threshold is None else Json(threshold)
+
+
+@router.put("/compactionThreshold", dependencies=ADMINISTER)
+async def set_compaction_threshold(
+    request: Request, namespace: NamespaceArg, services: ServicesArg
+) -> Response:
+    """Have topics compacted by themselves; 0: never."""
+    threshold = await json_body(request)
+    if not isinstance(threshold, int) or isinstance(threshold, bool):
+        raise RestError(400, "compactionThreshold should be a number of bytes")
+    if not 0 <= threshold <= INT64_MAX:
+        raise RestError(412, "compactionThreshold must be 0 or more")
+    return await _set_compaction_threshold(services, namespace, threshold)
+
+
+@router.delete("/compactionThreshold", dependencies=ADMINISTER)
+async def delete_compaction_threshold(namespace: NamespaceArg, services: ServicesArg) -> Response:
+    """From now on as the broker's settings say."""
+    return await _set_compaction_threshold(services, namespace, None)
+
+
+async def _set_compaction_threshold(
+    services: Services, namespace: NamespaceName, threshold_bytes: int | None
+) -> Response:
+    return await change_policies(
+        services,
+        namespace,
+        lambda policies: replace(policies, compaction_threshold_bytes=threshold_bytes),
+    )
 
 
 async def _set_retention(

@@ -32,7 +32,7 @@ Work = Callable[[TopicName], Awaitable[None]]
 @router.put("/unload", dependencies=[on_topic(Action.ADMINISTER)])
 async def unload_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
     """Close the topic; its clients look it up again, and it is loaded anew."""
-    await _do(request, services, topic, services.broker.unload_topic)
+    await to_each_partition(request, services, topic, services.broker.unload_topic)
     return no_content()
 
 
@@ -41,7 +41,7 @@ async def trim_topic(request: Request, topic: TopicArg, services: ServicesArg) -
     """Delete ledgers that nobody needs now, without waiting for the next round."""
     if not topic.is_persistent:
         raise RestError(405, "Trim on a non-persistent topic is not allowed")
-    await _do(request, services, topic, services.broker.trim_topic)
+    await to_each_partition(request, services, topic, services.broker.trim_topic)
     return empty()
 
 
@@ -50,7 +50,7 @@ async def truncate_topic(request: Request, topic: TopicArg, services: ServicesAr
     """Move all subscriptions to the end and delete all messages, whatever retention says."""
     if not topic.is_persistent:
         raise RestError(412, "unsupport truncate")
-    await _do(request, services, topic, services.broker.truncate_topic)
+    await to_each_partition(request, services, topic, services.broker.truncate_topic)
     return no_content()
 
 
@@ -108,13 +108,15 @@ async def _internal_stats(request: Request, services: Services, topic: TopicName
     return await services.broker.internal_stats(topic, with_metadata=with_metadata)
 
 
-async def _do(request: Request, services: Services, topic: TopicName, work: Work) -> None:
+async def to_each_partition(
+    request: Request, services: Services, topic: TopicName, work: Work
+) -> None:
     """Do ``work`` to a topic, or to each partition of a partitioned one."""
     await services.namespaces.policies(topic.namespace)
     partitions = await services.partitioned_topics.partitions(topic)
     if partitions:
         for index in range(partitions):
-            await _do_to_partition(services, topic.partition(index), work)
+            await _to_partition(services, topic.partition(index), work)
         return
     await serve_here(request, services, topic)
     try:
@@ -124,7 +126,7 @@ async def _do(request: Request, services: Services, topic: TopicName, work: Work
         raise
 
 
-async def _do_to_partition(services: Services, partition: TopicName, work: Work) -> None:
+async def _to_partition(services: Services, partition: TopicName, work: Work) -> None:
     """One that was not created yet needs nothing done to it."""
     if not (await services.ownership.owner(partition)).is_self:
         raise RestError(503, f"{partition} is served by another broker: ask for it alone")

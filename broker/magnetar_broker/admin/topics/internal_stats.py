@@ -11,21 +11,29 @@ from magnetar_broker.admin.documents.internal_stats import (
     volatile_document,
 )
 from magnetar_broker.log.cursor import Cursor
-from magnetar_broker.log.internal_stats import cursor_stats, log_stats
+from magnetar_broker.log.internal_stats import LedgerStats, cursor_stats, log_stats
 from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.topics.directory import AnyTopic
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_protocol.records.ledger_metadata import LedgerMetadata
 
 
-def internal_stats(topic: AnyTopic, metadata: Mapping[int, LedgerMetadata]) -> Document:
-    """The internal stats of ``topic``, with those ledgers' ``metadata``."""
+def internal_stats(
+    topic: AnyTopic,
+    metadata: Mapping[int, LedgerMetadata],
+    compacted: LedgerStats | None = None,
+) -> Document:
+    """The internal stats of ``topic``, with those ledgers' ``metadata`` and the ledger into
+    which it is ``compacted``."""
     if not isinstance(topic, PersistentTopic):
         return volatile_document()
     subscriptions = {name: _subscription(topic, each) for name, each in topic.subscriptions.items()}
+    kept = topic.compacting.cursors()
     if topic.intake.cursor is not None:
-        subscriptions[topic.intake.cursor.name] = _unread(topic, topic.intake.cursor)
-    return persistent_document(log_stats(topic.managed_ledger), subscriptions, metadata)
+        kept.append(topic.intake.cursor)
+    for cursor in kept:
+        subscriptions[cursor.name] = _unread(topic, cursor)
+    return persistent_document(log_stats(topic.managed_ledger), subscriptions, metadata, compacted)
 
 
 def _subscription(topic: PersistentTopic, subscription: Subscription) -> SubscriptionFacts:

@@ -17,6 +17,7 @@ from magnetar_broker.admin.documents.topic_stats import (
 from magnetar_broker.admin.facade import StatsQuery
 from magnetar_broker.admin.snapshot import SubscriptionSnapshot, TopicSnapshot
 from magnetar_broker.admin.topics.key_shared_stats import add_key_shared
+from magnetar_broker.compaction.report import CompactionReport, CompactionStatus
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
 from magnetar_broker.subscriptions.subscription import Subscription
@@ -67,6 +68,7 @@ def topic_stats(topic: AnyTopic, query: StatsQuery, owner_broker: str) -> TopicS
         _add_quotas(stats, topic.backlog)
         if topic.intake.deduplication is not None:
             stats["deduplicationStatus"] = topic.intake.deduplication.status.value
+        _add_compaction(stats, topic.compacting.report)
     if isinstance(topic, NonPersistentTopic):
         stats["msgDropRate"] = sum(
             each.drop_meter.rates[0] for each in topic.subscriptions.values()
@@ -82,6 +84,15 @@ def _add_quotas(stats: TopicStats, backlog: Backlog) -> None:
     if oldest is not None:
         stats["oldestBacklogMessageAgeSeconds"] = backlog.age_s(oldest)
         stats["oldestBacklogMessageSubscriptionName"] = oldest.subscription
+
+
+def _add_compaction(stats: TopicStats, report: CompactionReport) -> None:
+    stats["compaction"] = {
+        "lastCompactionRemovedEventCount": report.last_removed,
+        "lastCompactionSucceedTimestamp": report.last_succeeded_ms,
+        "lastCompactionFailedTimestamp": report.last_failed_ms,
+        "lastCompactionDurationTimeInMills": report.last_duration_ms,
+    }
 
 
 def _publisher(producer: Producer) -> PublisherStats:
@@ -206,6 +217,9 @@ def _add_stored(snapshot: TopicSnapshot, topic: PersistentTopic) -> None:
         (each.cursor.backlog_bytes for each in topic.subscriptions.values()), default=0
     )
     _add_backlog(snapshot, topic.backlog)
+    report = topic.compacting.report
+    if report.status is not CompactionStatus.NOT_RUN:
+        snapshot.compaction = report
     (
         snapshot.storage_write_rate,
         snapshot.storage_read_rate,

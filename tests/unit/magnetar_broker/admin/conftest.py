@@ -20,6 +20,8 @@ from magnetar_broker.admin.documents.topic_stats import (
 )
 from magnetar_broker.admin.facade import Services, StatsQuery
 from magnetar_broker.admin.snapshot import BrokerSnapshot, TopicSnapshot
+from magnetar_broker.compaction.errors import CompactionRunning
+from magnetar_broker.compaction.report import CompactionReport, CompactionStatus
 from magnetar_broker.errors import StorageUnavailable, TopicBusy, TopicExists, TopicNotFound
 from magnetar_broker.metadata.clusters import Clusters
 from magnetar_broker.metadata.namespaces import Namespaces
@@ -62,6 +64,7 @@ class RememberingBroker:
     done: list[tuple[str, str]] = field(default_factory=list)
     properties: dict[str, Mapping[str, str]] = field(default_factory=dict)
     queries: list[StatsQuery] = field(default_factory=list)
+    compaction: CompactionReport = field(default_factory=CompactionReport)
     is_healthy: bool = True
 
     async def create_topic(self, topic: TopicName, properties: Mapping[str, str]) -> None:
@@ -103,6 +106,15 @@ class RememberingBroker:
 
     async def truncate_topic(self, topic: TopicName) -> None:
         await self._note("truncate", topic)
+
+    async def compact_topic(self, topic: TopicName) -> None:
+        if self.compaction.status is CompactionStatus.RUNNING:
+            raise CompactionRunning
+        await self._note("compaction", topic)
+
+    async def compaction_report(self, topic: TopicName) -> CompactionReport:
+        await self._check(topic)
+        return self.compaction
 
     async def _note(self, what: str, topic: TopicName) -> None:
         await self._check(topic)

@@ -1,0 +1,37 @@
+"""What can go wrong with a topic's compaction.
+
+BrokerError
+├── CompactionRunning       one at a time
+└── CompactionFailed        the topic is as it was before
+StorageUnavailable
+└── CompactedLedgerGone     somebody deleted it; the log is all there is
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from magnetar_broker.errors import BrokerError, StorageUnavailable
+
+
+class CompactionRunning(BrokerError):
+    """The topic is being compacted: asking again can help when that is done."""
+
+    retry: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__("Compaction already in progress")
+
+
+class CompactionFailed(BrokerError):
+    """Nothing has changed: what was compacted before is still in force."""
+
+    retry: ClassVar[bool] = True
+
+
+class CompactedLedgerGone(StorageUnavailable):
+    """The ledger that the topic's compaction names is not there."""
+
+    def __init__(self, ledger_id: int) -> None:
+        super().__init__(f"the compacted ledger {ledger_id} is gone: read from the log instead")
+        self.ledger_id = ledger_id
