@@ -1,0 +1,40 @@
+"""The one Magnetar that all scenarios talk to, all at once: most of each is waiting for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import Any, cast
+
+import pytest
+from tests.differential.scenario import Scenario, run_all
+from tests.differential.transcript import Line
+from tests.differential.world import prepare, warm_up
+from tests.integration.cluster_process import StandaloneProcess
+
+
+@pytest.fixture(scope="session")
+def magnetar(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess, None, None]:
+    """A standalone with the tenant that scenarios live under."""
+    with pytest.MonkeyPatch.context() as environment:
+        # As the recorded broker was told to, so that nobody waits for long.
+        environment.setenv("MAGNETAR_BROKER_BACKLOG_QUOTA_CHECK_S", "2")
+        directory = tmp_path_factory.mktemp("differential")
+        cluster = StandaloneProcess.start(directory / "data")
+    prepare(cluster.web_service_url)
+    asyncio.run(warm_up(cluster.service_url, cluster.web_service_url))
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def answers(
+    request: pytest.FixtureRequest, magnetar: StandaloneProcess
+) -> dict[str, list[Line] | Exception]:
+    """What Magnetar answered in every scenario that is tested."""
+    chosen = [
+        cast("Scenario", cast("Any", item).callspec.params["scenario"])
+        for item in request.session.items
+        if "answers" in getattr(item, "fixturenames", ())
+    ]
+    return asyncio.run(run_all(chosen, magnetar.service_url, magnetar.web_service_url))

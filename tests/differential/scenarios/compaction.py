@@ -1,0 +1,135 @@
+"""Compacted topics: what is left for those who read compacted, and what the status says."""
+
+from __future__ import annotations
+
+from tests.differential.scenario import scenario
+from tests.differential.world import Client, World
+
+from magnetar_protocol.pulsar import api_pb2 as api
+
+SUBSCRIBE = api.CommandSubscribe
+
+
+async def publish(client: Client, *pairs: tuple[str, str]) -> None:
+    """Messages of key and body; an empty body takes the key away."""
+    for number, (key, body) in enumerate(pairs):
+        client.send(1, number, body, partition_key=key, null_value=not body)
+    await client.receipts(len(pairs))
+
+
+async def compact(world: World) -> None:
+    path = world.topic_path("t", "/compaction")
+    await world.rest("PUT", path)
+    if not await world.settled(path, lambda answer: answer["status"] in {"SUCCESS", "ERROR"}):
+        world.note("compaction", "never ended")
+    await world.rest("GET", path)
+
+
+async def read(client: Client, consumer_id: int, *, compacted: bool) -> None:
+    await client.subscribe(
+        consumer_id, f"reader{consumer_id}", durable=False, read_compacted=compacted
+    )
+    client.flow(100, consumer_id)
+    await client.silence()
+
+
+@scenario()
+async def a_compacted_topic_has_the_last_of_each_key(world: World) -> None:
+    client = await world.client()
+    await client.producer()
+    await world.rest("GET", world.topic_path("t", "/compaction"))
+    await publish(client, ("a", "1"), ("b", "1"), ("a", "2"), ("c", "1"), ("b", ""), ("a", "3"))
+    await compact(world)
+    await read(client, 1, compacted=True)
+    await read(client, 2, compacted=False)
+    await publish(client, ("c", "2"))
+    await client.take_sorted(2)
+
+
+@scenario()
+async def messages_without_a_key_in_a_compacted_topic(world: World) -> None:
+    await world.filled(["no key"])
+    client = await world.client()
+    await client.producer()
+    await publish(client, ("a", "1"), ("a", "2"))
+    await compact(world)
+    await read(client, 1, compacted=True)
+
+
+@scenario()
+async def batches_in_a_compacted_topic(world: World) -> None:
+    client = await world.client()
+    await client.producer()
+    client.send_batch(1, 0, ["a1", "b1", "c1"], ["a", "b", "c"])
+    client.send_batch(1, 3, ["a2", "d1"], ["a", "d"])
+    client.send_batch(1, 5, ["d2"], ["d"])
+    await client.receipts(3)
+    await compact(world)
+    await read(client, 1, compacted=True)
+    await client.last_message_id(1)
+
+
+@scenario()
+async def compaction_of_an_empty_topic_and_twice(world: World) -> None:
+    await world.rest("PUT", world.topic_path("t"))
+    await compact(world)
+    client = await world.client()
+    await client.producer()
+    await publish(client, ("a", "1"), ("a", "2"))
+    await compact(world)
+    await publish(client, ("a", "3"), ("b", "1"))
+    await compact(world)
+    await read(client, 1, compacted=True)
+    await world.stats(
+        lambda stats: {
+            key: value
+            for key, value in stats["compaction"].items()
+            if key != "lastCompactionDurationTimeInMills"
+        }
+    )
+
+
+@scenario()
+async def everything_in_a_compacted_topic_was_taken_away(world: World) -> None:
+    client = await world.client()
+    await client.producer()
+    await publish(client, ("a", "1"), ("b", "1"), ("a", ""), ("b", ""))
+    await compact(world)
+    await read(client, 1, compacted=True)
+    await client.last_message_id(1)
+    await publish(client, ("c", "1"))
+    await client.take(1)
+
+
+@scenario()
+async def who_may_read_compacted(world: World) -> None:
+    client = await world.client()
+    await client.subscribe(1, "exclusive", SUBSCRIBE.Exclusive, read_compacted=True)
+    await client.subscribe(2, "shared", SUBSCRIBE.Shared, read_compacted=True)
+    await client.subscribe(3, "key-shared", SUBSCRIBE.Key_Shared, read_compacted=True)
+    await client.subscribe(4, "failover", SUBSCRIBE.Failover, read_compacted=True)
+    topic = f"non-persistent://{world.namespace}/n"
+    await client.lookup(topic)
+    await client.subscribe(5, topic=topic, read_compacted=True)
+
+
+@scenario()
+async def compaction_of_topics_that_are_not_there(world: World) -> None:
+    await world.rest("PUT", world.topic_path("absent", "/compaction"))
+    await world.rest("GET", world.topic_path("absent", "/compaction"))
+
+
+@scenario()
+async def a_compacted_topic_after_a_seek(world: World) -> None:
+    client = await world.client()
+    await client.producer()
+    await publish(client, ("a", "1"), ("a", "2"), ("b", "1"))
+    await compact(world)
+    await client.subscribe(1, read_compacted=True)
+    client.flow(10)
+    await client.silence()
+    await client.seek(message_id=api.MessageIdData(ledgerId=2**64 - 1, entryId=2**64 - 1))
+    await client.take(1)
+    await client.subscribe(1, read_compacted=True)
+    client.flow(10)
+    await client.silence()
