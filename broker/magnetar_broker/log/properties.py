@@ -24,6 +24,8 @@ class OwnedLog(Protocol):
 class LogProperties:
     """Those of ``owner``, whose record is kept with ``recorded``."""
 
+    __slots__ = ("_owner", "_recorded")
+
     def __init__(self, owner: OwnedLog, recorded: RecordedChain) -> None:
         self._owner = owner
         self._recorded = recorded

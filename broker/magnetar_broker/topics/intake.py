@@ -19,7 +19,11 @@ from magnetar_broker.log.payloads import is_encrypted
 from magnetar_broker.log.positions import Position
 from magnetar_broker.topics.deduplication import Deduplication, delete_cursor
 from magnetar_broker.topics.producers import Producer, Producers
-from magnetar_broker.topics.publish_policies import PublishOptions, PublishPolicies
+from magnetar_broker.topics.publish_policies import (
+    DEFAULT_POLICIES,
+    PublishOptions,
+    PublishPolicies,
+)
 from magnetar_broker.topics.publish_rate import PublishRate
 from magnetar_broker.topics.sequence_ids import NO_SEQUENCE_ID
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -53,6 +57,21 @@ class Intake:
     """Of one topic. ``apply`` comes first and whenever its policies change; what takes time is
     done by ``opened`` and ``catch_up``. ``broker_rate`` counts all topics of the broker."""
 
+    __slots__ = (
+        "_behind_encryption",
+        "_behind_rate",
+        "_broker_rate",
+        "_clock",
+        "_first",
+        "_logs",
+        "_options",
+        "_rate",
+        "_rates",
+        "_topic",
+        "deduplication",
+        "policies",
+    )
+
     def __init__(
         self,
         topic: IntakeTopic,
@@ -61,7 +80,7 @@ class Intake:
         options: PublishOptions,
         broker_rate: PublishRate | None = None,
     ) -> None:
-        self.policies = PublishPolicies()
+        self.policies = DEFAULT_POLICIES
         self.deduplication: Deduplication | None = None
         self._topic = topic
         self._logs = logs

@@ -74,13 +74,16 @@ class PublishPolicies:
         )
 
 
+DEFAULT_POLICIES = PublishPolicies()
+
+
 def publish_policies(policies: Policies, default: PublishPolicies, cluster: str) -> PublishPolicies:
     """What holds in a namespace with ``policies`` on the brokers of ``cluster``."""
     producers_max = policies.producers_per_topic_max
     rate = policies.publish_max_message_rate.get(cluster)
     interval_s = policies.deduplication_snapshot_interval_s
     is_enabled = policies.deduplication_enabled
-    return replace(
+    held = replace(
         default,
         deduplicates=default.deduplicates if is_enabled is None else is_enabled,
         snapshot_interval_s=default.snapshot_interval_s if interval_s is None else interval_s,
@@ -88,3 +91,5 @@ def publish_policies(policies: Policies, default: PublishPolicies, cluster: str)
         requires_encryption=default.requires_encryption or policies.encryption_required,
         limits=default.limits if rate is None else PublishLimits(rate.messages, rate.size_bytes),
     )
+    # There may be very many topics, most of which hold to the default.
+    return default if held == default else held

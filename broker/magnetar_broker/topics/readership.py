@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 class TopicReadership:
     """``Readership`` of a topic: its subscriptions, and what it keeps a cursor for itself."""
 
+    __slots__ = ("_topic",)
+
     def __init__(self, topic: PersistentTopic) -> None:
         self._topic = topic
 

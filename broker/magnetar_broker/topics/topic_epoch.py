@@ -20,11 +20,14 @@ class TopicEpoch:
     """Of one topic; ``current`` is None until it had an exclusive producer. ``store`` makes a new
     epoch durable, and raises ``BrokerError`` where it cannot."""
 
+    __slots__ = ("_store", "_storing", "current")
+
     def __init__(self, current: int | None, store: Callable[[int], Awaitable[None]]) -> None:
         self.current = current
         self._store = store
-        # Guards that epochs are stored in the order in which they are given.
-        self._storing = asyncio.Lock()
+        # Guards that epochs are stored in the order in which they are given. Made when it is
+        # needed: there may be very many topics.
+        self._storing: asyncio.Lock | None = None
 
     def check(self, producer: Producer) -> None:
         """Raise ``ProducerFenced`` where another was the exclusive producer meanwhile."""
@@ -41,6 +44,8 @@ class TopicEpoch:
         if producer.access_mode is AccessMode.SHARED:
             producer.topic_epoch = self.current
             return
+        if self._storing is None:
+            self._storing = asyncio.Lock()
         async with self._storing:
             self.check(producer)
             held = producer.topic_epoch

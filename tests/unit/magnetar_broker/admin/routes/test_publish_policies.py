@@ -1,4 +1,4 @@
-"""Proves that what a namespace says of publishing is set, shown and taken away, in upstream's way."""
+"""Proves that policies of publishing are set, shown and taken away as upstream has it."""
 
 from __future__ import annotations
 
