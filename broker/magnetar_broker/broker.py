@@ -153,6 +153,7 @@ class Broker(Service):
             cluster=self.options.cluster,
             unacknowledged=self.options.unacknowledged_limits,
             compaction=self.options.compaction,
+            delayed=self.options.delayed,
             close_budget_s=self.options.close_budget_s,
         )
 

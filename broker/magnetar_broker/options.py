@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from magnetar_broker.compaction.options import CompactionOptions
+from magnetar_broker.delayed.options import DelayedOptions
 from magnetar_broker.log.entry_cache import (
     AGE_MAX_S_DEFAULT,
     CACHE_BYTES_DEFAULT,
@@ -45,6 +46,7 @@ class BrokerOptions:
     former_broker_ids: tuple[str, ...] = ()
     version: str = "4.0.6"
     log: LogOptions = field(default_factory=LogOptions)
+    delayed: DelayedOptions = field(default_factory=DelayedOptions)
     cache_bytes_max: int = CACHE_BYTES_DEFAULT
     # Where the cache's bound is passed, entries leave until it is filled to this part.
     cache_watermark: float = WATERMARK_DEFAULT

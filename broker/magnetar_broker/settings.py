@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from magnetar_broker.compaction.options import CompactionOptions
+from magnetar_broker.delayed.options import DelayedOptions
 from magnetar_broker.log.entry_cache import (
     AGE_MAX_S_DEFAULT,
     CACHE_BYTES_DEFAULT,
@@ -101,6 +102,7 @@ class BrokerSettings:
     log: LogOptions = field(default_factory=LogOptions)
     publishing: PublishOptions = field(default_factory=PublishOptions)
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
+    delayed: DelayedOptions = field(default_factory=DelayedOptions)
 
     @property
     def advertised_host(self) -> str:
@@ -118,6 +120,7 @@ class BrokerSettings:
             former_broker_ids=self.former_broker_ids,
             log=self.log,
             publishing=self.publishing,
+            delayed=self.delayed,
             cache_bytes_max=self.cache_bytes_max,
             cache_watermark=self.cache_watermark,
             cache_age_max_s=self.cache_age_max_s,

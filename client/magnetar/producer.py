@@ -138,8 +138,11 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         event_time_ms: int | None = None,
         ordering_key: bytes | None = None,
+        deliver_at_ms: int | None = None,
     ) -> MessageId:
         """Send a message and wait until it is stored; gives its id.
+
+        Shared and Key_Shared subscriptions deliver it not before ``deliver_at_ms`` (Unix time).
 
         Waits for room when as many messages are pending as may. Raises ``MessageTooLarge``,
         ``SendTimedOut``, ``Closed``, or the ``BrokerRefused`` that ended the producer.
@@ -154,7 +157,7 @@ class Producer:
             else:
                 stored.set_exception(error or Closed(f"the producer of {self.topic}"))
 
-        metadata = self._metadata(key, properties, event_time_ms, ordering_key)
+        metadata = self._metadata(key, properties, event_time_ms, ordering_key, deliver_at_ms)
         outgoing = _Outgoing(payload, metadata, callback)
         self._check(outgoing)
         if self._waiting or not self._pending.has_room(len(payload)):
@@ -180,6 +183,7 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         event_time_ms: int | None = None,
         ordering_key: bytes | None = None,
+        deliver_at_ms: int | None = None,
     ) -> int:
         """Send a message; ``callback(message_id, error)`` is called once, with one of them.
 
@@ -188,7 +192,7 @@ class Producer:
         ``ProducerQueueFull`` when as many messages are pending as may, ``MessageTooLarge``,
         ``Closed``, or the ``BrokerRefused`` that ended the producer.
         """
-        metadata = self._metadata(key, properties, event_time_ms, ordering_key)
+        metadata = self._metadata(key, properties, event_time_ms, ordering_key, deliver_at_ms)
         outgoing = _Outgoing(payload, metadata, callback)
         self._check(outgoing)
         if self._waiting or not self._pending.has_room(len(payload)):
@@ -205,6 +209,7 @@ class Producer:
         properties: Mapping[str, str] | None,
         event_time_ms: int | None,
         ordering_key: bytes | None,
+        deliver_at_ms: int | None,
     ) -> api.MessageMetadata:
         return api.MessageMetadata(
             producer_name=self.name,
@@ -213,6 +218,7 @@ class Producer:
             partition_key=key,
             properties=key_values(properties),
             event_time=event_time_ms,
+            deliver_at_time=deliver_at_ms,
             ordering_key=ordering_key,
         )
 

@@ -3,7 +3,7 @@
 The names are Pulsar's, for existing dashboards ask for them; the order is ours. Rendering is in
 ``metrics``. A family is a counter where its value only grows, a gauge otherwise; upstream declares
 nearly all as gauges, which makes no difference to a query and one to checkers. What the broker does
-not do yet (delayed delivery, expiry, filters, throttling) or does not count has no family:
+not do yet (expiry, filters, throttling) or does not count has no family:
 one that always says 0 would be taken for a measurement.
 """
 
@@ -53,6 +53,7 @@ TOPIC_FAMILIES = (
     Family("pulsar_storage_read_rate", "storage_read_rate"),
     Family("pulsar_storage_read_cache_misses_rate", "storage_read_cache_misses_rate"),
     Family("pulsar_consumer_msg_ack_rate", "ack_rate"),
+    Family("pulsar_delayed_message_index_size_bytes", "delayed_index_bytes"),
 )
 
 # Only of topics that were compacted, or asked to be, since they were loaded.
@@ -94,6 +95,8 @@ _SUBSCRIPTION = "pulsar_subscription_"
 SUBSCRIPTION_FAMILIES = (
     Family(f"{_SUBSCRIPTION}back_log", "backlog"),
     Family(f"{_SUBSCRIPTION}back_log_no_delayed", "backlog_no_delayed"),
+    Family(f"{_SUBSCRIPTION}delayed", "delayed"),
+    Family(f"{_SUBSCRIPTION}delayed_message_index_size_bytes", "delayed_index_bytes"),
     Family(f"{_SUBSCRIPTION}in_replay", "in_replay"),
     Family(f"{_SUBSCRIPTION}msg_rate_out", "rate_out"),
     Family(f"{_SUBSCRIPTION}msg_throughput_out", "throughput_out"),

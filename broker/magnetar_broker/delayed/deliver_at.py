@@ -45,6 +45,11 @@ def delay_ms(payload: bytes) -> int:
     return deliver_at - published
 
 
+def is_delayed_longer(payload: bytes, limit_ms: int) -> bool:
+    """Whether it is to be held back for longer than ``limit_ms`` after it was published."""
+    return not is_plain(payload) and delay_ms(payload) > limit_ms
+
+
 def _times(payload: bytes) -> tuple[int, int]:
     """When to deliver, and when it was published; twice the same (0) where it is not delayed."""
     try:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from magnetar_broker.metadata.errors import ConflictingPolicies, InvalidPolicy
 from magnetar_protocol.records.namespaces import (
     BacklogQuota,
+    DelayedDelivery,
     PersistencePolicies,
     RetentionPolicies,
 )
@@ -67,6 +68,14 @@ def check_retention(policies: RetentionPolicies) -> None:
             "one of the limits has a non-zero value. Use the value of -1 instead of 0 to ignore a "
             "specific limit. To disable retention both limits must be set to 0."
         )
+
+
+def check_delayed_delivery(policies: DelayedDelivery) -> None:
+    """Raise ``InvalidPolicy`` for times that are none."""
+    if not 0 <= policies.tick_ms <= LONG_MAX:
+        raise InvalidPolicy("Tick time must be a positive number of milliseconds")
+    if not 0 <= policies.delay_max_ms <= LONG_MAX:
+        raise InvalidPolicy("The max delay must be a positive number of milliseconds, 0 for any")
 
 
 def checked_quota(namespace: str, quota: BacklogQuota) -> BacklogQuota:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from magnetar_broker.delayed.messages import DelayedMessages
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.subscriptions.dispatcher import Dispatcher
@@ -10,6 +13,7 @@ from magnetar_broker.subscriptions.key_shared_policy import KeySharedPolicy
 from magnetar_broker.subscriptions.shared_dispatcher import SharedDispatcher
 from magnetar_broker.subscriptions.single_dispatcher import SingleDispatcher
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
+from magnetar_broker.subscriptions.tracking_dispatcher import TrackingDispatcher
 
 
 def new_dispatcher(
@@ -19,12 +23,13 @@ def new_dispatcher(
     cursor: Cursor,
     topic: str,
     partition: int,
+    delayed: Callable[[], DelayedMessages],
 ) -> Dispatcher:
     """A dispatcher without consumers; ``partition`` is -1 for a ``topic`` that is none."""
     if kind is SubscriptionType.SHARED:
-        return SharedDispatcher(managed_ledger, cursor)
+        return _holding_back(SharedDispatcher(managed_ledger, cursor), delayed())
     if kind is SubscriptionType.KEY_SHARED:
-        return KeySharedDispatcher(managed_ledger, cursor, key_shared)
+        return _holding_back(KeySharedDispatcher(managed_ledger, cursor, key_shared), delayed())
     return SingleDispatcher(
         managed_ledger,
         cursor,
@@ -32,3 +37,8 @@ def new_dispatcher(
         partition=partition,
         is_exclusive=kind is SubscriptionType.EXCLUSIVE,
     )
+
+
+def _holding_back(dispatcher: TrackingDispatcher, delayed: DelayedMessages) -> Dispatcher:
+    dispatcher.delayed = delayed
+    return dispatcher

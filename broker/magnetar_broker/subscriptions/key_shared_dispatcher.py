@@ -18,6 +18,7 @@ from magnetar_broker.subscriptions.key_selector import new_selector
 from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, HashRange, KeySharedPolicy
 from magnetar_broker.subscriptions.keyed_replay import KeyedReplay
 from magnetar_broker.subscriptions.keys_in_flight import Held, KeysInFlight
+from magnetar_broker.subscriptions.replay_queue import ReplayQueue
 from magnetar_broker.subscriptions.tracking_dispatcher import TrackingDispatcher
 from magnetar_protocol.pulsar.sticky_key import sticky_key
 
@@ -38,6 +39,8 @@ class KeySharedDispatcher(TrackingDispatcher):
         self._keys = new_selector(policy)
         self._in_flight = KeysInFlight()
         self._replay = KeyedReplay()
+        # Delayed entries that are due, whose keys are still to be read.
+        self._due = ReplayQueue()
 
     # Who takes part
 
@@ -93,6 +96,7 @@ class KeySharedDispatcher(TrackingDispatcher):
         super()._begin_again()
         self._in_flight.clear()
         self._replay.clear()
+        self._due.clear()
 
     # What comes back
 
@@ -135,7 +139,7 @@ class KeySharedDispatcher(TrackingDispatcher):
     @property
     def redelivery_backlog(self) -> int:
         """Entries that were read and wait for their consumer."""
-        return len(self._replay)
+        return len(self._replay) + len(self._due)
 
     @property
     def _look_ahead_max(self) -> int:
@@ -143,11 +147,32 @@ class KeySharedDispatcher(TrackingDispatcher):
 
     def dispatch(self) -> None:
         """Send what can be sent: what waits first, then new entries."""
+        if self.delayed is not None and (self._due or self.delayed.is_due):
+            self._due.add_all(self._take_due())
+            self._key_due()
         if self._replay:
             for consumer in self.consumers:
                 self._replay_to(consumer)
         while self._dispatch_new():
             pass
+
+    def _key_due(self) -> None:
+        """Let entries that are due wait for the consumers of their keys."""
+        due = self._due
+        while due:
+            first = due.first
+            if self._is_done(first):
+                due.take(1)
+                continue
+            wanted = due.near_first(RUN_ENTRIES_MAX, RUN_ENTRIES_MAX)
+            run = self._entries_at(first, wanted[-1][1] - first[1] + 1)
+            if not run:
+                return  # it goes on when they are fetched
+            at_hand = [each for each in wanted if each[1] - first[1] < len(run)]
+            for position in at_hand:
+                key_hash = self._keys.hash_of(sticky_key(run[position[1] - first[1]][1]))
+                self._replay.add(position, key_hash, self._receiver(key_hash))
+            due.take(len(at_hand))
 
     def _replay_to(self, consumer: Consumer) -> None:
         queue = self._replay.queues.get(consumer)

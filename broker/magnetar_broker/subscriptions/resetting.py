@@ -24,7 +24,8 @@ SEEK_RETURN_S = 60.0
 
 
 class Resetting:
-    """Moves ``cursor``; ``on_deserted`` is called when nobody came back to one not durable."""
+    """Moves ``cursor``; ``on_deserted`` is called when nobody came back to one not durable,
+    ``on_moved`` when everything is read anew."""
 
     def __init__(
         self,
@@ -32,11 +33,13 @@ class Resetting:
         cursor: Cursor,
         membership: Membership,
         on_deserted: Callable[[], None],
+        on_moved: Callable[[], None],
     ) -> None:
         self._managed_ledger = managed_ledger
         self._cursor = cursor
         self._membership = membership
         self._on_deserted = on_deserted
+        self._on_moved = on_moved
         self._is_resetting = False
         self._reset_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._return_timer: asyncio.TimerHandle | None = None
@@ -75,6 +78,7 @@ class Resetting:
         durable = asyncio.get_running_loop().create_future()
         before = self._managed_ledger.chain.previous_of(position)
         self._cursor.reset(before, lambda error: _settle(durable, error))
+        self._on_moved()
         if self._membership.dispatcher is not None:
             self._membership.dispatcher.rewind()
         await durable

@@ -82,6 +82,10 @@ class SharedDispatcher(TrackingDispatcher):
             consumer = self._next_consumer()
             if consumer is None:
                 return
+            if self.delayed is not None and self.delayed.is_due:
+                due = self._take_due()
+                if due:
+                    self._replay.add_all(due)
             if self._replay:
                 if not self._replay_turn(consumer, self._replay, TURN_MESSAGES_MAX):
                     return

@@ -11,6 +11,9 @@ from functools import partial
 from typing import Protocol
 
 from magnetar_broker.compaction.compacted_view import CompactedView
+from magnetar_broker.delayed.bucket_store import has_buckets
+from magnetar_broker.delayed.messages import DelayedMessages
+from magnetar_broker.delayed.options import DelayedOptions
 from magnetar_broker.errors import InvalidRequest
 from magnetar_broker.log.cursor import Cursor, OnDurable
 from magnetar_broker.log.managed_ledger import ManagedLedger
@@ -66,6 +69,9 @@ class Subscription:
         self._compacted_view = compacted_view
         # Where those read who read compacted; None until one does.
         self._compacted: CompactedReading | None = None
+        self._topic = topic
+        self._delayed: DelayedMessages | None = None
+        self._delayed_options = DelayedOptions()
         self.membership = Membership(
             partial(
                 new_dispatcher,
@@ -73,6 +79,7 @@ class Subscription:
                 cursor=cursor,
                 topic=topic,
                 partition=partition,
+                delayed=lambda: self.delayed,
             )
         )
         self._acknowledging = Acknowledging(cursor, self.membership, clock)
@@ -81,6 +88,7 @@ class Subscription:
             cursor,
             self.membership,
             on_deserted=lambda: owner.subscription_left(self),
+            on_moved=self._forget_delayed,
         )
 
     @property
@@ -133,13 +141,56 @@ class Subscription:
         """When something was last acknowledged; 0 for not since the topic was loaded."""
         return self._acknowledging.last_ms
 
+    # Delayed messages
+
+    @property
+    def delayed(self) -> DelayedMessages:
+        """Its delayed messages; made when they are first asked for, for most have none."""
+        if self._delayed is None:
+            self._delayed = DelayedMessages(
+                self._managed_ledger,
+                self.cursor,
+                self._clock,
+                topic=self._topic,
+                wake=self.entries_available,
+            )
+            self._delayed.options = self._delayed_options
+        return self._delayed
+
+    def hold_back(self, options: DelayedOptions) -> None:
+        """How messages are held back from now on."""
+        self._delayed_options = options
+        if self._delayed is not None:
+            self._delayed.options = options
+
+    @property
+    def delayed_count(self) -> int:
+        """How many entries are held back, as far as that is known yet."""
+        return 0 if self._delayed is None else self._delayed.count
+
+    @property
+    def delayed_bytes(self) -> int:
+        """How much memory the index of delayed messages takes, about."""
+        return 0 if self._delayed is None else self._delayed.size_bytes
+
+    def passed_ledger(self) -> None:
+        """The mark-delete position has left a ledger."""
+        if self._delayed is not None:
+            self._delayed.passed()
+
+    def _forget_delayed(self) -> None:
+        """Everything is read anew; what an owner before has noted as well."""
+        if self._delayed is not None or has_buckets(self.cursor.properties):
+            self.delayed.clear()
+
     # Consumers
 
     async def admit(self, kind: SubscriptionType, key_shared: KeySharedPolicy = AUTO_SPLIT) -> None:
         """Make room for a consumer of type ``kind``, which ``connected`` then lets take part.
 
         Raises ``ConsumerBusy`` where type or number forbid it, ``ConsumerNotAssigned`` where the
-        keys that ``key_shared`` asks for do.
+        keys that ``key_shared`` asks for do, ``StorageUnavailable`` where it cannot be found out
+        which messages are delayed.
 
         A consumer that stands in the way and whose client is gone without a word is asked for a
         sign of life before the new one, often the same client after a broken connection, is
@@ -148,6 +199,8 @@ class Subscription:
         holder = self.membership.in_the_way(kind, key_shared)
         if holder is not None and not await holder.session.is_alive():
             await self.disconnect(holder)
+        if kind.tracks_entries:
+            await self.delayed.recover()
         await self._resetting.wait_until_over()
         self.membership.make_room(kind, key_shared)
         self._resetting.stop_waiting()
@@ -259,6 +312,18 @@ class Subscription:
             return Position(last.ledger_id, -1), -1
         size = batch_size(await read_one(self._managed_ledger, last))
         return last, -1 if size is None else size - 1
+
+    async def close(self) -> None:
+        """Write down what is not stored yet: the topic closes in good order."""
+        if self._delayed is not None:
+            await self._delayed.finish()
+        await self.cursor.__aexit__(None, None, None)
+
+    async def delete_stored(self) -> None:
+        """Forget the cursor for good, and before it what it names: nothing is left behind."""
+        if self._delayed is not None or has_buckets(self.cursor.properties):
+            await self.delayed.delete()
+        await self.cursor.delete()
 
     async def unsubscribe(self, consumer: Consumer, *, force: bool) -> None:
         """Delete the subscription; only its sole consumer may, unless ``force``."""

@@ -6,6 +6,9 @@ left, is replayed, lowest position first. Consumers together hold at most so man
 
 from __future__ import annotations
 
+import asyncio
+
+from magnetar_broker.delayed.messages import DelayedMessages
 from magnetar_broker.log.acknowledged import bits_set
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
@@ -17,6 +20,10 @@ from magnetar_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from magnetar_broker.subscriptions.replay_queue import ReplayQueue
 from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
 
+# Delayed entries that are passed over, or become due, before others get a turn.
+PASSED_AT_ONCE_MAX = 1000
+DUE_AT_ONCE_MAX = 1000
+
 
 class TrackingDispatcher(Dispatcher):
     """Sends to several consumers and remembers what to whom."""
@@ -25,6 +32,8 @@ class TrackingDispatcher(Dispatcher):
         super().__init__(managed_ledger, cursor)
         self.redeliveries = RedeliveryCounts()
         self._limits = LIMITS_DEFAULT
+        # What is held back, where anything is at all.
+        self.delayed: DelayedMessages | None = None
 
     def limit(self, limits: UnacknowledgedLimits) -> None:
         """From now on these hold."""
@@ -79,6 +88,37 @@ class TrackingDispatcher(Dispatcher):
                 consumer.forget_all(passed)
                 consumer.unblock()
                 self.acknowledged_all(passed)
+
+    # Delayed entries
+
+    def _next_run(self) -> tuple[int, list[Entry]] | None:
+        """As for all dispatchers, without what is delayed, which is passed over."""
+        delayed = self.delayed
+        if delayed is None:
+            return super()._next_run()
+        passed = 0
+        while passed < PASSED_AT_ONCE_MAX:
+            self.read_position = delayed.pass_held(self.read_position)
+            found = super()._next_run()
+            if found is None:
+                return None
+            ledger_id, run = found
+            count, plain = delayed.sift(ledger_id, run)
+            if plain:
+                return ledger_id, plain
+            self.read_position = Position(ledger_id, run[0][0] + count)
+            passed += count
+        asyncio.get_running_loop().call_soon(self.dispatch)
+        return None
+
+    def _take_due(self) -> list[Position]:
+        """Delayed entries that are due by now and were passed over, while few wait to be sent."""
+        delayed, room = self.delayed, DUE_AT_ONCE_MAX - self.redelivery_backlog
+        if delayed is None or not delayed.is_due or room <= 0:
+            return []
+        return delayed.take_due(self.read_position, room)
+
+    # Replaying
 
     def _replay_turn(self, consumer: Consumer, queue: ReplayQueue, messages_max: int) -> bool:
         """Send ``consumer`` the first of ``queue``; False when they must be fetched."""

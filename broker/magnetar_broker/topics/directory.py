@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from magnetar_broker.compaction.options import CompactionOptions
 from magnetar_broker.counting.durations import Durations
+from magnetar_broker.delayed.options import DelayedOptions
 from magnetar_broker.errors import (
     ServiceNotReady,
     StorageUnavailable,
@@ -89,7 +90,8 @@ class TopicDirectory(Service):
     """Topics by name. ``owns`` says whether a topic's bundle is this broker's now.
 
     What holds for a topic is said by its namespace's ``policies``, and where these say nothing by
-    the options of the logs, by ``quotas``, ``publishing``, ``unacknowledged`` and ``compaction``.
+    the options of the logs, by ``quotas``, ``publishing``, ``unacknowledged``, ``compaction`` and
+    ``delayed``.
     When the directory closes, what its topics have to write may take ``close_budget_s``.
     """
 
@@ -105,6 +107,7 @@ class TopicDirectory(Service):
         cluster: str = "standalone",
         unacknowledged: UnacknowledgedLimits = LIMITS_DEFAULT,
         compaction: CompactionOptions | None = None,
+        delayed: DelayedOptions | None = None,
         close_budget_s: float = CLOSE_BUDGET_S,
     ) -> None:
         super().__init__()
@@ -113,7 +116,7 @@ class TopicDirectory(Service):
         self._owns = owns
         self._policies = policies or _no_policies
         self._default = TopicPolicies.default(
-            logs.options, quotas, publishing, unacknowledged, compaction
+            logs.options, quotas, publishing, unacknowledged, compaction, delayed
         )
         self._publishing = publishing
         self._broker_rate = _broker_rate(publishing, clock)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
+from magnetar_broker.delayed.deliver_at import is_delayed_longer
 from magnetar_broker.errors import InvalidRequest, ProducerBusy
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.cursor import Cursor
@@ -58,10 +59,12 @@ class Intake:
     done by ``opened`` and ``catch_up``. ``broker_rate`` counts all topics of the broker."""
 
     __slots__ = (
+        "_behind_delays",
         "_behind_encryption",
         "_behind_rate",
         "_broker_rate",
         "_clock",
+        "_delay_max_ms",
         "_first",
         "_logs",
         "_options",
@@ -89,10 +92,18 @@ class Intake:
         self._broker_rate = broker_rate
         self._rate: PublishRate | None = None
         self._rates: tuple[PublishRate, ...] = ()
+        self._delay_max_ms = 0
         # The steps that are on, from the last to the first: each knows the one behind it.
+        self._behind_delays: Append = topic.append
         self._behind_rate: Append = topic.append
         self._behind_encryption: Append = topic.append
         self._first: Append = topic.append
+
+    def limit_delays(self, delay_max_ms: int) -> None:
+        """From now on refuse messages that are delayed for longer than this; 0: none."""
+        if delay_max_ms != self._delay_max_ms:
+            self._delay_max_ms = delay_max_ms
+            self._rearrange()
 
     @property
     def cursor(self) -> Cursor | None:
@@ -182,6 +193,8 @@ class Intake:
         deduplication = self.deduplication
         if self.policies.deduplicates and deduplication is not None and deduplication.is_enabled:
             first = deduplication.take
+        if self._delay_max_ms:
+            self._behind_delays, first = first, self._take_not_too_late
         if self.policies.requires_encryption:
             self._behind_encryption, first = first, self._take_encrypted
         rates = (self._rate, self._broker_rate)
@@ -205,6 +218,19 @@ class Intake:
             rate.take(messages, size_bytes, now_s)
             if rate.wait_s(now_s) > 0:
                 producer.session.throttle(rate.wait_s)
+
+    def _take_not_too_late(self, items: Sequence[Pending]) -> None:
+        """Refuse what is delayed for too long."""
+        limit_ms = self._delay_max_ms
+        allowed: list[Pending] = []
+        for item in items:
+            if is_delayed_longer(item[0], limit_ms):
+                reason = f"Exceeds max allowed delivery delay of {limit_ms} milliseconds"
+                cast(Producer, item[2]).refuse(item, api.NotAllowedError, reason)
+            else:
+                allowed.append(item)
+        if allowed:
+            self._behind_delays(allowed)
 
     def _take_encrypted(self, items: Sequence[Pending]) -> None:
         """Refuse what is not encrypted."""

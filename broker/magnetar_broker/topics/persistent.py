@@ -130,6 +130,11 @@ class PersistentTopic(Service):
         self.managed_ledger.options = policies.log
         for cursor in self.cursors():
             cursor.options = policies.log
+        self._delayed_options = policies.delayed
+        delayed = policies.delayed
+        self.intake.limit_delays(delayed.delay_max_ms if delayed.enabled else 0)
+        for subscription in self.subscriptions.values():
+            subscription.hold_back(policies.delayed)
         self.backlog.quotas = policies.quotas
         self._unacknowledged = policies.unacknowledged
         for subscription in self.subscriptions.values():
@@ -181,8 +186,14 @@ class PersistentTopic(Service):
             self.compacting.view,
         )
         subscription.limit_unacknowledged(self._unacknowledged)
+        subscription.hold_back(self._delayed_options)
+        cursor.on_ledger_left = partial(self._ledger_left, subscription)
         self.subscriptions[cursor.name] = subscription
         return subscription
+
+    def _ledger_left(self, subscription: Subscription) -> None:
+        subscription.passed_ledger()
+        self.managed_ledger.trim_soon()
 
     def cursors(self) -> list[Cursor]:
         """The cursors of all subscriptions, and compaction's."""
@@ -365,7 +376,7 @@ class PersistentTopic(Service):
                 subscription.give_up(consumer, force=force)
                 del self.subscriptions[subscription.name]
                 try:
-                    await subscription.cursor.delete()
+                    await subscription.delete_stored()
                 finally:
                     await subscription.cursor.__aexit__(None, None, None)
 
@@ -413,7 +424,7 @@ class PersistentTopic(Service):
         await self.compacting.close()
         async with self._subscribing:
             await asyncio.gather(
-                *(each.cursor.__aexit__(None, None, None) for each in self.subscriptions.values()),
+                *(each.close() for each in self.subscriptions.values()),
                 self.intake.close(),
             )
 
@@ -422,7 +433,7 @@ class PersistentTopic(Service):
         self.disconnect_all()
         async with self._subscribing:
             for subscription in list(self.subscriptions.values()):
-                await subscription.cursor.delete()
+                await subscription.delete_stored()
             await self.intake.delete()
         await self.compacting.delete()
         await self.managed_ledger.delete()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from magnetar_broker.compaction.options import CompactionOptions
+from magnetar_broker.delayed.options import DelayedOptions
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.retention import FOR_EVER, Retention
 from magnetar_broker.metadata.errors import InvalidPolicy
@@ -23,6 +24,7 @@ from magnetar_broker.topics.publish_policies import (
 )
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_protocol.records.namespaces import (
+    DelayedDelivery,
     PersistencePolicies,
     Policies,
     RetentionPolicies,
@@ -45,6 +47,7 @@ class TopicPolicies:
     publishing: PublishPolicies = field(default_factory=PublishPolicies)
     unacknowledged: UnacknowledgedLimits = LIMITS_DEFAULT
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
+    delayed: DelayedOptions = field(default_factory=DelayedOptions)
 
     @classmethod
     def default(
@@ -54,6 +57,7 @@ class TopicPolicies:
         publishing: PublishOptions = DEFAULT_OPTIONS,
         unacknowledged: UnacknowledgedLimits = LIMITS_DEFAULT,
         compaction: CompactionOptions | None = None,
+        delayed: DelayedOptions | None = None,
     ) -> TopicPolicies:
         """What holds where a namespace says nothing: the broker's settings."""
         return cls(
@@ -63,6 +67,7 @@ class TopicPolicies:
             PublishPolicies.default(publishing),
             unacknowledged,
             compaction or CompactionOptions(),
+            delayed or DelayedOptions(),
         )
 
 
@@ -82,6 +87,18 @@ def topic_policies(
             policies.unacked_per_consumer_max, policies.unacked_per_subscription_max
         ),
         compaction=_compaction(policies.compaction_threshold_bytes, default.compaction),
+        delayed=_delayed(policies.delayed_delivery, default.delayed),
+    )
+
+
+def _delayed(policies: DelayedDelivery | None, default: DelayedOptions) -> DelayedOptions:
+    if policies is None:
+        return default
+    return replace(
+        default,
+        enabled=policies.active,
+        tick_ms=max(1, policies.tick_ms),
+        delay_max_ms=max(0, policies.delay_max_ms),
     )
 
 

@@ -1,8 +1,8 @@
 """``/admin/v2/namespaces/…``: the policies of a namespace that are read and changed one by one.
 
-Here: persistence, retention, backlog quotas and compaction. A policy that is not set answers 200
-with nothing; one that is set twice at the same time ends as one of the two. What they mean for
-topics is ``topics.policies``.
+Here: persistence, retention, backlog quotas, compaction and delayed delivery. A policy that is not
+set answers 200 with nothing; one that is set twice at the same time ends as one of the two. What
+they mean for topics is ``topics.policies``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from magnetar_broker.metadata.errors import NamespaceNotFound
 from magnetar_broker.metadata.policy_rules import (
     DESTINATION_STORAGE,
     QUOTA_TYPES,
+    check_delayed_delivery,
     check_persistence,
     check_quota_within_retention,
     check_retention,
@@ -33,6 +34,7 @@ from magnetar_broker.metadata.policy_rules import (
 from magnetar_protocol.records.json_records import JsonRecord, of_document, to_document
 from magnetar_protocol.records.namespaces import (
     BacklogQuota,
+    DelayedDelivery,
     PersistencePolicies,
     Policies,
     RetentionPolicies,
@@ -181,6 +183,35 @@ async def _set_compaction_threshold(
         services,
         namespace,
         lambda policies: replace(policies, compaction_threshold_bytes=threshold_bytes),
+    )
+
+
+@router.get("/delayedDelivery", dependencies=READ)
+async def get_delayed_delivery(namespace: NamespaceArg, services: ServicesArg) -> Response:
+    """Whether messages may be delayed, and for how long."""
+    return _answer((await policies_of(services, namespace)).delayed_delivery)
+
+
+@router.post("/delayedDelivery", dependencies=ADMINISTER)
+async def set_delayed_delivery(
+    request: Request, namespace: NamespaceArg, services: ServicesArg
+) -> Response:
+    """Say it; no body takes the policy away."""
+    body = await object_body(request)
+    delayed = None
+    if body is not None:
+        delayed = replace(of_document(DelayedDelivery, body), other={})
+        check_delayed_delivery(delayed)
+    return await change_policies(
+        services, namespace, lambda policies: replace(policies, delayed_delivery=delayed)
+    )
+
+
+@router.delete("/delayedDelivery", dependencies=ADMINISTER)
+async def delete_delayed_delivery(namespace: NamespaceArg, services: ServicesArg) -> Response:
+    """From now on what the broker's settings say."""
+    return await change_policies(
+        services, namespace, lambda policies: replace(policies, delayed_delivery=None)
     )
 
 

@@ -33,6 +33,8 @@ ACCESS_MODES = {
     AccessMode.WAIT_FOR_EXCLUSIVE: "WaitForExclusive",
     AccessMode.EXCLUSIVE_WITH_FENCING: "ExclusiveWithFencing",
 }
+# Properties of a cursor that are Pulsar's own (ManagedCursor.CURSOR_INTERNAL_PROPERTY_PREFIX).
+INTERNAL_PROPERTY = "#pulsar.internal."
 AnySubscription = Subscription | VolatileSubscription
 
 
@@ -59,6 +61,9 @@ def topic_stats(topic: AnyTopic, query: StatsQuery, owner_broker: str) -> TopicS
     stats["bytesOutCounter"] = sum(each["bytesOutCounter"] for each in subscriptions.values())
     if isinstance(topic, PersistentTopic):
         stats["storageSize"] = topic.managed_ledger.chain.total_bytes
+        stats["delayedMessageIndexSizeInBytes"] = sum(
+            each["delayedMessageIndexSizeInBytes"] for each in subscriptions.values()
+        )
         stats["backlogSize"] = max(
             (each["backlogSize"] for each in subscriptions.values()), default=0
         )
@@ -146,11 +151,18 @@ def _add_kept(stats: SubscriptionStats, subscription: Subscription, query: Stats
         stats["blockedSubscriptionOnUnackedMsgs"] = dispatcher.is_blocked_on_unacknowledged
     if isinstance(dispatcher, KeySharedDispatcher):
         add_key_shared(stats, dispatcher)
-    stats["msgBacklog"] = stats["msgBacklogNoDelayed"] = cursor.backlog_entries
+    stats["msgBacklog"] = cursor.backlog_entries
+    stats["msgDelayed"] = subscription.delayed_count
+    stats["msgBacklogNoDelayed"] = max(0, stats["msgBacklog"] - stats["msgDelayed"])
+    stats["delayedMessageIndexSizeInBytes"] = subscription.delayed_bytes
     if query.subscription_backlog_size:
         stats["backlogSize"] = cursor.backlog_bytes
     stats["isDurable"] = stats["durable"] = cursor.is_durable
-    stats["subscriptionProperties"] = dict(cursor.properties)
+    stats["subscriptionProperties"] = {
+        name: value
+        for name, value in cursor.properties.items()
+        if not name.startswith(INTERNAL_PROPERTY)
+    }
     stats["lastAckedTimestamp"] = subscription.last_acknowledged_ms
     stats["lastConsumedFlowTimestamp"] = subscription.last_flow_ms
     stats["lastMarkDeleteAdvancedTimestamp"] = cursor.last_mark_delete_ms
@@ -201,6 +213,7 @@ def topic_snapshot(topic: AnyTopic) -> TopicSnapshot:
         average_message_bytes=topic.bytes_in / topic.messages_in if topic.messages_in else 0.0,
         backlog=max((each.backlog for each in subscriptions), default=0),
         ack_rate=sum(each.ack_rate for each in subscriptions),
+        delayed_index_bytes=sum(each.delayed_index_bytes for each in subscriptions),
         subscriptions=subscriptions,
     )
     if isinstance(topic, PersistentTopic):
@@ -256,7 +269,10 @@ def _subscription_snapshot(subscription: AnySubscription) -> SubscriptionSnapsho
     )
     if isinstance(subscription, Subscription):
         dispatcher = subscription.dispatcher
-        snapshot.backlog = snapshot.backlog_no_delayed = subscription.cursor.backlog_entries
+        snapshot.backlog = subscription.cursor.backlog_entries
+        snapshot.delayed = subscription.delayed_count
+        snapshot.backlog_no_delayed = max(0, snapshot.backlog - snapshot.delayed)
+        snapshot.delayed_index_bytes = subscription.delayed_bytes
         snapshot.in_replay = dispatcher.redelivery_backlog if dispatcher else 0
         snapshot.last_acked_ms = subscription.last_acknowledged_ms
         snapshot.last_consumed_flow_ms = subscription.last_flow_ms

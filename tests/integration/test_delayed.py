@@ -1,0 +1,159 @@
+"""Delayed messages with the official client: held back on Shared subscriptions, each delivered once
+and none early, also by a broker that was killed and came back, without reading the topic again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from datetime import timedelta
+from typing import Any
+
+import pulsar
+import pytest
+from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.official_client import client_of
+from tests.integration.rest import rest
+
+SUBSCRIPTION = "delayed"
+TOPIC = "persistent://public/default/"
+RECEIVE_TIMEOUT_MS = 30_000
+# Of the broker, of the machine, and of the clock of the client.
+LATE_S_MAX = 1.0
+MESSAGES = 5000
+MESSAGES_FULL = 100_000
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
+    """A cluster whose broker is killed; ledgers and buckets are small."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("MAGNETAR_BROKER_LOG__LEDGER_ENTRIES_MAX", "1000")
+        environment.setenv("MAGNETAR_BROKER_LOG__LEDGER_AGE_MIN_S", "0")
+        environment.setenv("MAGNETAR_BROKER_DELAYED__BUCKET_MESSAGES_MIN", "500")
+        started = StandaloneProcess.start(tmp_path_factory.mktemp("delayed") / "data")
+    yield started
+    started.stop()
+
+
+def subscribed(client: Any, topic: str, kind: Any = pulsar.ConsumerType.Shared) -> Any:
+    return client.subscribe(
+        topic,
+        SUBSCRIPTION,
+        consumer_type=kind,
+        initial_position=pulsar.InitialPosition.Earliest,
+    )
+
+
+def test_a_message_comes_when_it_is_due_and_others_before_it(cluster: StandaloneProcess) -> None:
+    topic = TOPIC + "one"
+    with client_of(cluster.service_url) as client:
+        consumer = subscribed(client, topic)
+        producer = client.create_producer(topic, batching_enabled=False)
+        due_s = time.time() + 2
+        producer.send(b"at", deliver_at=int(due_s * 1000))
+        producer.send(b"after", deliver_after=timedelta(seconds=1))
+        producer.send(b"now")
+        received = []
+        for _ in range(3):
+            message = consumer.receive(RECEIVE_TIMEOUT_MS)
+            received.append((message.data(), time.time()))
+            consumer.acknowledge(message)
+        assert [body for body, _ in received] == [b"now", b"after", b"at"]
+        assert due_s <= received[2][1] < due_s + LATE_S_MAX
+
+
+def test_a_key_shared_subscription_holds_messages_back_too(cluster: StandaloneProcess) -> None:
+    topic = TOPIC + "keys"
+    with client_of(cluster.service_url) as client:
+        consumers = [subscribed(client, topic, pulsar.ConsumerType.KeyShared) for _ in range(2)]
+        producer = client.create_producer(topic, batching_enabled=False)
+        due_ms = int((time.time() + 2) * 1000)
+        for number in range(40):
+            producer.send(str(number).encode(), partition_key=f"k{number % 5}", deliver_at=due_ms)
+        seen: dict[bytes, int] = {}
+        keys_of: list[set[str]] = [set(), set()]
+        while len(seen) < 40:
+            for index, consumer in enumerate(consumers):
+                try:
+                    message = consumer.receive(200)
+                except pulsar.Timeout:
+                    continue
+                assert time.time() * 1000 >= due_ms
+                assert seen.setdefault(message.data(), index) == index
+                keys_of[index].add(message.partition_key())
+                consumer.acknowledge(message)
+        assert not keys_of[0] & keys_of[1]
+
+
+def test_an_exclusive_subscription_delivers_at_once(cluster: StandaloneProcess) -> None:
+    topic = TOPIC + "exclusive"
+    with client_of(cluster.service_url) as client:
+        consumer = subscribed(client, topic, pulsar.ConsumerType.Exclusive)
+        producer = client.create_producer(topic)
+        producer.send(b"x", deliver_after=timedelta(hours=1))
+        assert consumer.receive(RECEIVE_TIMEOUT_MS).data() == b"x"
+
+
+def publish(client: Any, topic: str, dues_ms: list[int]) -> None:
+    producer = client.create_producer(
+        topic, batching_enabled=False, block_if_queue_full=True, max_pending_messages=1000
+    )
+    results: list[object] = []
+    for number, due_ms in enumerate(dues_ms):
+        producer.send_async(
+            str(number).encode(), lambda result, _: results.append(result), deliver_at=due_ms
+        )
+    producer.flush()
+    assert results == [pulsar.Result.Ok] * len(dues_ms)
+
+
+def drain(consumer: Any, dues_ms: list[int]) -> None:
+    """Receive everything, once and not early."""
+    waiting = set(range(len(dues_ms)))
+    while waiting:
+        message = consumer.receive(RECEIVE_TIMEOUT_MS)
+        number = int(message.data())
+        assert time.time() * 1000 >= dues_ms[number], f"{number} is early"
+        waiting.remove(number)
+        consumer.acknowledge(message)
+
+
+def eventually(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline_s, "it never came true"
+        time.sleep(0.1)
+
+
+def outlives_a_kill(cluster: StandaloneProcess, topic: str, messages: int, delay_s: float) -> None:
+    with client_of(cluster.service_url) as client:
+        consumer = subscribed(client, topic)
+        due_ms = int((time.time() + delay_s) * 1000)
+        dues_ms = [due_ms + number * 2000 // messages for number in range(messages)]
+        publish(client, topic, dues_ms)
+        path = topic.replace("://", "/")
+
+        def subscription() -> Any:
+            _, stats = rest(cluster.web_service_url, "GET", f"/admin/v2/{path}/stats")
+            return stats["subscriptions"][SUBSCRIPTION]
+
+        eventually(lambda: subscription()["msgDelayed"] == messages)
+        assert subscription()["msgBacklogNoDelayed"] == 0
+        assert subscription()["subscriptionProperties"] == {}
+        assert subscription()["delayedMessageIndexSizeInBytes"] > 0
+        old_pid = cluster.kill_part("broker")
+        cluster.wait_restarted("broker", old_pid)
+        assert time.time() * 1000 < due_ms, "the broker must be back before they are due"
+        drain(consumer, dues_ms)
+        eventually(lambda: subscription()["msgBacklog"] == 0)
+        eventually(lambda: subscription()["delayedMessageIndexSizeInBytes"] == 0)
+
+
+def test_delayed_messages_outlive_a_kill(cluster: StandaloneProcess) -> None:
+    outlives_a_kill(cluster, TOPIC + "killed", MESSAGES, 20.0)
+
+
+@pytest.mark.full
+def test_very_many_delayed_messages_outlive_a_kill(cluster: StandaloneProcess) -> None:
+    outlives_a_kill(cluster, TOPIC + "killed-full", MESSAGES_FULL, 120.0)
