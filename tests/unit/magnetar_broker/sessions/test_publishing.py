@@ -12,6 +12,8 @@ from tests.unit.magnetar_broker.sessions.stand_ins import FrameClient, sends
 from magnetar_broker.sessions import publishing
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_protocol.pulsar import api_pb2 as api
+from magnetar_protocol.pulsar.integers import UINT64_MAX
+from magnetar_protocol.pulsar.payload import encode_payload
 from magnetar_protocol.pulsar.topic_names import TopicName
 
 Connect = Callable[[], FrameClient]
@@ -321,3 +323,56 @@ async def test_no_message_costs_a_task_or_a_future(
         made.append(loop.made)
     assert len(client.all_of("send_receipt")) == len(client.all_of("message")) == 1020
     assert 0 < made[1] == made[2]
+
+
+@pytest.mark.parametrize("claimed", [-1, 0, 2**31 - 1])
+async def test_a_message_that_lies_about_how_many_it_is_harms_nobody(
+    connect: Connect, settle: Settle, claimed: int
+) -> None:
+    client, other = connect(), connect()
+    client.open_producer()
+    other.open_producer(producer_name="other")
+    await settle()
+    metadata = api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
+    payload = encode_payload(metadata, b"one")
+    send = api.CommandSend(producer_id=1, sequence_id=0, num_messages=claimed)
+    client.connection.data_received(send_frame(send, payload))
+    other.publish(b"a")
+    await settle()
+    for each in (client, other):
+        assert len(each.all_of("send_receipt")) == 1
+
+
+async def test_a_message_in_a_transaction_is_refused_and_the_others_stored(
+    connect: Connect, settle: Settle
+) -> None:
+    client = connect()
+    client.open_producer()
+    await settle()
+    metadata = api.MessageMetadata(producer_name="p", sequence_id=7, publish_time=1)
+    send = api.CommandSend(producer_id=1, sequence_id=7, txnid_most_bits=1, txnid_least_bits=2)
+    client.connection.data_received(send_frame(send, encode_payload(metadata, b"one")))
+    client.publish(b"a")
+    await settle()
+    (refused,) = client.all_of("send_error")
+    assert (refused.sequence_id, refused.error) == (7, api.NotAllowedError)
+    assert [each.sequence_id for each in client.all_of("send_receipt")] == [0]
+
+
+async def test_a_producer_that_brings_an_absurd_epoch_is_answered(
+    connect: Connect, settle: Settle
+) -> None:
+    client = connect()
+    client.open_producer(
+        producer_name="a", producer_access_mode=api.Exclusive, topic_epoch=UINT64_MAX
+    )
+    await settle()
+    (success,) = client.all_of("producer_success")
+    assert success.topic_epoch == UINT64_MAX
+
+
+def send_frame(send: api.CommandSend, payload: bytes) -> bytes:
+    """The frame of a SEND with whatever fields."""
+    command = api.BaseCommand(type=api.BaseCommand.SEND, send=send).SerializeToString()
+    size = 4 + len(command) + len(payload)
+    return size.to_bytes(4, "big") + len(command).to_bytes(4, "big") + command + payload
