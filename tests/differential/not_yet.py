@@ -12,24 +12,13 @@ NOT_YET: Mapping[str, str] = {
     "acknowledging/a-consumer-that-acknowledges-nothing-is-stopped": (
         "REST: maxUnackedMessagesPerConsumer"
     ),
-    "acknowledging/acknowledging-cumulatively-on-a-shared-subscription": (
-        "redelivery and acknowledgements"
-    ),
-    "acknowledging/acknowledging-cumulatively-several-at-once": "redelivery and acknowledgements",
     "acknowledging/acknowledging-cumulatively-what-is-not-there": "redelivery and acknowledgements",
-    "acknowledging/acknowledging-what-is-not-there": "redelivery and acknowledgements",
     "acknowledging/messages-of-batches-are-acknowledged-one-by-one": (
         "redelivery and acknowledgements"
     ),
-    "acknowledging/redelivery-counts-grow": "redelivery and acknowledgements",
-    "compaction/a-compacted-topic-after-a-seek": "REST: t/compaction",
-    "compaction/a-compacted-topic-has-the-last-of-each-key": "REST: t/compaction",
-    "compaction/batches-in-a-compacted-topic": "REST: t/compaction",
-    "compaction/compaction-of-an-empty-topic-and-twice": "REST: t/compaction",
-    "compaction/compaction-of-topics-that-are-not-there": "REST: absent/compaction",
-    "compaction/everything-in-a-compacted-topic-was-taken-away": "REST: t/compaction",
-    "compaction/messages-without-a-key-in-a-compacted-topic": "REST: t/compaction",
-    "compaction/who-may-read-compacted": "compaction",
+    "compaction/a-compacted-topic-has-the-last-of-each-key": "compaction",
+    "compaction/batches-in-a-compacted-topic": "compaction",
+    "compaction/everything-in-a-compacted-topic-was-taken-away": "compaction",
     "connecting/connect-twice": "the handshake",
     "delaying/a-consumer-of-delayed-messages-comes-again": "delayed delivery",
     "delaying/delayed-delivery-is-switched-off": "REST: delayedDelivery",
@@ -38,7 +27,6 @@ NOT_YET: Mapping[str, str] = {
     "delaying/delays-longer-than-allowed": "REST: delayedDelivery",
     "delaying/only-shared-subscriptions-mind-delays": "delayed delivery",
     "delivering/failover-hands-over-what-was-not-acknowledged": "dispatching",
-    "delivering/messages-of-a-partition-carry-its-number": "dispatching",
     "delivering/messages-of-non-persistent-topics": "dispatching",
     "delivering/odd-permits": "dispatching",
     "delivering/permits-and-batches-of-an-exclusive-consumer": "dispatching",
@@ -61,7 +49,6 @@ NOT_YET: Mapping[str, str] = {
     "seeking/seeking-into-a-batch": "seeks and last message ids",
     "seeking/seeking-odd-ids": "seeks and last message ids",
     "seeking/the-last-message-id": "seeks and last message ids",
-    "seeking/the-last-message-id-after-a-trim": "seeks and last message ids",
     "stats/counters-are-exact": "members of the stats documents",
     "stats/the-backlog-of-batches": "members of the stats documents",
     "stats/the-backlog-size-of-a-topic": "REST: t/backlogSize",

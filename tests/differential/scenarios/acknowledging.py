@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.differential.scenario import scenario
+from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import Client, World
 
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -57,7 +57,25 @@ async def acknowledging_twice(world: World) -> None:
     await client.acknowledge(ids[0], ids[0], ids[1])
 
 
-@scenario()
+@scenario(
+    wanted=[
+        Wanted(
+            (["a", "< nothing"],),
+            (
+                [
+                    "a",
+                    "< ACK_RESPONSE",
+                    {
+                        "consumer_id": 9,
+                        "error": "ConsumerNotFound",
+                        "message": "the consumer is not connected",
+                    },
+                ],
+            ),
+            "who asked for a receipt must not wait in vain",
+        )
+    ]
+)
 async def acknowledging_what_is_not_there(world: World) -> None:
     ids = await world.filled(["m0"])
     ledger = ids[0].ledgerId
@@ -86,7 +104,26 @@ async def acknowledging_cumulatively_what_is_not_there(world: World) -> None:
     await client.silence()
 
 
-@scenario()
+@scenario(
+    wanted=[
+        Wanted(
+            (["a", "< ACK_RESPONSE", {"consumer_id": 1}],),
+            (
+                [
+                    "a",
+                    "< ACK_RESPONSE",
+                    {
+                        "consumer_id": 1,
+                        "error": "NotAllowedError",
+                        "message": "cumulative acknowledgement needs an Exclusive or Failover "
+                        "subscription",
+                    },
+                ],
+            ),
+            "upstream acknowledges nothing and says that all is well",
+        )
+    ]
+)
 async def acknowledging_cumulatively_on_a_shared_subscription(world: World) -> None:
     ids = await world.filled(["m0", "m1"])
     client = await world.client()
@@ -97,7 +134,25 @@ async def acknowledging_cumulatively_on_a_shared_subscription(world: World) -> N
     await client.messages(2)
 
 
-@scenario()
+@scenario(
+    wanted=[
+        Wanted(
+            (["a", "< ACK_RESPONSE", {"consumer_id": 1}],),
+            (
+                [
+                    "a",
+                    "< ACK_RESPONSE",
+                    {
+                        "consumer_id": 1,
+                        "error": "MetadataError",
+                        "message": "a cumulative acknowledgement names exactly one message",
+                    },
+                ],
+            ),
+            "upstream acknowledges nothing and says that all is well",
+        )
+    ]
+)
 async def acknowledging_cumulatively_several_at_once(world: World) -> None:
     ids = await world.filled(["m0", "m1", "m2"])
     client = await world.client()
@@ -189,7 +244,23 @@ async def acknowledged_messages_do_not_come_again(world: World) -> None:
     await client.silence()
 
 
-@scenario()
+FIRST_MESSAGE = {
+    "body": "m0",
+    "consumer_id": 2,
+    "message_id": "L0:0",
+    "metadata": {"producer_name": "raw", "sequence_id": 0},
+}
+
+
+@scenario(
+    wanted=[
+        Wanted(
+            FIRST_MESSAGE,
+            FIRST_MESSAGE | {"redelivery_count": 3},
+            "counts outlive their consumers, or a poisonous message never reaches its limit",
+        )
+    ]
+)
 async def redelivery_counts_grow(world: World) -> None:
     ids = await world.filled(["m0"])
     client = await world.client()

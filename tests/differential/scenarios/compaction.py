@@ -8,6 +8,8 @@ from tests.differential.world import Client, World
 from magnetar_protocol.pulsar import api_pb2 as api
 
 SUBSCRIBE = api.CommandSubscribe
+# Opening a compacted ledger for the first time takes a while.
+READ_S = 2.0
 
 
 async def publish(client: Client, *pairs: tuple[str, str]) -> None:
@@ -30,7 +32,7 @@ async def read(client: Client, consumer_id: int, *, compacted: bool) -> None:
         consumer_id, f"reader{consumer_id}", durable=False, read_compacted=compacted
     )
     client.flow(100, consumer_id)
-    await client.silence()
+    await client.silence(READ_S)
 
 
 @scenario()
@@ -127,9 +129,9 @@ async def a_compacted_topic_after_a_seek(world: World) -> None:
     await compact(world)
     await client.subscribe(1, read_compacted=True)
     client.flow(10)
-    await client.silence()
+    await client.silence(READ_S)
     await client.seek(message_id=api.MessageIdData(ledgerId=2**64 - 1, entryId=2**64 - 1))
     await client.take(1)
     await client.subscribe(1, read_compacted=True)
     client.flow(10)
-    await client.silence()
+    await client.silence(READ_S)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.differential.scenario import scenario
+from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import World
 
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -271,7 +271,11 @@ async def acknowledgements_on_non_persistent_topics(world: World) -> None:
     await client.silence()
 
 
-@scenario()
+@scenario(
+    wanted=[
+        Wanted("L0:-1", "L0:-1 partition 1", "both positions of one answer name the partition"),
+    ]
+)
 async def messages_of_a_partition_carry_its_number(world: World) -> None:
     await world.rest("PUT", world.topic_path("p", "/partitions"), 2)
     client = await world.client()

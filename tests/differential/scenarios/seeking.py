@@ -169,23 +169,6 @@ async def the_last_message_id(world: World) -> None:
 
 
 @scenario()
-async def the_last_message_id_after_a_trim(world: World) -> None:
-    ids = await world.filled(["a", "b"])
-    client = await world.client()
-    await client.subscribe()
-    await client.messages(2)
-    await client.acknowledge(ids[1], cumulative=True)
-    await world.rest("PUT", world.topic_path("t", "/unload"))
-    await client.take(1)
-    await client.subscribe()
-    await client.last_message_id()
-    await world.rest("POST", world.topic_path("t", "/trim"))
-    await client.last_message_id()
-    await world.filled(["c"])
-    await client.last_message_id()
-
-
-@scenario()
 async def the_last_message_id_of_a_reader(world: World) -> None:
     await world.filled(["a", "b"])
     client = await world.client()
