@@ -5,13 +5,16 @@ before is durable. So a bad group with a good one (or another file) behind it wa
 file is damaged, and we stop. A bad group at the very end was being written when the bookie died,
 and nobody was told of it: it is cut off, and so are the zeros that were reserved behind it.
 
-What a killed process left may be in the page cache only. Another file will follow, and then it must
-not be lost with the power: the last file is synced, and removed where it holds no group, because
-the sync of its header may be what failed.
+What a killed process left may be in the page cache only. Another file will follow, and then it
+must not be lost with the power. To sync the last file is not enough: where a sync failed before,
+the kernel has given up on those pages, shows them, and finds nothing to write. So a file that gave
+groups back is written anew, and one without any is removed, because the sync of its header may be
+what failed.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -64,16 +67,27 @@ class Replay:
             file = await self._disk.open(layout.file_name(number))
             try:
                 is_last = number == wanted[-1]
+                first_group = self.next_group
                 async with aclosing(self._groups_of(number, file, is_last=is_last)) as groups:
                     async for group in groups:
                         yield group
-                if is_last:
-                    await file.sync()
+                if is_last and self.next_group != first_group:
+                    await self._write_anew(file, layout.file_name(number))
             finally:
                 await file.close()
             if is_last and file.size <= layout.FILE_HEADER_BYTES and not self._is_marked(number):
                 await self._disk.remove(layout.file_name(number))
                 self.file_numbers.remove(number)
+
+    async def _write_anew(self, file: DiskFile, path: str) -> None:
+        """Put a copy in the file's place: every byte of it is then known to be on the disk."""
+        try:
+            await self._disk.write_file(path, await file.read(0, file.size))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            log.warning("no room to write the last journal file anew", extra={"file": path})
+            await file.sync()
 
     def _is_marked(self, number: int) -> bool:
         """Whether the mark is in this file, which then had a durable header."""

@@ -22,6 +22,8 @@ class MemoryFile:
         self.synced = len(content)
         self.reserved = 0
         self.broken: OSError | None = None
+        # A sync failed in another life: the kernel shows what it gave up on, and syncs nothing.
+        self.is_given_up = False
 
 
 class MemoryDisk:
@@ -153,7 +155,8 @@ class OpenMemoryFile:
             raise
         self._disk.on_step()
         self._disk.syncs += 1
-        self._file.synced = len(self._file.content)
+        if not self._file.is_given_up:
+            self._file.synced = len(self._file.content)
 
     async def read(self, offset: int, length: int) -> bytes:
         assert not self._is_closed

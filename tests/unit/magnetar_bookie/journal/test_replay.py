@@ -179,16 +179,33 @@ async def test_a_torn_group_among_reserved_zeros_is_cut_off() -> None:
         assert disk.contents()[FIRST] == content[:start]
 
 
-async def test_what_came_back_is_not_lost_when_the_power_fails_after_another_file_was_begun() -> (
-    None
-):
+@pytest.mark.parametrize("is_given_up", [False, True], ids=["killed", "its sync failed"])
+async def test_what_came_back_is_not_lost_when_the_power_fails_after_another_file_was_begun(
+    *, is_given_up: bool
+) -> None:
     written = await write_journal(GROUPS)
     content = written.disk.contents()[FIRST]
     file = written.disk.files[FIRST]
-    file.synced = written.marks[-2].offset  # killed before the last group was synced
+    file.synced = written.marks[-2].offset  # the last group was not synced
     file.reserved = 0
+    file.is_given_up = is_given_up
     assert await replayed(written.disk) == GROUPS
     assert written.disk.after_crash().contents()[FIRST] == content
+
+
+async def test_a_full_disk_does_not_keep_a_journal_from_coming_back() -> None:
+    written = await write_journal(GROUPS)
+    written.disk.files[FIRST].reserved = 0
+    written.disk.capacity = len(written.disk.contents()[FIRST])
+    assert await replayed(written.disk) == GROUPS
+    assert written.disk.syncs > len(GROUPS)
+
+
+async def test_a_file_that_gives_nothing_back_is_left_as_it_is() -> None:
+    written = await write_journal(GROUPS)
+    file = written.disk.files[FIRST]
+    assert await replayed(written.disk, written.marks[-1]) == []
+    assert written.disk.files[FIRST] is file
 
 
 async def test_a_file_without_a_group_is_removed_since_its_header_may_not_be_durable() -> None:
