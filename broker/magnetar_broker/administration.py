@@ -18,6 +18,7 @@ from magnetar_broker.compaction.report import CompactionReport
 from magnetar_broker.errors import NotAllowed, TopicNotFound
 from magnetar_broker.figures import BrokerFigures
 from magnetar_broker.health import HealthCheck
+from magnetar_broker.log.positions import Position
 from magnetar_broker.ownership.ownership import Ownership
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
@@ -95,6 +96,10 @@ class Administration:
     async def compaction_report(self, topic: TopicName) -> CompactionReport:
         """How a topic's compactions went. Raises ``TopicNotFound``."""
         return (await self._persistent(topic)).compacting.report
+
+    async def terminate_topic(self, topic: TopicName) -> Position:
+        """Have a topic take no more messages; its last one. Raises ``TopicNotFound``."""
+        return await (await self._persistent(topic)).terminate()
 
     async def _persistent(self, topic: TopicName) -> PersistentTopic:
         loaded = await self._topics.get(topic, create=False)

@@ -61,6 +61,15 @@ class TopicFenced(BrokerError):
         self.topic = topic
 
 
+class TopicTerminated(BrokerError):
+    """The topic takes no more messages, for ever; what it has can still be read."""
+
+    code: ClassVar[str] = "TopicTerminatedError"
+
+    def __init__(self) -> None:
+        super().__init__("Topic was already terminated")
+
+
 class SubscriptionNotFound(BrokerError):
     """The topic has no such subscription."""
 

@@ -14,6 +14,7 @@ from magnetar_broker.admin.documents.internal_stats import Document
 from magnetar_broker.admin.documents.topic_stats import TopicStats
 from magnetar_broker.admin.snapshot import BrokerSnapshot
 from magnetar_broker.compaction.report import CompactionReport
+from magnetar_broker.log.positions import Position
 from magnetar_broker.metadata.auto_creation import AUTO_CREATION_DEFAULT, AutoCreation
 from magnetar_broker.metadata.clusters import Clusters
 from magnetar_broker.metadata.namespaces import Namespaces
@@ -78,6 +79,10 @@ class BrokerFacade(Protocol):
 
     async def compaction_report(self, topic: TopicName) -> CompactionReport:
         """How a topic's compactions went. Raises ``TopicNotFound``."""
+        ...
+
+    async def terminate_topic(self, topic: TopicName) -> Position:
+        """Have a persistent topic take no more messages; its last one. Raises ``TopicNotFound``."""
         ...
 
     async def copy_subscriptions(self, source: TopicName, target: TopicName) -> None:

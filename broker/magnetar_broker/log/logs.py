@@ -13,7 +13,8 @@ from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.cursor_state import CursorState
 from magnetar_broker.log.cursor_store import CursorStore
 from magnetar_broker.log.entry_cache import EntryCache
-from magnetar_broker.log.managed_ledger import LogListener, ManagedLedger
+from magnetar_broker.log.log_listener import LogListener
+from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.positions import Position
 from magnetar_broker.log.store import LogStore

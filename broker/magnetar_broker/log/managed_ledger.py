@@ -13,13 +13,14 @@ import asyncio
 import logging
 from collections.abc import Mapping, MutableMapping, Sequence
 from random import Random
-from typing import Protocol
 
+from magnetar_broker import errors
 from magnetar_broker.errors import NotAllowed, StorageUnavailable, TopicExists, TopicFenced
 from magnetar_broker.log.appender import Appender, Pending
 from magnetar_broker.log.chain import LedgerChain, LedgerSpan
 from magnetar_broker.log.entry_cache import EntryCache
 from magnetar_broker.log.log_cache import LogCache
+from magnetar_broker.log.log_listener import LogListener
 from magnetar_broker.log.log_state import LogState
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.positions import Entry, Position
@@ -29,6 +30,7 @@ from magnetar_broker.log.recorded_chain import RecordedChain
 from magnetar_broker.log.retention import KEEP_NOTHING, Retention
 from magnetar_broker.log.rollover import age_max_s, is_due
 from magnetar_broker.log.store import LogStore
+from magnetar_broker.log.termination import Termination
 from magnetar_broker.log.trimmer import Readership, Trimmer
 from magnetar_ledger import EntryTooLarge, LedgerError, LedgerFenced, Ledgers, NoSuchLedger
 from magnetar_runtime.backoff import Backoff
@@ -37,18 +39,6 @@ from magnetar_runtime.coordination import CoordinationError, NodeMissing, Versio
 from magnetar_runtime.service import Service
 
 log = logging.getLogger(__name__)
-
-
-class LogListener(Protocol):
-    """Whom the log tells what became of appended entries."""
-
-    def run_appended(self, ledger_id: int, entries: list[Entry], batch: list[Pending]) -> None:
-        """Consecutive entries are durable and cached; ``batch`` is what was given with them."""
-        ...
-
-    def log_fenced(self) -> None:
-        """Another broker has the log: whatever is still waiting will never be confirmed here."""
-        ...
 
 
 # How long ``truncate`` and ``roll_over`` wait for bookies and ZooKeeper.
@@ -89,6 +79,7 @@ class ManagedLedger(Service):
         self._recorded = RecordedChain(store, ledgers)
         self.properties = LogProperties(self, self._recorded)
         retention = Retention(options.retention_time_ms, options.retention_bytes)
+        self.termination = Termination(self, self._recorded)
         self._trimmer = Trimmer(self, self._recorded, clock, retention)
         self._readers = Readers(ledgers)
         self._cached = LogCache(cache, self._trimmer.wanted_from)
@@ -117,6 +108,7 @@ class ManagedLedger(Service):
             await self._create(self._create_with)
         else:
             self.chain = self._recorded.chain
+            self.termination.loaded()
             await self._recover_last()
         await self._trimmer.__aenter__()
         self._opened[self.name] = self
@@ -189,6 +181,8 @@ class ManagedLedger(Service):
             return LogState.CLOSED
         if self._finishing:
             return LogState.CLOSING_LEDGER
+        if self.termination.at is not None:
+            return LogState.TERMINATED
         if self._is_switching:
             return LogState.CREATING_LEDGER
         return LogState.LEDGER_OPENED
@@ -198,8 +192,8 @@ class ManagedLedger(Service):
     def append_all(self, items: Sequence[Pending]) -> None:
         """Take entries; ``LogListener.run_appended`` says when they are durable, in this order.
 
-        Raises ``TopicFenced`` once another broker has the log, ``NotAllowed`` for an entry that no
-        bookie takes; then none of them is taken.
+        Raises ``TopicFenced`` once another broker has the log, ``TopicTerminated``, and
+        ``NotAllowed`` for an entry that no bookie takes; then none of them is taken.
         """
         appender = self._appender
         if appender is not None:
@@ -214,6 +208,8 @@ class ManagedLedger(Service):
                 return
         if self.is_fenced:
             raise TopicFenced(self.name)
+        if self.termination.refuses_entries:
+            raise errors.TopicTerminated
         largest, limit = max(len(item[0]) for item in items), self.options.entry_bytes_max
         if largest > limit:
             raise NotAllowed(f"an entry of {largest} bytes is over the limit of {limit}")
@@ -234,7 +230,7 @@ class ManagedLedger(Service):
 
     def _appenders(self) -> list[Appender]:
         """Those of ledgers that are not closed yet."""
-        return [*self._finishing, *([self._appender] if self._appender is not None else [])]
+        return [*self._finishing, *([self._appender] if self._appender else [])]
 
     def run_confirmed(
         self, appender: Appender, entries: list[Entry], batch: list[Pending], size_bytes: int
@@ -293,7 +289,7 @@ class ManagedLedger(Service):
         return self._switching is not None and not self._switching.done()
 
     def _switch_soon(self) -> None:
-        if self._appender is None and not self._is_switching:
+        if self._appender is None and not self._is_switching and self.termination.at is None:
             self._switching = self.spawn(self._switch(), name=f"switch {self.name}")
 
     async def _switch(self) -> None:
@@ -393,6 +389,15 @@ class ManagedLedger(Service):
             ) from None
         if self.is_fenced or self._is_closing:
             raise TopicFenced(self.name)
+
+    async def drain(self) -> bool:
+        """Close the ledgers that are open; whether nothing waits for another one."""
+        if self._waiting or self._is_switching:
+            self._switch_soon()
+            await self._switched()
+        self._finishing, self._appender = self._appenders(), None
+        await self._close_finishing()
+        return not self._waiting
 
     # Letting go of what nobody needs
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from magnetar_broker.log.chain import LedgerChain, LedgerSpan
+from magnetar_broker.log.positions import Position
 from magnetar_broker.log.store import LogStore
 from magnetar_ledger import LedgerError, Ledgers
 from magnetar_runtime.coordination import CoordinationError
@@ -73,6 +74,23 @@ class RecordedChain:
         """Write the first record, with the first ledger in it. Raises ``TopicExists``."""
         await self._store.create((span,), properties)
         self.chain.append(span)
+
+    @property
+    def terminated_at(self) -> Position | None:
+        """The last entry of a log that was terminated."""
+        stored = self._store.terminated_at
+        return None if stored is None else Position(*stored)
+
+    async def terminate(self) -> None:
+        """Write down that the log's last entry is so for ever."""
+        async with self._changing:
+            self._store.terminated_at = self.chain.last_confirmed
+            try:
+                await self._store.save(self.chain.spans, dropped=self._in_doubt)
+            except BaseException:
+                self._store.terminated_at = None
+                raise
+            self._in_doubt.clear()
 
     async def save(self) -> None:
         """Write down what became of the ledgers; none but those of the chain are named."""

@@ -41,9 +41,10 @@ class LogStore:
         self.garbage: list[int] = []
         self._coordination = coordination
         self._record = OwnRecord(coordination, managed_ledger_path(name))
+        # Where the log ends for good; None where it does not.
+        self.terminated_at: StoredPosition | None = None
         # What only upstream uses is kept as it came.
         self._offloads: dict[int, bytes] = {}
-        self._terminated_at: StoredPosition | None = None
 
     @property
     def ledger_labels(self) -> dict[str, bytes]:
@@ -56,7 +57,7 @@ class LogStore:
         properties = dict(record.properties)
         self.garbage = _ledger_ids(properties.pop(GARBAGE_PROPERTY, ""))
         self.properties = properties
-        self._terminated_at = record.terminated_at
+        self.terminated_at = record.terminated_at
         self._offloads = {
             each.ledger_id: each.offload for each in record.ledgers if each.offload is not None
         }
@@ -104,7 +105,7 @@ class LogStore:
         if garbage:
             properties[GARBAGE_PROPERTY] = ",".join(map(str, garbage))
         return ManagedLedgerRecord(
-            ledgers=ledgers, terminated_at=self._terminated_at, properties=properties
+            ledgers=ledgers, terminated_at=self.terminated_at, properties=properties
         ).encode()
 
     async def delete(self) -> None:

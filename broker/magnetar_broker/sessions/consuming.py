@@ -25,9 +25,11 @@ from magnetar_protocol.pulsar.answers import (
     encode_active_consumer_change,
     encode_close_consumer,
     encode_last_message_id,
+    encode_reached_end_of_topic,
     encode_success,
     message_id,
 )
+from magnetar_protocol.pulsar.features import knows_end_of_topic
 from magnetar_protocol.pulsar.integers import signed
 from magnetar_protocol.pulsar.message import NO_CONSUMER_EPOCH
 from magnetar_protocol.pulsar.topic_names import TopicName
@@ -114,6 +116,7 @@ class Consuming:
             clock=context.clock,
             on_active_changed=self._tell_active,
             on_closed=self._closed_by_topic,
+            on_end=self._tell_end,
         )
         request = SubscribeRequest(
             subscription=command.subscription,
@@ -137,6 +140,11 @@ class Consuming:
             self._connection.send(
                 encode_active_consumer_change(consumer.consumer_id, is_active=is_active)
             )
+
+    def _tell_end(self, consumer: Consumer) -> None:
+        connection = self._connection
+        if knows_end_of_topic(connection.protocol_version, connection.client_version):
+            connection.send(encode_reached_end_of_topic(consumer.consumer_id))
 
     def _closed_by_topic(self, consumer: Consumer) -> None:
         """The topic lets this consumer go (a seek, an unload): the client subscribes again."""

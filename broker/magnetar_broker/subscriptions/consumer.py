@@ -30,7 +30,7 @@ class Consumer:
     ``epoch`` is what its client began with, which only subscriptions that deliver in order use, as
     they do ``reads_compacted``: whether it is sent only what compaction leaves of the topic;
     ``on_active_changed`` tells its client whether it is the active one of a Failover subscription,
-    ``on_closed`` that it must subscribe again.
+    ``on_closed`` that it must subscribe again, ``on_end`` that nothing will ever come any more.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class Consumer:
         clock: Clock,
         on_active_changed: Callable[[Consumer, bool], None],
         on_closed: Callable[[Consumer], None],
+        on_end: Callable[[Consumer], None] | None = None,
     ) -> None:
         self.session = session
         self.consumer_id = consumer_id
@@ -59,6 +60,7 @@ class Consumer:
         self.connected_at_ms = clock.wall_ms()
         self.on_active_changed = on_active_changed
         self.on_closed = on_closed
+        self._on_end = on_end
         self.permits = 0
         self.epoch = epoch
         self.reads_compacted = reads_compacted
@@ -77,6 +79,12 @@ class Consumer:
         self.last_flow_ms = 0
         self.last_sent_ms = 0
         self.last_acknowledged_ms = 0
+
+    def tell_end(self) -> None:
+        """Its topic is terminated, and it has acknowledged everything: tell its client once."""
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end(self)
 
     def begin_epoch(self, epoch: int) -> None:
         """Messages sent in order bear ``epoch`` from now on; an earlier one changes nothing.

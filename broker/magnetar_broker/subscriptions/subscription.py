@@ -242,6 +242,14 @@ class Subscription:
         consumer.permits += permits
         consumer.last_flow_ms = self.last_flow_ms = self._clock.wall_ms()
         self.entries_available()
+        if self._managed_ledger.termination.at is not None:
+            self.tell_end()
+
+    def tell_end(self) -> None:
+        """Tell consumers, once each, where all that will ever come is acknowledged."""
+        if not self.cursor.backlog_entries:
+            for consumer in self.consumers:
+                consumer.tell_end()
 
     def entries_available(self) -> None:
         """Look whether something can be sent."""
@@ -261,10 +269,14 @@ class Subscription:
     ) -> None:
         """Acknowledge single entries; unknown or already acknowledged ones change nothing."""
         self._acknowledging.single(consumer, entries, on_durable)
+        if self._managed_ledger.termination.at is not None:
+            self.tell_end()
 
     def acknowledge_entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
         """``acknowledge`` for whole entries without a receipt, of which clients send thousands."""
         self._acknowledging.entries(consumer, ids)
+        if self._managed_ledger.termination.at is not None:
+            self.tell_end()
 
     def acknowledge_upto(
         self,
@@ -276,6 +288,8 @@ class Subscription:
         """Acknowledge everything before ``position``, and of its own entry what ``ack_set`` leaves
         out (all of it where that is empty)."""
         self._acknowledging.upto(consumer, position, ack_set, on_durable)
+        if self._managed_ledger.termination.at is not None:
+            self.tell_end()
 
     # Moving
 

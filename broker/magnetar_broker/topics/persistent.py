@@ -16,7 +16,13 @@ from typing import cast
 from magnetar_broker.counting.durations import Durations
 from magnetar_broker.counting.meter import Meter
 from magnetar_broker.counting.write_latency import WriteLatency
-from magnetar_broker.errors import BrokerError, NameReserved, SubscriptionNotFound, TopicFenced
+from magnetar_broker.errors import (
+    BrokerError,
+    NameReserved,
+    SubscriptionNotFound,
+    TopicFenced,
+    TopicTerminated,
+)
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.logs import Logs
@@ -214,6 +220,8 @@ class PersistentTopic(Service):
             self.producers.remove(present)
         await self.backlog.check_producer()
         self._check_open()
+        if self.managed_ledger.termination.at is not None:
+            raise TopicTerminated
         self.intake.check(producer)
         self.epoch.check(producer)
         self.producers.add(producer)
@@ -427,6 +435,20 @@ class PersistentTopic(Service):
                 *(each.close() for each in self.subscriptions.values()),
                 self.intake.close(),
             )
+
+    async def terminate(self) -> Position:
+        """Take no more messages, for ever; the last one's position. Consumers may read on.
+
+        Producers are let go when all that was taken is confirmed; when they come back, they are
+        told. Raises ``StorageUnavailable``.
+        """
+        try:
+            position = await self.managed_ledger.termination.terminate()
+        finally:
+            self.producers.remove_all(TopicTerminated())
+        for subscription in self.subscriptions.values():
+            subscription.tell_end()
+        return position
 
     async def delete(self) -> None:
         """Let all clients go and delete all that is stored; then close the service."""

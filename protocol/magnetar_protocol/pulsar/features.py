@@ -28,3 +28,17 @@ CLIENT_FEATURES = api_pb2.FeatureFlags(
 def agreed_version(peer_version: int) -> int:
     """The protocol version of a connection: the older of the two sides'."""
     return min(peer_version, PROTOCOL_VERSION)
+
+
+# Since this version clients are told that a topic was terminated and read to its end.
+END_OF_TOPIC_SINCE = 9
+# Clients that say a newer version and close the connection over REACHED_END_OF_TOPIC all the same:
+# again and again, for they subscribe again and are at the end at once. Python and Node have C++'s.
+_ENDS_UNKNOWN_TO = ("Pulsar-CPP", "Pulsar-Go")
+
+
+def knows_end_of_topic(protocol_version: int, client_version: str) -> bool:
+    """Whether a client that said this in CONNECT is to be sent REACHED_END_OF_TOPIC."""
+    return protocol_version >= END_OF_TOPIC_SINCE and not client_version.startswith(
+        _ENDS_UNKNOWN_TO
+    )

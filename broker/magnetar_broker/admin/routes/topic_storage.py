@@ -1,4 +1,4 @@
-"""``…/{topic}/unload``, ``trim``, ``truncate``, ``internalStats``: a topic as its log.
+"""``…/{topic}/unload``, ``trim``, ``truncate``, ``terminate``, ``internalStats``: a topic's log.
 
 Called for a partitioned topic, what changes something is done to every partition.
 """
@@ -52,6 +52,45 @@ async def truncate_topic(request: Request, topic: TopicArg, services: ServicesAr
         raise RestError(412, "unsupport truncate")
     await to_each_partition(request, services, topic, services.broker.truncate_topic)
     return no_content()
+
+
+@router.post("/terminate", dependencies=[on_topic(Action.ADMINISTER)])
+async def terminate_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Have one topic take no more messages, for ever; the id of its last one."""
+    if not topic.is_persistent:
+        raise RestError(406, "Need to provide a persistent topic name")
+    await services.namespaces.policies(topic.namespace)
+    if await services.partitioned_topics.partitions(topic):
+        raise RestError(405, "Termination of a partitioned topic is not allowed")
+    await serve_here(request, services, topic)
+    try:
+        return Json(await _terminate(services, topic))
+    except TopicNotFound:
+        await explain_missing(services, topic)
+        raise
+
+
+@router.post("/terminate/partitions", dependencies=[on_topic(Action.ADMINISTER)])
+async def terminate_partitions(topic: TopicArg, services: ServicesArg) -> Response:
+    """The same with every partition of a topic; the ids of their last messages by number."""
+    await services.namespaces.policies(topic.namespace)
+    partitions = await services.partitioned_topics.partitions(topic)
+    if not partitions:
+        raise RestError(
+            405,
+            "Termination of a non-partitioned topic is not allowed using partitioned-terminate"
+            ", please use terminate commands",
+        )
+    ends: dict[str, Document] = {}
+    for index in range(partitions):
+        await _serve_partition(services, topic.partition(index))
+        ends[str(index)] = await _terminate(services, topic.partition(index))
+    return Json(ends)
+
+
+async def _terminate(services: Services, topic: TopicName) -> Document:
+    ledger_id, entry_id = await services.broker.terminate_topic(topic)
+    return {"ledgerId": ledger_id, "entryId": entry_id, "partitionIndex": topic.partition_index}
 
 
 @router.get("/internalStats", dependencies=[on_topic(Action.READ)])
@@ -128,9 +167,13 @@ async def to_each_partition(
 
 async def _to_partition(services: Services, partition: TopicName, work: Work) -> None:
     """One that was not created yet needs nothing done to it."""
-    if not (await services.ownership.owner(partition)).is_self:
-        raise RestError(503, f"{partition} is served by another broker: ask for it alone")
+    await _serve_partition(services, partition)
     try:
         await work(partition)
     except TopicNotFound:
         return
+
+
+async def _serve_partition(services: Services, partition: TopicName) -> None:
+    if not (await services.ownership.owner(partition)).is_self:
+        raise RestError(503, f"{partition} is served by another broker: ask for it alone")

@@ -23,6 +23,7 @@ from magnetar_broker.admin.snapshot import BrokerSnapshot, TopicSnapshot
 from magnetar_broker.compaction.errors import CompactionRunning
 from magnetar_broker.compaction.report import CompactionReport, CompactionStatus
 from magnetar_broker.errors import StorageUnavailable, TopicBusy, TopicExists, TopicNotFound
+from magnetar_broker.log.positions import Position
 from magnetar_broker.metadata.clusters import Clusters
 from magnetar_broker.metadata.namespaces import Namespaces
 from magnetar_broker.metadata.partitioned_topics import PartitionedTopics
@@ -103,6 +104,10 @@ class RememberingBroker:
 
     async def trim_topic(self, topic: TopicName) -> None:
         await self._note("trim", topic)
+
+    async def terminate_topic(self, topic: TopicName) -> Position:
+        await self._note("terminate", topic)
+        return Position(7, 11)
 
     async def truncate_topic(self, topic: TopicName) -> None:
         await self._note("truncate", topic)

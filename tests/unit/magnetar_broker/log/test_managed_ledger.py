@@ -18,7 +18,12 @@ from tests.unit.magnetar_broker.log.stand_ins import (
     pending,
 )
 
-from magnetar_broker.errors import NotAllowed, StorageUnavailable, TopicExists, TopicFenced
+from magnetar_broker.errors import (
+    NotAllowed,
+    StorageUnavailable,
+    TopicExists,
+    TopicFenced,
+)
 from magnetar_broker.log.chain import LedgerSpan
 from magnetar_broker.log.entry_cache import EntryCache
 from magnetar_broker.log.log_state import LogState

@@ -9,6 +9,7 @@ from tests.unit.magnetar_broker.sessions.stand_ins import FrameClient
 
 from magnetar_broker.log.positions import Position
 from magnetar_broker.topics.directory import TopicDirectory
+from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_protocol.pulsar import api_pb2 as api
 
 Connect = Callable[[], FrameClient]
@@ -221,3 +222,32 @@ async def test_an_acknowledgement_in_a_transaction_is_refused_and_changes_nothin
     assert answer.error == api.NotAllowedError
     (topic,) = topics.loaded
     assert topic.subscriptions["sub"].mark_delete == Position(0, -1)
+
+
+# The end of a topic
+
+
+@pytest.mark.parametrize(
+    ("version", "is_told"), [("Pulsar-Java-v4.0.6", True), ("Pulsar-CPP-v3.13.0", False)]
+)
+async def test_who_acknowledged_all_of_a_terminated_topic_is_told_once(
+    connect: Connect, settle: Settle, topics: TopicDirectory, version: str, *, is_told: bool
+) -> None:
+    client = await consuming(connect, settle, b"a")
+    client.connection.client_version = version
+    client.say("flow", consumer_id=1, messagePermits=5)
+    await settle()
+    (topic,) = topics.loaded
+    assert isinstance(topic, PersistentTopic)
+    await topic.terminate()
+    await settle()
+    assert client.heard[-1] == "close_producer"
+    client.open_producer()
+    await settle()
+    assert [each.error for each in client.all_of("error")] == [api.TopicTerminatedError]
+    (message,) = client.all_of("message")
+    assert "reachedEndOfTopic" not in client.heard
+    client.say("ack", consumer_id=1, ack_type=0, message_id=[message.message_id])
+    client.say("flow", consumer_id=1, messagePermits=5)
+    await settle()
+    assert client.heard.count("reachedEndOfTopic") == int(is_told)

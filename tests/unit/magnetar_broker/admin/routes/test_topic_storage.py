@@ -56,6 +56,40 @@ async def test_of_a_partitioned_topic_every_partition_that_is_there(
     ]
 
 
+END = {"ledgerId": 7, "entryId": 11, "partitionIndex": -1}
+
+
+async def test_one_topic_is_terminated(client: httpx.AsyncClient) -> None:
+    await client.put(f"{P}/t")
+    answer = await client.post(f"{P}/t/terminate")
+    assert (answer.status_code, answer.json()) == (200, END)
+    assert (await client.post(f"{P}/missing/terminate")).status_code == 404
+
+
+async def test_a_partitioned_topic_is_terminated_as_a_whole(client: httpx.AsyncClient) -> None:
+    await client.put(f"{P}/t/partitions", json=2)
+    answer = await client.post(f"{P}/t/terminate/partitions")
+    assert answer.json() == {str(each): {**END, "partitionIndex": each} for each in range(2)}
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "reason"),
+    [
+        ("persistent/public/default/parted/terminate", 405, "of a partitioned topic"),
+        ("persistent/public/default/t/terminate/partitions", 405, "of a non-partitioned topic"),
+        ("non-persistent/public/default/t/terminate", 406, "a persistent topic name"),
+    ],
+)
+async def test_what_cannot_be_terminated_is_refused(
+    client: httpx.AsyncClient, path: str, status: int, reason: str
+) -> None:
+    await client.put(f"{P}/t")
+    await client.put(f"{P}/parted/partitions", json=2)
+    answer = await client.post(f"/admin/v2/{path}")
+    assert answer.status_code == status
+    assert reason in answer.json()["reason"]
+
+
 async def test_another_brokers_topic_is_there(client: httpx.AsyncClient, rival: Ownership) -> None:
     await rival.owner(TopicName.parse("t"))
     answer = await client.put(f"{P}/t/unload")
