@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from random import Random
+from unittest.mock import Mock
 
 from magnetar_broker.log.chain import LedgerChain, LedgerSpan
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.cursor_state import CursorState
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.log.termination import Termination
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -83,6 +85,7 @@ class MemoryLog:
         self.is_cold = False
         self.reads = 0
         self.chain = LedgerChain(LedgerSpan(ledger, entries) for ledger, entries in ledgers)
+        self.termination = Mock(spec=Termination, at=None)
         self._tasks: list[asyncio.Task[object]] = []
 
     def entry(self, entry_id: int) -> Entry:
