@@ -6,6 +6,9 @@ of the metadata; only where these two bytes occur, by chance too, the metadata i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from magnetar_broker.log.positions import Entry
 from magnetar_protocol.errors import WireError
 from magnetar_protocol.pulsar.payload import (
     CHECKSUM_HEAD_BYTES,
@@ -29,6 +32,22 @@ def is_plain(payload: bytes) -> bool:
         end = _SIZE_END + _size_of(payload[CHECKSUM_HEAD_BYTES:_SIZE_END])
         return payload.find(DELIVER_AT_TAG, _SIZE_END, end) < 0
     return deliver_at_ms(payload) == NOT_DELAYED
+
+
+def plain_end(run: Sequence[Entry], start: int) -> int:
+    """The first entry of ``run`` from ``start`` on that is not surely plain: one loop, for this is
+    done for every entry that a Shared subscription is sent."""
+    find_from, tag, size_of = _SIZE_END, DELIVER_AT_TAG, _size_of
+    for index in range(start, len(run)):
+        payload = run[index][1]
+        if payload[:2] != _USUAL_START or (
+            payload.find(
+                tag, find_from, find_from + size_of(payload[CHECKSUM_HEAD_BYTES:find_from])
+            )
+            >= 0
+        ):
+            return index
+    return len(run)
 
 
 def deliver_at_ms(payload: bytes) -> int:

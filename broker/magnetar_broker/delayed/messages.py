@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from magnetar_broker.delayed.bucket_store import BucketStore, garbage_of
-from magnetar_broker.delayed.deliver_at import deliver_at_ms, is_plain
+from magnetar_broker.delayed.deliver_at import deliver_at_ms, is_plain, plain_end
 from magnetar_broker.delayed.index import Bucket, Index
 from magnetar_broker.delayed.options import DelayedOptions
 from magnetar_broker.delayed.segments import cut, summary_of
@@ -133,7 +133,9 @@ class DelayedMessages:
             return 0, run if known >= len(run) else run[:known]
         if not self._options.enabled and not len(self._index):
             return 0, run
-        passed = self._pass_delayed(ledger_id, run)
+        passed = 0
+        if len(self._index) or not is_plain(run[0][1]):
+            passed = self._pass_delayed(ledger_id, run)
         end = self._plain_end(ledger_id, run, passed)
         if end > passed:
             self._plain = (ledger_id, run[passed][0], run[end - 1][0] + 1)
@@ -160,6 +162,8 @@ class DelayedMessages:
     def _plain_end(self, ledger_id: int, run: list[Entry], start: int) -> int:
         """Up to where ``run`` is not delayed, from ``start`` on."""
         now_ms = self._clock.wall_ms()
+        if not len(self._index):
+            start = plain_end(run, start)
         for index in range(start, len(run)):
             entry_id, payload, _ = run[index]
             if self._is_held(ledger_id, entry_id) or (
