@@ -69,8 +69,8 @@ def test_the_newest_of_every_key_is_read_compacted_and_all_otherwise(
         producer = client.create_producer(name, batching_enabled=batching)
         for number in range(3):
             for key in "abc":
-                producer.send_async(b"%d" % number, lambda *_: None, partition_key=key)
-        producer.send_async(b"", lambda *_: None, partition_key="a")
+                producer.send_async(b"%d" % number, None, partition_key=key)
+        producer.send_async(b"", None, partition_key="a")
         producer.flush()
         compact(standalone, name)
         producer.send(b"new", partition_key="b")

@@ -100,10 +100,12 @@ def publish(client: Any, topic: str, dues_ms: list[int]) -> None:
         topic, batching_enabled=False, block_if_queue_full=True, max_pending_messages=1000
     )
     results: list[object] = []
+
+    def note(result: object, _: object) -> None:
+        results.append(result)
+
     for number, due_ms in enumerate(dues_ms):
-        producer.send_async(
-            str(number).encode(), lambda result, _: results.append(result), deliver_at=due_ms
-        )
+        producer.send_async(str(number).encode(), note, deliver_at=due_ms)
     producer.flush()
     assert results == [pulsar.Result.Ok] * len(dues_ms)
 
