@@ -284,7 +284,8 @@ class DelayedMessages:
         try:
             entries = await self._managed_ledger.read(position, count)
         except EntryDamaged:
-            return [(self._clock.wall_ms(), position[0], position[1])]  # whoever reads it there says what is wrong
+            # Whoever reads it when it is due says what is wrong.
+            return [(self._clock.wall_ms(), position[0], position[1])]
         return [(deliver_at_ms(payload), position[0], entry_id) for entry_id, payload, _ in entries]
 
     async def _write_bucket(self) -> None:
