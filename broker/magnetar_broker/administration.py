@@ -83,29 +83,36 @@ class Administration:
 
     async def trim_topic(self, topic: TopicName) -> None:
         """Delete ledgers that nobody needs. Raises ``TopicNotFound``."""
-        await (await self._persistent(topic)).managed_ledger.trim()
+        await (await self.persistent_topic(topic)).managed_ledger.trim()
 
     async def truncate_topic(self, topic: TopicName) -> None:
         """Delete all messages. Raises ``TopicNotFound``."""
-        await (await self._persistent(topic)).truncate()
+        await (await self.persistent_topic(topic)).truncate()
 
     async def compact_topic(self, topic: TopicName) -> None:
         """Begin to compact a topic. Raises ``TopicNotFound``, ``CompactionRunning``."""
-        await (await self._persistent(topic)).compacting.trigger()
+        await (await self.persistent_topic(topic)).compacting.trigger()
 
     async def compaction_report(self, topic: TopicName) -> CompactionReport:
         """How a topic's compactions went. Raises ``TopicNotFound``."""
-        return (await self._persistent(topic)).compacting.report
+        return (await self.persistent_topic(topic)).compacting.report
 
     async def terminate_topic(self, topic: TopicName) -> Position:
         """Have a topic take no more messages; its last one. Raises ``TopicNotFound``."""
-        return await (await self._persistent(topic)).terminate()
+        return await (await self.persistent_topic(topic)).terminate()
 
-    async def _persistent(self, topic: TopicName) -> PersistentTopic:
-        loaded = await self._topics.get(topic, create=False)
+    async def persistent_topic(self, topic: TopicName, *, create: bool = False) -> PersistentTopic:
+        """The topic itself. Raises ``TopicNotFound``, ``NotAllowed`` for one that keeps nothing."""
+        loaded = await self._topics.get(topic, create=create)
         if not isinstance(loaded, PersistentTopic):
             raise NotAllowed(f"{topic} keeps no messages")
         return loaded
+
+    async def subscription_names(self, topic: TopicName) -> list[str]:
+        """The subscriptions of any topic. Raises ``TopicNotFound``."""
+        if not await self._topics.exists(topic):
+            raise TopicNotFound(str(topic))
+        return list((await self._topics.get(topic, create=False)).subscriptions)
 
     async def copy_subscriptions(self, source: TopicName, target: TopicName) -> None:
         """Give ``target`` the durable subscriptions of ``source``, from its first message."""

@@ -75,6 +75,11 @@ class SubscriptionNotFound(BrokerError):
 
     code: ClassVar[str] = "SubscriptionNotFound"
 
+    def __init__(self, subscription: str, topic: str) -> None:
+        super().__init__(f"Subscription {subscription} not found for topic {topic}")
+        self.subscription = subscription
+        self.topic = topic
+
 
 class ConsumerNotFound(BrokerError):
     """This connection has no consumer of that id."""

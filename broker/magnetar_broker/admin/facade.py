@@ -23,6 +23,7 @@ from magnetar_broker.metadata.persistent_topics import PersistentTopics
 from magnetar_broker.metadata.tenants import Tenants
 from magnetar_broker.ownership.brokers import Brokers
 from magnetar_broker.ownership.ownership import Ownership
+from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_server.authorization import Authorize
 from magnetar_server.metrics import PartMetrics
@@ -83,6 +84,16 @@ class BrokerFacade(Protocol):
 
     async def terminate_topic(self, topic: TopicName) -> Position:
         """Have a persistent topic take no more messages; its last one. Raises ``TopicNotFound``."""
+        ...
+
+    async def persistent_topic(self, topic: TopicName, *, create: bool = False) -> PersistentTopic:
+        """The topic itself, loaded if it exists, or made with ``create``: for calls about its
+        subscriptions and its messages. Raises ``TopicNotFound``, ``NotAllowed`` for one that keeps
+        no messages."""
+        ...
+
+    async def subscription_names(self, topic: TopicName) -> list[str]:
+        """The subscriptions of any topic. Raises ``TopicNotFound``."""
         ...
 
     async def copy_subscriptions(self, source: TopicName, target: TopicName) -> None:

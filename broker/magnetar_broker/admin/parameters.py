@@ -36,6 +36,14 @@ def flag(request: Request, name: str, *, default: bool = False) -> bool:
     return default if value is None else value.lower() == "true"
 
 
+def integer_in_path(request: Request, name: str) -> int:
+    """The number ``name`` in the path. Raises ``RestError`` 404 for what is none."""
+    try:
+        return int(path_value(request, name))
+    except ValueError:
+        raise RestError(404, f"{name} should be a whole number") from None
+
+
 def namespace_in(request: Request) -> NamespaceName:
     """The namespace in the path. Raises ``RestError`` 412."""
     try:

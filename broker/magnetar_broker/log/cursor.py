@@ -18,7 +18,12 @@ from random import Random
 from magnetar_broker.errors import BrokerError, ServiceNotReady
 from magnetar_broker.log.acknowledged import Acknowledged
 from magnetar_broker.log.chain import LedgerChain
-from magnetar_broker.log.cursor_state import CursorState, StateLimits, state_of
+from magnetar_broker.log.cursor_state import (
+    REPLICATED_PROPERTY,
+    CursorState,
+    StateLimits,
+    state_of,
+)
 from magnetar_broker.log.cursor_store import TAKEN_OVER, CursorStore
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.positions import Position
@@ -117,6 +122,11 @@ class Cursor(Service):
     def mark_delete(self) -> Position:
         """Everything up to here is acknowledged."""
         return self.acknowledged.mark_delete
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether other clusters are to keep the subscription alike."""
+        return REPLICATED_PROPERTY in self.position_properties
 
     @property
     def backlog_entries(self) -> int:

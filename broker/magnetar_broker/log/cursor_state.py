@@ -29,6 +29,9 @@ BATCHES_BYTES_MAX = 1024 * 1024
 # A node of ZooKeeper holds 1 MiB; a cursor takes no more than a quarter of it.
 SNAPSHOT_BYTES_MAX = 256 * 1024
 
+# Upstream's mark of a subscription that other clusters keep alike (``PersistentSubscription``).
+REPLICATED_PROPERTY = "pulsar.replicated.subscription"
+
 # The most that protobuf needs: a word is a tag and a varint; around the words of one ledger or
 # batch stand a few tags, lengths, and one or two ids.
 WORD_BYTES = 11

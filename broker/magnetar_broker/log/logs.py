@@ -10,7 +10,7 @@ from random import Random
 from magnetar_broker.errors import TopicNotFound
 from magnetar_broker.log.chain import LedgerChain
 from magnetar_broker.log.cursor import Cursor
-from magnetar_broker.log.cursor_state import CursorState
+from magnetar_broker.log.cursor_state import REPLICATED_PROPERTY, CursorState
 from magnetar_broker.log.cursor_store import CursorStore
 from magnetar_broker.log.entry_cache import EntryCache
 from magnetar_broker.log.log_listener import LogListener
@@ -132,11 +132,22 @@ class Logs(Service):
         return self._cursor(name, chain, await store.load(), store)
 
     async def create_cursor(
-        self, log_name: str, name: str, chain: LedgerChain, at: Position, labels: Mapping[str, str]
+        self,
+        log_name: str,
+        name: str,
+        chain: LedgerChain,
+        at: Position,
+        labels: Mapping[str, str],
+        *,
+        is_replicated: bool = False,
     ) -> Cursor:
         """A new durable cursor whose mark-delete position is ``at``, to be entered."""
         store = self._store(log_name, name)
-        state = CursorState(mark_delete=at, cursor_properties=dict(labels))
+        state = CursorState(
+            mark_delete=at,
+            position_properties={REPLICATED_PROPERTY: 1} if is_replicated else {},
+            cursor_properties=dict(labels),
+        )
         try:
             await store.create(state)
         except NodeExists:

@@ -7,7 +7,7 @@ brings its number of messages along.
 from __future__ import annotations
 
 from magnetar_protocol.errors import WireError
-from magnetar_protocol.pulsar.payload import parse_metadata
+from magnetar_protocol.pulsar.payload import parse_broker_entry, parse_metadata
 
 
 def message_count(payload: bytes) -> int:
@@ -41,3 +41,14 @@ def is_encrypted(payload: bytes) -> bool:
         return bool(parse_metadata(payload).encryption_keys)
     except WireError:
         return False
+
+
+def entry_time_ms(payload: bytes) -> int:
+    """When the broker took it, where it has noted that; when the producer sent it otherwise."""
+    try:
+        noted = parse_broker_entry(payload, 0, len(payload))
+    except WireError:
+        return 0
+    if noted is not None and noted.HasField("broker_timestamp"):
+        return noted.broker_timestamp
+    return publish_time_ms(payload)

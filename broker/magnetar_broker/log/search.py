@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from magnetar_broker.log.chain import LedgerSpan
 from magnetar_broker.log.managed_ledger import ManagedLedger
-from magnetar_broker.log.positions import Position
+from magnetar_broker.log.positions import EARLIEST, Position
 
 
 async def read_one(managed_ledger: ManagedLedger, position: Position) -> bytes:
@@ -17,15 +18,20 @@ async def read_one(managed_ledger: ManagedLedger, position: Position) -> bytes:
 
 
 async def first_position_where(
-    managed_ledger: ManagedLedger, is_reached: Callable[[bytes], bool]
+    managed_ledger: ManagedLedger,
+    is_reached: Callable[[bytes], bool],
+    *,
+    after: Position = EARLIEST,
 ) -> Position:
     """The first entry whose payload fulfils ``is_reached``, the end of the log if none does.
+
+    Only entries ``after`` that position are looked at.
 
     The condition must stay true once it is (publish times that grow): about one read for each
     doubling of the log's length.
     """
     spans = [span for span in managed_ledger.chain.spans if span.entries]
-    low, high = 0, sum(span.entries for span in spans)
+    low, high = _entries_upto(spans, after), sum(span.entries for span in spans)
 
     def position_of(index: int) -> Position:
         for span in spans:
@@ -41,3 +47,14 @@ async def first_position_where(
         else:
             low = middle + 1
     return position_of(low)
+
+
+def _entries_upto(spans: Iterable[LedgerSpan], position: Position) -> int:
+    """How many entries are not greater than ``position``."""
+    count = 0
+    for span in spans:
+        if span.ledger_id < position[0]:
+            count += span.entries
+        elif span.ledger_id == position[0]:
+            count += min(max(position[1] + 1, 0), span.entries)
+    return count

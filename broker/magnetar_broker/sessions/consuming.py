@@ -244,7 +244,8 @@ class Consuming:
         deliver messages from before the seek."""
         _, subscription = self._authorized(command.consumer_id)
         if command.HasField("message_id"):
-            await subscription.seek(position_of(command.message_id))
+            to = command.message_id
+            await subscription.seek(position_of(to), to.ack_set)
         elif command.HasField("message_publish_time"):
             await subscription.seek_time(command.message_publish_time)
         else:

@@ -8,11 +8,13 @@ durable finds it still there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from magnetar_broker.errors import BrokerError, ConsumerBusy
+from magnetar_broker.errors import ConsumerBusy
+from magnetar_broker.log.acknowledged import Words
 from magnetar_broker.log.cursor import Cursor
+from magnetar_broker.log.durable import Durable
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.payloads import publish_time_ms
 from magnetar_broker.log.positions import Position
@@ -41,13 +43,15 @@ class Resetting:
         self._on_deserted = on_deserted
         self._on_moved = on_moved
         self._is_resetting = False
-        self._reset_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._reset_over: asyncio.Future[None] | None = None
         self._return_timer: asyncio.TimerHandle | None = None
 
-    async def to_position(self, position: Position) -> None:
-        """Make ``position`` the next entry to deliver."""
+    async def to_position(self, position: Position, remaining: Sequence[int] = ()) -> None:
+        """Make ``position`` the next entry to deliver, and of its batch what ``remaining`` (the
+        words of a bit set) holds; all of it where that is empty."""
         async with self._resetting():
-            await self._move_to(self._managed_ledger.chain.readable_from(position))
+            first = self._managed_ledger.chain.readable_from(position)
+            await self._move_to(first, tuple(remaining) if first == position else ())
 
     async def to_time(self, time_ms: int) -> None:
         """Make the first message published at or after ``time_ms`` the next to deliver."""
@@ -65,29 +69,31 @@ class Resetting:
                 f"Subscription {self._cursor.name} is being reset already: try again"
             )
         self._is_resetting = True
-        self._reset_over = asyncio.get_running_loop().create_future()
+        over = self._reset_over = asyncio.get_running_loop().create_future()
         self._wait_for_return()
         self._membership.close()
         try:
             yield
         finally:
             self._is_resetting = False
-            self._reset_over.set_result(None)
+            over.set_result(None)
 
-    async def _move_to(self, position: Position) -> None:
-        durable = asyncio.get_running_loop().create_future()
-        before = self._managed_ledger.chain.previous_of(position)
-        self._cursor.reset(before, lambda error: _settle(durable, error))
+    async def _move_to(self, position: Position, remaining: Words = ()) -> None:
+        durable = Durable()
+        self._cursor.reset(self._managed_ledger.chain.previous_of(position))
+        if any(remaining):
+            self._cursor.acknowledged.acknowledge_batch_indexes(*position, remaining)
+        self._cursor.changed(durable)
         self._on_moved()
         if self._membership.dispatcher is not None:
             self._membership.dispatcher.rewind()
-        await durable
+        await durable.wait()
 
     # Who comes meanwhile, who comes back
 
     async def wait_until_over(self) -> None:
         """Return once nothing is being moved."""
-        while self._is_resetting:
+        while self._is_resetting and self._reset_over is not None:
             await asyncio.shield(self._reset_over)
 
     @property
@@ -110,12 +116,3 @@ class Resetting:
         if self._return_timer is not None:
             self._return_timer.cancel()
             self._return_timer = None
-
-
-def _settle(waiting: asyncio.Future[None], error: BrokerError | None) -> None:
-    if waiting.done():
-        return
-    if error is None:
-        waiting.set_result(None)
-    else:
-        waiting.set_exception(error)

@@ -15,11 +15,10 @@ from magnetar_broker.delayed.bucket_store import has_buckets
 from magnetar_broker.delayed.messages import DelayedMessages
 from magnetar_broker.delayed.options import DelayedOptions
 from magnetar_broker.errors import InvalidRequest
+from magnetar_broker.log.browsing import last_message
 from magnetar_broker.log.cursor import Cursor, OnDurable
 from magnetar_broker.log.managed_ledger import ManagedLedger
-from magnetar_broker.log.payloads import batch_size
 from magnetar_broker.log.positions import LATEST, AckedEntry, EntryId, Position
-from magnetar_broker.log.search import read_one
 from magnetar_broker.subscriptions.acknowledging import Acknowledging
 from magnetar_broker.subscriptions.compacted_reading import CompactedReading
 from magnetar_broker.subscriptions.consumer import Consumer
@@ -29,6 +28,7 @@ from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeyShare
 from magnetar_broker.subscriptions.membership import Membership
 from magnetar_broker.subscriptions.resetting import Resetting
 from magnetar_broker.subscriptions.single_dispatcher import SingleDispatcher
+from magnetar_broker.subscriptions.skipping import Skipping
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.subscriptions.unacknowledged_limits import UnacknowledgedLimits
 from magnetar_runtime.clock import Clock
@@ -83,6 +83,7 @@ class Subscription:
             )
         )
         self._acknowledging = Acknowledging(cursor, self.membership, clock)
+        self.skipping = Skipping(managed_ledger, cursor, clock, self._skipped)
         self._resetting = Resetting(
             managed_ledger,
             cursor,
@@ -293,11 +294,12 @@ class Subscription:
 
     # Moving
 
-    async def seek(self, position: Position) -> None:
-        """Make ``position`` the next entry to deliver."""
+    async def seek(self, position: Position, remaining: Sequence[int] = ()) -> None:
+        """Make ``position`` the next entry to deliver, and of its batch what ``remaining`` holds
+        (all of it where that is empty)."""
         if self._compacted is not None:
             self._compacted.first = position
-        await self._resetting.to_position(position)
+        await self._resetting.to_position(position, remaining)
 
     async def seek_time(self, time_ms: int) -> None:
         """Make the first message published at or after ``time_ms`` the next to deliver."""
@@ -311,6 +313,10 @@ class Subscription:
         if self.dispatcher is not None and self.mark_delete[1] >= 0:
             self.dispatcher.skip_acknowledged()
 
+    def _skipped(self) -> None:
+        self.skip_acknowledged()
+        self.entries_available()
+
     # Asking and ending
 
     async def last_message(self, *, reads_compacted: bool = False) -> tuple[Position, int]:
@@ -322,10 +328,7 @@ class Subscription:
         view = self._compacted_view
         if reads_compacted and view is not None and (last[1] < 0 or view.covers(last)):
             return await view.last_message()
-        if last.entry_id < 0:
-            return Position(last.ledger_id, -1), -1
-        size = batch_size(await read_one(self._managed_ledger, last))
-        return last, -1 if size is None else size - 1
+        return await last_message(self._managed_ledger)
 
     async def close(self) -> None:
         """Write down what is not stored yet: the topic closes in good order."""

@@ -156,9 +156,9 @@ class VolatileSubscription:
     def redeliver(self, consumer: Consumer, positions: list[Position] | None) -> None:
         """What was sent is gone."""
 
-    async def seek(self, position: Position) -> None:
+    async def seek(self, position: Position, remaining: Sequence[int] = ()) -> None:
         """There is nowhere to go."""
-        del position
+        del position, remaining
         raise NotAllowed("a non-persistent topic keeps no messages to seek to")
 
     async def seek_time(self, time_ms: int) -> None:
@@ -265,8 +265,10 @@ class NonPersistentTopic(Service):
         self.subscriptions[subscription.name] = subscription
         return subscription
 
-    async def create_subscription(self, name: str, *, from_earliest: bool = False) -> None:
+    async def create_subscription(self, name: str, *, from_earliest: bool = False) -> bool:
         """A subscription without consumers would get nothing: there is nothing to make."""
+        del name, from_earliest
+        return False
 
     @property
     def is_idle(self) -> bool:

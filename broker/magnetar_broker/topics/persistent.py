@@ -1,7 +1,8 @@
 """A persistent topic: a log with producers at one end and subscriptions at the other.
 
 Publishing appends to the log; when a run is durable, receipts go out and every subscription looks
-whether it can dispatch. Everything on that path is synchronous and works on runs.
+whether it can dispatch. Everything on that path is synchronous and works on runs. What policies do
+with messages before that is in ``intake``, how subscriptions come and go in ``subscribing``.
 """
 
 from __future__ import annotations
@@ -18,22 +19,17 @@ from magnetar_broker.counting.meter import Meter
 from magnetar_broker.counting.write_latency import WriteLatency
 from magnetar_broker.errors import (
     BrokerError,
-    NameReserved,
-    SubscriptionNotFound,
     TopicFenced,
     TopicTerminated,
 )
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.logs import Logs
-from magnetar_broker.log.positions import EARLIEST, LATEST, Entry, Position
-from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.topics.backlog import Backlog
 from magnetar_broker.topics.compacting import (
     Compacting,
-    check_read_compacted,
-    check_subscription,
 )
 from magnetar_broker.topics.deduplication import CURSOR_NAME as DEDUPLICATION_CURSOR
 from magnetar_broker.topics.intake import Intake
@@ -43,6 +39,7 @@ from magnetar_broker.topics.publish_policies import DEFAULT_OPTIONS, PublishOpti
 from magnetar_broker.topics.publish_rate import PublishRate
 from magnetar_broker.topics.rates import tick_topic
 from magnetar_broker.topics.readership import TopicReadership
+from magnetar_broker.topics.subscribing import Subscribing
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_broker.topics.topic_epoch import TopicEpoch
 from magnetar_protocol.pulsar.topic_names import TopicName
@@ -65,18 +62,6 @@ def _epoch_of(properties: Mapping[str, str]) -> int | None:
         return int(properties[EPOCH_PROPERTY])
     except (KeyError, ValueError):
         return None
-
-
-def _check_not_reserved(subscription: str) -> None:
-    if subscription == DEDUPLICATION_CURSOR:
-        raise NameReserved("Subscription with reserved subscription name attempted")
-
-
-def _compacted_from(request: SubscribeRequest) -> Position:
-    """Where reading compacted begins for who has acknowledged nothing yet."""
-    if request.start_position is not None:
-        return request.start_position
-    return EARLIEST if request.starts_at_earliest else LATEST
 
 
 class PersistentTopic(Service):
@@ -103,9 +88,9 @@ class PersistentTopic(Service):
             str(name), on_left=self._producer_left, on_promoted=self._promoted
         )
         self.epoch = TopicEpoch(None, self._store_epoch)
-        self.subscriptions: dict[str, Subscription] = {}
         self.managed_ledger = logs.log(name.managed_ledger_name, self, create_with=create_with)
         self.compacting = Compacting(name, logs, self.managed_ledger, clock, policies.compaction)
+        self.subscribing = Subscribing(self, logs, clock, policies)
         self.backlog = Backlog(self.managed_ledger, self, clock)
         self.intake = Intake(self, logs, clock, publishing, broker_rate)
         self.messages_in = 0
@@ -126,9 +111,6 @@ class PersistentTopic(Service):
         # When closing must be over, by the event loop's time; what is still open then is left to
         # the next owner to recover, as after a crash. None: it takes as long as it takes.
         self.close_by_s: float | None = None
-        # Guards which subscriptions exist while one is being created or deleted.
-        self._subscribing = asyncio.Lock()
-        self._unacknowledged = policies.unacknowledged
         self.apply(policies)
 
     def apply(self, policies: TopicPolicies) -> None:
@@ -136,15 +118,10 @@ class PersistentTopic(Service):
         self.managed_ledger.options = policies.log
         for cursor in self.cursors():
             cursor.options = policies.log
-        self._delayed_options = policies.delayed
         delayed = policies.delayed
         self.intake.limit_delays(delayed.delay_max_ms if delayed.enabled else 0)
-        for subscription in self.subscriptions.values():
-            subscription.hold_back(policies.delayed)
+        self.subscribing.apply(policies)
         self.backlog.quotas = policies.quotas
-        self._unacknowledged = policies.unacknowledged
-        for subscription in self.subscriptions.values():
-            subscription.limit_unacknowledged(policies.unacknowledged)
         self.compacting.options = policies.compaction
         if self.managed_ledger.retention != policies.retention:
             self.managed_ledger.retention = policies.retention
@@ -168,7 +145,7 @@ class PersistentTopic(Service):
             elif cursor.name == COMPACTION_CURSOR:
                 await self.compacting.adopt(cursor)
             else:
-                await self._add(cursor)
+                await self.subscribing.add(cursor)
         await self.intake.opened(deduplication)
         self._is_open = True
         self.managed_ledger.follow(TopicReadership(self))
@@ -179,27 +156,6 @@ class PersistentTopic(Service):
         cursor.on_ledger_left = self.managed_ledger.trim_soon
         cursor.options = self.managed_ledger.options
         await cursor.__aenter__()
-
-    async def _add(self, cursor: Cursor) -> Subscription:
-        await self.enter_cursor(cursor)
-        subscription = Subscription(
-            self,
-            str(self.name),
-            self.name.partition_index,
-            self.managed_ledger,
-            cursor,
-            self._clock,
-            self.compacting.view,
-        )
-        subscription.limit_unacknowledged(self._unacknowledged)
-        subscription.hold_back(self._delayed_options)
-        cursor.on_ledger_left = partial(self._ledger_left, subscription)
-        self.subscriptions[cursor.name] = subscription
-        return subscription
-
-    def _ledger_left(self, subscription: Subscription) -> None:
-        subscription.passed_ledger()
-        self.managed_ledger.trim_soon()
 
     def cursors(self) -> list[Cursor]:
         """The cursors of all subscriptions, and compaction's."""
@@ -219,7 +175,7 @@ class PersistentTopic(Service):
         ):
             self.producers.remove(present)
         await self.backlog.check_producer()
-        self._check_open()
+        self.check_open()
         if self.managed_ledger.termination.at is not None:
             raise TopicTerminated
         self.intake.check(producer)
@@ -272,7 +228,8 @@ class PersistentTopic(Service):
         """Whether the topic takes nobody any more: another broker has its log, or it is ending."""
         return self._is_fenced
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise ``TopicFenced`` where the topic takes nobody any more."""
         if self._is_fenced:
             raise TopicFenced(str(self.name))
 
@@ -309,84 +266,20 @@ class PersistentTopic(Service):
 
     # Subscribing
 
+    # Subscribing
+
+    @property
+    def subscriptions(self) -> dict[str, Subscription]:
+        """By name."""
+        return self.subscribing.subscriptions
+
     async def subscribe(self, request: SubscribeRequest) -> Subscription:
         """The subscription, new or known, ready for one more consumer."""
-        request.check()
-        check_subscription(request.subscription)
-        if request.reads_compacted:
-            check_read_compacted(request.type)
-        while True:
-            async with self._subscribing:
-                self._check_open()
-                subscription = self.subscriptions.get(request.subscription)
-                if subscription is None:
-                    subscription = await self._create(request)
-            await subscription.admit(request.type, request.key_shared)
-            # While it was waited for, the topic may have been closed, the subscription deleted.
-            self._check_open()
-            if self.subscriptions.get(request.subscription) is subscription:
-                if request.reads_compacted:
-                    subscription.read_compacted(first=_compacted_from(request))
-                return subscription
+        return await self.subscribing.subscribe(request)
 
-    async def _create(self, request: SubscribeRequest) -> Subscription:
-        _check_not_reserved(request.subscription)
-        chain = self.managed_ledger.chain
-        if request.is_durable:
-            await self.managed_ledger.begin()
-            at = chain.before_first if request.starts_at_earliest else chain.last_confirmed
-            cursor = await self._logs.create_cursor(
-                self.managed_ledger.name, request.subscription, chain, at, request.properties
-            )
-        else:
-            at = chain.before_first if request.starts_at_earliest else chain.last_confirmed
-            if request.start_position is not None:
-                at = chain.previous_of(chain.readable_from(request.start_position))
-            cursor = self._logs.volatile_cursor(request.subscription, chain, at)
-        return await self._add(cursor)
-
-    async def create_subscription(self, name: str, *, from_earliest: bool = False) -> None:
-        """Make a durable subscription without a consumer."""
-        check_subscription(name)
-        async with self._subscribing:
-            self._check_open()
-            if name not in self.subscriptions:
-                _check_not_reserved(name)
-                await self.managed_ledger.begin()
-                chain = self.managed_ledger.chain
-                at = chain.before_first if from_earliest else chain.last_confirmed
-                cursor = await self._logs.create_cursor(
-                    self.managed_ledger.name, name, chain, at, {}
-                )
-                await self._add(cursor)
-
-    def subscription(self, name: str) -> Subscription:
-        """The subscription of this name. Raises ``SubscriptionNotFound``."""
-        try:
-            return self.subscriptions[name]
-        except KeyError:
-            raise SubscriptionNotFound(f"Subscription {name} not found on {self.name}") from None
-
-    def subscription_left(self, subscription: Subscription) -> None:
-        """The last consumer of a subscription that is not durable has gone."""
-        if self.subscriptions.get(subscription.name) is subscription:
-            del self.subscriptions[subscription.name]
-            self.spawn(
-                subscription.cursor.__aexit__(None, None, None), name=f"forget {subscription.name}"
-            )
-
-    async def delete_subscription(
-        self, subscription: Subscription, consumer: Consumer | None = None, *, force: bool = False
-    ) -> None:
-        """Forget a subscription and its cursor; ``consumer`` is the one that asks for it."""
-        async with self._subscribing:
-            if self.subscriptions.get(subscription.name) is subscription:
-                subscription.give_up(consumer, force=force)
-                del self.subscriptions[subscription.name]
-                try:
-                    await subscription.delete_stored()
-                finally:
-                    await subscription.cursor.__aexit__(None, None, None)
+    async def create_subscription(self, name: str, *, from_earliest: bool = False) -> bool:
+        """Make a durable subscription without a consumer; whether it was made, not known before."""
+        return await self.subscribing.create(name, from_earliest=from_earliest)
 
     # Ending
 
@@ -406,8 +299,7 @@ class PersistentTopic(Service):
         """Let all clients go: they look the topic up again."""
         self._is_fenced = True
         self._disconnect_producers()
-        for subscription in self.subscriptions.values():
-            subscription.close_consumers()
+        self.subscribing.disconnect_all()
 
     def _disconnect_producers(self) -> None:
         self.producers.remove_all(TopicFenced(str(self.name)))
@@ -430,11 +322,7 @@ class PersistentTopic(Service):
 
     async def _close_cursors(self) -> None:
         await self.compacting.close()
-        async with self._subscribing:
-            await asyncio.gather(
-                *(each.close() for each in self.subscriptions.values()),
-                self.intake.close(),
-            )
+        await asyncio.gather(self.subscribing.close(), self.intake.close())
 
     async def terminate(self) -> Position:
         """Take no more messages, for ever; the last one's position. Consumers may read on.
@@ -453,10 +341,8 @@ class PersistentTopic(Service):
     async def delete(self) -> None:
         """Let all clients go and delete all that is stored; then close the service."""
         self.disconnect_all()
-        async with self._subscribing:
-            for subscription in list(self.subscriptions.values()):
-                await subscription.delete_stored()
-            await self.intake.delete()
+        await self.subscribing.delete_stored()
+        await self.intake.delete()
         await self.compacting.delete()
         await self.managed_ledger.delete()
 
@@ -480,5 +366,8 @@ class PersistentTopic(Service):
             sum(each.entries_sent for each in subscriptions),
             sum(each.entries_fetched for each in subscriptions),
         )
+        for each in subscriptions:
+            if each.skipping.expiry_meter is not None:
+                each.skipping.expiry_meter.tick(now_s, each.skipping.expired)
         if self.write_latency is not None:
             self.write_latency.renew()

@@ -79,8 +79,9 @@ class TopicSubscription(Protocol):
         """Send again what ``consumer`` holds: ``positions``, or everything for None."""
         ...
 
-    async def seek(self, position: Position) -> None:
-        """Make ``position`` the next entry to deliver; consumers are told to come back first."""
+    async def seek(self, position: Position, remaining: Sequence[int] = ()) -> None:
+        """Make ``position`` the next entry to deliver, and of its batch what the bit set
+        ``remaining`` holds; consumers are told to come back first."""
         ...
 
     async def seek_time(self, time_ms: int) -> None:
@@ -114,8 +115,9 @@ class Topic(Protocol):
         lets it take part. Raises ``ConsumerBusy``."""
         ...
 
-    async def create_subscription(self, name: str, *, from_earliest: bool = False) -> None:
-        """Make a durable subscription without a consumer; nothing to do where it exists."""
+    async def create_subscription(self, name: str, *, from_earliest: bool = False) -> bool:
+        """Make a durable subscription without a consumer; whether it was made: nothing is to be
+        done where it exists."""
         ...
 
     @property

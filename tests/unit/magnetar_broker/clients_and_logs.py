@@ -15,10 +15,15 @@ from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.log.termination import Termination
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from magnetar_broker.topics.persistent import PersistentTopic
+from magnetar_broker.topics.producers import AccessMode, Producer
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.commands import parse_command
 from magnetar_protocol.pulsar.payload import encode_payload
 from magnetar_runtime.clock import SystemClock
+
+# So often does the event loop turn at most until what was published is durable in memory.
+TURNS_MAX = 1000
 
 
 class NotedSession:
@@ -185,3 +190,37 @@ def consumer_of(
         on_active_changed=lambda _, is_active: told.active.append(is_active),
         on_closed=note_closed,
     )
+
+
+async def publish(topic: PersistentTopic, *batches: int, age_s: int = 0) -> None:
+    """Publish entries of so many messages each (1: none is a batch), as if that long ago, and wait
+    until they are durable."""
+    producer = Producer(
+        NotedSession(),
+        1,
+        "p",
+        epoch=0,
+        is_name_given=True,
+        access_mode=AccessMode.SHARED,
+        metadata={},
+        connected_at_ms=0,
+        on_closed=lambda _: None,
+    )
+    await topic.connect_producer(producer)
+    before = topic.managed_ledger.entries_added
+    for number, count in enumerate(batches):
+        metadata = api.MessageMetadata(
+            producer_name="p",
+            sequence_id=number,
+            publish_time=SystemClock().wall_ms() - age_s * 1000,
+        )
+        if count > 1:
+            metadata.num_messages_in_batch = count
+        producer.append_all([(encode_payload(metadata, b"m"), count, producer, number, number)])
+    for _ in range(TURNS_MAX):
+        if topic.managed_ledger.entries_added == before + len(batches):
+            break
+        await asyncio.sleep(0)
+    else:
+        raise AssertionError("what was published is not durable yet")
+    producer.disconnect()

@@ -9,8 +9,7 @@ from magnetar_broker.admin.access import on_topic
 from magnetar_broker.admin.answers import Json, no_content
 from magnetar_broker.admin.errors import RestError
 from magnetar_broker.admin.parameters import ServicesArg, TopicArg
-from magnetar_broker.admin.routes.topic_storage import to_each_partition
-from magnetar_broker.admin.serving import explain_missing, serve_here
+from magnetar_broker.admin.serving import explain_missing, serve_here, to_each_partition
 from magnetar_broker.compaction.errors import CompactionRunning
 from magnetar_broker.errors import TopicNotFound
 from magnetar_server.authorization import Action

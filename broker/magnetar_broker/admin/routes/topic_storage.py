@@ -5,7 +5,6 @@ Called for a partitioned topic, what changes something is done to every partitio
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from fastapi import APIRouter, Request
@@ -18,15 +17,19 @@ from magnetar_broker.admin.documents.internal_stats import Document
 from magnetar_broker.admin.errors import RestError
 from magnetar_broker.admin.facade import Services
 from magnetar_broker.admin.parameters import ServicesArg, TopicArg, flag
-from magnetar_broker.admin.serving import explain_missing, partitioned, serve_here
+from magnetar_broker.admin.serving import (
+    explain_missing,
+    partitioned,
+    serve_here,
+    serve_partition,
+    to_each_partition,
+)
 from magnetar_broker.errors import TopicNotFound
 from magnetar_broker.metadata.errors import NamespaceNotFound
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_server.authorization import Action
 
 router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}")
-
-Work = Callable[[TopicName], Awaitable[None]]
 
 
 @router.put("/unload", dependencies=[on_topic(Action.ADMINISTER)])
@@ -83,7 +86,7 @@ async def terminate_partitions(topic: TopicArg, services: ServicesArg) -> Respon
         )
     ends: dict[str, Document] = {}
     for index in range(partitions):
-        await _serve_partition(services, topic.partition(index))
+        await serve_partition(services, topic.partition(index))
         ends[str(index)] = await _terminate(services, topic.partition(index))
     return Json(ends)
 
@@ -145,35 +148,3 @@ async def get_internal_info(topic: TopicArg, services: ServicesArg) -> Response:
 async def _internal_stats(request: Request, services: Services, topic: TopicName) -> Document:
     with_metadata = flag(request, "metadata")
     return await services.broker.internal_stats(topic, with_metadata=with_metadata)
-
-
-async def to_each_partition(
-    request: Request, services: Services, topic: TopicName, work: Work
-) -> None:
-    """Do ``work`` to a topic, or to each partition of a partitioned one."""
-    await services.namespaces.policies(topic.namespace)
-    partitions = await services.partitioned_topics.partitions(topic)
-    if partitions:
-        for index in range(partitions):
-            await _to_partition(services, topic.partition(index), work)
-        return
-    await serve_here(request, services, topic)
-    try:
-        await work(topic)
-    except TopicNotFound:
-        await explain_missing(services, topic)
-        raise
-
-
-async def _to_partition(services: Services, partition: TopicName, work: Work) -> None:
-    """One that was not created yet needs nothing done to it."""
-    await _serve_partition(services, partition)
-    try:
-        await work(partition)
-    except TopicNotFound:
-        return
-
-
-async def _serve_partition(services: Services, partition: TopicName) -> None:
-    if not (await services.ownership.owner(partition)).is_self:
-        raise RestError(503, f"{partition} is served by another broker: ask for it alone")

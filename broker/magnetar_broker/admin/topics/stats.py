@@ -163,6 +163,12 @@ def _add_kept(stats: SubscriptionStats, subscription: Subscription, query: Stats
         for name, value in cursor.properties.items()
         if not name.startswith(INTERNAL_PROPERTY)
     }
+    stats["isReplicated"] = cursor.is_replicated
+    skipping = subscription.skipping
+    stats["totalMsgExpired"] = skipping.expired
+    stats["lastExpireTimestamp"] = skipping.last_expired_ms
+    if skipping.expiry_meter is not None:
+        stats["msgRateExpired"] = skipping.expiry_meter.rates[0]
     stats["lastAckedTimestamp"] = subscription.last_acknowledged_ms
     stats["lastConsumedFlowTimestamp"] = subscription.last_flow_ms
     stats["lastMarkDeleteAdvancedTimestamp"] = cursor.last_mark_delete_ms

@@ -22,7 +22,13 @@ from magnetar_broker.admin.facade import Services, StatsQuery
 from magnetar_broker.admin.snapshot import BrokerSnapshot, TopicSnapshot
 from magnetar_broker.compaction.errors import CompactionRunning
 from magnetar_broker.compaction.report import CompactionReport, CompactionStatus
-from magnetar_broker.errors import StorageUnavailable, TopicBusy, TopicExists, TopicNotFound
+from magnetar_broker.errors import (
+    NotAllowed,
+    StorageUnavailable,
+    TopicBusy,
+    TopicExists,
+    TopicNotFound,
+)
 from magnetar_broker.log.positions import Position
 from magnetar_broker.metadata.clusters import Clusters
 from magnetar_broker.metadata.namespaces import Namespaces
@@ -32,6 +38,7 @@ from magnetar_broker.metadata.tenants import Tenants
 from magnetar_broker.ownership.address import BrokerAddress
 from magnetar_broker.ownership.brokers import Brokers
 from magnetar_broker.ownership.ownership import Ownership
+from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_protocol.records.brokers import LocalBrokerData
 from magnetar_protocol.records.clusters import ClusterData
@@ -124,6 +131,15 @@ class RememberingBroker:
     async def _note(self, what: str, topic: TopicName) -> None:
         await self._check(topic)
         self.done.append((what, str(topic)))
+
+    async def persistent_topic(self, topic: TopicName, *, create: bool = False) -> PersistentTopic:
+        if not create:
+            await self._check(topic)
+        raise NotAllowed("this broker serves no topic")
+
+    async def subscription_names(self, topic: TopicName) -> list[str]:
+        await self._check(topic)
+        return [f"of {topic.local}"]
 
     async def copy_subscriptions(self, source: TopicName, target: TopicName) -> None:
         await self._check(source)

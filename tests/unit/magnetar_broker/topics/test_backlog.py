@@ -175,10 +175,10 @@ async def test_an_eviction_by_size_leaves_the_newest_and_every_producer(
     await topic.connect_producer(Connected("q").producer)
     await topic.enforce_quotas()
     assert 0.8 * limit < topic.backlog.size_bytes <= 0.9 * limit
-    assert topic.subscription("slow").cursor.backlog_entries == 9
+    assert topic.subscribing.named("slow").cursor.backlog_entries == 9
     assert producer.closed == 0
     await topic.enforce_quotas()
-    assert topic.subscription("slow").cursor.backlog_entries == 9
+    assert topic.subscribing.named("slow").cursor.backlog_entries == 9
 
 
 @pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.EXCLUSIVE])
@@ -201,7 +201,7 @@ async def test_an_eviction_by_age_leaves_what_is_young(topic: PersistentTopic) -
     producer = await published(topic, 3 * HOUR_S, 2 * HOUR_S, 57 * 60, 50 * 60, 0)
     topic.backlog.quotas = BacklogQuotas(age=Quota(HOUR_S, EVICT))
     await topic.enforce_quotas()
-    assert topic.subscription("slow").cursor.backlog_entries == 2
+    assert topic.subscribing.named("slow").cursor.backlog_entries == 2
     assert producer.closed == 0
 
 
@@ -213,7 +213,7 @@ async def test_a_backlog_within_its_quotas_is_left_alone(
     topic.backlog.quotas = quotas
     await topics.enforce_quotas()
     assert producer.closed == 0
-    assert topic.subscription("slow").cursor.backlog_entries == 1
+    assert topic.subscribing.named("slow").cursor.backlog_entries == 1
     await topic.connect_producer(Connected("q").producer)
 
 
@@ -293,7 +293,7 @@ async def test_changed_policies_hold_for_the_next_ledgers_of_logs_and_cursors(
     topics.apply_policies(NAME.namespace, Policies(persistence=persistence))
     topics.apply_policies(NamespaceName("t", "other"), Policies())
     await topic.managed_ledger.roll_over()
-    await topic.subscription("slow").seek(topic.managed_ledger.chain.last_confirmed)
+    await topic.subscribing.named("slow").seek(topic.managed_ledger.chain.last_confirmed)
     assert ledgers.quorums[count:] == [(3, 2, 2), (3, 2, 2)]
     topics.apply_policies(NAME.namespace, Policies())
     await topic.managed_ledger.trim()
@@ -307,7 +307,7 @@ async def test_retention_that_ends_lets_ledgers_go_at_once(
     topics.apply_policies(NAME.namespace, keep)
     await published(topic, 0)
     await topic.managed_ledger.roll_over()
-    cursor = topic.subscription("slow").cursor
+    cursor = topic.subscribing.named("slow").cursor
     cursor.acknowledged.acknowledge_upto(topic.managed_ledger.chain.last_confirmed)
     await topic.managed_ledger.trim()
     assert len(topic.managed_ledger.chain.spans) == 2

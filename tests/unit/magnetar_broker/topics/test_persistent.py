@@ -107,7 +107,7 @@ async def test_a_durable_subscription_is_kept_and_a_readers_ends_with_it(
     assert not topic.is_connected
     assert list(topic.subscriptions) == ["sub"]
     with pytest.raises(SubscriptionNotFound, match="reader not found"):
-        topic.subscription("reader")
+        topic.subscribing.named("reader")
     await topics.unload(NAME)
     again = await topics.get(NAME, create=False)
     assert list(again.subscriptions) == ["sub"]
@@ -207,7 +207,7 @@ async def test_who_unsubscribes_while_another_comes_is_refused_and_stays(
     with pytest.raises(InvalidRequest, match="shared consumer"):
         await subscription.unsubscribe(first, force=False)
     await asyncio.gather(creating, coming)
-    assert topic.subscription("sub").consumers == [first, second]
+    assert topic.subscribing.named("sub").consumers == [first, second]
 
 
 async def test_who_comes_while_another_unsubscribes_gets_a_new_subscription(
@@ -221,5 +221,5 @@ async def test_who_comes_while_another_unsubscribes_gets_a_new_subscription(
     await asyncio.sleep(0)
     (await topic.subscribe(shared)).connected(second)
     await leaving
-    assert topic.subscription("sub") is not subscription
-    assert topic.subscription("sub").consumers == [second]
+    assert topic.subscribing.named("sub") is not subscription
+    assert topic.subscribing.named("sub").consumers == [second]

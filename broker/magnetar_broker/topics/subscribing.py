@@ -1,0 +1,217 @@
+"""The subscriptions of a persistent topic: how they come, are found, and go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from magnetar_broker.errors import NameReserved, SubscriptionNotFound
+from magnetar_broker.log.cursor import Cursor
+from magnetar_broker.log.logs import Logs
+from magnetar_broker.log.managed_ledger import ManagedLedger
+from magnetar_broker.log.positions import EARLIEST, LATEST, Position
+from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.subscription import Subscription
+from magnetar_broker.topics.compacting import Compacting, check_read_compacted, check_subscription
+from magnetar_broker.topics.deduplication import CURSOR_NAME as DEDUPLICATION_CURSOR
+from magnetar_broker.topics.policies import TopicPolicies
+from magnetar_broker.topics.topic import SubscribeRequest
+from magnetar_protocol.pulsar.topic_names import TopicName
+from magnetar_runtime.clock import Clock
+
+
+def _check_not_reserved(subscription: str) -> None:
+    if subscription == DEDUPLICATION_CURSOR:
+        raise NameReserved("Subscription with reserved subscription name attempted")
+
+
+def _compacted_from(request: SubscribeRequest) -> Position:
+    """Where reading compacted begins for who has acknowledged nothing yet."""
+    if request.start_position is not None:
+        return request.start_position
+    return EARLIEST if request.starts_at_earliest else LATEST
+
+
+class SubscribedTopic(Protocol):
+    """The topic, as far as its subscriptions must know it."""
+
+    name: TopicName
+    managed_ledger: ManagedLedger
+    compacting: Compacting
+
+    def check_open(self) -> None:
+        """Raise ``TopicFenced`` where the topic takes nobody any more."""
+        ...
+
+    async def enter_cursor(self, cursor: Cursor) -> None:
+        """Tie a cursor to the topic and open it."""
+        ...
+
+    def spawn(self, work: Coroutine[Any, Any, object], *, name: str) -> object:
+        """Do ``work`` in the background while the topic is open."""
+        ...
+
+
+class Subscribing:
+    """Of one topic. ``apply`` comes first and whenever its policies change."""
+
+    __slots__ = ("_changing", "_clock", "_logs", "_policies", "_topic", "subscriptions")
+
+    def __init__(
+        self, topic: SubscribedTopic, logs: Logs, clock: Clock, policies: TopicPolicies
+    ) -> None:
+        self.subscriptions: dict[str, Subscription] = {}
+        self._topic = topic
+        self._logs = logs
+        self._clock = clock
+        self._policies = policies
+        # Guards which subscriptions exist while one is being created or deleted.
+        self._changing = asyncio.Lock()
+
+    def apply(self, policies: TopicPolicies) -> None:
+        """From now on these hold, for the subscriptions that are there and those to come."""
+        self._policies = policies
+        for subscription in self.subscriptions.values():
+            subscription.hold_back(policies.delayed)
+            subscription.limit_unacknowledged(policies.unacknowledged)
+
+    async def add(self, cursor: Cursor) -> Subscription:
+        """The subscription of a cursor that is stored: when the topic is opened."""
+        topic = self._topic
+        await topic.enter_cursor(cursor)
+        subscription = Subscription(
+            self,
+            str(topic.name),
+            topic.name.partition_index,
+            topic.managed_ledger,
+            cursor,
+            self._clock,
+            topic.compacting.view,
+        )
+        subscription.limit_unacknowledged(self._policies.unacknowledged)
+        subscription.hold_back(self._policies.delayed)
+        cursor.on_ledger_left = partial(self._ledger_left, subscription)
+        self.subscriptions[cursor.name] = subscription
+        return subscription
+
+    def _ledger_left(self, subscription: Subscription) -> None:
+        subscription.passed_ledger()
+        self._topic.managed_ledger.trim_soon()
+
+    async def subscribe(self, request: SubscribeRequest) -> Subscription:
+        """The subscription, new or known, ready for one more consumer."""
+        request.check()
+        check_subscription(request.subscription)
+        if request.reads_compacted:
+            check_read_compacted(request.type)
+        while True:
+            async with self._changing:
+                self._topic.check_open()
+                subscription = self.subscriptions.get(request.subscription)
+                if subscription is None:
+                    subscription = await self._create(request)
+            await subscription.admit(request.type, request.key_shared)
+            # While it was waited for, the topic may have been closed, the subscription deleted.
+            self._topic.check_open()
+            if self.subscriptions.get(request.subscription) is subscription:
+                if request.reads_compacted:
+                    subscription.read_compacted(first=_compacted_from(request))
+                return subscription
+
+    async def _create(self, request: SubscribeRequest) -> Subscription:
+        _check_not_reserved(request.subscription)
+        chain = self._topic.managed_ledger.chain
+        if request.is_durable:
+            await self._topic.managed_ledger.begin()
+            at = chain.before_first if request.starts_at_earliest else chain.last_confirmed
+            cursor = await self._logs.create_cursor(
+                self._topic.managed_ledger.name, request.subscription, chain, at, request.properties
+            )
+        else:
+            at = chain.before_first if request.starts_at_earliest else chain.last_confirmed
+            if request.start_position is not None:
+                at = chain.previous_of(chain.readable_from(request.start_position))
+            cursor = self._logs.volatile_cursor(request.subscription, chain, at)
+        return await self.add(cursor)
+
+    async def create(
+        self,
+        name: str,
+        *,
+        from_earliest: bool = False,
+        start: Position | None = None,
+        properties: Mapping[str, str] | None = None,
+        is_replicated: bool = False,
+    ) -> bool:
+        """Make a durable subscription without a consumer; whether it was made, not known before.
+
+        Its first message is the one at ``start``, else the next one to be published, or the oldest
+        (``from_earliest``).
+        """
+        check_subscription(name)
+        async with self._changing:
+            self._topic.check_open()
+            if name in self.subscriptions:
+                return False
+            _check_not_reserved(name)
+            await self._topic.managed_ledger.begin()
+            chain = self._topic.managed_ledger.chain
+            at = chain.before_first if from_earliest else chain.last_confirmed
+            if start is not None:
+                at = chain.previous_of(chain.readable_from(start))
+            cursor = await self._logs.create_cursor(
+                self._topic.managed_ledger.name,
+                name,
+                chain,
+                at,
+                properties or {},
+                is_replicated=is_replicated,
+            )
+            await self.add(cursor)
+            return True
+
+    def named(self, name: str) -> Subscription:
+        """The subscription of this name. Raises ``SubscriptionNotFound``."""
+        try:
+            return self.subscriptions[name]
+        except KeyError:
+            raise SubscriptionNotFound(name, str(self._topic.name)) from None
+
+    def subscription_left(self, subscription: Subscription) -> None:
+        """The last consumer of a subscription that is not durable has gone."""
+        if self.subscriptions.get(subscription.name) is subscription:
+            del self.subscriptions[subscription.name]
+            self._topic.spawn(
+                subscription.cursor.__aexit__(None, None, None), name=f"forget {subscription.name}"
+            )
+
+    async def delete_subscription(
+        self, subscription: Subscription, consumer: Consumer | None = None, *, force: bool = False
+    ) -> None:
+        """Forget a subscription and its cursor; ``consumer`` is the one that asks for it."""
+        async with self._changing:
+            if self.subscriptions.get(subscription.name) is subscription:
+                subscription.give_up(consumer, force=force)
+                del self.subscriptions[subscription.name]
+                try:
+                    await subscription.delete_stored()
+                finally:
+                    await subscription.cursor.__aexit__(None, None, None)
+
+    def disconnect_all(self) -> None:
+        """Let all consumers go."""
+        for subscription in self.subscriptions.values():
+            subscription.close_consumers()
+
+    async def close(self) -> None:
+        """Write what is not yet written, and close the cursors."""
+        async with self._changing:
+            await asyncio.gather(*(each.close() for each in self.subscriptions.values()))
+
+    async def delete_stored(self) -> None:
+        """Forget all cursors for good; nobody comes any more."""
+        async with self._changing:
+            for subscription in list(self.subscriptions.values()):
+                await subscription.delete_stored()
