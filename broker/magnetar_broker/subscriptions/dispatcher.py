@@ -120,7 +120,10 @@ class Dispatcher(ABC):
     def _next_run(self) -> tuple[int, list[Entry]] | None:
         """The entries to read next, of one ledger; None at the end of the log or while reading."""
         chain = self.managed_ledger.chain
-        position = chain.readable_from(self.read_position)
+        position = self.read_position
+        if position <= self.cursor.mark_delete:  # somebody acknowledged what was still to be sent
+            position = chain.next_after(self.cursor.mark_delete)
+        position = chain.readable_from(position)
         self.read_position = position
         span = chain.span(position[0])
         if span is None or position[1] >= span.entries:

@@ -117,3 +117,15 @@ async def test_what_is_not_cached_is_read_once_and_then_delivered() -> None:
     await log.settled()
     assert session.positions() == [(1, entry) for entry in range(40)]
     assert log.reads == 1
+
+
+def test_what_another_acknowledged_meanwhile_is_not_sent() -> None:
+    log = MemoryLog((1, 5))
+    dispatcher = dispatcher_over(log)
+    session = NotedSession()
+    consumer = consumer_of(session)
+    dispatcher.add(consumer)
+    dispatcher.cursor.acknowledged.acknowledge_upto(Position(1, 2))
+    consumer.permits = 10
+    dispatcher.dispatch()
+    assert session.positions() == [(1, 3), (1, 4)]
