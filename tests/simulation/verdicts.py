@@ -9,6 +9,9 @@ from magnetar_simulation.errors import InvariantViolated
 from magnetar_simulation.simulate import Outcome
 from magnetar_simulation.world import World
 
+# How a service logs that work of its own ended by an error that nobody handled.
+UNHANDLED = ("background work failed", "task failed")
+
 ResultT = TypeVar("ResultT")
 
 
@@ -37,5 +40,5 @@ def raise_loop_failures(world: World) -> None:
         what = f"{report['host']}: {report['message']}"
         raise InvariantViolated(what) from report.get("exception")
     for _, host_name, text in world.errors:
-        if "background work failed" in text:
+        if text.startswith(UNHANDLED):
             raise InvariantViolated(f"{host_name}: {text}")

@@ -212,11 +212,13 @@ class Publishing:
         self, command: api.CommandProducer, producer: Producer, refusal: BrokerError | None
     ) -> None:
         """A producer that waited to be the exclusive one is let in, or waits in vain."""
-        connection = self._connection
+        if self._producers.get(producer.producer_id) is not producer:
+            return  # gone meanwhile: nobody waits for an answer
         if refusal is None:
             self._answer(command, producer)
             return
         self._take_out(producer)
+        connection = self._connection
         connection.refuse(command, connection.server_error(refusal), str(refusal))
 
     # Closing

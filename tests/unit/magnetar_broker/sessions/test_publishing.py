@@ -259,6 +259,24 @@ async def test_a_producer_that_waits_for_a_topic_that_goes_is_told_to_try_again(
     assert "close_producer" not in second.heard
 
 
+async def test_a_producer_that_goes_while_it_is_let_in_is_forgotten(
+    connect: Connect, settle: Settle, topics: TopicDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, third = connect(), connect(), connect()
+    first.open_producer()
+    await settle()
+    second.open_producer(producer_access_mode=api.WaitForExclusive)
+    await settle()
+    first.lose()
+    second.lose()
+    await settle()
+    assert not caplog.records
+    assert not len(topics.loaded[0].producers)
+    third.open_producer()
+    await settle()
+    assert third.heard == ["producer_success"]
+
+
 async def test_fencing_closes_the_present_producer_and_refuses_the_waiting_one(
     connect: Connect, settle: Settle
 ) -> None:

@@ -1,0 +1,232 @@
+"""Proves, over many seeds, what a cluster promises about messages beyond keeping them: their order
+by key, that one producer at a time has a topic, how often a message was refused.
+
+In calm weather workers and producers come and go, and what they see is judged strictly. In change
+the brokers are killed once. In storms brokers and bookies crash, are killed, stand still and are
+cut off while all goes on; another broker takes over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+from random import Random
+
+import pytest
+from tests.simulation import fenced, keyed, refused
+from tests.simulation.cluster import Cluster, Shape
+from tests.simulation.fenced import Reigns, check_reigns, reign
+from tests.simulation.keyed import Work, check_nothing_overtaken, check_work, work_in_shifts
+from tests.simulation.owner import Sizes
+from tests.simulation.refused import Refusals, refuse, send_all
+from tests.simulation.traffic import FROM_THE_FIRST, PRODUCERS, Told, publish_end, read_all
+from tests.simulation.verdicts import raise_loop_failures, results
+
+from magnetar import Client, ConsumerOptions, ProducerOptions
+from magnetar.errors import ClientError
+from magnetar_simulation.errors import InvariantViolated
+from magnetar_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from magnetar_simulation.simulate import Outcome, simulate
+from magnetar_simulation.world import World
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+# `make simulate` runs more.
+SEEDS = int(os.environ.get("MAGNETAR_SEEDS", "100"))
+SEED_FIRST = int(os.environ.get("MAGNETAR_SEED_FIRST", "0"))
+SEEDS_A_TEST = 10
+SEND_S = 5.0
+CALM_S_MAX = 200.0
+LOOK_S = 0.1
+RETRY_S = 0.5
+WORKERS = 3
+RULERS = 2
+REFUSED_MESSAGES = 8
+TIME_LIMIT_S = 900.0
+SHORT_FAULTS = replace(FULL_MENU, down_s_max=1.0, pause_s_max=1.5, partition_s_max=1.5)
+SHAPES = (Shape(), Shape(brokers=2), Shape(4, 2, Sizes(3, 3, 2)))
+
+
+class Weather(Enum):
+    """What happens to the cluster."""
+
+    CALM = "calm"
+    CHANGE = "change"
+    STORM = "storm"
+
+
+# Of refusals that a broker heard right before it was killed, it may have stored none.
+FORGOTTEN_MAX = {Weather.CALM: 0, Weather.CHANGE: 2, Weather.STORM: None}
+
+
+@dataclass(slots=True)
+class Story:
+    """What all clients did and saw."""
+
+    work: Work = field(default_factory=Work)
+    reigns: Reigns = field(default_factory=Reigns)
+    refusals: Refusals = field(default_factory=Refusals)
+    # Everything in the fenced producers' topic, in its order.
+    read: list[bytes] = field(default_factory=list[bytes])
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to be done."""
+        return self.work.is_done and self.refusals.is_done
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a story was about, for those who doubt that it was about anything."""
+
+    settled: int
+    shifts: int
+    reigns: int
+    refusals: int
+
+
+async def publish_keys(client: Client, name: str, work: Work, chance: Random) -> None:
+    """Send the keyed messages of producer ``name``, however often no broker takes it at first."""
+    while True:
+        try:
+            options = ProducerOptions(name=name, send_timeout_s=None)
+            producer = await client.producer(keyed.TOPIC, options)
+            break
+        except ClientError:
+            await asyncio.sleep(RETRY_S)
+    await keyed.publish(producer, name, work, chance, SEND_S)
+
+
+async def live_through(
+    cluster: Cluster, weather: Weather, menu: FaultMenu, chance: Random
+) -> Story:
+    """One story: faults, if any, while messages flow, then calm until all is done."""
+    story = Story()
+    victims = [*cluster.storage.bookies, *cluster.brokers]
+    async with (
+        cluster.client("client") as client,
+        cluster.client("other-client") as other,
+        asyncio.TaskGroup() as tasks,
+    ):
+        # What comes before a topic's first subscription is kept for nobody.
+        await _subscribe_first(client, fenced.TOPIC, "reader", FROM_THE_FIRST)
+        await _subscribe_first(client, keyed.TOPIC, keyed.SUBSCRIPTION, keyed.OPTIONS)
+        await _subscribe_first(client, refused.TOPIC, refused.SUBSCRIPTION, refused.OPTIONS)
+        await send_all(client, story.refusals, REFUSED_MESSAGES, chance)
+        endless = [
+            *(
+                tasks.create_task(work_in_shifts(each, story.work, Random(chance.random())))
+                for each in (client, other, client)[:WORKERS]
+            ),
+            *(
+                tasks.create_task(reign(each, story.reigns, Random(chance.random())))
+                for each in (client, other)[:RULERS]
+            ),
+            tasks.create_task(refuse(other, story.refusals)),
+        ]
+        async with FaultInjector(cluster.world, menu, victims):
+            publishing = [
+                tasks.create_task(publish_keys(each, name, story.work, Random(chance.random())))
+                for each, name in zip((client, other), PRODUCERS, strict=True)
+            ]
+            await asyncio.wait(publishing, timeout=SEND_S * 2)
+            if weather is Weather.CHANGE:
+                cluster.restart_brokers()
+        await asyncio.wait(publishing)
+        await _until(lambda: story.is_over)
+        for task in endless:
+            task.cancel()
+    async with cluster.client("client") as client:
+        told = Told(fenced.TOPIC)
+        await publish_end(client, told)
+        await read_all(client, told)
+        story.read.extend(message.payload for message in told.read)
+    return story
+
+
+async def _subscribe_first(
+    client: Client, topic: str, subscription: str, options: ConsumerOptions
+) -> None:
+    async with await client.consumer(topic, subscription, options):
+        pass
+
+
+async def _until(is_reached: Callable[[], bool]) -> None:
+    """Return when it is, or after long enough: what is missing then, the checks will say."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + CALM_S_MAX
+    while not is_reached() and loop.time() < end_s:  # noqa: ASYNC110 -- calm times
+        await asyncio.sleep(LOOK_S)
+
+
+def check_refusals(refusals: Refusals, *, forgotten_max: int | None) -> None:
+    """Every message was accepted, and none was refused more often than it wanted but for what a
+    broker forgot in a crash."""
+    if not refusals.is_done:
+        missing = sorted(set(refusals.wanted) - refusals.accepted)
+        raise InvariantViolated(f"never accepted: {missing}, counts {refusals.counts}")
+    for payload, wanted in refusals.wanted.items():
+        if forgotten_max is not None and refusals.refused[payload] > wanted + forgotten_max:
+            raise InvariantViolated(
+                f"{payload!r} was to be refused {wanted} times: {refusals.counts[payload]}"
+            )
+
+
+async def story(weather: Weather, menu: FaultMenu, shape: Shape) -> Summary:
+    """``live_through`` in a world of its own, and its checks."""
+    async with World() as world:
+        cluster = Cluster(world, shape)
+        await cluster.open()
+        chance = world.loop.stream("story")
+        client, other = world.host("client"), world.host("other-client")
+        for host in (client, other):
+            host.start(lambda _: asyncio.Event().wait())
+        try:
+            told = await client.run(live_through(cluster, weather, menu, chance))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from group
+        raise_loop_failures(world)
+    check_work(told.work)
+    check_reigns(told.reigns, told.read)
+    check_refusals(told.refusals, forgotten_max=FORGOTTEN_MAX[weather])
+    if weather is Weather.CALM:
+        check_nothing_overtaken(told.work)
+    return Summary(
+        len(told.work.settled),
+        told.work.shifts,
+        len(told.reigns.sent),
+        told.refusals.refused.total(),
+    )
+
+
+def run(seed: int, *, weather: Weather = Weather.STORM, record: bool = False) -> Outcome[Summary]:
+    """The story of one seed, which also chooses the cluster and what may go wrong in it."""
+    random = Random(seed)
+    menu = SHORT_FAULTS.drawn(random) if weather is Weather.STORM else FaultMenu()
+    shape = random.choice(SHAPES)
+    return simulate(
+        seed,
+        partial(story, weather, menu, shape),
+        time_limit_s=TIME_LIMIT_S,
+        record=record,
+    )
+
+
+@pytest.mark.parametrize("weather", Weather, ids=lambda weather: weather.value)
+@pytest.mark.parametrize("first", range(SEED_FIRST, SEED_FIRST + SEEDS, SEEDS_A_TEST))
+def test_messages_come_in_order_and_as_often_as_they_should(first: int, weather: Weather) -> None:
+    tell = partial(run, weather=weather)
+    summaries = list(results(tell, range(first, first + SEEDS_A_TEST)))
+    for summary in summaries:
+        assert summary.settled == keyed.MESSAGES * len(PRODUCERS)
+    assert sum(each.shifts for each in summaries) > WORKERS * SEEDS_A_TEST, "workers came and went"
+    assert sum(each.reigns for each in summaries) > RULERS * SEEDS_A_TEST, "the topic changed hands"
+    assert sum(each.refusals for each in summaries) > refused.REFUSALS_MAX, "messages came again"
+
+
+def test_a_seed_repeats() -> None:
+    assert run(3) == run(3)
