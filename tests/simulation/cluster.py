@@ -17,21 +17,30 @@ from tests.simulation.test_autorecovery import EAGER, RecoveringStorage
 
 from magnetar import Client
 from magnetar_broker.broker import Broker
+from magnetar_broker.delayed.options import DelayedOptions
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
+from magnetar_broker.metadata.namespaces import Namespaces
 from magnetar_broker.options import BrokerOptions
+from magnetar_broker.topics.publish_policies import PublishOptions
+from magnetar_protocol.pulsar.topic_names import NamespaceName
+from magnetar_protocol.records.namespaces import Policies
 from magnetar_runtime.errors import MagnetarError
 from magnetar_server.authorization import ALLOW_ALL
 from magnetar_simulation.host import Host
 from magnetar_simulation.world import World
 
 BROKER_PORT = 6650
+CLUSTER = "standalone"
 RESTART_S = 0.2
 ONE_COPY = Sizes(1, 1, 1)
 # Ledgers of a few entries, so that a short run rolls over; trimmed often.
 SHORT_LEDGERS = LogOptions(
     ledger_entries_max=25, ledger_age_min_s=0.0, cursor_ledger_entries_max=10, sweep_period_s=2.0
 )
+# What a topic needs to find delayed messages and repeats again is written down often, in parts.
+SMALL_BUCKETS = DelayedOptions(bucket_messages_min=8, segment_messages_max=3)
+FREQUENT_SNAPSHOTS = PublishOptions(deduplication_snapshot_entries=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +84,18 @@ class Cluster:
         async with self.world.host("setup").coordination() as setup:
             await initialize_cluster_metadata(
                 setup,
-                "standalone",
+                CLUSTER,
                 ClusterUrls("http://broker-0:8080", self.service_url),
                 instance_id="00000000-0000-0000-0000-000000000001",
             )
         for broker in self.brokers:
             broker.start(self._run_broker)
+
+    async def create_namespace(self, namespace: NamespaceName, policies: Policies) -> None:
+        """Make a namespace in this cluster that has these policies."""
+        policies = replace(policies, replication_clusters=(CLUSTER,))
+        async with self.world.host("setup").coordination() as setup:
+            await Namespaces(setup).create(namespace, policies)
 
     def restart_brokers(self) -> None:
         """Kill all brokers and start them again: what is read from then on comes from bookies."""
@@ -98,7 +113,12 @@ class Cluster:
             host.coordination() as session,
             Broker(
                 BrokerOptions(
-                    bind_host=host.name, advertised_host=host.name, port=BROKER_PORT, log=self._log
+                    bind_host=host.name,
+                    advertised_host=host.name,
+                    port=BROKER_PORT,
+                    log=self._log,
+                    delayed=SMALL_BUCKETS,
+                    publishing=FREQUENT_SNAPSHOTS,
                 ),
                 coordination=session,
                 network=host.network,

@@ -9,10 +9,18 @@ import pytest
 from tests.simulation.storage import Storage
 
 from magnetar_bookie.journal.journal import Group, Journal
+from magnetar_broker.delayed.bucket_store import BucketStore
+from magnetar_broker.delayed.index import Index
 from magnetar_broker.log.cursor import Cursor, OnDurable
+from magnetar_broker.log.positions import Position
+from magnetar_broker.subscriptions.keys_in_flight import KeysInFlight
+from magnetar_broker.subscriptions.redelivery_counts import RedeliveryCounts
+from magnetar_broker.topics.deduplication import Deduplication
+from magnetar_broker.topics.producers import Producers
 from magnetar_ledger import recovery
 from magnetar_ledger.quorum import Acknowledgements, Quorum
 from magnetar_ledger.range_read import RangeRead
+from magnetar_protocol.records.delayed_buckets import DelayedIndex
 from magnetar_simulation.errors import InvariantViolated, SimulationError
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -81,6 +89,55 @@ def confirm_acknowledgements_early(patch: pytest.MonkeyPatch) -> None:
             on_durable(None)
 
     patch.setattr(Cursor, "changed", change_and_tell)
+
+
+def forget_what_was_sent(patch: pytest.MonkeyPatch) -> None:
+    """Brokers that take a topic over do not learn which messages producers have sent."""
+
+    async def learn_nothing(_: Deduplication, after: Position) -> int:
+        del after
+        return 0
+
+    patch.setattr(Deduplication, "_replay", learn_nothing)
+
+
+def hand_keys_over_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A key's new owner does not wait until the one before it is done with its messages."""
+    patch.setattr(KeysInFlight, "reassigned", lambda *_: None)
+
+
+def fence_nobody(patch: pytest.MonkeyPatch) -> None:
+    """An exclusive producer leaves those before it in the topic."""
+    patch.setattr(Producers, "_fence_all", lambda _: None)
+
+
+def deliver_early(patch: pytest.MonkeyPatch) -> None:
+    """Delayed messages are due a second before their time."""
+    honest = Index.take_due
+    patch.setattr(
+        Index, "take_due", lambda index, now_ms, count: honest(index, now_ms + 1000, count)
+    )
+
+
+def lose_segments(patch: pytest.MonkeyPatch) -> None:
+    """The index of delayed messages is written down, and read back empty."""
+
+    async def empty(_: BucketStore, ledger_id: int, number: int) -> list[DelayedIndex]:
+        del ledger_id, number
+        return []
+
+    patch.setattr(BucketStore, "segment", empty)
+
+
+def count_refusals_twice(patch: pytest.MonkeyPatch) -> None:
+    """A message that was refused once is said to have been refused twice."""
+    honest = RedeliveryCounts.increment
+
+    def twice(counts: RedeliveryCounts, position: Position) -> None:
+        honest(counts, position)
+        honest(counts, position)
+
+    patch.setattr(RedeliveryCounts, "increment", twice)
 
 
 def found_by(tell: Callable[[int], object]) -> int:

@@ -1,5 +1,6 @@
 """Proves, over many seeds, what a cluster promises about messages beyond keeping them: their order
-by key, that one producer at a time has a topic, how often a message was refused.
+by key, that one producer at a time has a topic, how often a message was refused, that what is sent
+again is stored once, and what is to come later does not come early.
 
 In calm weather workers and producers come and go, and what they see is judged strictly. In change
 the brokers are killed once. In storms brokers and bookies crash, are killed, stand still and are
@@ -17,17 +18,36 @@ from functools import partial
 from random import Random
 
 import pytest
-from tests.simulation import fenced, keyed, refused
+from tests.simulation import delayed, fenced, keyed, once, refused
 from tests.simulation.cluster import Cluster, Shape
+from tests.simulation.delayed import (
+    Appointments,
+    check_appointments,
+    send_ahead,
+    wait_for_them,
+)
 from tests.simulation.fenced import Reigns, check_reigns, reign
 from tests.simulation.keyed import Work, check_nothing_overtaken, check_work, work_in_shifts
+from tests.simulation.once import Numbered, check_once, send_numbers
 from tests.simulation.owner import Sizes
+from tests.simulation.planted import (
+    Plant,
+    count_refusals_twice,
+    deliver_early,
+    fence_nobody,
+    forget_what_was_sent,
+    found_by,
+    hand_keys_over_at_once,
+    lose_segments,
+)
 from tests.simulation.refused import Refusals, refuse, send_all
-from tests.simulation.traffic import FROM_THE_FIRST, PRODUCERS, Told, publish_end, read_all
+from tests.simulation.traffic import FROM_THE_FIRST, PRODUCERS, READER, Told, publish_end, read_all
 from tests.simulation.verdicts import raise_loop_failures, results
 
 from magnetar import Client, ConsumerOptions, ProducerOptions
 from magnetar.errors import ClientError
+from magnetar_runtime.clock import Clock
+from magnetar_simulation.checkers import check_nothing_lost
 from magnetar_simulation.errors import InvariantViolated
 from magnetar_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
 from magnetar_simulation.simulate import Outcome, simulate
@@ -46,6 +66,7 @@ RETRY_S = 0.5
 WORKERS = 3
 RULERS = 2
 REFUSED_MESSAGES = 8
+READ_IN_THE_END = (fenced.TOPIC, once.TOPIC)
 TIME_LIMIT_S = 900.0
 SHORT_FAULTS = replace(FULL_MENU, down_s_max=1.0, pause_s_max=1.5, partition_s_max=1.5)
 SHAPES = (Shape(), Shape(brokers=2), Shape(4, 2, Sizes(3, 3, 2)))
@@ -70,13 +91,15 @@ class Story:
     work: Work = field(default_factory=Work)
     reigns: Reigns = field(default_factory=Reigns)
     refusals: Refusals = field(default_factory=Refusals)
-    # Everything in the fenced producers' topic, in its order.
-    read: list[bytes] = field(default_factory=list[bytes])
+    numbered: Numbered = field(default_factory=Numbered)
+    appointments: Appointments = field(default_factory=Appointments)
+    # Everything in a topic, in its order.
+    read: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
 
     @property
     def is_over(self) -> bool:
         """Whether nothing is left to be done."""
-        return self.work.is_done and self.refusals.is_done
+        return self.work.is_done and self.refusals.is_done and self.appointments.is_done
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +110,7 @@ class Summary:
     shifts: int
     reigns: int
     refusals: int
+    lives: int
 
 
 async def publish_keys(client: Client, name: str, work: Work, chance: Random) -> None:
@@ -102,7 +126,7 @@ async def publish_keys(client: Client, name: str, work: Work, chance: Random) ->
 
 
 async def live_through(
-    cluster: Cluster, weather: Weather, menu: FaultMenu, chance: Random
+    cluster: Cluster, weather: Weather, menu: FaultMenu, clock: Clock, chance: Random
 ) -> Story:
     """One story: faults, if any, while messages flow, then calm until all is done."""
     story = Story()
@@ -113,10 +137,13 @@ async def live_through(
         asyncio.TaskGroup() as tasks,
     ):
         # What comes before a topic's first subscription is kept for nobody.
-        await _subscribe_first(client, fenced.TOPIC, "reader", FROM_THE_FIRST)
+        for topic in READ_IN_THE_END:
+            await _subscribe_first(client, topic, READER, FROM_THE_FIRST)
         await _subscribe_first(client, keyed.TOPIC, keyed.SUBSCRIPTION, keyed.OPTIONS)
         await _subscribe_first(client, refused.TOPIC, refused.SUBSCRIPTION, refused.OPTIONS)
+        await _subscribe_first(client, delayed.TOPIC, delayed.SUBSCRIPTION, delayed.OPTIONS)
         await send_all(client, story.refusals, REFUSED_MESSAGES, chance)
+        await send_ahead(client, story.appointments, clock, chance)
         endless = [
             *(
                 tasks.create_task(work_in_shifts(each, story.work, Random(chance.random())))
@@ -127,24 +154,33 @@ async def live_through(
                 for each in (client, other)[:RULERS]
             ),
             tasks.create_task(refuse(other, story.refusals)),
+            tasks.create_task(wait_for_them(client, story.appointments, clock)),
         ]
         async with FaultInjector(cluster.world, menu, victims):
             publishing = [
                 tasks.create_task(publish_keys(each, name, story.work, Random(chance.random())))
                 for each, name in zip((client, other), PRODUCERS, strict=True)
             ]
-            await asyncio.wait(publishing, timeout=SEND_S * 2)
+            publishing += [
+                tasks.create_task(
+                    send_numbers((client, other), name, story.numbered, Random(chance.random()))
+                )
+                for name in PRODUCERS
+            ]
             if weather is Weather.CHANGE:
+                await asyncio.sleep(SEND_S / 2)
                 cluster.restart_brokers()
+            await asyncio.wait(publishing, timeout=SEND_S * 2)
         await asyncio.wait(publishing)
         await _until(lambda: story.is_over)
         for task in endless:
             task.cancel()
     async with cluster.client("client") as client:
-        told = Told(fenced.TOPIC)
-        await publish_end(client, told)
-        await read_all(client, told)
-        story.read.extend(message.payload for message in told.read)
+        for topic in READ_IN_THE_END:
+            told = Told(topic)
+            await publish_end(client, told)
+            await read_all(client, told)
+            story.read[topic] = [message.payload for message in told.read]
     return story
 
 
@@ -181,17 +217,21 @@ async def story(weather: Weather, menu: FaultMenu, shape: Shape) -> Summary:
     async with World() as world:
         cluster = Cluster(world, shape)
         await cluster.open()
+        await cluster.create_namespace(once.NAMESPACE, once.POLICIES)
         chance = world.loop.stream("story")
         client, other = world.host("client"), world.host("other-client")
         for host in (client, other):
             host.start(lambda _: asyncio.Event().wait())
         try:
-            told = await client.run(live_through(cluster, weather, menu, chance))
+            told = await client.run(live_through(cluster, weather, menu, client.clock, chance))
         except ExceptionGroup as group:
             raise group.exceptions[0] from group
         raise_loop_failures(world)
     check_work(told.work)
-    check_reigns(told.reigns, told.read)
+    check_reigns(told.reigns, told.read[fenced.TOPIC])
+    check_once(PRODUCERS, told.read[once.TOPIC])
+    check_nothing_lost(told.numbered.stored, told.read[once.TOPIC])
+    check_appointments(told.appointments, clocks_jump=menu.clock_jump_rate > 0)
     check_refusals(told.refusals, forgotten_max=FORGOTTEN_MAX[weather])
     if weather is Weather.CALM:
         check_nothing_overtaken(told.work)
@@ -200,6 +240,7 @@ async def story(weather: Weather, menu: FaultMenu, shape: Shape) -> Summary:
         told.work.shifts,
         len(told.reigns.sent),
         told.refusals.refused.total(),
+        told.numbered.lives,
     )
 
 
@@ -226,6 +267,28 @@ def test_messages_come_in_order_and_as_often_as_they_should(first: int, weather:
     assert sum(each.shifts for each in summaries) > WORKERS * SEEDS_A_TEST, "workers came and went"
     assert sum(each.reigns for each in summaries) > RULERS * SEEDS_A_TEST, "the topic changed hands"
     assert sum(each.refusals for each in summaries) > refused.REFUSALS_MAX, "messages came again"
+    assert sum(each.lives for each in summaries) > len(PRODUCERS) * SEEDS_A_TEST, "and went on"
+
+
+@pytest.mark.parametrize(
+    ("plant", "weather"),
+    [
+        (hand_keys_over_at_once, Weather.CALM),
+        (fence_nobody, Weather.CALM),
+        (deliver_early, Weather.CALM),
+        (count_refusals_twice, Weather.CALM),
+        (forget_what_was_sent, Weather.CHANGE),
+        (lose_segments, Weather.CHANGE),
+    ],
+)
+def test_a_planted_bug_is_found_by_a_checker(
+    plant: Plant, weather: Weather, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell = partial(run, weather=weather)
+    with monkeypatch.context() as patch:
+        plant(patch)
+        seed = found_by(tell)
+    tell(seed)  # the same story is clean without the bug
 
 
 def test_a_seed_repeats() -> None:

@@ -35,6 +35,7 @@ from magnetar_simulation.checkers import (
 LOG_TOPIC = "persistent://public/default/log"
 QUEUE_TOPIC = "persistent://public/default/queue"
 SUBSCRIPTION = "settled"
+READER = "reader"
 PRODUCERS = ("first", "second")
 # Messages of one producer, of which so many are sent without a pause between.
 MESSAGES = 30
@@ -156,7 +157,7 @@ async def publish_end(client: Client, told: Told) -> None:
 
 async def read_all(client: Client, told: Told) -> None:
     """Read the topic from its first message to its last; stops early where that does not come."""
-    reader = await client.consumer(told.topic, "reader", FROM_THE_FIRST)
+    reader = await client.consumer(told.topic, READER, FROM_THE_FIRST)
     async for message in _until_end(reader):
         reader.ack(message)
         told.read.append(message)
