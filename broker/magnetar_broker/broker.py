@@ -122,6 +122,7 @@ class Broker(Service):
         self.spawn(self._renew_figures(), name="renew figures")
         self.spawn(self._enforce_quotas(), name="enforce quotas")
         self.spawn(self._sweep_deduplication(), name="sweep deduplication")
+        self.spawn_lasting(self._expire_messages, name="expire messages")
         self.spawn_lasting(self._check_compaction, name="check compaction")
 
     def _policy_follower(self) -> PolicyFollower:
@@ -154,6 +155,7 @@ class Broker(Service):
             unacknowledged=self.options.unacknowledged_limits,
             compaction=self.options.compaction,
             delayed=self.options.delayed,
+            expiry=self.options.expiry,
             close_budget_s=self.options.close_budget_s,
         )
 
@@ -226,6 +228,11 @@ class Broker(Service):
         while True:
             await asyncio.sleep(self.options.backlog_quota_check_s)
             await self.topics.enforce_quotas()
+
+    async def _expire_messages(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.expiry.check_s)
+            await self.topics.expire_messages()
 
     async def _sweep_deduplication(self) -> None:
         while True:

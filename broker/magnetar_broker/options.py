@@ -16,6 +16,7 @@ from magnetar_broker.log.options import LogOptions
 from magnetar_broker.metadata.auto_creation import AutoCreation
 from magnetar_broker.metadata.policy_rules import PRODUCER_REQUEST_HOLD
 from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT, PATTERN_LENGTH_MAX_DEFAULT
+from magnetar_broker.subscriptions.expiry import ExpiryOptions
 from magnetar_broker.subscriptions.unacknowledged_limits import (
     PER_CONSUMER_MAX,
     PER_SUBSCRIPTION_MAX,
@@ -74,6 +75,8 @@ class BrokerOptions:
     # Messages that may be with consumers, sent and unacknowledged; 0: any number.
     max_unacked_messages_per_consumer: int = PER_CONSUMER_MAX
     max_unacked_messages_per_subscription: int = PER_SUBSCRIPTION_MAX
+    # When messages that nobody acknowledges are passed over, where a namespace does not say.
+    expiry: ExpiryOptions = field(default_factory=ExpiryOptions)
     # When and how topics are compacted.
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     # How long ending may take for topics whose bookies do not answer.

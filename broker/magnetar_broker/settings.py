@@ -18,6 +18,7 @@ from magnetar_broker.log.entry_cache import (
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.options import BACKLOG_QUOTA_CHECK_S, BrokerOptions
 from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT, PATTERN_LENGTH_MAX_DEFAULT
+from magnetar_broker.subscriptions.expiry import ExpiryOptions
 from magnetar_broker.subscriptions.unacknowledged_limits import (
     PER_CONSUMER_MAX,
     PER_SUBSCRIPTION_MAX,
@@ -103,6 +104,7 @@ class BrokerSettings:
     publishing: PublishOptions = field(default_factory=PublishOptions)
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     delayed: DelayedOptions = field(default_factory=DelayedOptions)
+    expiry: ExpiryOptions = field(default_factory=ExpiryOptions)
 
     @property
     def advertised_host(self) -> str:
@@ -121,6 +123,7 @@ class BrokerSettings:
             log=self.log,
             publishing=self.publishing,
             delayed=self.delayed,
+            expiry=self.expiry,
             cache_bytes_max=self.cache_bytes_max,
             cache_watermark=self.cache_watermark,
             cache_age_max_s=self.cache_age_max_s,

@@ -16,6 +16,7 @@ from magnetar_broker.admin.raw_path import RawPath
 from magnetar_broker.admin.routes import (
     brokers,
     clusters,
+    consuming_policies,
     functions,
     lookup,
     messages,
@@ -40,6 +41,7 @@ ROUTERS = (
     namespaces.router,
     namespace_policies.router,
     publish_policies.router,
+    consuming_policies.router,
     topics.router,
     partitions.router,
     topic_stats.router,

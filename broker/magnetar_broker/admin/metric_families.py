@@ -3,7 +3,7 @@
 The names are Pulsar's, for existing dashboards ask for them; the order is ours. Rendering is in
 ``metrics``. A family is a counter where its value only grows, a gauge otherwise; upstream declares
 nearly all as gauges, which makes no difference to a query and one to checkers. What the broker does
-not do yet (expiry, filters, throttling) or does not count has no family:
+not do yet (filters, throttling) or does not count has no family:
 one that always says 0 would be taken for a measurement.
 """
 
@@ -102,10 +102,13 @@ SUBSCRIPTION_FAMILIES = (
     Family(f"{_SUBSCRIPTION}msg_throughput_out", "throughput_out"),
     Family(f"{_SUBSCRIPTION}msg_rate_redeliver", "rate_redeliver"),
     Family(f"{_SUBSCRIPTION}msg_ack_rate", "ack_rate"),
+    Family(f"{_SUBSCRIPTION}msg_rate_expired", "rate_expired"),
+    Family(f"{_SUBSCRIPTION}total_msg_expired", "expired_total"),
     Family(f"{_SUBSCRIPTION}msg_drop_rate", "drop_rate"),
     Family(f"{_SUBSCRIPTION}unacked_messages", "unacked"),
     Family(f"{_SUBSCRIPTION}blocked_on_unacked_messages", "is_blocked_on_unacked"),
     Family(f"{_SUBSCRIPTION}consumers_count", "consumers"),
+    Family(f"{_SUBSCRIPTION}last_expire_timestamp", "last_expired_ms"),
     Family(f"{_SUBSCRIPTION}last_acked_timestamp", "last_acked_ms"),
     Family(f"{_SUBSCRIPTION}last_consumed_flow_timestamp", "last_consumed_flow_ms"),
     Family(f"{_SUBSCRIPTION}last_consumed_timestamp", "last_consumed_ms"),

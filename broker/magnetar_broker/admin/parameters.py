@@ -18,6 +18,7 @@ from fastapi import Depends, Request
 
 from magnetar_broker.admin.errors import BodyTooLarge, RestError
 from magnetar_broker.admin.facade import Services
+from magnetar_broker.metadata.policy_rules import INT_MAX
 from magnetar_protocol.pulsar.errors import InvalidTopicName
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 
@@ -113,3 +114,17 @@ async def text_map_body(request: Request) -> dict[str, str]:
     if len(texts) != len(value):
         raise RestError(400, "The body should be a JSON object whose values are strings")
     return texts
+
+
+async def number_body(request: Request, refusal: str) -> int | None:
+    """The body as a number of 0 and more, None for ``null`` or none.
+
+    Raises ``RestError`` 400 for no number, 412 with ``refusal`` for one below 0."""
+    value = await json_body(request)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value > INT_MAX:
+        raise RestError(400, f"The body should be a number up to {INT_MAX}")
+    if value < 0:
+        raise RestError(412, refusal)
+    return value

@@ -32,10 +32,13 @@ class SubscriptionSnapshot:
     throughput_out: float = 0.0
     rate_redeliver: float = 0.0
     ack_rate: float = 0.0
+    rate_expired: float = 0.0
+    expired_total: int = 0
     drop_rate: float = 0.0
     unacked: int = 0
     is_blocked_on_unacked: bool = False
     consumers: int = 0
+    last_expired_ms: int = 0
     last_acked_ms: int = 0
     last_consumed_flow_ms: int = 0
     last_consumed_ms: int = 0

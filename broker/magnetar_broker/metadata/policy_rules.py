@@ -12,8 +12,10 @@ from magnetar_broker.metadata.errors import ConflictingPolicies, InvalidPolicy
 from magnetar_protocol.records.namespaces import (
     BacklogQuota,
     DelayedDelivery,
+    DispatchRate,
     PersistencePolicies,
     RetentionPolicies,
+    SubscribeRate,
 )
 
 BOOKIES_MAX = 5
@@ -76,6 +78,25 @@ def check_delayed_delivery(policies: DelayedDelivery) -> None:
         raise InvalidPolicy("Tick time must be a positive number of milliseconds")
     if not 0 <= policies.delay_max_ms <= LONG_MAX:
         raise InvalidPolicy("The max delay must be a positive number of milliseconds, 0 for any")
+
+
+def check_dispatch_rate(rate: DispatchRate) -> None:
+    """Raise ``InvalidPolicy`` for a rate that nobody can keep."""
+    if abs(rate.messages) > INT_MAX or abs(rate.size_bytes) > LONG_MAX:
+        raise InvalidPolicy("A dispatch rate is too large")
+    _check_period(rate.period_s)
+
+
+def check_subscribe_rate(rate: SubscribeRate) -> None:
+    """Raise ``InvalidPolicy`` for a rate that nobody can keep."""
+    if abs(rate.per_consumer) > INT_MAX:
+        raise InvalidPolicy("A subscribe rate is too large")
+    _check_period(rate.period_s)
+
+
+def _check_period(period_s: int) -> None:
+    if not 0 < period_s <= INT_MAX:
+        raise InvalidPolicy("ratePeriodInSecond must be a number of seconds, 1 or more")
 
 
 def checked_quota(namespace: str, quota: BacklogQuota) -> BacklogQuota:

@@ -63,6 +63,11 @@ class Dispatcher(ABC):
         """The cursor was moved on by somebody else: what it has passed is not sent any more."""
         self.read_position = max(self.read_position, self._after_mark_delete())
 
+    def skip(self, ids: list[EntryId]) -> None:
+        """These were acknowledged by somebody else: they are not sent any more."""
+        del ids
+        self.skip_acknowledged()
+
     def in_the_way(self, key_shared: KeySharedPolicy) -> Consumer | None:
         """A consumer that has what a further one asks for, where only one can."""
         del key_shared

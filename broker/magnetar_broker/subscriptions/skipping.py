@@ -5,21 +5,22 @@ Consumers stay: what they hold of it counts as acknowledged, what they were not 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from magnetar_broker.counting.meter import Meter
-from magnetar_broker.log.cursor import Cursor
+from magnetar_broker.log.cursor import Cursor, OnDurable
 from magnetar_broker.log.durable import Durable
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.payloads import entry_time_ms
-from magnetar_broker.log.positions import Position
+from magnetar_broker.log.positions import EntryId, Position
 from magnetar_broker.log.search import first_position_where
 from magnetar_broker.log.unacknowledged import nth_unacknowledged
 from magnetar_runtime.clock import Clock
 
 
 class Skipping:
-    """Moves ``cursor`` on; ``on_passed`` is called when it was.
+    """Moves ``cursor`` on; ``on_passed`` is called when it was, with the single entries that were
+    acknowledged or None for everything up to its mark-delete position.
 
     ``expired`` counts entries that grew too old since the topic was loaded; ``last_expired_ms`` is
     when that was last looked for and found, 0 for never; the meter is made with the first of them.
@@ -30,7 +31,7 @@ class Skipping:
         managed_ledger: ManagedLedger,
         cursor: Cursor,
         clock: Clock,
-        on_passed: Callable[[], None],
+        on_passed: Callable[[list[EntryId] | None], None],
     ) -> None:
         self.expired = 0
         self.last_expired_ms = 0
@@ -53,15 +54,37 @@ class Skipping:
 
     async def expire_upto(self, position: Position) -> int:
         """Pass everything up to ``position``, as expired; how many entries that are."""
-        before = self._cursor.backlog_entries
-        await self._pass(position)
-        count = before - self._cursor.backlog_entries
-        if count > 0:
-            if self.expiry_meter is None:
-                self.expiry_meter = Meter(self._clock.monotonic(), 0)
-            self.expired += count
-            self.last_expired_ms = self._clock.wall_ms()
+        durable = Durable()
+        count = self.expire_at_once(position, durable)
+        if count:
+            await durable.wait()
         return count
+
+    def expire_at_once(self, position: Position, on_durable: OnDurable | None = None) -> int:
+        """The same without waiting until it is durable."""
+        before = self._cursor.backlog_entries
+        if self._cursor.acknowledged.acknowledge_upto(position):
+            count = before - self._cursor.backlog_entries
+            self._cursor.changed(on_durable)
+            self._count_expired(count)
+            self._on_passed(None)
+            return count
+        return 0
+
+    def expire_entries(self, ledger_id: int, entry_ids: Iterable[int]) -> None:
+        """Pass single entries, as expired; those acknowledged already change nothing."""
+        acknowledge = self._cursor.acknowledged.acknowledge
+        expired = [(ledger_id, each) for each in entry_ids if acknowledge(ledger_id, each)]
+        if expired:
+            self._cursor.changed()
+            self._count_expired(len(expired))
+            self._on_passed(expired)
+
+    def _count_expired(self, count: int) -> None:
+        if self.expiry_meter is None:
+            self.expiry_meter = Meter(None, 0)
+        self.expired += count
+        self.last_expired_ms = self._clock.wall_ms()
 
     async def expire_before(self, time_ms: int) -> int:
         """Expire what was published before ``time_ms`` (Unix time); how many entries that are.
@@ -84,5 +107,5 @@ class Skipping:
         if self._cursor.acknowledged.acknowledge_upto(position):
             durable = Durable()
             self._cursor.changed(durable)
-            self._on_passed()
+            self._on_passed(None)
             await durable.wait()

@@ -24,6 +24,8 @@ from magnetar_broker.subscriptions.compacted_reading import CompactedReading
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.dispatcher import Dispatcher
 from magnetar_broker.subscriptions.dispatchers import new_dispatcher
+from magnetar_broker.subscriptions.expiring import Expiring
+from magnetar_broker.subscriptions.expiry import Expiry
 from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_broker.subscriptions.membership import Membership
 from magnetar_broker.subscriptions.resetting import Resetting
@@ -84,12 +86,14 @@ class Subscription:
         )
         self._acknowledging = Acknowledging(cursor, self.membership, clock)
         self.skipping = Skipping(managed_ledger, cursor, clock, self._skipped)
+        # None until something may expire: there may be very many subscriptions.
+        self._expiring: Expiring | None = None
         self._resetting = Resetting(
             managed_ledger,
             cursor,
             self.membership,
             on_deserted=lambda: owner.subscription_left(self),
-            on_moved=self._forget_delayed,
+            on_moved=self._moved,
         )
 
     @property
@@ -179,8 +183,10 @@ class Subscription:
         if self._delayed is not None:
             self._delayed.passed()
 
-    def _forget_delayed(self) -> None:
-        """Everything is read anew; what an owner before has noted as well."""
+    def _moved(self) -> None:
+        """Everything is read anew; what an owner before has noted as delayed as well."""
+        if self._expiring is not None:
+            self._expiring.moved()
         if self._delayed is not None or has_buckets(self.cursor.properties):
             self.delayed.clear()
 
@@ -308,14 +314,32 @@ class Subscription:
             self._compacted.first = LATEST if found is None else found
         await self._resetting.to_time(time_ms)
 
+    async def expire(self, expiry: Expiry) -> None:
+        """Pass what has grown too old. Raises ``StorageUnavailable``."""
+        if not expiry.ttl_s:
+            return
+        if self._expiring is None:
+            self._expiring = Expiring(self._managed_ledger, self.cursor, self._clock, self.skipping)
+        # Before the first consumer comes, nobody knows whether it will be one that has to wait.
+        kind = self.type
+        holds_back = self._delayed_options.enabled and (kind is None or kind.tracks_entries)
+        await self._expiring.older_than(
+            expiry.ttl_s, spares_delayed=holds_back and expiry.delayed_from_delivery
+        )
+
     def skip_acknowledged(self) -> None:
         """The cursor was moved on by somebody else: what it has passed is not sent any more."""
         if self.dispatcher is not None and self.mark_delete[1] >= 0:
             self.dispatcher.skip_acknowledged()
 
-    def _skipped(self) -> None:
-        self.skip_acknowledged()
+    def _skipped(self, ids: list[EntryId] | None) -> None:
+        if ids is None:
+            self.skip_acknowledged()
+        elif self.dispatcher is not None:
+            self.dispatcher.skip(ids)
         self.entries_available()
+        if self._managed_ledger.termination.at is not None:
+            self.tell_end()
 
     # Asking and ending
 

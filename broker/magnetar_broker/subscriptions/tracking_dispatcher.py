@@ -13,7 +13,7 @@ from magnetar_broker.log.acknowledged import bits_set
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.payloads import message_count
-from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.log.positions import Entry, EntryId, Position
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.dispatcher import RUN_ENTRIES_MAX, Dispatcher
 from magnetar_broker.subscriptions.redelivery_counts import RedeliveryCounts
@@ -88,6 +88,15 @@ class TrackingDispatcher(Dispatcher):
                 consumer.forget_all(passed)
                 consumer.unblock()
                 self.acknowledged_all(passed)
+
+    def skip(self, ids: list[EntryId]) -> None:
+        """These were acknowledged by somebody else: nobody is sent or holds them any more."""
+        super().skip_acknowledged()
+        for consumer in self.consumers:
+            if consumer.pending:
+                consumer.forget_all(ids)
+                consumer.unblock()
+        self.acknowledged_all(ids)
 
     # Delayed entries
 

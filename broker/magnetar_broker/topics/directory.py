@@ -21,6 +21,7 @@ from magnetar_broker.errors import (
 )
 from magnetar_broker.log.logs import Logs
 from magnetar_broker.metadata.errors import NamespaceNotFound
+from magnetar_broker.subscriptions.expiry import ExpiryOptions
 from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
 from magnetar_broker.topics.backlog_quota import UNLIMITED, BacklogQuotas
 from magnetar_broker.topics.non_persistent import NonPersistentTopic
@@ -90,8 +91,8 @@ class TopicDirectory(Service):
     """Topics by name. ``owns`` says whether a topic's bundle is this broker's now.
 
     What holds for a topic is said by its namespace's ``policies``, and where these say nothing by
-    the options of the logs, by ``quotas``, ``publishing``, ``unacknowledged``, ``compaction`` and
-    ``delayed``.
+    the options of the logs, by ``quotas``, ``publishing``, ``unacknowledged``, ``compaction``,
+    ``delayed`` and ``expiry``.
     When the directory closes, what its topics have to write may take ``close_budget_s``.
     """
 
@@ -108,6 +109,7 @@ class TopicDirectory(Service):
         unacknowledged: UnacknowledgedLimits = LIMITS_DEFAULT,
         compaction: CompactionOptions | None = None,
         delayed: DelayedOptions | None = None,
+        expiry: ExpiryOptions | None = None,
         close_budget_s: float = CLOSE_BUDGET_S,
     ) -> None:
         super().__init__()
@@ -116,7 +118,7 @@ class TopicDirectory(Service):
         self._owns = owns
         self._policies = policies or _no_policies
         self._default = TopicPolicies.default(
-            logs.options, quotas, publishing, unacknowledged, compaction, delayed
+            logs.options, quotas, publishing, unacknowledged, compaction, delayed, expiry
         )
         self._publishing = publishing
         self._broker_rate = _broker_rate(publishing, clock)
@@ -273,6 +275,18 @@ class TopicDirectory(Service):
                 except StorageUnavailable as error:
                     log.warning(
                         "backlog quota not checked",
+                        extra={"topic": str(topic.name), "error": str(error)},
+                    )
+
+    async def expire_messages(self) -> None:
+        """Once in a while: let subscriptions pass what has grown too old."""
+        for topic in self.loaded:
+            if isinstance(topic, PersistentTopic) and topic.subscribing.expires:
+                try:
+                    await topic.subscribing.expire()
+                except StorageUnavailable as error:
+                    log.warning(
+                        "messages not looked at for expiry",
                         extra={"topic": str(topic.name), "error": str(error)},
                     )
 

@@ -358,6 +358,7 @@ class PersistentTopic(Service):
 
     def tick(self, now_s: float) -> None:
         """Once a stats period: the topic's rates and those of all who are connected."""
+        period_s = self.meter.elapsed_s(now_s)
         tick_topic(self, now_s)
         subscriptions = self.subscriptions.values()
         self.entry_meter.tick(
@@ -368,6 +369,6 @@ class PersistentTopic(Service):
         )
         for each in subscriptions:
             if each.skipping.expiry_meter is not None:
-                each.skipping.expiry_meter.tick(now_s, each.skipping.expired)
+                each.skipping.expiry_meter.tick(now_s, each.skipping.expired, period_s=period_s)
         if self.write_latency is not None:
             self.write_latency.renew()

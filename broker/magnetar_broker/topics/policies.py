@@ -14,6 +14,7 @@ from magnetar_broker.log.retention import FOR_EVER, Retention
 from magnetar_broker.metadata.errors import InvalidPolicy
 from magnetar_broker.metadata.policy_rules import check_persistence
 from magnetar_broker.metadata.system_topics import is_system_topic
+from magnetar_broker.subscriptions.expiry import KEEP_ALL, Expiry, ExpiryOptions
 from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
 from magnetar_broker.topics.backlog_quota import UNLIMITED, BacklogQuotas, quotas_of
 from magnetar_broker.topics.publish_policies import (
@@ -39,7 +40,7 @@ CURSOR_FLUSH_DELAY_S_MAX = 60.0
 @dataclass(frozen=True, slots=True)
 class TopicPolicies:
     """How a topic's log is kept, what of it is retained, how large its backlog may be, how it may
-    be published to, and how much of it may be with consumers."""
+    be published to, how much of it may be with consumers, and how long it lives."""
 
     log: LogOptions = field(default_factory=LogOptions)
     retention: Retention = field(default_factory=Retention)
@@ -48,6 +49,7 @@ class TopicPolicies:
     unacknowledged: UnacknowledgedLimits = LIMITS_DEFAULT
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     delayed: DelayedOptions = field(default_factory=DelayedOptions)
+    expiry: Expiry = KEEP_ALL
 
     @classmethod
     def default(
@@ -58,6 +60,7 @@ class TopicPolicies:
         unacknowledged: UnacknowledgedLimits = LIMITS_DEFAULT,
         compaction: CompactionOptions | None = None,
         delayed: DelayedOptions | None = None,
+        expiry: ExpiryOptions | None = None,
     ) -> TopicPolicies:
         """What holds where a namespace says nothing: the broker's settings."""
         return cls(
@@ -68,6 +71,9 @@ class TopicPolicies:
             unacknowledged,
             compaction or CompactionOptions(),
             delayed or DelayedOptions(),
+            KEEP_ALL
+            if expiry is None
+            else Expiry(expiry.ttl_duration_default_in_seconds, expiry.delayed_from_delivery),
         )
 
 
@@ -88,7 +94,17 @@ def topic_policies(
         ),
         compaction=_compaction(policies.compaction_threshold_bytes, default.compaction),
         delayed=_delayed(policies.delayed_delivery, default.delayed),
+        expiry=KEEP_ALL
+        if is_system_topic(topic)
+        else _expiry(policies.message_ttl_s, default.expiry),
     )
+
+
+def _expiry(ttl_s: int | None, default: Expiry) -> Expiry:
+    """``ttl_s`` below 0 is as good as none, as upstream has it."""
+    if ttl_s is None or ttl_s < 0:
+        return default
+    return replace(default, ttl_s=ttl_s)
 
 
 def _delayed(policies: DelayedDelivery | None, default: DelayedOptions) -> DelayedOptions:

@@ -77,6 +77,17 @@ class Subscribing:
             subscription.hold_back(policies.delayed)
             subscription.limit_unacknowledged(policies.unacknowledged)
 
+    @property
+    def expires(self) -> bool:
+        """Whether messages grow too old here."""
+        return self._policies.expiry.ttl_s > 0
+
+    async def expire(self) -> None:
+        """Let subscriptions pass what has grown too old. Raises ``StorageUnavailable``."""
+        for subscription in list(self.subscriptions.values()):
+            if self.subscriptions.get(subscription.name) is subscription:
+                await subscription.expire(self._policies.expiry)
+
     async def add(self, cursor: Cursor) -> Subscription:
         """The subscription of a cursor that is stored: when the topic is opened."""
         topic = self._topic

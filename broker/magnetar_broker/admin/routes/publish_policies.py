@@ -14,7 +14,13 @@ from starlette.responses import Response
 from magnetar_broker.admin.access import on_namespace
 from magnetar_broker.admin.answers import Json, empty, json_record
 from magnetar_broker.admin.errors import RestError
-from magnetar_broker.admin.parameters import NamespaceArg, ServicesArg, json_body, object_body
+from magnetar_broker.admin.parameters import (
+    NamespaceArg,
+    ServicesArg,
+    json_body,
+    number_body,
+    object_body,
+)
 from magnetar_broker.admin.routes.namespace_policies import change_policies, policies_of
 from magnetar_broker.metadata.policy_rules import INT_MAX, LONG_MAX
 from magnetar_protocol.records.json_records import of_document
@@ -63,7 +69,7 @@ async def set_snapshot_interval(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
     """Write it down so often; ``null`` takes the policy away."""
-    interval_s = await _number_body(request, "interval must be greater than or equal to 0")
+    interval_s = await number_body(request, "interval must be greater than or equal to 0")
     return await change_policies(
         services,
         namespace,
@@ -82,7 +88,7 @@ async def set_producers_max(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
     """Let a topic have so many; 0 is any number."""
-    count = await _number_body(request, "maxProducersPerTopic must be 0 or more")
+    count = await number_body(request, "maxProducersPerTopic must be 0 or more")
     return await change_policies(
         services, namespace, lambda policies: replace(policies, producers_per_topic_max=count)
     )
@@ -158,15 +164,3 @@ async def _flag_body(request: Request) -> bool | None:
     if value is None or isinstance(value, bool):
         return value
     raise RestError(400, "The body should be true or false")
-
-
-async def _number_body(request: Request, refusal: str) -> int | None:
-    """Raises ``RestError`` 400 for no number, 412 with ``refusal`` for one below 0."""
-    value = await json_body(request)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or value > INT_MAX:
-        raise RestError(400, f"The body should be a number up to {INT_MAX}")
-    if value < 0:
-        raise RestError(412, refusal)
-    return value

@@ -280,6 +280,11 @@ def _subscription_snapshot(subscription: AnySubscription) -> SubscriptionSnapsho
         snapshot.backlog_no_delayed = max(0, snapshot.backlog - snapshot.delayed)
         snapshot.delayed_index_bytes = subscription.delayed_bytes
         snapshot.in_replay = dispatcher.redelivery_backlog if dispatcher else 0
+        skipping = subscription.skipping
+        snapshot.expired_total = skipping.expired
+        snapshot.last_expired_ms = skipping.last_expired_ms
+        if skipping.expiry_meter is not None:
+            snapshot.rate_expired = skipping.expiry_meter.rates[0]
         snapshot.last_acked_ms = subscription.last_acknowledged_ms
         snapshot.last_consumed_flow_ms = subscription.last_flow_ms
         snapshot.last_mark_delete_advanced_ms = subscription.cursor.last_mark_delete_ms

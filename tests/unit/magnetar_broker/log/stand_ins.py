@@ -22,7 +22,7 @@ from magnetar_ledger import (
     NoSuchEntry,
     NoSuchLedger,
 )
-from magnetar_runtime.clock import SystemClock
+from magnetar_runtime.clock import Clock, SystemClock
 from magnetar_runtime.coordination import Coordination, CoordinationError
 
 LOG = "t/n/persistent/topic"
@@ -187,13 +187,14 @@ def logs_over(
     *,
     options: LogOptions | None = None,
     cache: EntryCache | None = None,
+    clock: Clock | None = None,
 ) -> Logs:
     """The broker's logs over memory."""
     return Logs(
         coordination=coordination,
         ledgers=cast(Ledgers, ledgers),
         cache=cache or EntryCache(),
-        clock=SystemClock(),
+        clock=clock or SystemClock(),
         random=Random(1),
         options=options or LogOptions(retry_first_s=1e-6, retry_limit_s=1e-6),
     )
