@@ -13,9 +13,6 @@ NOT_YET: Mapping[str, str] = {
         "REST: maxUnackedMessagesPerConsumer"
     ),
     "acknowledging/acknowledging-cumulatively-what-is-not-there": "redelivery and acknowledgements",
-    "acknowledging/messages-of-batches-are-acknowledged-one-by-one": (
-        "redelivery and acknowledgements"
-    ),
     "compaction/a-compacted-topic-has-the-last-of-each-key": "compaction",
     "compaction/batches-in-a-compacted-topic": "compaction",
     "compaction/everything-in-a-compacted-topic-was-taken-away": "compaction",

@@ -55,6 +55,11 @@ class LogOptions:
     cursor_batches_max: Annotated[int, Gt(0)] = 10_000
     """So many batches acknowledged in part are kept (managedLedgerMaxBatchDeletedIndexToPersist).
     """
+    cursor_redelivery_counts: bool = True
+    """How often messages of Shared and Key_Shared subscriptions were given back is kept with the
+    cursor; otherwise it is forgotten with the last consumer, as upstream does."""
+    cursor_redelivery_delay_s: Annotated[float, Gt(0)] = 1.0
+    """How long such a count may wait to be kept, and how often they are written by themselves."""
     retry_first_s: float = 0.1
     """The first pause before what failed is tried again; it doubles each time."""
     retry_limit_s: float = 5.0

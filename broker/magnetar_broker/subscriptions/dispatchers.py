@@ -10,6 +10,7 @@ from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.subscriptions.dispatcher import Dispatcher
 from magnetar_broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
 from magnetar_broker.subscriptions.key_shared_policy import KeySharedPolicy
+from magnetar_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from magnetar_broker.subscriptions.shared_dispatcher import SharedDispatcher
 from magnetar_broker.subscriptions.single_dispatcher import SingleDispatcher
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
@@ -24,12 +25,14 @@ def new_dispatcher(
     topic: str,
     partition: int,
     delayed: Callable[[], DelayedMessages],
+    redeliveries: Callable[[], RedeliveryCounts],
 ) -> Dispatcher:
     """A dispatcher without consumers; ``partition`` is -1 for a ``topic`` that is none."""
-    if kind is SubscriptionType.SHARED:
-        return _holding_back(SharedDispatcher(managed_ledger, cursor), delayed())
-    if kind is SubscriptionType.KEY_SHARED:
-        return _holding_back(KeySharedDispatcher(managed_ledger, cursor, key_shared), delayed())
+    if kind.tracks_entries:
+        tracking = _new_tracking(kind, key_shared, managed_ledger, cursor)
+        tracking.delayed = delayed()
+        tracking.redeliveries = redeliveries()
+        return tracking
     return SingleDispatcher(
         managed_ledger,
         cursor,
@@ -39,6 +42,12 @@ def new_dispatcher(
     )
 
 
-def _holding_back(dispatcher: TrackingDispatcher, delayed: DelayedMessages) -> Dispatcher:
-    dispatcher.delayed = delayed
-    return dispatcher
+def _new_tracking(
+    kind: SubscriptionType,
+    key_shared: KeySharedPolicy,
+    managed_ledger: ManagedLedger,
+    cursor: Cursor,
+) -> TrackingDispatcher:
+    if kind is SubscriptionType.SHARED:
+        return SharedDispatcher(managed_ledger, cursor)
+    return KeySharedDispatcher(managed_ledger, cursor, key_shared)

@@ -26,6 +26,7 @@ from magnetar_broker.subscriptions.dispatcher import Dispatcher
 from magnetar_broker.subscriptions.dispatchers import new_dispatcher
 from magnetar_broker.subscriptions.expiring import Expiring
 from magnetar_broker.subscriptions.expiry import Expiry
+from magnetar_broker.subscriptions.kept_counts import KeptCounts, has_kept_counts
 from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_broker.subscriptions.membership import Membership
 from magnetar_broker.subscriptions.resetting import Resetting
@@ -74,6 +75,7 @@ class Subscription:
         self._topic = topic
         self._delayed: DelayedMessages | None = None
         self._delayed_options = DelayedOptions()
+        self._kept_counts: KeptCounts | None = None
         self.membership = Membership(
             partial(
                 new_dispatcher,
@@ -82,6 +84,7 @@ class Subscription:
                 topic=topic,
                 partition=partition,
                 delayed=lambda: self.delayed,
+                redeliveries=lambda: self.kept_counts.counts,
             )
         )
         self._acknowledging = Acknowledging(cursor, self.membership, clock)
@@ -178,17 +181,30 @@ class Subscription:
         """How much memory the index of delayed messages takes, about."""
         return 0 if self._delayed is None else self._delayed.size_bytes
 
+    # What is noted of single messages
+
+    @property
+    def kept_counts(self) -> KeptCounts:
+        """How often its messages were given back; made where consumers share them."""
+        if self._kept_counts is None:
+            self._kept_counts = KeptCounts(self.cursor)
+        return self._kept_counts
+
     def passed_ledger(self) -> None:
         """The mark-delete position has left a ledger."""
         if self._delayed is not None:
             self._delayed.passed()
+        if self._kept_counts is not None or has_kept_counts(self.cursor):
+            self.kept_counts.refresh()
 
     def _moved(self) -> None:
-        """Everything is read anew; what an owner before has noted as delayed as well."""
+        """Everything is read anew; what an owner before has noted as well."""
         if self._expiring is not None:
             self._expiring.moved()
         if self._delayed is not None or has_buckets(self.cursor.properties):
             self.delayed.clear()
+        if self._kept_counts is not None or has_kept_counts(self.cursor):
+            self.kept_counts.moved()
 
     # Consumers
 
@@ -358,12 +374,16 @@ class Subscription:
         """Write down what is not stored yet: the topic closes in good order."""
         if self._delayed is not None:
             await self._delayed.finish()
+        if self._kept_counts is not None:
+            self._kept_counts.finish()
         await self.cursor.__aexit__(None, None, None)
 
     async def delete_stored(self) -> None:
         """Forget the cursor for good, and before it what it names: nothing is left behind."""
         if self._delayed is not None or has_buckets(self.cursor.properties):
             await self.delayed.delete()
+        if self._kept_counts is not None:
+            self._kept_counts.stop()
         await self.cursor.delete()
 
     async def unsubscribe(self, consumer: Consumer, *, force: bool) -> None:

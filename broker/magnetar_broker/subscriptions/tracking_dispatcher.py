@@ -30,6 +30,7 @@ class TrackingDispatcher(Dispatcher):
 
     def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
         super().__init__(managed_ledger, cursor)
+        # The subscription's, whose dispatchers come and go.
         self.redeliveries = RedeliveryCounts()
         self._limits = LIMITS_DEFAULT
         # What is held back, where anything is at all.
@@ -74,6 +75,8 @@ class TrackingDispatcher(Dispatcher):
         """Begin after the mark-delete position, as for the next consumer after the last one."""
         super().rewind()
         self.is_blocked_on_unacknowledged = False
+        if not self.cursor.options.cursor_redelivery_counts:
+            self.redeliveries.clear()
         for consumer in self.consumers:
             consumer.forget_everything()
 

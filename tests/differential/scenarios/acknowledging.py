@@ -290,7 +290,29 @@ async def redelivery_counts_of_another_consumer(world: World) -> None:
     await b.take(1)
 
 
-@scenario()
+TWO_OF_A_BATCH = {
+    "ack_set": [0b10010],
+    "batch": [{"body": body, "sequence_id": number} for number, body in enumerate(BATCH_OF_FIVE)],
+    "consumer_id": 1,
+    "message_id": "L0:0",
+    "metadata": {
+        "highest_sequence_id": 4,
+        "num_messages_in_batch": 5,
+        "producer_name": "raw",
+        "sequence_id": 0,
+    },
+}
+
+
+@scenario(
+    wanted=[
+        Wanted(
+            TWO_OF_A_BATCH | {"redelivery_count": 1},
+            TWO_OF_A_BATCH | {"redelivery_count": 2},
+            "whoever acknowledges others of its batch does not undo that a message was given back",
+        )
+    ]
+)
 async def messages_of_batches_are_acknowledged_one_by_one(world: World) -> None:
     client = await with_batch(world, SUBSCRIBE.Shared)
     batch, single = await client.arriving(2)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.magnetar_broker.clients_and_logs import (
@@ -11,6 +14,7 @@ from tests.unit.magnetar_broker.clients_and_logs import (
     cursor_over,
 )
 
+from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.shared_dispatcher import SharedDispatcher
@@ -94,6 +98,21 @@ def test_without_consumers_the_next_one_gets_all_that_is_unacknowledged() -> Non
     _, session = joined(dispatcher, "second", permits=10)
     dispatcher.dispatch()
     assert session.positions() == [(1, 0), (1, 1), (1, 3)]
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_counts_are_forgotten_with_the_last_consumer_where_they_are_not_to_be_kept(
+    is_kept: bool,  # noqa: FBT001 (a parameter of the test)
+) -> None:
+    dispatcher = dispatcher_over(MemoryLog((1, 1)))
+    dispatcher.cursor.options = replace(LogOptions(), cursor_redelivery_counts=is_kept)
+    first, _ = joined(dispatcher, "first", permits=10)
+    dispatcher.dispatch()
+    dispatcher.redeliver(first, None)
+    dispatcher.remove(first)
+    _, session = joined(dispatcher, "second", permits=10)
+    dispatcher.dispatch()
+    assert session.messages() == [(Position(1, 0), int(is_kept))]
 
 
 steps = st.lists(

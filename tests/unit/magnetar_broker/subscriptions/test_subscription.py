@@ -230,6 +230,38 @@ async def test_counters_outlive_the_consumers_they_came_from() -> None:
     assert subscription.bytes_out > 0
 
 
+async def test_redelivery_counts_outlive_the_last_consumer_and_the_type() -> None:
+    subscription = subscription_over(MemoryLog((1, 2)))
+    consumer, _ = await joined(subscription, SHARED)
+    for _ in range(2):
+        subscription.redeliver(consumer, [Position(1, 1)])
+    await subscription.disconnect(consumer)
+    for kind in (SHARED, KEY_SHARED):
+        consumer, session = await joined(subscription, kind)
+        assert session.messages() == [(Position(1, 0), 0), (Position(1, 1), 2)]
+        await subscription.disconnect(consumer)
+
+
+async def test_what_nobody_said_was_acknowledged_is_not_counted_any_more() -> None:
+    subscription = subscription_over(MemoryLog((1, 2), (2, 1)))
+    consumer, _ = await joined(subscription, SHARED)
+    subscription.redeliver(consumer, [Position(1, 1)])
+    await subscription.disconnect(consumer)
+    consumer, _ = await joined(subscription, EXCLUSIVE)
+    subscription.acknowledge_upto(consumer, Position(1, 1), (), None)
+    subscription.passed_ledger()
+    assert not subscription.kept_counts.counts
+
+
+async def test_a_seek_begins_counting_anew() -> None:
+    subscription = subscription_over(MemoryLog((1, 2)))
+    consumer, _ = await joined(subscription, SHARED)
+    subscription.redeliver(consumer, None)
+    await subscription.seek(Position(1, 0))
+    _, session = await joined(subscription, SHARED)
+    assert session.messages() == [(Position(1, 0), 0), (Position(1, 1), 0)]
+
+
 async def test_only_the_sole_consumer_unsubscribes_unless_forced() -> None:
     owner = Owner()
     subscription = subscription_over(MemoryLog((1, 1)), owner)
