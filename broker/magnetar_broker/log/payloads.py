@@ -7,13 +7,32 @@ brings its number of messages along.
 from __future__ import annotations
 
 from magnetar_protocol.errors import WireError
-from magnetar_protocol.pulsar.payload import parse_broker_entry, parse_metadata
+from magnetar_protocol.pulsar.message_count import count_messages
+from magnetar_protocol.pulsar.payload import (
+    BROKER_ENTRY_START,
+    parse_broker_entry,
+    parse_metadata,
+    skip_broker_entry,
+)
 
 
 def message_count(payload: bytes) -> int:
-    """Messages in the entry; 1 for one that nobody can read, so that it can still be skipped."""
-    size = batch_size(payload)
-    return 1 if size is None else size
+    """Messages in the entry for those who consume it; 0 for a marker, and for what nobody can read:
+    clients would close their connections over it, again and again."""
+    try:
+        return count_messages(payload)
+    except WireError:
+        return 0
+
+
+def without_broker_entry(payload: bytes) -> bytes:
+    """The payload as its producer sent it; the whole for one that nobody can read."""
+    if not payload.startswith(BROKER_ENTRY_START):
+        return payload
+    try:
+        return payload[skip_broker_entry(payload, 0, len(payload)) :]
+    except WireError:
+        return payload
 
 
 def batch_size(payload: bytes) -> int | None:

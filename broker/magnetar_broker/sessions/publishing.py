@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from magnetar_broker.errors import BrokerError, NotAllowed
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.topics.producers import AccessMode, Producer
-from magnetar_protocol.errors import WireError
+from magnetar_protocol.errors import ChecksumMismatch, WireError
 from magnetar_protocol.framing import Bounds
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.answers import (
@@ -24,7 +24,7 @@ from magnetar_protocol.pulsar.answers import (
     encode_success,
 )
 from magnetar_protocol.pulsar.integers import signed, unsigned
-from magnetar_protocol.pulsar.payload import verify_checksum
+from magnetar_protocol.pulsar.message_count import take_payload
 from magnetar_protocol.pulsar.send import parse_send
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_server.authorization import Action, Resource
@@ -59,7 +59,7 @@ class Publishing:
         Returns where that one stands. Consecutive messages of a producer go to its topic together.
         """
         run: list[Pending] = []
-        run_of = -1
+        run_of, run_messages, run_bytes = -1, 0, 0
         producer: Producer | None = None
         while index < len(bounds):
             start, end = bounds[index]
@@ -67,27 +67,33 @@ class Publishing:
             if sent is None:
                 break
             index += 1
-            producer_id, sequence_id, messages, highest_sequence_id, is_chunk, payload_start = sent
+            # How many messages it says to be is not believed: its metadata is what consumers get.
+            producer_id, sequence_id, _, highest_sequence_id, is_chunk, payload_start = sent
             if producer_id != run_of:
-                self._append(producer, run)
+                self._append(producer, run, run_messages, run_bytes)
+                run_messages = run_bytes = 0
                 run, run_of, producer = [], producer_id, self._find(producer_id)
             if producer is None:
                 continue
-            if verify_checksum(buffer, payload_start, end):
-                payload = buffer[payload_start:end]
-                run.append((payload, messages, producer, sequence_id, highest_sequence_id))
-                if is_chunk:
-                    producer.is_chunking = True
-            else:
-                self._refuse(producer_id, sequence_id, api.ChecksumError, "checksum failed")
-        self._append(producer, run)
+            try:
+                payload, messages = take_payload(buffer, payload_start, end)
+            except WireError as error:
+                self._refuse_payload(producer_id, sequence_id, error)
+                continue
+            run.append((payload, messages, producer, sequence_id, highest_sequence_id))
+            run_messages += messages
+            run_bytes += end - payload_start
+            if is_chunk:
+                producer.is_chunking = True
+        self._append(producer, run, run_messages, run_bytes)
         return index
 
-    def _append(self, producer: Producer | None, run: list[Pending]) -> None:
+    def _append(
+        self, producer: Producer | None, run: list[Pending], messages: int, size_bytes: int
+    ) -> None:
         if producer is None or not run or producer.is_closed:
             return
-        size_bytes = sum(len(item[0]) for item in run)
-        producer.messages_in += sum(item[1] for item in run)
+        producer.messages_in += messages
         producer.bytes_in += size_bytes
         producer.entries_taken += len(run)
         self._connection.published(size_bytes)
@@ -132,17 +138,23 @@ class Publishing:
                 "transactions are not served yet: send without one",
             )
             return
-        if not verify_checksum(buffer, payload_start, end):
-            self._refuse(
-                command.producer_id, command.sequence_id, api.ChecksumError, "checksum failed"
-            )
-            return
         producer = self._find(command.producer_id)
-        if producer is not None:
-            payload = buffer[payload_start:end]
-            sequence_id, highest = command.sequence_id, command.highest_sequence_id
-            messages = max(1, command.num_messages)
-            self._append(producer, [(payload, messages, producer, sequence_id, highest)])
+        if producer is None:
+            return
+        try:
+            payload, messages = take_payload(buffer, payload_start, end)
+        except WireError as error:
+            self._refuse_payload(command.producer_id, command.sequence_id, error)
+            return
+        sequence_id, highest = command.sequence_id, command.highest_sequence_id
+        item = (payload, messages, producer, sequence_id, highest)
+        self._append(producer, [item], messages, len(payload))
+
+    def _refuse_payload(self, producer_id: int, sequence_id: int, error: WireError) -> None:
+        """Nothing of it is stored: nobody else is to stumble over it."""
+        is_changed = isinstance(error, ChecksumMismatch)
+        code = api.ChecksumError if is_changed else api.MetadataError
+        self._refuse(producer_id, sequence_id, code, str(error))
 
     def _refuse(
         self, producer_id: int, sequence_id: int, error: api.ServerError.ValueType, reason: str

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from magnetar_broker.client_session import ClientSession
 from magnetar_broker.counting.meter import Meter
 from magnetar_broker.log.acknowledged import Acknowledged, bits_set
-from magnetar_broker.log.payloads import message_count
+from magnetar_broker.log.payloads import message_count, without_broker_entry
 from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_protocol.pulsar.message import NO_CONSUMER_EPOCH, MessageEncoder
@@ -29,6 +29,7 @@ class Consumer:
 
     ``epoch`` is what its client began with, which only subscriptions that deliver in order use, as
     they do ``reads_compacted``: whether it is sent only what compaction leaves of the topic;
+    ``gets_broker_entries`` whether its client is sent what brokers write in front of messages;
     ``on_active_changed`` tells its client whether it is the active one of a Failover subscription,
     ``on_closed`` that it must subscribe again, ``on_end`` that nothing will ever come any more.
     """
@@ -43,6 +44,7 @@ class Consumer:
         partition: int,
         epoch: int = NO_CONSUMER_EPOCH,
         reads_compacted: bool = False,
+        gets_broker_entries: bool = False,
         metadata: Mapping[str, str],
         key_shared: KeySharedPolicy = AUTO_SPLIT,
         clock: Clock,
@@ -64,6 +66,7 @@ class Consumer:
         self.permits = 0
         self.epoch = epoch
         self.reads_compacted = reads_compacted
+        self.gets_broker_entries = gets_broker_entries
         self.unacknowledged = 0
         self.pending: dict[Position, int] = {}
         self.is_blocked_on_unacknowledged = False
@@ -102,10 +105,23 @@ class Consumer:
             self.permits > 0 and self.session.is_writable and not self.is_blocked_on_unacknowledged
         )
 
-    def deliver_in_order(self, ledger_id: int, run: list[Entry], acknowledged: Acknowledged) -> int:
+    def look(self, payload: bytes) -> tuple[int, bytes]:
+        """How many messages an entry as it is stored has for consumers, and what this one is sent
+        of it; 0 where there is nothing to send."""
+        sent = without_broker_entry(payload)
+        return message_count(sent), payload if self.gets_broker_entries else sent
+
+    def deliver_in_order(
+        self,
+        ledger_id: int,
+        run: list[Entry],
+        acknowledged: Acknowledged,
+        pass_over: Callable[[int, int], None],
+    ) -> int:
         """Send entries of ``run`` while permits last, skipping acknowledged ones; how many it used.
 
-        For subscriptions with one active consumer, which track no single message.
+        ``pass_over`` is called for those that have no messages. For subscriptions with one active
+        consumer, which track no single message.
         """
         out = self.session.out
         header = self._encoder_in_order.header
@@ -119,7 +135,12 @@ class Consumer:
             used += 1
             if has_holes and acknowledged.is_acknowledged(ledger_id, entry_id):
                 continue
-            messages = count or message_count(payload)
+            messages = count
+            if not messages:
+                messages, payload = self.look(payload)  # noqa: PLW2901 (what is sent of it)
+                if not messages:
+                    pass_over(ledger_id, entry_id)
+                    continue
             ack_set = acknowledged.remaining_indexes(ledger_id, entry_id) if has_partial else None
             if ack_set is not None:
                 messages = bits_set(ack_set)

@@ -119,6 +119,11 @@ class Dispatcher(ABC):
         """Entries waiting to be sent again."""
         return 0
 
+    def _pass_over(self, ledger_id: int, entry_id: int) -> None:
+        """An entry has nothing for consumers: it is done with (as upstream)."""
+        if self.cursor.acknowledged.acknowledge(ledger_id, entry_id):
+            self.cursor.changed()
+
     def _after_mark_delete(self) -> Position:
         return self.managed_ledger.chain.next_after(self.cursor.mark_delete)
 

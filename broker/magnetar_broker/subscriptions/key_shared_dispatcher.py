@@ -247,6 +247,10 @@ class KeySharedDispatcher(TrackingDispatcher):
         super()._drop(position)
         self._replay.taken(position)
 
+    def _pass_over(self, ledger_id: int, entry_id: int) -> None:
+        super()._pass_over(ledger_id, entry_id)
+        self._in_flight.remove((ledger_id, entry_id))
+
     # Asking
 
     def ranges_of(self, consumer: Consumer) -> list[HashRange]:

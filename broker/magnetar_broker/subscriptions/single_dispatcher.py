@@ -108,7 +108,7 @@ class SingleDispatcher(Dispatcher):
             if found is None:
                 return
             ledger_id, run = found
-            used = consumer.deliver_in_order(ledger_id, run, acknowledged)
+            used = consumer.deliver_in_order(ledger_id, run, acknowledged, self._pass_over)
             self.entries_sent += used
             self.read_position = Position(ledger_id, run[0][0] + used)
 
@@ -130,7 +130,8 @@ class SingleDispatcher(Dispatcher):
                 self._fetch_compacted_soon(reading)
                 return False
             ledger_id, run = found
-            used = consumer.deliver_in_order(ledger_id, run, reading.acknowledged_in(ledger_id))
+            acknowledged = reading.acknowledged_in(ledger_id)
+            used = consumer.deliver_in_order(ledger_id, run, acknowledged, self._pass_over)
             self.entries_sent += used
             if self.cursor.is_durable:
                 sent = (each[0] for each in islice(run, used))

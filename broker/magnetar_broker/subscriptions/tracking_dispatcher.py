@@ -12,7 +12,6 @@ from magnetar_broker.delayed.messages import DelayedMessages
 from magnetar_broker.log.acknowledged import bits_set
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
-from magnetar_broker.log.payloads import message_count
 from magnetar_broker.log.positions import Entry, EntryId, Position
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.dispatcher import RUN_ENTRIES_MAX, Dispatcher
@@ -174,12 +173,21 @@ class TrackingDispatcher(Dispatcher):
         else:
             self._send(consumer, position, entry)
 
+    def _pass_over(self, ledger_id: int, entry_id: int) -> None:
+        super()._pass_over(ledger_id, entry_id)
+        self.redeliveries.forget(Position(ledger_id, entry_id))
+
     def _send(self, consumer: Consumer, position: Position, entry: Entry) -> None:
         """Send an entry that is not acknowledged."""
         ledger_id, entry_id = position
         payload = entry[1]
         ack_set = self.cursor.acknowledged.remaining_indexes(ledger_id, entry_id)
-        messages = entry[2] or message_count(payload)
+        messages = entry[2]
+        if not messages:
+            messages, payload = consumer.look(payload)
+            if not messages:
+                self._pass_over(ledger_id, entry_id)
+                return
         if ack_set is not None:
             messages = bits_set(ack_set)
         redeliveries = self.redeliveries.get(position) if self.redeliveries else 0

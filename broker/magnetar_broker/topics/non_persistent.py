@@ -103,7 +103,9 @@ class VolatileSubscription:
         return self.consumers[choose_active(str(topic), topic.partition_index, names)]
 
     def deliver(self, payload: bytes, messages: int) -> None:
-        """Send one entry to whoever's turn it is, or drop it."""
+        """Send one entry to whoever's turn it is, or drop it; a marker is for no consumer."""
+        if not messages:
+            return
         consumer = self.active or self._receiver(payload)
         if consumer is None or not consumer.can_take:
             self.messages_dropped += messages

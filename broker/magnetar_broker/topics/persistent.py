@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from typing import cast
 
 from magnetar_broker.counting.durations import Durations
@@ -53,8 +54,8 @@ log = logging.getLogger(__name__)
 EPOCH_PROPERTY = "pulsar.topic.epoch"
 
 
-def _publisher(stored: tuple[Entry, Pending]) -> Producer:
-    return cast(Producer, stored[1][2])
+# Called for every message: what is written in Python here takes three times as long.
+_publisher = cast("Callable[[Pending], Producer]", itemgetter(2))
 
 
 def _epoch_of(properties: Mapping[str, str]) -> int | None:
@@ -243,8 +244,12 @@ class PersistentTopic(Service):
     def run_appended(self, ledger_id: int, entries: list[Entry], batch: list[Pending]) -> None:
         """A run is durable: receipts, then dispatch."""
         messages = size_bytes = 0
-        for publisher, run in groupby(zip(entries, batch, strict=True), key=_publisher):
-            run_messages, run_bytes = publisher.confirm(ledger_id, run)
+        start = 0
+        for publisher, group in groupby(batch, key=_publisher):
+            run = list(group)
+            stored = zip(entries[start : start + len(run)], run, strict=True)
+            start += len(run)
+            run_messages, run_bytes = publisher.confirm(ledger_id, stored)
             messages += run_messages
             size_bytes += run_bytes
         self.messages_in += messages

@@ -26,6 +26,7 @@ from magnetar_protocol.pulsar.protobuf import parse_message
 # | 0x0e02 |  u32          |                     |
 # +--------+---------------+---------------------+
 BROKER_ENTRY_MAGIC = 0x0E02
+BROKER_ENTRY_START = b"\x0e\x02"
 BROKER_ENTRY_HEAD = Struct(">HI")
 BROKER_ENTRY_HEAD_BYTES = 6
 assert BROKER_ENTRY_HEAD.size == BROKER_ENTRY_HEAD_BYTES

@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar_broker.log.payloads import batch_size, message_count, publish_time_ms
+from magnetar_broker.log.payloads import (
+    batch_size,
+    message_count,
+    publish_time_ms,
+    without_broker_entry,
+)
 from magnetar_protocol.pulsar import api_pb2 as api
-from magnetar_protocol.pulsar.payload import encode_payload
+from magnetar_protocol.pulsar.payload import encode_broker_entry, encode_payload
 
 
 def payload(batch: int | None = None) -> bytes:
@@ -35,11 +40,21 @@ def test_the_publish_time_is_the_producers() -> None:
 
 
 @given(st.binary(max_size=64))
-def test_what_nobody_can_read_is_one_message_of_no_time(garbage: bytes) -> None:
-    assert message_count(b"\xff" + garbage) >= 1
+def test_what_nobody_can_read_has_no_messages_and_no_time(garbage: bytes) -> None:
+    assert message_count(b"\xff" + garbage) == 0
     assert publish_time_ms(b"\xff" + garbage) >= 0
 
 
-def test_a_payload_cut_anywhere_is_still_counted() -> None:
+def test_a_payload_cut_anywhere_is_counted_or_has_no_messages() -> None:
     whole = payload(3)
-    assert all(message_count(whole[:end]) in (1, 3) for end in range(len(whole)))
+    assert all(message_count(whole[:end]) in (0, 3) for end in range(len(whole)))
+
+
+STAMP = encode_broker_entry(api.BrokerEntryMetadata(broker_timestamp=99, index=4))
+
+
+def test_what_brokers_wrote_in_front_can_be_left_out_where_it_is() -> None:
+    for each in (payload(), payload(3), b"", b"\x0e", b"\x0e\x02\x00\x00\x00\x07short"):
+        assert without_broker_entry(each) == each
+    assert without_broker_entry(STAMP + payload(3)) == payload(3)
+    assert message_count(STAMP + payload(3)) == 3

@@ -234,3 +234,10 @@ def sends(*bodies: bytes, producer_id: int = 1) -> list[bytes]:
         payload = encode_payload(metadata, body)
         frames.append(encode_send(producer_id, number, len(payload)) + payload)
     return frames
+
+
+def send_frame(send: api.CommandSend, payload: bytes) -> bytes:
+    """The frame of a SEND with whatever fields."""
+    command = api.BaseCommand(type=api.BaseCommand.SEND, send=send).SerializeToString()
+    size = 4 + len(command) + len(payload)
+    return size.to_bytes(4, "big") + len(command).to_bytes(4, "big") + command + payload

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers
-from tests.unit.magnetar_broker.sessions.stand_ins import FrameClient, sends
+from tests.unit.magnetar_broker.sessions.stand_ins import FrameClient, send_frame, sends
 
 from magnetar_broker.sessions import publishing
 from magnetar_broker.topics.directory import TopicDirectory
@@ -343,24 +343,6 @@ async def test_no_message_costs_a_task_or_a_future(
     assert 0 < made[1] == made[2]
 
 
-@pytest.mark.parametrize("claimed", [-1, 0, 2**31 - 1])
-async def test_a_message_that_lies_about_how_many_it_is_harms_nobody(
-    connect: Connect, settle: Settle, claimed: int
-) -> None:
-    client, other = connect(), connect()
-    client.open_producer()
-    other.open_producer(producer_name="other")
-    await settle()
-    metadata = api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
-    payload = encode_payload(metadata, b"one")
-    send = api.CommandSend(producer_id=1, sequence_id=0, num_messages=claimed)
-    client.connection.data_received(send_frame(send, payload))
-    other.publish(b"a")
-    await settle()
-    for each in (client, other):
-        assert len(each.all_of("send_receipt")) == 1
-
-
 async def test_a_message_in_a_transaction_is_refused_and_the_others_stored(
     connect: Connect, settle: Settle
 ) -> None:
@@ -387,10 +369,3 @@ async def test_a_producer_that_brings_an_absurd_epoch_is_answered(
     await settle()
     (success,) = client.all_of("producer_success")
     assert success.topic_epoch == UINT64_MAX
-
-
-def send_frame(send: api.CommandSend, payload: bytes) -> bytes:
-    """The frame of a SEND with whatever fields."""
-    command = api.BaseCommand(type=api.BaseCommand.SEND, send=send).SerializeToString()
-    size = 4 + len(command) + len(payload)
-    return size.to_bytes(4, "big") + len(command).to_bytes(4, "big") + command + payload

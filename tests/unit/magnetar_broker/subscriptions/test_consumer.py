@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.unit.magnetar_broker.clients_and_logs import (
     MemoryLog,
     NotedSession,
@@ -12,7 +13,7 @@ from tests.unit.magnetar_broker.clients_and_logs import (
 from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.subscriptions.consumer import DELIVERY_BYTES_MAX
 from magnetar_protocol.pulsar import api_pb2 as api
-from magnetar_protocol.pulsar.payload import encode_payload
+from magnetar_protocol.pulsar.payload import encode_broker_entry, encode_payload
 
 LOG = MemoryLog((1, 10))
 
@@ -24,13 +25,17 @@ def batch(entry_id: int, messages: int, body: bytes = b"") -> Entry:
     return entry_id, encode_payload(metadata, body), 0
 
 
+def nothing_to_pass(ledger_id: int, entry_id: int) -> None:
+    raise AssertionError(f"{ledger_id}:{entry_id} has messages")
+
+
 def test_a_batch_costs_as_many_permits_as_it_has_messages_and_is_never_split() -> None:
     session = NotedSession()
     consumer = consumer_of(session)
     consumer.permits = 12
     run = [batch(entry_id, 5) for entry_id in range(10)]
     acknowledged = cursor_over(LOG.chain).acknowledged
-    assert consumer.deliver_in_order(1, run, acknowledged) == 3
+    assert consumer.deliver_in_order(1, run, acknowledged, nothing_to_pass) == 3
     assert consumer.permits == -3
     assert not consumer.can_take
     assert consumer.messages_out == 15
@@ -42,7 +47,7 @@ def test_of_a_batch_acknowledged_in_part_only_the_rest_costs_permits() -> None:
     consumer.permits = 10
     acknowledged = cursor_over(LOG.chain).acknowledged
     acknowledged.acknowledge_batch_indexes(1, 0, (0b00011,))
-    consumer.deliver_in_order(1, [batch(0, 5)], acknowledged)
+    consumer.deliver_in_order(1, [batch(0, 5)], acknowledged, nothing_to_pass)
     assert consumer.permits == 8
     assert session.commands()[0].message.ack_set == [0b00011]
 
@@ -51,7 +56,7 @@ def test_the_socket_is_asked_again_after_a_mebibyte() -> None:
     consumer = consumer_of(NotedSession())
     consumer.permits = 100
     run = [batch(entry_id, 1, bytes(300_000)) for entry_id in range(10)]
-    used = consumer.deliver_in_order(1, run, cursor_over(LOG.chain).acknowledged)
+    used = consumer.deliver_in_order(1, run, cursor_over(LOG.chain).acknowledged, nothing_to_pass)
     assert used == 4
     assert consumer.bytes_out > DELIVERY_BYTES_MAX
 
@@ -74,7 +79,8 @@ def test_the_moment_of_the_last_delivery_is_known() -> None:
     consumer = consumer_of(NotedSession())
     consumer.permits = 1
     assert consumer.last_sent_ms == 0
-    consumer.deliver_in_order(1, [batch(0, 1)], cursor_over(LOG.chain).acknowledged)
+    acknowledged = cursor_over(LOG.chain).acknowledged
+    consumer.deliver_in_order(1, [batch(0, 1)], acknowledged, nothing_to_pass)
     assert consumer.last_sent_ms >= consumer.connected_at_ms > 0
 
 
@@ -100,3 +106,35 @@ def test_of_a_batch_only_the_messages_left_are_unacknowledged() -> None:
     assert consumer.unacknowledged == 10
     assert consumer.forget(Position(1, 0))
     assert consumer.unacknowledged == 0
+
+
+MARKER = encode_payload(
+    api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, marker_type=10), b""
+)
+
+
+def test_what_has_no_messages_costs_nothing_and_is_passed_over() -> None:
+    session = NotedSession()
+    consumer = consumer_of(session)
+    consumer.permits = 10
+    run: list[Entry] = [(0, b"garbage", 0), batch(1, 5), (2, MARKER, 0)]
+    passed: list[tuple[int, int]] = []
+    acknowledged = cursor_over(LOG.chain).acknowledged
+    used = consumer.deliver_in_order(1, run, acknowledged, lambda *each: passed.append(each))
+    assert (used, consumer.permits, passed) == (3, 5, [(1, 0), (1, 2)])
+    assert [each.message.message_id.entryId for each in session.commands()] == [1]
+
+
+STAMP = encode_broker_entry(api.BrokerEntryMetadata(broker_timestamp=1, index=4))
+
+
+@pytest.mark.parametrize(("gets_broker_entries", "head"), [(False, b""), (True, STAMP)])
+def test_what_brokers_wrote_in_front_is_only_for_clients_that_know_it(
+    *, gets_broker_entries: bool, head: bytes
+) -> None:
+    consumer = consumer_of(NotedSession())
+    consumer.gets_broker_entries = gets_broker_entries
+    payload = batch(0, 5)[1]
+    assert consumer.look(STAMP + payload) == (5, head + payload)
+    assert consumer.look(STAMP + b"garbage") == (0, head + b"garbage")
+    assert consumer.look(payload) == (5, payload)
