@@ -120,8 +120,9 @@ class Compaction(Service):
         self.report.began()
         self._running = self.spawn(self._run(), name=f"compact {self._name}")
 
-    async def check(self) -> None:
-        """Once in a while: compact where more than the threshold is not compacted yet.
+    async def check(self, *, may_begin: bool) -> None:
+        """Once in a while: compact where more than the threshold is not compacted yet, unless
+        enough others are being compacted.
 
         A topic that is to be compacted by itself has the cursor from the first look on, so that
         nothing is trimmed before. Raises ``BrokerError``, ``LedgerError``, ``CoordinationError``.
@@ -130,7 +131,8 @@ class Compaction(Service):
             return
         async with self._changing:
             cursor = await self._own_cursor()
-        if cursor.backlog_bytes > self._options().threshold_bytes and not self.is_running:
+        is_due = cursor.backlog_bytes > self._options().threshold_bytes
+        if is_due and may_begin and not self.is_running:
             self.trigger()
 
     async def _run(self) -> None:

@@ -34,13 +34,23 @@ BATCH_BYTES_MAX = 128 * 1024 * 1024
 ZLIB_LEVEL = 1
 
 
+class Chunk(NamedTuple):
+    """Which part of a message that was sent in several entries (chunks) an entry is."""
+
+    uuid: str
+    is_first: bool
+    is_last: bool
+
+
 class Message(NamedTuple):
     """One message of an entry: its ``key`` (None without one), and whether it has a value, for an
-    empty one deletes the key. ``is_gone`` is the empty place of one compacted out before."""
+    empty one deletes the key. ``is_gone`` is the empty place of one compacted out before. ``chunk``
+    is given where the entry is a part of the message only."""
 
     key: str | None
     has_value: bool
     is_gone: bool = False
+    chunk: Chunk | None = None
 
 
 GONE = Message(None, has_value=False, is_gone=True)
@@ -56,7 +66,9 @@ def messages_of(payload: bytes) -> list[Message] | None:
         if metadata.HasField("marker_type"):
             return []
         if not metadata.HasField("num_messages_in_batch"):
-            return [Message(_key(metadata), _size_bytes(metadata, body) > 0)]
+            chunk = _chunk(metadata)
+            has_value = chunk is not None or _size_bytes(metadata, body) > 0
+            return [Message(_key(metadata), has_value, chunk=chunk)]
         if metadata.encryption_keys:
             return None
         return [_message(each) for each, _ in _singles(metadata, body)]
@@ -71,6 +83,13 @@ def _opened(payload: bytes) -> tuple[MessageMetadata, bytes]:
 
 def _key(metadata: MessageMetadata | SingleMessageMetadata) -> str | None:
     return metadata.partition_key if metadata.HasField("partition_key") else None
+
+
+def _chunk(metadata: MessageMetadata) -> Chunk | None:
+    count, index = metadata.num_chunks_from_msg, metadata.chunk_id
+    if count <= 1:
+        return None
+    return Chunk(metadata.uuid, is_first=index == 0, is_last=index == count - 1)
 
 
 def _size_bytes(metadata: MessageMetadata, body: bytes) -> int:

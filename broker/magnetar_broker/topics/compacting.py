@@ -67,10 +67,16 @@ class Compacting:
         """Compact in the background. Raises ``CompactionRunning``, ``TopicFenced``."""
         (await self._used()).trigger()
 
-    async def check(self) -> None:
-        """Once in a while: compact where more than the threshold is not compacted yet."""
+    @property
+    def is_running(self) -> bool:
+        """Whether the topic is being compacted now."""
+        return self.compaction is not None and self.compaction.is_running
+
+    async def check(self, *, may_begin: bool) -> None:
+        """Once in a while: compact where more than the threshold is not compacted yet, unless
+        enough others are being compacted."""
         if self.options.threshold_bytes:
-            await (await self._used()).check()
+            await (await self._used()).check(may_begin=may_begin)
 
     async def forget(self) -> None:
         """The topic is truncated."""

@@ -42,6 +42,8 @@ AnyTopic = PersistentTopic | NonPersistentTopic
 
 # Topics whose rates are renewed before others get a turn: a topic takes a few microseconds.
 TICK_TOPICS_MAX = 500
+# So many topics are compacted at once by themselves: each holds its keys in memory meanwhile.
+COMPACTIONS_AT_ONCE_MAX = 4
 # A part that is asked to end is cut off after 5 s (``magnetar_server.run``).
 CLOSE_BUDGET_S = 3.0
 
@@ -300,11 +302,15 @@ class TopicDirectory(Service):
                 await asyncio.sleep(0)
 
     async def check_compaction(self) -> None:
-        """Once in a while: compact the topics of which too much is not compacted yet."""
-        for topic in self.loaded:
-            if isinstance(topic, PersistentTopic) and not topic.is_fenced:
+        """Once in a while: compact the topics of which too much is not compacted yet, but few at
+        once."""
+        topics = [each for each in self.loaded if isinstance(each, PersistentTopic)]
+        running = sum(each.compacting.is_running for each in topics)
+        for topic in topics:
+            if not topic.is_fenced and not topic.compacting.is_running:
                 try:
-                    await topic.compacting.check()
+                    await topic.compacting.check(may_begin=running < COMPACTIONS_AT_ONCE_MAX)
+                    running += topic.compacting.is_running
                 except MagnetarError as error:
                     log.warning(
                         "not looked at for compaction",

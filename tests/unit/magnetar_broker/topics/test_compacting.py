@@ -7,198 +7,34 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of
-from tests.unit.magnetar_broker.conftest import MemoryZooKeeper
-from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession
+from tests.unit.magnetar_broker.compaction.compacted_topics import (
+    DURABLE,
+    NAME,
+    READER,
+    Rig,
+    attached,
+    batch,
+    chunks,
+    compact,
+    loaded,
+    publish,
+    read,
+    seen_by,
+    single,
+    trim,
+    values,
+)
 
 from magnetar_broker.compaction.errors import CompactionRunning
 from magnetar_broker.compaction.report import CompactionStatus
 from magnetar_broker.errors import NotAllowed
-from magnetar_broker.log.options import LogOptions
-from magnetar_broker.log.positions import EARLIEST, Position
-from magnetar_broker.log.retention import FOR_EVER, KEEP_NOTHING
-from magnetar_broker.subscriptions.consumer import Consumer
-from magnetar_broker.subscriptions.subscription import Subscription
+from magnetar_broker.log.positions import EARLIEST
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
-from magnetar_broker.topics.directory import TopicDirectory
-from magnetar_broker.topics.persistent import PersistentTopic
-from magnetar_broker.topics.producers import AccessMode, Producer
-from magnetar_broker.topics.topic import SubscribeRequest
+from magnetar_broker.topics.directory import COMPACTIONS_AT_ONCE_MAX
 from magnetar_ledger import NotEnoughBookies
-from magnetar_protocol.pulsar import api_pb2 as api
-from magnetar_protocol.pulsar.commands import parse_command
-from magnetar_protocol.pulsar.payload import (
-    encode_batch,
-    encode_payload,
-    metadata_bounds,
-    parse_metadata,
-    split_batch,
-)
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_protocol.records.compacted_ledger import COMPACTION_CURSOR
-from magnetar_runtime.clock import SystemClock
-from magnetar_simulation.loop import SimulatedLoop
-
-NAME = TopicName.parse("persistent://t/n/topic")
-READER = SubscribeRequest(
-    "reader",
-    SubscriptionType.EXCLUSIVE,
-    is_durable=False,
-    start_position=EARLIEST,
-    reads_compacted=True,
-)
-DURABLE = SubscribeRequest(
-    "sub", SubscriptionType.EXCLUSIVE, starts_at_earliest=True, reads_compacted=True
-)
-
-Keyed = tuple[str, bytes]
-Seen = tuple[Position, int, str, bytes]
-"""Where a message is, its batch index (-1: no batch), its key, its value."""
-
-
-def single(key: str, value: bytes, *, time_ms: int = 1) -> bytes:
-    metadata = api.MessageMetadata(
-        producer_name="p",
-        sequence_id=0,
-        publish_time=time_ms,
-        partition_key=key,
-        uncompressed_size=len(value),
-    )
-    return encode_payload(metadata, value)
-
-
-def batch(*messages: Keyed) -> bytes:
-    metadata = api.MessageMetadata(
-        producer_name="p",
-        sequence_id=0,
-        publish_time=1,
-        num_messages_in_batch=len(messages),
-    )
-    body = encode_batch(
-        (api.SingleMessageMetadata(partition_key=key, payload_size=0), value)
-        for key, value in messages
-    )
-    return encode_payload(metadata, body)
-
-
-class Rig:
-    """A broker's topics over memory, to be unloaded and loaded."""
-
-    def __init__(self, *, ledger_entries_max: int = 50_000) -> None:
-        self.zookeeper = MemoryZooKeeper()
-        self.ledgers = MemoryLedgers()
-        self.options = LogOptions(
-            retry_first_s=0.05,
-            retry_limit_s=5,
-            ledger_entries_max=ledger_entries_max,
-            ledger_age_min_s=0,
-            retention_time_ms=FOR_EVER,
-            retention_bytes=FOR_EVER,
-        )
-        self.loads = 0
-
-    def directory(self) -> TopicDirectory:
-        """The topics of a broker that begins now; an earlier one has lost its session."""
-        self.loads += 1
-        session = self.zookeeper.session(f"broker {self.loads}")
-        logs = logs_over(session, self.ledgers, options=self.options)
-        return TopicDirectory(logs, SystemClock(), owns=lambda _: True)
-
-
-async def loaded(topics: TopicDirectory) -> PersistentTopic:
-    topic = await topics.get(NAME, create=True)
-    assert isinstance(topic, PersistentTopic)
-    return topic
-
-
-async def publish(topic: PersistentTopic, *payloads: bytes) -> None:
-    producer = Producer(
-        NotedSession(),
-        1,
-        f"p{topic.messages_in}",
-        epoch=0,
-        is_name_given=True,
-        access_mode=AccessMode.SHARED,
-        metadata={},
-        connected_at_ms=0,
-        on_closed=lambda _: None,
-    )
-    await topic.connect_producer(producer)
-    for number, payload in enumerate(payloads):
-        producer.append_all([(payload, 1, producer, number, 0)])
-        await asyncio.sleep(0.1)
-    assert not topic.managed_ledger.pending_count
-    topic.producers.remove(producer)
-
-
-async def compact(topic: PersistentTopic) -> None:
-    await topic.compacting.trigger()
-    await asyncio.sleep(1)
-    assert topic.compacting.report.status is CompactionStatus.SUCCESS, (
-        topic.compacting.report.last_error
-    )
-
-
-async def trim(topic: PersistentTopic) -> None:
-    """Delete what nobody needs but compaction."""
-    await topic.managed_ledger.roll_over()
-    kept, topic.managed_ledger.retention = topic.managed_ledger.retention, KEEP_NOTHING
-    await topic.managed_ledger.trim()
-    topic.managed_ledger.retention = kept
-
-
-async def attached(
-    topic: PersistentTopic, session: NotedSession, request: SubscribeRequest = READER
-) -> tuple[Subscription, Consumer]:
-    subscription = await topic.subscribe(request)
-    consumer = consumer_of(session, reads_compacted=request.reads_compacted)
-    subscription.connected(consumer)
-    subscription.flow(consumer, 1000)
-    await asyncio.sleep(0.1)
-    return subscription, consumer
-
-
-def seen_by(session: NotedSession) -> list[Seen]:
-    """All messages sent so far; those compacted out of a batch are not seen by an application."""
-    stream = b"".join(session.out)
-    found: list[Seen] = []
-    start = 0
-    while start < len(stream):
-        end = start + 4 + int.from_bytes(stream[start : start + 4], "big")
-        command, payload_start = parse_command(stream, start + 4, end)
-        if command.type == api.BaseCommand.MESSAGE:
-            place = command.message.message_id
-            at = Position(place.ledgerId, place.entryId)
-            found += messages_in(at, stream[payload_start:end])
-        start = end
-    return found
-
-
-def messages_in(at: Position, payload: bytes) -> list[Seen]:
-    metadata = parse_metadata(payload)
-    body = payload[metadata_bounds(payload, 0, len(payload))[1] :]
-    if not metadata.HasField("num_messages_in_batch"):
-        return [(at, -1, metadata.partition_key, body)]
-    return [
-        (at, index, each.partition_key, value)
-        for index, (each, value) in enumerate(split_batch(body, metadata.num_messages_in_batch))
-        if not each.compacted_out
-    ]
-
-
-def values(seen: list[Seen]) -> list[Keyed]:
-    return [(key, value) for _, _, key, value in seen]
-
-
-async def read(topic: PersistentTopic, request: SubscribeRequest = READER) -> list[Seen]:
-    """What a consumer is sent that comes now, then goes."""
-    session = NotedSession()
-    subscription, consumer = await attached(topic, session, request)
-    await subscription.disconnect(consumer)
-    await asyncio.sleep(0.001)
-    return seen_by(session)
 
 
 async def test_only_the_newest_value_of_every_key_is_read_then_all_that_is_newer() -> None:
@@ -383,6 +219,40 @@ async def test_a_topic_with_a_threshold_is_compacted_by_itself() -> None:
         assert topic.compacting.report.succeeded_total == 1
 
 
+async def test_few_topics_are_compacted_at_once_and_the_others_later() -> None:
+    async with Rig().directory() as topics:
+        many = [
+            await loaded(topics, TopicName.parse(f"persistent://t/n/topic-{number}"))
+            for number in range(COMPACTIONS_AT_ONCE_MAX + 2)
+        ]
+        for topic in many:
+            options = replace(topic.compacting.options, threshold_bytes=5)
+            topic.compacting.options = replace(options, read_bytes_per_s_max=100)
+            await topics.check_compaction()
+            await publish(topic, single("a", b"1"))
+        await topics.check_compaction()
+        assert sum(each.compacting.is_running for each in many) == COMPACTIONS_AT_ONCE_MAX
+        await topics.check_compaction()
+        assert sum(each.compacting.is_running for each in many) == COMPACTIONS_AT_ONCE_MAX
+        await asyncio.sleep(60)
+        await topics.check_compaction()
+        await asyncio.sleep(60)
+        assert [each.compacting.report.succeeded_total for each in many] == [1] * len(many)
+
+
+async def test_a_message_in_chunks_is_read_whole_or_not_at_all() -> None:
+    async with Rig().directory() as topics:
+        topic = await loaded(topics)
+        old, new = chunks("a", b"old", "1"), chunks("a", b"new", "2")
+        await publish(topic, *old, *new, single("b", b"1"), *chunks("b", b"2", "3")[:2])
+        await compact(topic)
+        left = [("a", b"n"), ("a", b"e"), ("a", b"w"), ("b", b"1"), ("b", b"2"), ("b", b"")]
+        assert values(await read(topic)) == left
+        await publish(topic, chunks("b", b"2", "3")[2])
+        await compact(topic)
+        assert values(await read(topic)) == [*left[:3], ("b", b"2"), ("b", b""), ("b", b"")]
+
+
 async def test_only_one_consumer_reads_compacted_and_none_at_the_brokers_own_cursor() -> None:
     async with Rig().directory() as topics:
         topic = await loaded(topics)
@@ -407,85 +277,3 @@ async def test_a_compacted_ledger_that_is_gone_leaves_the_log() -> None:
         await publish(topic, single("b", b"1"))
         await compact(topic)
         assert values(await read(topic)) == [("a", b"2"), ("b", b"1")]
-
-
-# Random histories
-
-MESSAGE = st.tuples(st.sampled_from("abcde"), st.sampled_from([b"", b"1", b"2", b"3"]))
-STEP = st.one_of(
-    MESSAGE,
-    st.lists(MESSAGE, min_size=1, max_size=4),
-    st.sampled_from(["compact", "trim", "reload"]),
-)
-
-
-def expected(history: list[tuple[Keyed, bool]]) -> list[Keyed]:
-    """The dumb version: ``(message, was compacted)`` in order."""
-    newest = {key: number for number, ((key, _), is_old) in enumerate(history) if is_old}
-    return [
-        message
-        for number, (message, is_old) in enumerate(history)
-        if not is_old or (newest[message[0]] == number and message[1])
-    ]
-
-
-@settings(max_examples=60, deadline=None)
-@given(steps=st.lists(STEP, max_size=25))
-def test_whatever_the_history_a_compacted_reader_sees_the_newest_of_every_key_and_all_newer(
-    steps: list[Keyed | list[Keyed] | str],
-) -> None:
-    async def run() -> None:
-        rig = Rig(ledger_entries_max=3)
-        history: list[tuple[Keyed, bool]] = []
-        async with rig.directory() as topics:
-            topic = await loaded(topics)
-            for step in steps:
-                if step == "compact":
-                    await compact(topic)
-                    history = [(message, True) for message, _ in history]
-                elif step == "trim" and topic.compacting.cursors():
-                    await trim(topic)
-                elif step == "reload":
-                    await topics.unload(NAME)
-                    topic = await loaded(topics)
-                elif isinstance(step, tuple):
-                    await publish(topic, single(*step))
-                    history.append((step, False))
-                elif isinstance(step, list):
-                    await publish(topic, batch(*step))
-                    history += [(each, False) for each in step]
-            assert values(await read(topic)) == expected(history)
-
-    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
-        runner.run(run())
-
-
-# Crashes
-
-
-@pytest.mark.parametrize("step", range(24))
-async def test_a_crash_at_any_step_leaves_one_of_the_two_and_no_ledger_behind(step: int) -> None:
-    rig = Rig()
-    async with rig.directory() as topics:
-        topic = await loaded(topics)
-        await publish(topic, single("a", b"1"), single("a", b"2"), single("b", b"1"))
-        await compact(topic)
-        await publish(topic, single("b", b"2"), single("b", b"3"))
-    first = rig.directory()
-    topic = await loaded(await first.__aenter__())
-    await topic.compacting.trigger()
-    for _ in range(step):
-        await asyncio.sleep(0)
-    # It dies: nothing it asks for from now on is heard.
-    rig.zookeeper.session(f"broker {rig.loads}").is_expired = True
-    for writer in rig.ledgers.writers:
-        writer.detach()
-    async with rig.directory() as topics:
-        topic = await loaded(topics)
-        assert values(await read(topic)) in (
-            [("a", b"2"), ("b", b"1"), ("b", b"2"), ("b", b"3")],
-            [("a", b"2"), ("b", b"3")],
-        )
-        await compact(topic)
-        assert values(await read(topic)) == [("a", b"2"), ("b", b"3")]
-    await first.__aexit__(None, None, None)
