@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 NOT_YET: Mapping[str, str] = {
-    "acknowledging/a-consumer-that-acknowledges-nothing-is-stopped": (
-        "REST: maxUnackedMessagesPerConsumer"
-    ),
     "acknowledging/acknowledging-cumulatively-what-is-not-there": "redelivery and acknowledgements",
     "compaction/a-compacted-topic-has-the-last-of-each-key": "compaction",
     "compaction/batches-in-a-compacted-topic": "compaction",
     "compaction/everything-in-a-compacted-topic-was-taken-away": "compaction",
-    "connecting/connect-twice": "the handshake",
     "delivering/failover-hands-over-what-was-not-acknowledged": "dispatching",
     "delivering/messages-of-non-persistent-topics": "dispatching",
     "delivering/odd-permits": "dispatching",
@@ -29,27 +25,21 @@ NOT_YET: Mapping[str, str] = {
     "lookups/subscriptions-without-automatic-creation": "REST: autoSubscriptionCreation",
     "lookups/topics-without-automatic-creation": "REST: autoTopicCreation",
     "lookups/using-a-topic-without-a-lookup": "lookups and automatic creation",
-    "other_commands/an-answer-to-a-challenge-that-was-not-given": "schemas and transactions",
-    "other_commands/schemas-of-topics-without-one": "schemas and transactions",
-    "other_commands/transactions-that-are-switched-off": "schemas and transactions",
     "producing/a-checksum-that-is-wrong": "policies and answers of producers",
     "producing/a-message-for-a-producer-that-was-closed": "policies and answers of producers",
     "producing/a-producer-that-comes-again-with-an-epoch": "policies and answers of producers",
     "producing/the-same-producer-id-twice": "policies and answers of producers",
     "seeking/seeking-forgets-acknowledgements": "seeks and last message ids",
-    "seeking/seeking-into-a-batch": "seeks and last message ids",
     "seeking/seeking-odd-ids": "seeks and last message ids",
     "seeking/the-last-message-id": "seeks and last message ids",
     "stats/counters-are-exact": "members of the stats documents",
     "stats/the-backlog-of-batches": "members of the stats documents",
-    "stats/the-backlog-size-of-a-topic": "REST: t/backlogSize",
     "stats/the-shape-of-stats": "members of the stats documents",
     "stats/the-shape-of-stats-of-non-persistent-topics": "members of the stats documents",
     "stats/the-shape-of-stats-of-partitioned-topics": "members of the stats documents",
     "subscribing/a-non-durable-subscription-begins-at-odd-ids": (
         "policies and answers of subscribing"
     ),
-    "subscribing/consumer-stats-over-the-wire": "policies and answers of subscribing",
     "subscribing/consumers-without-a-name": "policies and answers of subscribing",
     "subscribing/durable-and-non-durable-under-one-name": "policies and answers of subscribing",
     "subscribing/more-consumers-than-are-allowed": "REST: maxConsumersPerSubscription",
@@ -58,36 +48,18 @@ NOT_YET: Mapping[str, str] = {
     "subscribing/subscriptions-with-odd-names": "policies and answers of subscribing",
     "subscribing/unsubscribing": "policies and answers of subscribing",
     "subscribing/unsubscribing-a-reader": "policies and answers of subscribing",
-    "subscriptions_over_rest/analysing-a-backlog": "REST: t/subscription/s/analyzeBacklog",
     "subscriptions_over_rest/clearing-a-backlog": "subscriptions over REST",
-    "subscriptions_over_rest/clearing-the-backlog-of-a-connected-consumer": (
-        "REST: t/subscription/s/skip_all"
-    ),
     "subscriptions_over_rest/creating-subscriptions": "REST: t/subscription/latest",
-    "subscriptions_over_rest/creating-subscriptions-of-partitioned-topics": (
-        "REST: p/subscription/s"
-    ),
-    "subscriptions_over_rest/creating-subscriptions-of-topics-that-are-not-there": (
-        "REST: made/subscription/s"
-    ),
-    "subscriptions_over_rest/deleting-subscriptions": "REST: t/subscription/s",
     "subscriptions_over_rest/examining-messages": "REST: t/examinemessage",
     "subscriptions_over_rest/expiring-messages-by-age": "subscriptions over REST",
-    "subscriptions_over_rest/expiring-messages-by-position": "subscriptions over REST",
     "subscriptions_over_rest/peeking-at-batches": "REST: t/subscription/s",
     "subscriptions_over_rest/peeking-at-messages": "subscriptions over REST",
-    "subscriptions_over_rest/properties-of-subscriptions-over-rest": "REST: t/subscription/s",
     "subscriptions_over_rest/reading-a-message-by-its-id": "REST: t/ledger/N/entry/N",
-    "subscriptions_over_rest/resetting-a-cursor-to-a-message": "subscriptions over REST",
     "subscriptions_over_rest/resetting-a-cursor-to-a-time": "subscriptions over REST",
-    "subscriptions_over_rest/resetting-the-cursor-of-a-connected-consumer": (
-        "REST: t/subscription/s/resetcursor/N"
-    ),
     "subscriptions_over_rest/skipping-messages": "subscriptions over REST",
     "topic_life/a-backlog-quota-evicts": "termination, expiry, deletion by force",
     "topic_life/deleting-a-namespace-with-topics": "termination, expiry, deletion by force",
     "topic_life/deleting-a-topic-that-is-used": "termination, expiry, deletion by force",
-    "topic_life/messages-grow-too-old": "REST: t/subscription/s/expireMessages/N",
     "topic_life/terminating-a-topic": "termination, expiry, deletion by force",
     "topic_life/terminating-an-empty-topic": "termination, expiry, deletion by force",
     "topic_life/the-end-of-a-topic-is-told-to-those-who-acknowledged-all": (

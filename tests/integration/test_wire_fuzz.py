@@ -182,18 +182,44 @@ def test_before_connect_nothing_else_is_served(
 UNKNOWN_TYPES = [number for number in range(1, 300) if number not in PART_NAMES]
 
 
-@pytest.mark.parametrize("kind", [UNKNOWN_TYPES[0], UNKNOWN_TYPES[-1], 1 << 30])
+@pytest.mark.parametrize("kind", [UNKNOWN_TYPES[0], UNKNOWN_TYPES[-1], 1 << 28])
 @pytest.mark.parametrize("has_part", [False, True], ids=["bare", "whole"])
-def test_a_command_of_an_unknown_type_ends_its_own_connection(
+def test_a_command_of_an_unknown_type_is_refused_and_costs_nobody_the_connection(
     standalone: StandaloneProcess, bystander: Bystander, kind: int, *, has_part: bool
 ) -> None:
-    """As upstream: both sides have agreed on a protocol version, nothing newer is to come."""
     part = encode_varint(kind << 3 | 2) + b"\x00" if has_part else b""
     command = b"\x08" + encode_varint(kind) + part
     sizes = (4 + len(command)).to_bytes(4, "big") + len(command).to_bytes(4, "big")
-    with connected(standalone) as raw:
+    with with_producer_and_consumer(standalone) as raw:
         raw.write(sizes + command)
-        wait_until_closed(raw)
+        answers = answers_until_pong(raw)
+        assert answers is not None
+        (error,) = [each.command.error for each in answers if each.command.HasField("error")]
+        assert error.error == api.UnsupportedVersionError
+        raw.publish(1, 0, b"hello")
+    bystander.check()
+
+
+# What ends a producer or a consumer comes after all that needs one.
+LAST = (
+    api.BaseCommand.SEEK,
+    api.BaseCommand.UNSUBSCRIBE,
+    api.BaseCommand.CLOSE_CONSUMER,
+    api.BaseCommand.CLOSE_PRODUCER,
+)
+
+
+@pytest.mark.parametrize("build", [plainest, fullest])
+def test_one_connection_says_everything_there_is_and_lives(
+    standalone: StandaloneProcess, bystander: Bystander, build: Callable[[int], api.BaseCommand]
+) -> None:
+    others = [kind for kind in sorted(PART_NAMES) if kind not in LAST]
+    with with_producer_and_consumer(standalone) as raw:
+        for kind in (*others, *LAST):
+            if kind == api.BaseCommand.CONNECT:
+                continue  # the first command of a connection, and only that
+            raw.send(build(kind))
+            assert answers_until_pong(raw) is not None, PART_NAMES[kind]
     bystander.check()
 
 

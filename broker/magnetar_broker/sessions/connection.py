@@ -21,12 +21,14 @@ from magnetar_broker.sessions.handshake import Handshake
 from magnetar_broker.sessions.lookups import Lookups
 from magnetar_broker.sessions.publishing import Publishing
 from magnetar_broker.sessions.topic_listing import TopicListing
+from magnetar_broker.sessions.unserved import encode_incomplete, encode_unknown, encode_unserved
 from magnetar_protocol.errors import WireError
 from magnetar_protocol.framing import Bounds, FrameReader
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.ack import parse_ack
 from magnetar_protocol.pulsar.answers import encode_refusal
 from magnetar_protocol.pulsar.commands import PART_NAMES, PING, PONG, parse_command
+from magnetar_protocol.pulsar.errors import IncompleteCommand, UnknownCommand
 from magnetar_runtime.errors import MagnetarError
 from magnetar_server.authorization import Action, Principal, Resource
 
@@ -198,9 +200,14 @@ class Connection(asyncio.Protocol):
         if ack is not None:
             self.consuming.acknowledge(*ack)
             return
-        # One of a type we do not know closes the connection, as it does upstream: the client has
-        # agreed on a protocol version, and one that waits for an answer would wait in vain.
-        command, payload_start = parse_command(buffer, start, end)
+        try:
+            command, payload_start = parse_command(buffer, start, end)
+        except UnknownCommand as error:
+            self._tell_or_close(encode_unknown(error), error)
+            return
+        except IncompleteCommand as error:
+            self._tell_or_close(encode_incomplete(error), error)
+            return
         kind = command.type
         if kind == api.BaseCommand.SEND:
             self.publishing.publish_unusual(command.send, buffer, payload_start, end)
@@ -208,11 +215,16 @@ class Connection(asyncio.Protocol):
         handler = self.handlers.get(kind)
         if handler is not None:
             handler(getattr(command, PART_NAMES[kind]))
-            return
-        part = PART_NAMES[kind]
-        self.refuse(
-            getattr(command, part), api.NotAllowedError, f"{part} is not served by this broker"
-        )
+        elif kind == api.BaseCommand.CONNECT:
+            raise WireError("CONNECT is the first command of a connection, and comes once")
+        else:
+            self.send(encode_unserved(command))
+
+    def _tell_or_close(self, answer: bytes | None, error: WireError) -> None:
+        """Refuse a command that cannot be taken; one that cannot be answered is the end."""
+        if answer is None:
+            raise error
+        self.send(answer)
 
     def _handle_ping(self, _: Message) -> None:
         self.send(PONG)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from magnetar_broker.errors import ConsumerNotFound, InvalidRequest, NotAllowed
 from magnetar_broker.log.positions import Position
+from magnetar_broker.sessions.consumer_stats import encode_consumer_stats
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.key_shared_policy import KeySharedMode, KeySharedPolicy
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
@@ -79,6 +80,7 @@ class Consuming:
             api.BaseCommand.UNSUBSCRIBE: self._handle_unsubscribe,
             api.BaseCommand.CLOSE_CONSUMER: self._handle_close,
             api.BaseCommand.GET_LAST_MESSAGE_ID: self._handle_last_message_id,
+            api.BaseCommand.CONSUMER_STATS: self._handle_stats,
         }
 
     # SUBSCRIBE
@@ -296,6 +298,17 @@ class Consuming:
                 message_id(*mark, partition=partition) if mark is not None else None,
             )
         )
+
+    def _handle_stats(self, command: api.CommandConsumerStats) -> None:
+        self._connection.start(
+            command, self._stats(command), after=("consumer", command.consumer_id)
+        )
+
+    async def _stats(self, command: api.CommandConsumerStats) -> None:
+        if command.consumer_id not in self._consumers:
+            raise ConsumerNotFound(f"Consumer not found: {command.consumer_id} is not connected")
+        consumer, subscription = self._authorized(command.consumer_id)
+        self._connection.send(encode_consumer_stats(command.request_id, consumer, subscription))
 
     # The connection's own events
 

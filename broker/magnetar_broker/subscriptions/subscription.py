@@ -110,6 +110,17 @@ class Subscription:
         return self.cursor.mark_delete
 
     @property
+    def backlog_entries(self) -> int:
+        """How many entries are still to be acknowledged."""
+        return self.cursor.backlog_entries
+
+    @property
+    def expiry_rate(self) -> float:
+        """How many entries a second grow too old."""
+        meter = self.skipping.expiry_meter
+        return meter.rates[0] if meter is not None else 0.0
+
+    @property
     def type(self) -> SubscriptionType | None:
         """That of its consumers, or of the last it had; None before the first."""
         return self.membership.type

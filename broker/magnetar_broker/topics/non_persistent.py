@@ -65,6 +65,16 @@ class VolatileSubscription:
         """Nothing is kept, so nothing is marked."""
         return
 
+    @property
+    def backlog_entries(self) -> int:
+        """Nothing waits here."""
+        return 0
+
+    @property
+    def expiry_rate(self) -> float:
+        """Nothing stays long enough to grow old."""
+        return 0.0
+
     def check(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> None:
         """Raise where a consumer of that type may not connect."""
         if self.consumers and self.type is not kind:

@@ -39,6 +39,21 @@ class TopicSubscription(Protocol):
     """A subscription with at least one consumer connected."""
 
     @property
+    def type(self) -> SubscriptionType | None:
+        """What its consumers are; None while none has ever come."""
+        ...
+
+    @property
+    def backlog_entries(self) -> int:
+        """How many entries are still to be acknowledged."""
+        ...
+
+    @property
+    def expiry_rate(self) -> float:
+        """How many entries a second grow too old."""
+        ...
+
+    @property
     def mark_delete(self) -> Position | None:
         """Everything up to here is acknowledged; None where nothing is kept."""
         ...

@@ -6,10 +6,12 @@ and ``message.py``; what a broker answers is put together in ``answers.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from struct import Struct
+from typing import Protocol, cast
 
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from magnetar_protocol.errors import TruncatedFrame, WireError
 from magnetar_protocol.pulsar.api_pb2 import BaseCommand, CommandPing, CommandPong
@@ -36,6 +38,7 @@ assert all(number in PART_NAMES for number in BaseCommand.Type.values())
 
 # Looked up once: an attribute of a protobuf class costs a search through its enums.
 _ACK = BaseCommand.ACK
+_VARINT = 0  # protobuf's wire type
 _parse_base_command = BaseCommand.FromString
 _read_command_bytes = COMMAND_SIZE.unpack_from
 
@@ -78,19 +81,33 @@ PONG = encode_command(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
 
 
 def _check_complete(command: BaseCommand) -> None:
+    if not command.HasField("type"):
+        raise UnknownCommand(_unknown_type(command))
     command_type = command.type
     part_name = PART_NAMES[command_type]
     if not command.HasField(part_name):  # type: ignore[arg-type]  # a literal for the stubs
-        if not command.HasField("type"):
-            raise UnknownCommand
-        raise IncompleteCommand(BaseCommand.Type.Name(command_type), (part_name,))
+        raise IncompleteCommand(command, (part_name,))
     if command_type == _ACK:
         # Looking into each of its ids would take 3x as long as parsing it.
         if command.ack.HasField("consumer_id") and command.ack.HasField("ack_type"):
             return
     elif command.IsInitialized():
         return
-    if not command.HasField("type"):
-        raise UnknownCommand
-    missing = missing_fields(command)
-    raise IncompleteCommand(BaseCommand.Type.Name(command_type), missing)
+    raise IncompleteCommand(command, missing_fields(command))
+
+
+def _unknown_type(command: BaseCommand) -> int | None:
+    """The number that stands where the type should be; None if there is none."""
+    unknown = cast("Iterable[_UnknownField]", UnknownFieldSet(command))
+    for field in unknown:
+        if field.field_number == BaseCommand.TYPE_FIELD_NUMBER and field.wire_type == _VARINT:
+            return field.data
+    return None
+
+
+class _UnknownField(Protocol):
+    """What the published stubs leave out."""
+
+    field_number: int
+    wire_type: int
+    data: int  # of a varint

@@ -14,26 +14,33 @@ from __future__ import annotations
 from typing import ClassVar
 
 from magnetar_protocol.errors import WireError
+from magnetar_protocol.pulsar.api_pb2 import BaseCommand
 from magnetar_runtime.errors import MagnetarError
 
 
 class UnknownCommand(WireError):
-    """The command's type is missing or newer than we are; the frame itself was whole."""
+    """The command's type is newer than we are, or missing (``number`` is None); the frame itself
+    was whole."""
 
     code: ClassVar[str] = "UnsupportedVersionError"
 
-    def __init__(self) -> None:
-        super().__init__("the command has no type, or one that this version does not know")
+    def __init__(self, number: int | None = None) -> None:
+        is_missing = number is None
+        super().__init__(
+            "the command has no type" if is_missing else f"a command of type {number} is not known"
+        )
+        self.number = number
 
 
 class IncompleteCommand(WireError):
-    """A command lacks required fields: ``fields`` names them."""
+    """``command`` lacks required fields: ``fields`` names them."""
 
     code: ClassVar[str] = "NotAllowedError"
 
-    def __init__(self, command_type: str, fields: tuple[str, ...]) -> None:
-        super().__init__(f"the command {command_type} lacks {', '.join(fields)}")
-        self.command_type = command_type
+    def __init__(self, command: BaseCommand, fields: tuple[str, ...]) -> None:
+        self.command_type = BaseCommand.Type.Name(command.type)
+        super().__init__(f"the command {self.command_type} lacks {', '.join(fields)}")
+        self.command = command
         self.fields = fields
 
 

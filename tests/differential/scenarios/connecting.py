@@ -88,7 +88,11 @@ async def a_frame_that_is_too_large(world: World) -> None:
             [
                 "a",
                 "< ERROR",
-                {"error": "NotAllowedError", "message": "success is not served by this broker"},
+                {
+                    "error": "NotAllowedError",
+                    "message": "success is what brokers say, not clients",
+                    "request_id": "none",
+                },
             ],
             "a command that is known and not served is refused, and costs nobody the connection",
         )

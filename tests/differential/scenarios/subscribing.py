@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.differential.scenario import register_scenario, scenario
+from tests.differential.scenario import Wanted, register_scenario, scenario
 from tests.differential.world import World
 
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -266,7 +266,22 @@ async def subscription_types_that_are_enabled(world: World) -> None:
     await client.take(1, 1.0)
 
 
-@scenario()
+@scenario(
+    wanted=[
+        Wanted(
+            ["a", "< end of connection"],
+            [
+                "a",
+                "< CONSUMER_STATS_RESPONSE",
+                {
+                    "error_code": "ConsumerNotFound",
+                    "error_message": "Consumer not found: 9 is not connected",
+                },
+            ],
+            "upstream means to say so too, and fails at it",
+        )
+    ]
+)
 async def consumer_stats_over_the_wire(world: World) -> None:
     await world.filled(["a", "b", "c"])
     client = await world.client()

@@ -12,13 +12,13 @@ from itertools import zip_longest
 from typing import cast
 
 from magnetar_broker.admin.documents.topic_stats import (
-    EPOCH_ISO,
     PartitionedMetadata,
     PartitionedTopicStats,
     TopicStats,
     new_compaction_stats,
     new_topic_stats,
 )
+from magnetar_protocol.pulsar.timestamps import EPOCH_ISO
 
 Record = Mapping[str, object]
 Numbers = Sequence[float]

@@ -10,8 +10,8 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from magnetar_broker.admin.documents.topic_stats import iso_time
 from magnetar_broker.log.internal_stats import CursorStats, LedgerStats, LogStats
+from magnetar_protocol.pulsar.timestamps import iso_time
 from magnetar_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
 
 Document = dict[str, object]

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 
-from magnetar_broker.admin.documents.topic_stats import iso_time
 from magnetar_broker.log.positions import Position
 from magnetar_protocol.pulsar.api_pb2 import CompressionType, MessageMetadata
 from magnetar_protocol.pulsar.payload import metadata_bounds, parse_broker_entry, parse_metadata
+from magnetar_protocol.pulsar.timestamps import iso_time
 from magnetar_protocol.records.compression import inflate
 
 PREFIX = "X-Pulsar-"

@@ -12,8 +12,9 @@ are bytes, timestamps are milliseconds since 1970, ``connectedSince`` is ISO 860
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TypedDict
+
+from magnetar_protocol.pulsar.timestamps import EPOCH_ISO
 
 # Values of SubscriptionStats.type and of deduplicationStatus.
 SUBSCRIPTION_TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
@@ -23,7 +24,6 @@ DEDUPLICATION_ENABLED = "Enabled"
 # What upstream prints as a topic's quota when none is set: 10 GB, no time limit.
 BACKLOG_QUOTA_DEFAULT_BYTES = 10 * 1024**3
 NONE_S = -1
-EPOCH_ISO = "1970-01-01T00:00:00Z"
 
 
 class PublisherStats(TypedDict):
@@ -400,12 +400,3 @@ def as_json(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [as_json(inner) for inner in value]
     return value
-
-
-def iso_time(timestamp_ms: int) -> str:
-    """A timestamp as upstream prints it: ``2026-11-21T03:49:12.232Z``, no zeros at its end."""
-    if timestamp_ms == 0:
-        return EPOCH_ISO
-    moment = datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC)
-    fraction = f"{timestamp_ms % 1000:03d}".rstrip("0")
-    return moment.strftime("%Y-%m-%dT%H:%M:%S") + (f".{fraction}" if fraction else "") + "Z"

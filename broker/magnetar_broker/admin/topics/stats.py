@@ -8,7 +8,6 @@ from magnetar_broker.admin.documents.topic_stats import (
     PublisherStats,
     SubscriptionStats,
     TopicStats,
-    iso_time,
     new_consumer_stats,
     new_publisher_stats,
     new_subscription_stats,
@@ -26,6 +25,7 @@ from magnetar_broker.topics.directory import AnyTopic
 from magnetar_broker.topics.non_persistent import NonPersistentTopic, VolatileSubscription
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.producers import AccessMode, Producer
+from magnetar_protocol.pulsar.timestamps import iso_time
 
 ACCESS_MODES = {
     AccessMode.SHARED: "Shared",
@@ -167,8 +167,7 @@ def _add_kept(stats: SubscriptionStats, subscription: Subscription, query: Stats
     skipping = subscription.skipping
     stats["totalMsgExpired"] = skipping.expired
     stats["lastExpireTimestamp"] = skipping.last_expired_ms
-    if skipping.expiry_meter is not None:
-        stats["msgRateExpired"] = skipping.expiry_meter.rates[0]
+    stats["msgRateExpired"] = subscription.expiry_rate
     stats["lastAckedTimestamp"] = subscription.last_acknowledged_ms
     stats["lastConsumedFlowTimestamp"] = subscription.last_flow_ms
     stats["lastMarkDeleteAdvancedTimestamp"] = cursor.last_mark_delete_ms

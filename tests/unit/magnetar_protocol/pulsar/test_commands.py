@@ -63,11 +63,21 @@ def test_ping_and_pong_are_ready_frames() -> None:
 
 
 @pytest.mark.parametrize(
-    "encoded", [b"", b"\x08\x00", b"\x08\x7f", b"\x08\xff\xff\x03", b"\x12\x00"]
+    ("encoded", "number"),
+    [
+        (b"", None),
+        (b"\x12\x00", None),
+        (b"\x0d\x01\x00\x00\x00", None),  # a type that is no varint
+        (b"\x08\x00", 0),
+        (b"\x08\x7f", 127),
+        (b"\x08\xff\xff\x03", 65535),
+        (b"\x08\x7f\x12\x00", 127),
+    ],
 )
-def test_a_command_of_no_known_type_says_so(encoded: bytes) -> None:
-    with pytest.raises(UnknownCommand):
+def test_a_command_of_no_known_type_says_so(encoded: bytes, number: int | None) -> None:
+    with pytest.raises(UnknownCommand) as caught:
         parse(frame(encoded))
+    assert caught.value.number == number
 
 
 def test_a_command_without_its_part_says_which() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from magnetar_broker.admin.documents.topic_stats import (
     as_json,
-    iso_time,
     new_consumer_stats,
     new_publisher_stats,
     new_subscription_stats,
@@ -86,16 +85,3 @@ def test_a_field_without_a_value_is_left_out_at_every_depth() -> None:
         "b": [{"d": 1}],
         "e": {},
     }
-
-
-@pytest.mark.parametrize(
-    ("timestamp_ms", "printed"),
-    [
-        (0, "1970-01-01T00:00:00Z"),
-        (1795232952232, "2026-11-21T03:49:12.232Z"),
-        (1795232953330, "2026-11-21T03:49:13.33Z"),
-        (1795232953000, "2026-11-21T03:49:13Z"),
-    ],
-)
-def test_times_are_printed_as_java_prints_them(timestamp_ms: int, printed: str) -> None:
-    assert iso_time(timestamp_ms) == printed

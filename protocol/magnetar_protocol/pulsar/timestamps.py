@@ -1,0 +1,16 @@
+"""Moments as Pulsar prints them for people, in stats over REST and over the wire."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+EPOCH_ISO = "1970-01-01T00:00:00Z"
+
+
+def iso_time(timestamp_ms: int) -> str:
+    """A timestamp as upstream prints it: ``2026-11-21T03:49:12.232Z``, no zeros at its end."""
+    if timestamp_ms == 0:
+        return EPOCH_ISO
+    moment = datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC)
+    fraction = f"{timestamp_ms % 1000:03d}".rstrip("0")
+    return moment.strftime("%Y-%m-%dT%H:%M:%S") + (f".{fraction}" if fraction else "") + "Z"
