@@ -140,6 +140,11 @@ def count_refusals_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RedeliveryCounts, "increment", twice)
 
 
+def forget_refusals(patch: pytest.MonkeyPatch) -> None:
+    """Brokers that take a topic over do not learn how often messages were refused."""
+    patch.setattr(RedeliveryCounts, "restore", lambda *_: None)
+
+
 def found_by(tell: Callable[[int], object]) -> int:
     """The first seed in which a checker objects. That a run gets stuck proves nothing."""
     for seed in range(SEEDS_TO_FIND):

@@ -13,7 +13,8 @@ from magnetar_simulation.errors import InvariantViolated
 
 TOPIC = "persistent://public/default/refused"
 SUBSCRIPTION = "strict"
-NACK_DELAY_S = 0.1
+# Some are still being refused when brokers are killed.
+NACK_DELAY_S = 0.4
 REFUSALS_MAX = 8
 RETRY_S = 0.5
 OPTIONS = ConsumerOptions(
