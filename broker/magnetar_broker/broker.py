@@ -156,6 +156,7 @@ class Broker(Service):
             compaction=self.options.compaction,
             delayed=self.options.delayed,
             expiry=self.options.expiry,
+            subscribing=self.options.subscribing,
             close_budget_s=self.options.close_budget_s,
         )
 
@@ -189,7 +190,6 @@ class Broker(Service):
             authorizer=self._authorizer,
             clock=self._clock,
             next_producer_name=names.next,
-            next_consumer_name=lambda: f"{self._random.getrandbits(40):010x}",
             max_message_bytes=self.options.max_message_bytes,
             matches_patterns=self.options.matches_patterns,
             pattern_length_max=self.options.pattern_length_max,

@@ -3,7 +3,7 @@
 MagnetarError
 └── BrokerError
     ├── TopicNotFound, TopicExists, TopicBusy, TopicFenced, TopicTerminated
-    ├── SubscriptionNotFound
+    ├── SubscriptionNotFound, SubscriptionAbsent
     ├── ConsumerBusy, ConsumerNotAssigned, ConsumerNotFound
     ├── ProducerBusy, ProducerFenced, NameReserved
     ├── ProducerHeldByQuota, ProducerRefusedByQuota
@@ -81,6 +81,15 @@ class SubscriptionNotFound(BrokerError):
         self.topic = topic
 
 
+class SubscriptionAbsent(BrokerError):
+    """The subscription is not there, and subscribing does not make it."""
+
+    code: ClassVar[str] = "SubscriptionNotFound"
+
+    def __init__(self) -> None:
+        super().__init__("Subscription does not exist")
+
+
 class ConsumerNotFound(BrokerError):
     """This connection has no consumer of that id."""
 
@@ -108,7 +117,7 @@ class ProducerBusy(BrokerError):
 
 
 class NameReserved(BrokerError):
-    """The broker keeps this name for itself."""
+    """The broker keeps this name for itself, or it is none."""
 
     code: ClassVar[str] = "ProducerBusy"  # upstream's, for subscriptions too
 

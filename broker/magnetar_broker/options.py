@@ -25,6 +25,7 @@ from magnetar_broker.subscriptions.unacknowledged_limits import (
 from magnetar_broker.topics.backlog_quota import BacklogQuotas, age_quota, size_quota
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
 from magnetar_broker.topics.publish_policies import PublishOptions
+from magnetar_broker.topics.subscribe_policies import SubscribeOptions
 
 # So often are backlogs compared with their quotas (backlogQuotaCheckIntervalInSeconds).
 BACKLOG_QUOTA_CHECK_S = 60.0
@@ -72,6 +73,8 @@ class BrokerOptions:
     backlog_quota_check_s: float = BACKLOG_QUOTA_CHECK_S
     # What holds for producers where a namespace does not say.
     publishing: PublishOptions = field(default_factory=PublishOptions)
+    # Who may subscribe, where a namespace does not say.
+    subscribing: SubscribeOptions = field(default_factory=SubscribeOptions)
     # Messages that may be with consumers, sent and unacknowledged; 0: any number.
     max_unacked_messages_per_consumer: int = PER_CONSUMER_MAX
     max_unacked_messages_per_subscription: int = PER_SUBSCRIPTION_MAX

@@ -25,6 +25,7 @@ from magnetar_broker.subscriptions.unacknowledged_limits import (
 )
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
 from magnetar_broker.topics.publish_policies import PublishOptions
+from magnetar_broker.topics.subscribe_policies import SubscribeOptions
 
 Port = Annotated[int, Ge(0), Le(65535)]
 QuotaPolicy = Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
@@ -105,6 +106,7 @@ class BrokerSettings:
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     delayed: DelayedOptions = field(default_factory=DelayedOptions)
     expiry: ExpiryOptions = field(default_factory=ExpiryOptions)
+    subscribing: SubscribeOptions = field(default_factory=SubscribeOptions)
 
     @property
     def advertised_host(self) -> str:
@@ -124,6 +126,7 @@ class BrokerSettings:
             publishing=self.publishing,
             delayed=self.delayed,
             expiry=self.expiry,
+            subscribing=self.subscribing,
             cache_bytes_max=self.cache_bytes_max,
             cache_watermark=self.cache_watermark,
             cache_age_max_s=self.cache_age_max_s,

@@ -1,4 +1,5 @@
-"""The consumers of one connection: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK, UNSUBSCRIBE, CLOSE.
+"""The consumers of one connection: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK, UNSUBSCRIBE, CLOSE, and
+what they ask.
 
 FLOW, ACK and REDELIVER are synchronous; what needs storage or ZooKeeper runs as a task, one
 consumer's commands in the order in which they came. The synchronous ones, and CLOSE, ride on the
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from magnetar_broker.errors import ConsumerNotFound, InvalidRequest, NotAllowed
 from magnetar_broker.log.positions import Position
 from magnetar_broker.sessions.consumer_stats import encode_consumer_stats
-from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.consumer import PERMITS_MAX, Consumer
 from magnetar_broker.subscriptions.key_shared_policy import KeySharedMode, KeySharedPolicy
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
-from magnetar_broker.topics.topic import SubscribeRequest, TopicSubscription
+from magnetar_broker.topics.topic import ConsumerIdentity, SubscribeRequest, TopicSubscription
+from magnetar_protocol.errors import WireError
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.ack import Ids
 from magnetar_protocol.pulsar.answers import (
@@ -99,14 +101,12 @@ class Consuming:
         if command.consumer_id in self._consumers:
             connection.send(encode_success(command.request_id))
             return
-        if not command.subscription:
-            raise InvalidRequest("a subscription needs a name")
         topic = await context.topic(name, create=command.force_topic_creation)
         key_shared = key_shared_policy(command.keySharedMeta)
         consumer = Consumer(
             connection,
             command.consumer_id,
-            command.consumer_name or context.next_consumer_name(),
+            command.consumer_name,
             priority=command.priority_level,
             partition=name.partition_index,
             epoch=command.consumer_epoch
@@ -130,6 +130,9 @@ class Consuming:
             if command.HasField("start_message_id")
             else None,
             properties={pair.key: pair.value for pair in command.subscription_properties},
+            consumer=ConsumerIdentity(
+                connection.address.rpartition(":")[0], command.consumer_name, command.consumer_id
+            ),
             key_shared=key_shared,
         )
         subscription = await topic.subscribe(request)
@@ -159,9 +162,13 @@ class Consuming:
 
     def _handle_flow(self, command: api.CommandFlow) -> None:
         connected = self._consumers.get(command.consumer_id)
-        if connected is not None and command.messagePermits > 0:
-            consumer, subscription, _ = connected
-            subscription.flow(consumer, command.messagePermits)
+        if connected is None:
+            return  # it may have been closed by the topic just now
+        if not 0 < command.messagePermits <= PERMITS_MAX:
+            # As upstream: there is no answer to say it in, and who counts so, counts wrong.
+            raise WireError(f"a FLOW must give 1 to {PERMITS_MAX} permits")
+        consumer, subscription, _ = connected
+        subscription.flow(consumer, command.messagePermits)
 
     def acknowledge(self, consumer_id: int, is_cumulative: bool, ids: Ids) -> None:  # noqa: FBT001 (as parsed)
         """A plain ACK: whole entries, no receipt wanted. The busiest command of a consumer."""
@@ -231,7 +238,7 @@ class Consuming:
         """The consumer, where its client may still consume: it asks for more than its messages."""
         connected = self._consumers.get(consumer_id)
         if connected is None:
-            raise InvalidRequest(f"Consumer not found: {consumer_id} is not connected")
+            raise InvalidRequest("Consumer not found")
         consumer, subscription, resource = connected
         self._connection.authorize(Action.CONSUME, resource)
         return consumer, subscription

@@ -79,7 +79,6 @@ class SessionContext:
     authorizer: Authorizer
     clock: Clock
     next_producer_name: Callable[[], Awaitable[str]]
-    next_consumer_name: Callable[[], str]
     max_message_bytes: int = MAX_MESSAGE_BYTES_DEFAULT
     matches_patterns: bool = True
     pattern_length_max: int = PATTERN_LENGTH_MAX_DEFAULT

@@ -20,6 +20,9 @@ from magnetar_runtime.clock import Clock
 # More messages than anybody holds.
 NO_LIMIT = 1 << 62
 
+# What a consumer may have room for: stats show it as a number of 32 bits, and nobody sends so many.
+PERMITS_MAX = 2**31 - 1
+
 # Bytes handed to a session in one go; then it is asked again whether its socket takes more.
 DELIVERY_BYTES_MAX = 1024 * 1024
 

@@ -21,7 +21,7 @@ from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.positions import LATEST, AckedEntry, EntryId, Position
 from magnetar_broker.subscriptions.acknowledging import Acknowledging
 from magnetar_broker.subscriptions.compacted_reading import CompactedReading
-from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.consumer import PERMITS_MAX, Consumer
 from magnetar_broker.subscriptions.dispatcher import Dispatcher
 from magnetar_broker.subscriptions.dispatchers import new_dispatcher
 from magnetar_broker.subscriptions.expiring import Expiring
@@ -264,6 +264,10 @@ class Subscription:
     async def disconnect(self, consumer: Consumer) -> None:
         """``consumer`` is gone; what it held goes to the others."""
         self.membership.remove(consumer)
+        self.end_if_deserted()
+
+    def end_if_deserted(self) -> None:
+        """One that is not durable ends with its last consumer."""
         if not (self.cursor.is_durable or self.consumers or self._resetting.is_return_awaited):
             self._owner.subscription_left(self)
 
@@ -273,7 +277,7 @@ class Subscription:
 
     def flow(self, consumer: Consumer, permits: int) -> None:
         """``consumer`` has room for ``permits`` more messages."""
-        consumer.permits += permits
+        consumer.permits = min(consumer.permits + permits, PERMITS_MAX)
         consumer.last_flow_ms = self.last_flow_ms = self._clock.wall_ms()
         self.entries_available()
         if self._managed_ledger.termination.at is not None:

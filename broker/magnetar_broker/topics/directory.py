@@ -29,6 +29,7 @@ from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.policies import TopicPolicies, topic_policies
 from magnetar_broker.topics.publish_policies import DEFAULT_OPTIONS, PublishOptions
 from magnetar_broker.topics.publish_rate import PublishLimits, PublishRate
+from magnetar_broker.topics.subscribe_policies import SubscribeOptions
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_protocol.records.namespaces import Policies
 from magnetar_runtime.clock import Clock
@@ -94,7 +95,7 @@ class TopicDirectory(Service):
 
     What holds for a topic is said by its namespace's ``policies``, and where these say nothing by
     the options of the logs, by ``quotas``, ``publishing``, ``unacknowledged``, ``compaction``,
-    ``delayed`` and ``expiry``.
+    ``delayed``, ``expiry`` and ``subscribing``.
     When the directory closes, what its topics have to write may take ``close_budget_s``.
     """
 
@@ -112,6 +113,7 @@ class TopicDirectory(Service):
         compaction: CompactionOptions | None = None,
         delayed: DelayedOptions | None = None,
         expiry: ExpiryOptions | None = None,
+        subscribing: SubscribeOptions | None = None,
         close_budget_s: float = CLOSE_BUDGET_S,
     ) -> None:
         super().__init__()
@@ -120,7 +122,14 @@ class TopicDirectory(Service):
         self._owns = owns
         self._policies = policies or _no_policies
         self._default = TopicPolicies.default(
-            logs.options, quotas, publishing, unacknowledged, compaction, delayed, expiry
+            logs.options,
+            quotas,
+            publishing,
+            unacknowledged,
+            compaction,
+            delayed,
+            expiry,
+            subscribing,
         )
         self._publishing = publishing
         self._broker_rate = _broker_rate(publishing, clock)
@@ -224,7 +233,8 @@ class TopicDirectory(Service):
 
     async def _opened(self, name: TopicName, create_with: Mapping[str, str] | None) -> AnyTopic:
         if not name.is_persistent:
-            return await NonPersistentTopic(name, self._clock).__aenter__()
+            policies = (await self._policies_of(name)).subscribing
+            return await NonPersistentTopic(name, self._clock, policies).__aenter__()
         topic = PersistentTopic(
             name,
             self._logs,
@@ -259,7 +269,7 @@ class TopicDirectory(Service):
     def apply_policies(self, namespace: NamespaceName, policies: Policies) -> None:
         """A namespace's policies have changed: from now on its topics follow the new ones."""
         for topic in self._topics.values():
-            if isinstance(topic, PersistentTopic) and topic.name.namespace == namespace:
+            if topic.name.namespace == namespace:
                 topic.apply(
                     topic_policies(topic.name, policies, self._default, cluster=self._cluster)
                 )

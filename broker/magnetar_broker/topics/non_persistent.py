@@ -15,12 +15,15 @@ from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.cursor import OnDurable
 from magnetar_broker.log.positions import AckedEntry, Entry, EntryId, Position
 from magnetar_broker.subscriptions.active_consumer import choose_active
-from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.consumer import PERMITS_MAX, Consumer
 from magnetar_broker.subscriptions.key_selector import new_selector
 from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
+from magnetar_broker.topics.admission import Admission, check_name
+from magnetar_broker.topics.policies import TopicPolicies
 from magnetar_broker.topics.producers import Producer, Producers
 from magnetar_broker.topics.rates import tick_topic
+from magnetar_broker.topics.subscribe_policies import DEFAULT_POLICIES, SubscribePolicies
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_broker.topics.topic_epoch import TopicEpoch, keep_in_memory
 from magnetar_protocol.pulsar.sticky_key import sticky_key
@@ -137,7 +140,7 @@ class VolatileSubscription:
 
     def flow(self, consumer: Consumer, permits: int) -> None:
         """``consumer`` has room for ``permits`` more messages."""
-        consumer.permits += permits
+        consumer.permits = min(consumer.permits + permits, PERMITS_MAX)
 
     def entries_available(self) -> None:
         """Nothing waits here."""
@@ -212,9 +215,15 @@ class VolatileSubscription:
 class NonPersistentTopic(Service):
     """Topic ``name``; nothing of it survives."""
 
-    def __init__(self, name: TopicName, clock: Clock) -> None:
+    def __init__(
+        self,
+        name: TopicName,
+        clock: Clock,
+        policies: SubscribePolicies = DEFAULT_POLICIES,
+    ) -> None:
         super().__init__()
         self.name = name
+        self.admission = Admission(str(name), policies)
         self.producers = Producers(str(name), on_promoted=self._promoted)
         self.epoch = TopicEpoch(None, keep_in_memory)
         self.subscriptions: dict[str, VolatileSubscription] = {}
@@ -228,6 +237,10 @@ class NonPersistentTopic(Service):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         stack.callback(self.disconnect_all)
+
+    def apply(self, policies: TopicPolicies) -> None:
+        """From now on these hold, as far as they are about who may subscribe."""
+        self.admission.policies = policies.subscribing
 
     async def connect_producer(self, producer: Producer) -> None:
         """Let ``producer`` in."""
@@ -270,9 +283,15 @@ class NonPersistentTopic(Service):
             raise TopicFenced(str(self.name))
         if request.reads_compacted:
             raise NotAllowed("readCompacted only valid on persistent topics")
+        check_name(request.subscription, reserved="")
+        self.admission.check(request, self._clock.monotonic())
         subscription = self.subscriptions.get(request.subscription)
         if subscription is None:
+            self.admission.check_subscriptions(len(self.subscriptions))
             subscription = VolatileSubscription(self, request.subscription)
+        if self.admission.limits_consumers:
+            of_topic = sum(len(each.consumers) for each in self.subscriptions.values())
+            self.admission.check_consumers(of_topic, len(subscription.consumers))
         subscription.check(request.type, request.key_shared)
         self.subscriptions[subscription.name] = subscription
         return subscription

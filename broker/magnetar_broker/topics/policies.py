@@ -23,6 +23,11 @@ from magnetar_broker.topics.publish_policies import (
     PublishPolicies,
     publish_policies,
 )
+from magnetar_broker.topics.subscribe_policies import (
+    SubscribeOptions,
+    SubscribePolicies,
+    subscribe_policies,
+)
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_protocol.records.namespaces import (
     DelayedDelivery,
@@ -31,6 +36,7 @@ from magnetar_protocol.records.namespaces import (
     RetentionPolicies,
 )
 
+SUBSCRIBE_FREELY = SubscribePolicies()
 MINUTE_MS = 60_000
 MIB = 1024 * 1024
 # However seldom a cursor may be stored: what a crash forgets is at most so much.
@@ -40,7 +46,8 @@ CURSOR_FLUSH_DELAY_S_MAX = 60.0
 @dataclass(frozen=True, slots=True)
 class TopicPolicies:
     """How a topic's log is kept, what of it is retained, how large its backlog may be, how it may
-    be published to, how much of it may be with consumers, and how long it lives."""
+    be published to, how much of it may be with consumers, how long it lives, and who may
+    subscribe."""
 
     log: LogOptions = field(default_factory=LogOptions)
     retention: Retention = field(default_factory=Retention)
@@ -50,6 +57,7 @@ class TopicPolicies:
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     delayed: DelayedOptions = field(default_factory=DelayedOptions)
     expiry: Expiry = KEEP_ALL
+    subscribing: SubscribePolicies = SUBSCRIBE_FREELY
 
     @classmethod
     def default(
@@ -61,6 +69,7 @@ class TopicPolicies:
         compaction: CompactionOptions | None = None,
         delayed: DelayedOptions | None = None,
         expiry: ExpiryOptions | None = None,
+        subscribing: SubscribeOptions | None = None,
     ) -> TopicPolicies:
         """What holds where a namespace says nothing: the broker's settings."""
         return cls(
@@ -74,6 +83,7 @@ class TopicPolicies:
             KEEP_ALL
             if expiry is None
             else Expiry(expiry.ttl_duration_default_in_seconds, expiry.delayed_from_delivery),
+            SUBSCRIBE_FREELY if subscribing is None else SubscribePolicies.default(subscribing),
         )
 
 
@@ -97,6 +107,9 @@ def topic_policies(
         expiry=KEEP_ALL
         if is_system_topic(topic)
         else _expiry(policies.message_ttl_s, default.expiry),
+        subscribing=SUBSCRIBE_FREELY
+        if is_system_topic(topic)
+        else subscribe_policies(policies, default.subscribing, cluster),
     )
 
 

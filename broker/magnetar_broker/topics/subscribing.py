@@ -7,13 +7,15 @@ from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from magnetar_broker.errors import NameReserved, SubscriptionNotFound
+from magnetar_broker.errors import ConsumerBusy, SubscriptionNotFound
+from magnetar_broker.log.chain import LedgerChain
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.logs import Logs
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.positions import EARLIEST, LATEST, Position
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.subscription import Subscription
+from magnetar_broker.topics.admission import Admission, check_durability, check_name
 from magnetar_broker.topics.compacting import Compacting, check_read_compacted, check_subscription
 from magnetar_broker.topics.deduplication import CURSOR_NAME as DEDUPLICATION_CURSOR
 from magnetar_broker.topics.policies import TopicPolicies
@@ -22,15 +24,12 @@ from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.clock import Clock
 
 
-def _check_not_reserved(subscription: str) -> None:
-    if subscription == DEDUPLICATION_CURSOR:
-        raise NameReserved("Subscription with reserved subscription name attempted")
-
-
-def _compacted_from(request: SubscribeRequest) -> Position:
-    """Where reading compacted begins for who has acknowledged nothing yet."""
-    if request.start_position is not None:
-        return request.start_position
+def _first_wanted(request: SubscribeRequest, chain: LedgerChain) -> Position:
+    """The first entry that is wanted of a subscription that is new; for one that is beyond the end,
+    as the latest is, the initial position counts, as upstream has it."""
+    start = request.start_position
+    if start is not None and start <= chain.last_confirmed:
+        return start
     return EARLIEST if request.starts_at_earliest else LATEST
 
 
@@ -57,7 +56,15 @@ class SubscribedTopic(Protocol):
 class Subscribing:
     """Of one topic. ``apply`` comes first and whenever its policies change."""
 
-    __slots__ = ("_changing", "_clock", "_logs", "_policies", "_topic", "subscriptions")
+    __slots__ = (
+        "_admission",
+        "_changing",
+        "_clock",
+        "_logs",
+        "_policies",
+        "_topic",
+        "subscriptions",
+    )
 
     def __init__(
         self, topic: SubscribedTopic, logs: Logs, clock: Clock, policies: TopicPolicies
@@ -67,12 +74,14 @@ class Subscribing:
         self._logs = logs
         self._clock = clock
         self._policies = policies
+        self._admission = Admission(str(topic.name), policies.subscribing)
         # Guards which subscriptions exist while one is being created or deleted.
         self._changing = asyncio.Lock()
 
     def apply(self, policies: TopicPolicies) -> None:
         """From now on these hold, for the subscriptions that are there and those to come."""
         self._policies = policies
+        self._admission.policies = policies.subscribing
         for subscription in self.subscriptions.values():
             subscription.hold_back(policies.delayed)
             subscription.limit_unacknowledged(policies.unacknowledged)
@@ -117,22 +126,61 @@ class Subscribing:
         check_subscription(request.subscription)
         if request.reads_compacted:
             check_read_compacted(request.type)
+        check_name(request.subscription, reserved=DEDUPLICATION_CURSOR)
+        self._admission.check(request, self._clock.monotonic())
         while True:
             async with self._changing:
                 self._topic.check_open()
                 subscription = self.subscriptions.get(request.subscription)
                 if subscription is None:
                     subscription = await self._create(request)
-            await subscription.admit(request.type, request.key_shared)
-            # While it was waited for, the topic may have been closed, the subscription deleted.
-            self._topic.check_open()
-            if self.subscriptions.get(request.subscription) is subscription:
+            try:
+                is_ready = await self._admit(request, subscription)
+            except BaseException:
+                subscription.end_if_deserted()
+                raise
+            if is_ready:
                 if request.reads_compacted:
-                    subscription.read_compacted(first=_compacted_from(request))
+                    chain = self._topic.managed_ledger.chain
+                    subscription.read_compacted(first=_first_wanted(request, chain))
                 return subscription
 
+    async def _admit(self, request: SubscribeRequest, subscription: Subscription) -> bool:
+        """Make room for one more consumer; False where the subscription was deleted meanwhile."""
+        check_durability(
+            is_durable=subscription.cursor.is_durable, wants_durable=request.is_durable
+        )
+        await self._ask_namesakes(request, subscription)
+        await subscription.admit(request.type, request.key_shared)
+        # While it was waited for, the topic may have been closed, the subscription deleted.
+        self._topic.check_open()
+        if self.subscriptions.get(request.subscription) is not subscription:
+            return False
+        self._check_consumers(subscription)
+        return True
+
+    async def _ask_namesakes(self, request: SubscribeRequest, subscription: Subscription) -> None:
+        """Where there is no more room: a consumer of the same name, whose client is gone without a
+        word, makes room for the one that comes back."""
+        try:
+            self._check_consumers(subscription)
+        except ConsumerBusy:
+            for each in list(subscription.consumers):
+                if each.name == request.consumer.name and not await each.session.is_alive():
+                    await subscription.disconnect(each)
+
+    def _check_consumers(self, subscription: Subscription | None) -> None:
+        """Raise ``ConsumerBusy`` where one more would be too many."""
+        if self._admission.limits_consumers:
+            self._admission.check_consumers(
+                sum(len(each.consumers) for each in self.subscriptions.values()),
+                0 if subscription is None else len(subscription.consumers),
+            )
+
     async def _create(self, request: SubscribeRequest) -> Subscription:
-        _check_not_reserved(request.subscription)
+        self._admission.check_use(is_durable=request.is_durable)
+        self._admission.check_subscriptions(len(self.subscriptions))
+        self._check_consumers(None)
         chain = self._topic.managed_ledger.chain
         if request.is_durable:
             await self._topic.managed_ledger.begin()
@@ -141,9 +189,7 @@ class Subscribing:
                 self._topic.managed_ledger.name, request.subscription, chain, at, request.properties
             )
         else:
-            at = chain.before_first if request.starts_at_earliest else chain.last_confirmed
-            if request.start_position is not None:
-                at = chain.previous_of(chain.readable_from(request.start_position))
+            at = chain.previous_of(chain.readable_from(_first_wanted(request, chain)))
             cursor = self._logs.volatile_cursor(request.subscription, chain, at)
         return await self.add(cursor)
 
@@ -166,7 +212,8 @@ class Subscribing:
             self._topic.check_open()
             if name in self.subscriptions:
                 return False
-            _check_not_reserved(name)
+            check_name(name, reserved=DEDUPLICATION_CURSOR)
+            self._admission.check_subscriptions(len(self.subscriptions))
             await self._topic.managed_ledger.begin()
             chain = self._topic.managed_ledger.chain
             at = chain.before_first if from_earliest else chain.last_confirmed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from magnetar_broker.log.cursor import OnDurable
 from magnetar_broker.log.positions import AckedEntry, EntryId, Position
@@ -13,6 +13,18 @@ from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeyShare
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.producers import Producer
 from magnetar_protocol.pulsar.topic_names import TopicName
+
+
+class ConsumerIdentity(NamedTuple):
+    """Who a consumer is, from one connection to the next: its client's host, its name, its id."""
+
+    host: str
+    name: str
+    consumer_id: int
+
+
+NOBODY = ConsumerIdentity("", "", 0)
+"""The broker itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +40,7 @@ class SubscribeRequest:
     start_position: Position | None = None
     key_shared: KeySharedPolicy = AUTO_SPLIT
     properties: Mapping[str, str] = field(default_factory=dict)
+    consumer: ConsumerIdentity = NOBODY
 
     def check(self) -> None:
         """Raise ``ConsumerNotAssigned`` for what no subscription can give."""

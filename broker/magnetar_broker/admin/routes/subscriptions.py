@@ -32,7 +32,7 @@ from magnetar_broker.admin.serving import (
     topic_here,
 )
 from magnetar_broker.admin.topics.stats import INTERNAL_PROPERTY
-from magnetar_broker.errors import SubscriptionNotFound
+from magnetar_broker.errors import NotAllowed, SubscriptionNotFound
 from magnetar_broker.log.browsing import batch_size_at
 from magnetar_broker.log.positions import LATEST
 from magnetar_broker.subscriptions.subscription import Subscription
@@ -85,12 +85,15 @@ async def create_subscription(request: Request, topic: TopicArg, services: Servi
 
     async def create(part: TopicName) -> None:
         loaded = await topic_here(services, part, create=True)
-        is_new = await loaded.subscribing.create(
-            name,
-            start=None if start is None or start.position >= LATEST else start.position,
-            properties=properties,
-            is_replicated=flag(request, "replicated"),
-        )
+        try:
+            is_new = await loaded.subscribing.create(
+                name,
+                start=None if start is None or start.position >= LATEST else start.position,
+                properties=properties,
+                is_replicated=flag(request, "replicated"),
+            )
+        except NotAllowed as error:
+            raise RestError(409, str(error)) from None
         is_known.append(not is_new)
 
     await to_each_partition(request, services, topic, create)

@@ -282,8 +282,7 @@ def _subscription_snapshot(subscription: AnySubscription) -> SubscriptionSnapsho
         skipping = subscription.skipping
         snapshot.expired_total = skipping.expired
         snapshot.last_expired_ms = skipping.last_expired_ms
-        if skipping.expiry_meter is not None:
-            snapshot.rate_expired = skipping.expiry_meter.rates[0]
+        snapshot.rate_expired = subscription.expiry_rate
         snapshot.last_acked_ms = subscription.last_acknowledged_ms
         snapshot.last_consumed_flow_ms = subscription.last_flow_ms
         snapshot.last_mark_delete_advanced_ms = subscription.cursor.last_mark_delete_ms

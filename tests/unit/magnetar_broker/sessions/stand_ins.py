@@ -142,7 +142,6 @@ def context_over(topics: TopicDirectory, topic_lists: TopicLists | None = None) 
         authorizer=AllowAll(),
         clock=SystemClock(),
         next_producer_name=next_producer_name,
-        next_consumer_name=lambda: f"made-{next(numbers)}",
         liveness_check_s=0.01,
     )
 

@@ -15,7 +15,7 @@ async def test_stats_of_a_consumer_are_what_is_known_of_it(
 ) -> None:
     client = connect()
     client.open_producer()
-    client.subscribe()
+    client.subscribe(consumer_name="c")
     await settle()
     client.publish(b"a", b"b", b"c")
     client.say("flow", consumer_id=1, messagePermits=2)
@@ -24,5 +24,5 @@ async def test_stats_of_a_consumer_are_what_is_known_of_it(
     await settle()
     (stats,) = client.all_of("consumerStatsResponse")
     assert (stats.type, stats.msgBacklog, stats.availablePermits) == ("Exclusive", 3, 0)
-    assert (stats.address, stats.consumerName) == ("/10.0.0.1:4711", "made-1")
+    assert (stats.address, stats.consumerName) == ("/10.0.0.1:4711", "c")
     assert stats.connectedSince.endswith("Z")

@@ -44,10 +44,28 @@ async def test_a_consumer_gets_as_many_messages_as_it_permits(
     client.say("flow", consumer_id=1, messagePermits=2)
     await settle()
     assert entries_of(client) == [0, 1]
-    client.say("flow", consumer_id=1, messagePermits=(1 << 32) - 1)
+    client.say("flow", consumer_id=1, messagePermits=(1 << 31) - 1)
+    client.say("flow", consumer_id=1, messagePermits=(1 << 31) - 1)
     client.say("flow", consumer_id=7, messagePermits=1)
     await settle()
     assert entries_of(client) == [0, 1, 2]
+    stats = client.ask("consumerStats", consumer_id=1)
+    await settle()
+    (answer,) = client.all_of("consumerStatsResponse")
+    assert (answer.request_id, answer.availablePermits) == (stats, (1 << 31) - 1)
+
+
+@pytest.mark.parametrize("permits", [0, 1 << 31, (1 << 32) - 1])
+async def test_permits_that_cannot_be_end_the_connection_and_no_other(
+    connect: Connect, settle: Settle, permits: int
+) -> None:
+    client, other = await consuming(connect, settle, b"a"), connect()
+    other.subscribe(1, "other")
+    await settle()
+    client.say("flow", consumer_id=1, messagePermits=permits)
+    await settle()
+    assert client.transport.is_closing()
+    assert not other.transport.is_closing()
 
 
 async def test_large_messages_are_handed_to_the_socket_without_being_joined(
