@@ -141,6 +141,7 @@ class Broker(Service):
             clock=self._clock,
             random=self._random,
             options=self.options.log,
+            stamps=self.options.stamps,
         )
 
     def _new_topics(self) -> TopicDirectory:
@@ -191,6 +192,7 @@ class Broker(Service):
             clock=self._clock,
             next_producer_name=names.next,
             max_message_bytes=self.options.max_message_bytes,
+            exposes_broker_entries=self.options.exposing_broker_entry_metadata_to_client_enabled,
             matches_patterns=self.options.matches_patterns,
             pattern_length_max=self.options.pattern_length_max,
             keepalive_s=self.options.keepalive_s,

@@ -12,6 +12,7 @@ from magnetar_broker.log.entry_cache import (
     WANTED_AGE_MAX_S_DEFAULT,
     WATERMARK_DEFAULT,
 )
+from magnetar_broker.log.entry_stamps import StampKinds
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.metadata.auto_creation import AutoCreation
 from magnetar_broker.metadata.policy_rules import PRODUCER_REQUEST_HOLD
@@ -29,6 +30,10 @@ from magnetar_broker.topics.subscribe_policies import SubscribeOptions
 
 # So often are backlogs compared with their quotas (backlogQuotaCheckIntervalInSeconds).
 BACKLOG_QUOTA_CHECK_S = 60.0
+
+# What the broker can write in front of entries, by the names of upstream's classes for it.
+TIME_STAMP = "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor"
+INDEX_STAMP = "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,9 @@ class BrokerOptions:
     former_broker_ids: tuple[str, ...] = ()
     version: str = "4.0.6"
     log: LogOptions = field(default_factory=LogOptions)
+    # What is written in front of every entry, and whether clients that know it are sent it.
+    broker_entry_metadata_interceptors: tuple[str, ...] = ()
+    exposing_broker_entry_metadata_to_client_enabled: bool = False
     delayed: DelayedOptions = field(default_factory=DelayedOptions)
     cache_bytes_max: int = CACHE_BYTES_DEFAULT
     # Where the cache's bound is passed, entries leave until it is filled to this part.
@@ -84,6 +92,12 @@ class BrokerOptions:
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     # How long ending may take for topics whose bookies do not answer.
     close_budget_s: float = CLOSE_BUDGET_S
+
+    @property
+    def stamps(self) -> StampKinds:
+        """What is written in front of every entry."""
+        wanted = self.broker_entry_metadata_interceptors
+        return StampKinds(time=TIME_STAMP in wanted, index=INDEX_STAMP in wanted)
 
     @property
     def auto_creation(self) -> AutoCreation:

@@ -28,6 +28,10 @@ from magnetar_broker.topics.publish_policies import PublishOptions
 from magnetar_broker.topics.subscribe_policies import SubscribeOptions
 
 Port = Annotated[int, Ge(0), Le(65535)]
+Interceptor = Literal[
+    "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor",
+    "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor",
+]
 QuotaPolicy = Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
 MIB = 1024 * 1024
 
@@ -95,6 +99,12 @@ class BrokerSettings:
     namespace does not say; 0: no limit."""
     max_unacked_messages_per_subscription: Annotated[int, Ge(0)] = PER_SUBSCRIPTION_MAX
     """What all consumers of such a subscription may hold together; 0: no limit."""
+    broker_entry_metadata_interceptors: tuple[Interceptor, ...] = ()
+    """What is written in front of every entry: the broker's time, a running index
+    (brokerEntryMetadataInterceptors)."""
+    exposing_broker_entry_metadata_to_client_enabled: bool = False
+    """Clients that know it are sent that along with their messages
+    (exposingBrokerEntryMetadataToClientEnabled)."""
     close_budget_s: Annotated[float, Gt(0)] = CLOSE_BUDGET_S
     """How long topics may take to close, asked to end; the next owner recovers the others."""
     log_level: str = "INFO"
@@ -123,6 +133,10 @@ class BrokerSettings:
             web_port=web_port,
             former_broker_ids=self.former_broker_ids,
             log=self.log,
+            broker_entry_metadata_interceptors=self.broker_entry_metadata_interceptors,
+            exposing_broker_entry_metadata_to_client_enabled=(
+                self.exposing_broker_entry_metadata_to_client_enabled
+            ),
             publishing=self.publishing,
             delayed=self.delayed,
             expiry=self.expiry,

@@ -122,9 +122,9 @@ class RawClient:
 
     # What clients usually say
 
-    def connect(self) -> api.CommandConnected:
-        """CONNECT; returns what the broker says of itself."""
-        self.write(connect_frame())
+    def connect(self, **features: bool) -> api.CommandConnected:
+        """CONNECT with these feature flags; returns what the broker says of itself."""
+        self.write(connect_frame(**features))
         return self.expect(api.BaseCommand.CONNECTED).command.connected
 
     def ping(self) -> None:
@@ -199,9 +199,11 @@ class RawClient:
             raise Refused(str(response))
 
 
-def connect_frame() -> bytes:
-    """The frame every connection begins with."""
+def connect_frame(**features: bool) -> bytes:
+    """The frame every connection begins with, with these feature flags."""
     connect = api.CommandConnect(client_version="raw", protocol_version=PROTOCOL_VERSION)
+    if features:
+        connect.feature_flags.MergeFrom(api.FeatureFlags(**features))
     return encode_command(api.BaseCommand(type=api.BaseCommand.CONNECT, connect=connect))
 
 

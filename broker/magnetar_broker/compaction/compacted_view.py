@@ -11,7 +11,7 @@ from magnetar_broker.compaction.compacted_ledger import CompactedEntry, Compacte
 from magnetar_broker.compaction.entries import last_index
 from magnetar_broker.compaction.errors import CompactedLedgerGone
 from magnetar_broker.log.internal_stats import LedgerStats
-from magnetar_broker.log.payloads import publish_time_ms
+from magnetar_broker.log.payloads import entry_time_ms
 from magnetar_broker.log.positions import EARLIEST, Position
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class CompactedView:
         Raises ``StorageUnavailable``.
         """
         return await self._ask(
-            lambda ledger: ledger.first_where(lambda payload: publish_time_ms(payload) >= time_ms)
+            lambda ledger: ledger.first_where(lambda payload: entry_time_ms(payload) >= time_ms)
         )
 
     async def ledger_stats(self) -> LedgerStats | None:

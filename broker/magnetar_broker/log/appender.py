@@ -34,10 +34,15 @@ class AppendListener(Protocol):
 
 
 class Appender:
-    """A ledger writer with the queue of its unconfirmed entries."""
+    """A ledger writer with the queue of its unconfirmed entries.
 
-    def __init__(self, listener: AppendListener) -> None:
+    Where they have stamps in front, who sends them must look at them: their numbers of messages
+    are not told, as those of entries that were read are not.
+    """
+
+    def __init__(self, listener: AppendListener, *, has_stamps: bool = False) -> None:
         self._listener = listener
+        self._has_stamps = has_stamps
         self._writer: LedgerWriter | None = None
         self._pending: deque[Pending] = deque()
         self._confirmed = -1
@@ -83,6 +88,8 @@ class Appender:
             entries.append((first, payload, item[1]))
             first += 1
             size_bytes += len(payload)
+        if self._has_stamps:
+            entries = [(entry_id, payload, 0) for entry_id, payload, _ in entries]
         self._listener.run_confirmed(self, entries, batch, size_bytes)
 
     def writer_failed(self, error: LedgerError) -> None:

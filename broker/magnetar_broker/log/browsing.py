@@ -6,9 +6,10 @@ import asyncio
 from dataclasses import dataclass
 
 from magnetar_broker.log.cursor import Cursor
+from magnetar_broker.log.entry_stamps import NO_INDEX, index_of
 from magnetar_broker.log.managed_ledger import ManagedLedger
-from magnetar_broker.log.payloads import batch_size, message_count, publish_time_ms
-from magnetar_broker.log.positions import Position
+from magnetar_broker.log.payloads import batch_size, entry_time_ms, message_count
+from magnetar_broker.log.positions import EARLIEST, Position
 from magnetar_broker.log.search import first_position_where, read_one
 from magnetar_broker.log.unacknowledged import nth_unacknowledged, unacknowledged_runs
 
@@ -19,6 +20,8 @@ Found = tuple[Position, bytes]
 # (subscriptionBacklogScanMaxEntries, subscriptionBacklogScanMaxTimeMs).
 SCANNED_ENTRIES_MAX = 10_000
 SCAN_S_MAX = 120.0
+# Markers are few: so many in a row are not looked through for a message.
+MARKERS_PASSED_MAX = 1000
 
 
 async def entry_at(managed_ledger: ManagedLedger, position: Position) -> bytes | None:
@@ -75,8 +78,36 @@ async def nth_in_log(
 async def first_published_at(managed_ledger: ManagedLedger, time_ms: int) -> Position:
     """The first entry published at that time (Unix, ms) or later; else where the next will be."""
     return await first_position_where(
-        managed_ledger, lambda payload: publish_time_ms(payload) >= time_ms
+        managed_ledger, lambda payload: entry_time_ms(payload) >= time_ms
     )
+
+
+async def message_with_index(managed_ledger: ManagedLedger, index: int) -> Position | None:
+    """The entry that has the message of that index, as ``entry_stamps`` counts them; the gap before
+    the first one where it was deleted, None where the log does not have it yet (PIP-415).
+
+    Where it is a marker's, the message behind that. Entries from before messages were counted have
+    no index: they stand before all others.
+    """
+    if index < 0:
+        return None
+    chain = managed_ledger.chain
+    position = await first_position_where(managed_ledger, lambda payload: _index(payload) >= index)
+    for _ in range(MARKERS_PASSED_MAX):
+        if position > chain.last_confirmed:
+            return None
+        payload = await read_one(managed_ledger, position)
+        messages = message_count(payload)
+        if messages:
+            is_first = chain.previous_of(position) == chain.before_first
+            return EARLIEST if is_first and index <= _index(payload) - messages else position
+        position = chain.next_after(position)
+    return None
+
+
+def _index(payload: bytes) -> int:
+    index = index_of(payload)
+    return NO_INDEX if index is None else index
 
 
 @dataclass(slots=True)

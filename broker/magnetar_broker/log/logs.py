@@ -13,6 +13,7 @@ from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.cursor_state import REPLICATED_PROPERTY, CursorState
 from magnetar_broker.log.cursor_store import CursorStore
 from magnetar_broker.log.entry_cache import EntryCache
+from magnetar_broker.log.entry_stamps import NO_STAMPS, EntryStamps, StampKinds
 from magnetar_broker.log.log_listener import LogListener
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.options import LogOptions
@@ -34,7 +35,8 @@ CURSOR_LOADS_MAX = 16
 
 
 class Logs(Service):
-    """The broker's logs; ``cache`` is shared by all of them. While it is entered, sweeps them."""
+    """The broker's logs; ``cache`` is shared by all of them, and ``stamps`` go in front of all
+    entries. While it is entered, sweeps them."""
 
     def __init__(
         self,
@@ -45,6 +47,7 @@ class Logs(Service):
         clock: Clock,
         random: Random,
         options: LogOptions,
+        stamps: StampKinds = NO_STAMPS,
     ) -> None:
         super().__init__()
         self.cache = cache
@@ -53,6 +56,7 @@ class Logs(Service):
         self._clock = clock
         self._random = random
         self.options = options
+        self._stamps = stamps
         self._opened: dict[str, ManagedLedger] = {}
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -94,6 +98,7 @@ class Logs(Service):
             listener=listener,
             create_with=create_with,
             opened=self._opened,
+            stamps=EntryStamps(self._stamps, self._clock) if self._stamps.is_any else None,
         )
 
     async def cursor_names(self, log_name: str) -> list[str]:

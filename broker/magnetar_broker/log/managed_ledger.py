@@ -19,6 +19,7 @@ from magnetar_broker.errors import NotAllowed, StorageUnavailable, TopicExists, 
 from magnetar_broker.log.appender import Appender, Pending
 from magnetar_broker.log.chain import LedgerChain, LedgerSpan
 from magnetar_broker.log.entry_cache import EntryCache
+from magnetar_broker.log.entry_stamps import EntryStamps
 from magnetar_broker.log.log_cache import LogCache
 from magnetar_broker.log.log_listener import LogListener
 from magnetar_broker.log.log_state import LogState
@@ -40,7 +41,6 @@ from magnetar_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
-
 # How long ``truncate`` and ``roll_over`` wait for bookies and ZooKeeper.
 CHANGE_DEADLINE_S = 60.0
 
@@ -49,6 +49,7 @@ class ManagedLedger(Service):
     """The log named ``name`` (``tenant/namespace/persistent/topic``, encoded).
 
     While it is open it is in ``opened``, by its name. ``retention`` may be changed at any time.
+    ``stamps`` go in front of entries; without them entries are stored as they come.
     What waits here for a ledger is bounded by those who publish: a session stops reading its
     client while too much of what it took, or all took together, is not durable.
     """
@@ -66,6 +67,7 @@ class ManagedLedger(Service):
         listener: LogListener,
         create_with: Mapping[str, str] | None = None,
         opened: MutableMapping[str, ManagedLedger] | None = None,
+        stamps: EntryStamps | None = None,
     ) -> None:
         super().__init__()
         self.name = name
@@ -73,11 +75,12 @@ class ManagedLedger(Service):
         self.chain = LedgerChain()
         self.is_fenced = False
         self.entries_added = 0
-        self.last_ledger_created_ms = 0
-        self.last_ledger_failed_ms = 0
+        self.last_ledger_created_ms = self.last_ledger_failed_ms = 0
         self._ledgers = ledgers
         self._recorded = RecordedChain(store, ledgers)
         self.properties = LogProperties(self, self._recorded)
+        self.stamps = stamps
+        self._recorded.noted = dict if stamps is None else stamps.properties
         retention = Retention(options.retention_time_ms, options.retention_bytes)
         self.termination = Termination(self, self._recorded)
         self._trimmer = Trimmer(self, self._recorded, clock, retention)
@@ -92,8 +95,7 @@ class ManagedLedger(Service):
         # The ledger that takes entries; those that take no more and are not closed yet.
         self._appender: Appender | None = None
         self._finishing: list[Appender] = []
-        self._appender_since_s = 0.0
-        self._appender_age_max_s = 0.0
+        self._appender_since_s = self._appender_age_max_s = 0.0
         self._waiting: list[Pending] = []
         self._switching: asyncio.Task[object] | None = None
 
@@ -110,6 +112,8 @@ class ManagedLedger(Service):
             self.chain = self._recorded.chain
             self.termination.loaded()
             await self._recover_last()
+            if self.stamps is not None:
+                await self.stamps.recover(self)
         await self._trimmer.__aenter__()
         self._opened[self.name] = self
         self.trim_soon()
@@ -157,9 +161,7 @@ class ManagedLedger(Service):
 
     async def _finish(self) -> None:
         """Close the open ledger, so that the next owner need not recover it."""
-        appender, self._appender = self._appender, None
-        if appender is not None:
-            self._finishing.append(appender)
+        self._finishing, self._appender = self._appenders(), None
         try:
             if self._finishing and not self.is_fenced:
                 await self._close_finishing()
@@ -195,6 +197,12 @@ class ManagedLedger(Service):
         Raises ``TopicFenced`` once another broker has the log, ``TopicTerminated``, and
         ``NotAllowed`` for an entry that no bookie takes; then none of them is taken.
         """
+        if self.stamps is None:
+            self._append_all(items)
+        else:
+            self.stamps.append(items, self._append_all)
+
+    def _append_all(self, items: Sequence[Pending]) -> None:
         appender = self._appender
         if appender is not None:
             try:
@@ -249,13 +257,7 @@ class ManagedLedger(Service):
             self._replace(appender)
 
     def _is_due(self, span: LedgerSpan, now_s: float) -> bool:
-        return is_due(
-            self.options,
-            entries=span.entries,
-            size_bytes=span.size_bytes,
-            age_s=now_s - self._appender_since_s,
-            age_max_s=self._appender_age_max_s,
-        )
+        return is_due(self.options, span, now_s - self._appender_since_s, self._appender_age_max_s)
 
     def appender_failed(self, appender: Appender, error: LedgerError) -> None:
         """Called by an appender: its ledger takes no more."""
@@ -306,10 +308,8 @@ class ManagedLedger(Service):
             except (LedgerError, CoordinationError) as error:
                 self.last_ledger_failed_ms = self._clock.wall_ms()
                 delay_s = self._backoff.next_s()
-                log.warning(
-                    "no ledger to write",
-                    extra={"log": self.name, "error": str(error), "retry_in_s": delay_s},
-                )
+                told = {"log": self.name, "error": str(error), "retry_in_s": delay_s}
+                log.warning("no ledger to write", extra=told)
                 await asyncio.sleep(delay_s)
             else:
                 self._backoff.reset()
@@ -334,7 +334,7 @@ class ManagedLedger(Service):
         self._use(appender)
 
     async def _new_appender(self) -> Appender:
-        appender = Appender(self)
+        appender = Appender(self, has_stamps=self.stamps is not None)
         writer = await self._ledgers.create(
             ensemble_size=self.options.ensemble_size,
             write_quorum=self.options.write_quorum,

@@ -27,8 +27,10 @@ LATEST = Position(INT64_MAX, INT64_MAX)
 
 
 Entry = tuple[int, bytes, int]
-"""One stored entry: its id within the ledger, the bytes as the client sent them
-(``[magic crc32c metadata payload]``), and how many messages are batched in it.
+"""One stored entry: its id within the ledger, the bytes that are stored, and how many messages are
+batched in it. The bytes are those that the client sent (``[magic crc32c metadata payload]``); only
+where the number is 0 they must be looked at: the broker may have written something in front of
+them, they may be no message at all, and how many they are was not counted yet.
 
 A plain tuple: one is made for every entry, and a named one costs six times as much to make."""
 

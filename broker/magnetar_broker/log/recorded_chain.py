@@ -54,6 +54,15 @@ class RecordedChain:
         """What the record holds beside the ledgers."""
         return self._store.properties
 
+    @property
+    def noted(self) -> Callable[[], Mapping[str, str]]:
+        """Gives properties that are written whenever the record is."""
+        return self._store.noted
+
+    @noted.setter
+    def noted(self, noted: Callable[[], Mapping[str, str]]) -> None:
+        self._store.noted = noted
+
     async def set_property(self, name: str, value: str) -> None:
         """Write it down; the ledgers stay as they are."""
         async with self._changing:

@@ -7,6 +7,7 @@ ledger in ten minutes, however many entries that is. Every ledger is several nod
 
 from __future__ import annotations
 
+from magnetar_broker.log.chain import LedgerSpan
 from magnetar_broker.log.options import LogOptions
 
 # Ledgers opened together (a broker loads its topics at once) must not all turn over together:
@@ -19,13 +20,12 @@ def age_max_s(options: LogOptions, chance: float) -> float:
     return options.ledger_age_max_s * (1 + AGE_SPREAD * chance)
 
 
-def is_due(
-    options: LogOptions, *, entries: int, size_bytes: int, age_s: float, age_max_s: float
-) -> bool:
-    """Whether a ledger of so many entries should be followed by another now.
+def is_due(options: LogOptions, span: LedgerSpan, age_s: float, age_max_s: float) -> bool:
+    """Whether a ledger should be followed by another now.
 
     One without entries never is: it can wait for them.
     """
+    entries, size_bytes = span.entries, span.size_bytes
     if not entries or age_s < options.ledger_age_min_s:
         return False
     is_full = entries >= options.ledger_entries_max or size_bytes >= options.ledger_bytes_max

@@ -9,7 +9,7 @@ along, until it is next written after they are gone: the next owner finds and de
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from magnetar_broker.errors import TopicExists
 from magnetar_broker.log.chain import LedgerSpan
@@ -39,6 +39,8 @@ class LogStore:
         self.name = name
         self.properties: Mapping[str, str] = {}
         self.garbage: list[int] = []
+        # Gives properties that are written whenever the record is.
+        self.noted: Callable[[], Mapping[str, str]] = dict
         self._coordination = coordination
         self._record = OwnRecord(coordination, managed_ledger_path(name))
         # Where the log ends for good; None where it does not.
@@ -101,7 +103,7 @@ class LogStore:
             )
             for span in spans
         )
-        properties = dict(self.properties)
+        properties = {**self.properties, **self.noted()}
         if garbage:
             properties[GARBAGE_PROPERTY] = ",".join(map(str, garbage))
         return ManagedLedgerRecord(

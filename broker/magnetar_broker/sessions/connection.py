@@ -82,6 +82,7 @@ class Connection(asyncio.Protocol):
         self.address = ""
         self.client_version = ""
         self.protocol_version = 0
+        self.gets_broker_entries = False
         self.principal: Principal | None = None
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._loop = asyncio.get_running_loop()

@@ -113,6 +113,7 @@ class Consuming:
             if command.HasField("consumer_epoch")
             else NO_CONSUMER_EPOCH,
             reads_compacted=command.read_compacted,
+            gets_broker_entries=connection.gets_broker_entries,
             metadata={pair.key: pair.value for pair in command.metadata},
             key_shared=key_shared,
             clock=context.clock,

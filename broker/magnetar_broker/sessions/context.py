@@ -80,6 +80,7 @@ class SessionContext:
     clock: Clock
     next_producer_name: Callable[[], Awaitable[str]]
     max_message_bytes: int = MAX_MESSAGE_BYTES_DEFAULT
+    exposes_broker_entries: bool = False
     matches_patterns: bool = True
     pattern_length_max: int = PATTERN_LENGTH_MAX_DEFAULT
     keepalive_s: float = 30.0

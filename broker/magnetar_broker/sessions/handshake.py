@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.answers import encode_connected
-from magnetar_protocol.pulsar.features import agreed_version
+from magnetar_protocol.pulsar.features import agreed_version, knows_broker_entries
 from magnetar_server.authorization import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ class Handshake:
         connection.context.counts.connections_greeted += 1
         connection.client_version = command.client_version.replace(" ", "_")
         connection.protocol_version = agreed_version(command.protocol_version)
+        connection.gets_broker_entries = connection.context.exposes_broker_entries and (
+            knows_broker_entries(command)
+        )
         connection.send(
             encode_connected(connection.protocol_version, connection.context.max_message_bytes)
         )

@@ -16,7 +16,7 @@ from magnetar_broker.log.acknowledged import Words
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.durable import Durable
 from magnetar_broker.log.managed_ledger import ManagedLedger
-from magnetar_broker.log.payloads import publish_time_ms
+from magnetar_broker.log.payloads import entry_time_ms
 from magnetar_broker.log.positions import Position
 from magnetar_broker.log.search import first_position_where
 from magnetar_broker.subscriptions.membership import Membership
@@ -58,7 +58,7 @@ class Resetting:
         async with self._resetting():
             await self._move_to(
                 await first_position_where(
-                    self._managed_ledger, lambda payload: publish_time_ms(payload) >= time_ms
+                    self._managed_ledger, lambda payload: entry_time_ms(payload) >= time_ms
                 )
             )
 

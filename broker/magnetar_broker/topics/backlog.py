@@ -18,7 +18,7 @@ from magnetar_broker.errors import (
 )
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
-from magnetar_broker.log.payloads import publish_time_ms
+from magnetar_broker.log.payloads import entry_time_ms
 from magnetar_broker.log.positions import Position
 from magnetar_broker.log.search import first_position_where, read_one
 from magnetar_broker.topics.backlog_quota import (
@@ -91,7 +91,7 @@ class Backlog:
         position = self._log.chain.next_after(slowest.mark_delete)
         if position > self._log.chain.last_confirmed:
             return None
-        published_ms = publish_time_ms(await read_one(self._log, position))
+        published_ms = entry_time_ms(await read_one(self._log, position))
         self.oldest = OldestMessage(published_ms, slowest.name)
         return (self._clock.wall_ms() - published_ms) / 1000
 
@@ -132,7 +132,7 @@ class Backlog:
     async def _evict_older_than(self, age_s: int) -> None:
         limit_ms = self._clock.wall_ms() - age_s * 1000
         first_kept = await first_position_where(
-            self._log, lambda payload: publish_time_ms(payload) >= limit_ms
+            self._log, lambda payload: entry_time_ms(payload) >= limit_ms
         )
         self._pass(self._log.chain.previous_of(first_kept))
 

@@ -249,6 +249,7 @@ class Intake:
     def welcome(self, producer: Producer) -> None:
         """A producer is let in."""
         producer.append_all = self._first
+        producer.has_stamps = self._topic.managed_ledger.stamps is not None
         if self.deduplication is not None:
             self.deduplication.connected(producer)
 

@@ -16,6 +16,7 @@ from magnetar_broker.client_session import ClientSession
 from magnetar_broker.counting.meter import Meter
 from magnetar_broker.errors import BrokerError, ProducerBusy, ProducerFenced
 from magnetar_broker.log.appender import Pending
+from magnetar_broker.log.entry_stamps import stamp_bytes
 from magnetar_broker.log.positions import Entry
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.answers import encode_send_error
@@ -103,6 +104,8 @@ class Producer:
         self.bytes_confirmed = 0
         # A chunk was sent once: from then on it has to be looked for others.
         self.is_chunking = False
+        # The broker writes something in front of what it stores.
+        self.has_stamps = False
         self.entries_taken = 0
         self._entries_answered = 0
         # Receipts of repeats, each with the number of entries that are to be answered before.
@@ -116,10 +119,14 @@ class Producer:
         return self.epoch > other.epoch and self.is_name_given == other.is_name_given
 
     def confirm(self, ledger_id: int, stored: Iterable[tuple[Entry, Pending]]) -> tuple[int, int]:
-        """Send the receipts of a run of its entries; returns its messages and bytes."""
+        """Send the receipts of a run of its entries; returns its messages and bytes, as it sent
+        them."""
         receipt = self._receipt
         receipts: list[bytes] = []
         messages = size_bytes = 0
+        if self.has_stamps:
+            stored = list(stored)
+            size_bytes -= sum(stamp_bytes(item[0]) for _, item in stored)
         for entry, (payload, count, _, sequence_id, highest) in stored:
             receipts.append(receipt(sequence_id, highest, ledger_id, entry[0]))
             messages += count

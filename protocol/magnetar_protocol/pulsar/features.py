@@ -30,6 +30,18 @@ def agreed_version(peer_version: int) -> int:
     return min(peer_version, PROTOCOL_VERSION)
 
 
+# Since this version clients may know what brokers write in front of messages (PIP-90).
+BROKER_ENTRIES_SINCE = 18
+
+
+def knows_broker_entries(command: api_pb2.CommandConnect) -> bool:
+    """Whether a client that said this can be sent what brokers write in front of messages."""
+    return (
+        command.protocol_version >= BROKER_ENTRIES_SINCE
+        and command.feature_flags.supports_broker_entry_metadata
+    )
+
+
 # Since this version clients are told that a topic was terminated and read to its end.
 END_OF_TOPIC_SINCE = 9
 # Clients that say a newer version and close the connection over REACHED_END_OF_TOPIC all the same:

@@ -15,7 +15,11 @@ from contextlib import suppress
 from magnetar_protocol.errors import WireError
 from magnetar_protocol.pulsar.api_pb2 import MessageMetadata
 from magnetar_protocol.pulsar.integers import signed
-from magnetar_protocol.pulsar.payload import metadata_bounds
+from magnetar_protocol.pulsar.payload import (
+    BROKER_ENTRY_START,
+    metadata_bounds,
+    skip_broker_entry,
+)
 from magnetar_protocol.pulsar.protobuf import parse_message
 
 # What a payload gives that has no key, no producer or no readable metadata (Commands.NONE_KEY).
@@ -53,7 +57,19 @@ def sticky_key(payload: bytes) -> bytes:
                 payload, key_end, metadata_end
             ):
                 return payload[key_at:key_end]
+    if payload.startswith(BROKER_ENTRY_START):
+        return _key_behind(payload)
     return _parsed_key(payload)
+
+
+def _key_behind(payload: bytes) -> bytes:
+    """The key of a payload with broker entry metadata in front."""
+    try:
+        sent = payload[skip_broker_entry(payload, 0, len(payload)) :]
+    except WireError:
+        return NONE_KEY
+    # Twice in front of each other is nobody's doing but a forger's.
+    return NONE_KEY if sent.startswith(BROKER_ENTRY_START) else sticky_key(sent)
 
 
 def _parsed_key(payload: bytes) -> bytes:

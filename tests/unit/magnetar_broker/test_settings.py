@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from magnetar_broker.log.entry_stamps import StampKinds
 from magnetar_broker.metadata.auto_creation import AUTO_CREATION_DEFAULT, AutoCreation
-from magnetar_broker.options import BrokerOptions
+from magnetar_broker.options import INDEX_STAMP, TIME_STAMP, BrokerOptions
 from magnetar_broker.settings import BrokerSettings
 from magnetar_server.errors import SettingsError
 from magnetar_server.settings import load_settings
@@ -67,3 +68,17 @@ def test_whether_topics_are_made_by_being_used_is_a_setting() -> None:
     settings = BrokerSettings(auto_topic_creation=False, auto_topic_partitions=4)
     rule = settings.options(port=1, web_port=2).auto_creation
     assert rule == AutoCreation(is_allowed=False, partitions=4)
+
+
+def test_stamps_are_turned_on_by_upstreams_names_and_by_no_other() -> None:
+    variable = "MAGNETAR_BROKER_BROKER_ENTRY_METADATA_INTERCEPTORS"
+
+    def stamps_of(names: str) -> StampKinds:
+        settings = load_settings(BrokerSettings, "broker", environment={variable: names})
+        return settings.options(port=1, web_port=2).stamps
+
+    assert BrokerOptions().stamps == stamps_of("") == StampKinds()
+    assert stamps_of(TIME_STAMP) == StampKinds(time=True)
+    assert stamps_of(f"{TIME_STAMP},{INDEX_STAMP}") == StampKinds(time=True, index=True)
+    with pytest.raises(SettingsError, match=f"should be '{TIME_STAMP}'"):
+        stamps_of("com.example.Mine")

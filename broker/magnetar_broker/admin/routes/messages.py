@@ -33,6 +33,7 @@ from magnetar_broker.log.browsing import (
     entry_at,
     first_published_at,
     last_message,
+    message_with_index,
     nth_in_backlog,
     nth_in_log,
     scan_backlog,
@@ -113,6 +114,32 @@ async def get_message_id(request: Request, topic: TopicArg, services: ServicesAr
     )
     position = await first_published_at(loaded.managed_ledger, time_ms)
     return Json(_message_id(position, topic))
+
+
+@router.get("/getMessageIdByIndex", dependencies=CONSUME)
+async def get_message_id_by_index(
+    request: Request, topic: TopicArg, services: ServicesArg
+) -> Response:
+    """The entry that has the message of that ``index``; Pulsar has this since 4.1 (PIP-415)."""
+    told = request.query_params.get("index", "")
+    if not topic.is_persistent:
+        raise RestError(406, "GetMessageIdByIndex is not allowed on a non-persistent topic")
+    loaded = await _loaded(
+        request, services, topic, "GetMessageIdByIndex is not allowed on partitioned-topic"
+    )
+    if loaded.managed_ledger.stamps is None:
+        raise RestError(412, "GetMessageIdByIndex is not allowed when broker entry metadata is off")
+    index = int(told) if told.isascii() and told.isdigit() else -1
+    position = await message_with_index(loaded.managed_ledger, index)
+    if position is None:
+        raise RestError(404, f"Message not found for index {told}")
+    return Json(
+        {
+            "ledgerId": position.ledger_id,
+            "entryId": position.entry_id,
+            "partitionIndex": topic.partition_index,
+        }
+    )
 
 
 @router.get("/lastMessageId", dependencies=[on_topic(Action.READ)])

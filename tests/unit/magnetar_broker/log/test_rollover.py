@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+from magnetar_broker.log.chain import LedgerSpan
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.rollover import AGE_SPREAD, age_max_s, is_due
 
@@ -15,7 +16,7 @@ LIMITS = LogOptions(
 
 
 def due(entries: int, size_bytes: int, age_s: float) -> bool:
-    return is_due(LIMITS, entries=entries, size_bytes=size_bytes, age_s=age_s, age_max_s=3600)
+    return is_due(LIMITS, LedgerSpan(7, entries, size_bytes), age_s, 3600)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_a_ledger_with_entries_is_due_when_full_and_old_enough_or_very_old(
 
 def test_without_a_least_age_a_full_ledger_is_due_at_once() -> None:
     limits = LogOptions(ledger_entries_max=1, ledger_age_min_s=0)
-    assert is_due(limits, entries=1, size_bytes=1, age_s=0, age_max_s=3600)
+    assert is_due(limits, LedgerSpan(7, 1, 1), 0, 3600)
 
 
 def test_greatest_ages_are_spread() -> None:

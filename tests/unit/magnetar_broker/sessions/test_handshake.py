@@ -9,6 +9,7 @@ from tests.unit.magnetar_broker.sessions.stand_ins import FrameClient
 
 from magnetar_broker.sessions.connection import Connection
 from magnetar_broker.sessions.context import SessionContext
+from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_server.authorization import ANONYMOUS
 
 Settle = Callable[[], Awaitable[None]]
@@ -51,3 +52,22 @@ async def test_connections_are_counted_by_how_they_went(
     counts = context.counts
     assert (counts.connections_made, counts.connections_closed) == (2, 2)
     assert (counts.connections_greeted, counts.connections_refused) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("version", "is_known", "is_exposed", "expected"),
+    [
+        (18, True, True, True),
+        (17, True, True, False),
+        (21, False, True, False),
+        (21, True, False, False),
+    ],
+)
+async def test_who_knows_broker_entries_gets_them_where_the_broker_shows_them(
+    context: SessionContext, version: int, *, is_known: bool, is_exposed: bool, expected: bool
+) -> None:
+    context.exposes_broker_entries = is_exposed
+    client = FrameClient(Connection(context))
+    flags = api.FeatureFlags(supports_broker_entry_metadata=is_known)
+    client.say("connect", client_version="c", protocol_version=version, feature_flags=flags)
+    assert client.connection.gets_broker_entries is expected

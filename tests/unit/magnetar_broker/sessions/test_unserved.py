@@ -40,7 +40,7 @@ SERVED: dict[str, tuple[dict[str, Any], str | None]] = {
     ),
     "WATCH_TOPIC_LIST_CLOSE": ({"watcher_id": 1}, "success"),
     "PRODUCER": ({"topic": TOPIC, "producer_id": 2}, "producer_success"),
-    "SEND": ({"producer_id": 1, "sequence_id": 0}, "send_receipt"),
+    "SEND": ({"producer_id": 1, "sequence_id": 0}, "send_error"),  # nothing is behind it
     "CLOSE_PRODUCER": ({"producer_id": 1}, "success"),
     "SUBSCRIBE": (
         {"topic": TOPIC, "subscription": "other", "subType": 0, "consumer_id": 2},

@@ -7,6 +7,8 @@ from tests.unit.magnetar_broker.clients_and_logs import NotedSession
 
 from magnetar_broker.errors import BrokerError, ProducerBusy, ProducerFenced, TopicFenced
 from magnetar_broker.topics.producers import AccessMode, Producer, Producers
+from magnetar_protocol.pulsar import api_pb2 as api
+from magnetar_protocol.pulsar.payload import encode_broker_entry
 
 
 def producer(
@@ -179,3 +181,18 @@ def test_where_all_must_go_those_that_wait_are_not_let_in() -> None:
     producers.remove_all(refusal)
     assert (closed, settled) == (["first"], [("second", refusal)])
     assert (len(producers), producers.waiting_count) == (0, 0)
+
+
+def test_what_the_broker_writes_in_front_is_not_counted_as_sent() -> None:
+    session = NotedSession()
+    sender = producer("p", session=session)
+    sender.has_stamps = True
+    stamp = encode_broker_entry(api.BrokerEntryMetadata(broker_timestamp=1, index=4))
+    sender.bytes_in, session.unconfirmed = 30, 30
+    stored = [
+        ((number, stamp + bytes(15), 0), (stamp + bytes(15), 2, sender, 0, 0))
+        for number in range(2)
+    ]
+    assert sender.confirm(7, stored) == (4, 30)
+    assert (sender.bytes_confirmed, session.unconfirmed) == (30, 0)
+    assert len(session.commands()) == 2

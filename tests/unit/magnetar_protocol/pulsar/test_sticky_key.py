@@ -91,3 +91,14 @@ def test_the_short_way_finds_what_the_long_way_finds(
 def test_a_payload_cut_anywhere_has_some_key(body: bytes, cut: int) -> None:
     payload = encode_payload(metadata_of(partition_key="key"), body)
     assert isinstance(sticky_key(payload[: len(payload) - cut]), bytes)
+
+
+def test_what_is_in_front_twice_or_cut_off_hides_every_key() -> None:
+    stamp = encode_broker_entry(BrokerEntryMetadata(index=1))
+    payload = encode_payload(
+        MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, partition_key="k"),
+        b"",
+    )
+    assert sticky_key(stamp + payload) == b"k"
+    assert sticky_key(stamp * 100_000 + payload) == NONE_KEY
+    assert sticky_key(stamp[:4]) == NONE_KEY

@@ -1,0 +1,53 @@
+"""Proves that messages are found by their index, as far as the log still has them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.magnetar_broker.clients_and_logs import MemoryLog
+
+from magnetar_broker.log.browsing import message_with_index
+from magnetar_broker.log.positions import EARLIEST, Entry, Position
+from magnetar_protocol.pulsar import api_pb2 as api
+from magnetar_protocol.pulsar.payload import encode_broker_entry, encode_payload
+
+# Messages of each entry, and the index of the last; the third is a marker, which has one too.
+ENTRIES = [(3, 102), (2, 104), (0, 105), (1, 106), (4, 110)]
+
+
+class IndexedLog(MemoryLog):
+    """One whose entries are ``ENTRIES``."""
+
+    def entry(self, entry_id: int) -> Entry:
+        messages, index = ENTRIES[entry_id]
+        metadata = api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
+        if messages:
+            metadata.num_messages_in_batch = messages
+        else:
+            metadata.marker_type = 10
+        stamp = encode_broker_entry(api.BrokerEntryMetadata(index=index))
+        return entry_id, stamp + encode_payload(metadata, b""), 0
+
+
+@pytest.mark.parametrize(
+    ("index", "expected"),
+    [
+        (-1, None),
+        (0, EARLIEST),
+        (99, EARLIEST),
+        (100, Position(7, 0)),
+        (102, Position(7, 0)),
+        (103, Position(7, 1)),
+        (105, Position(7, 3)),
+        (106, Position(7, 3)),
+        (107, Position(7, 4)),
+        (110, Position(7, 4)),
+        (111, None),
+    ],
+)
+async def test_a_message_is_found_by_its_index(index: int, expected: Position | None) -> None:
+    log = IndexedLog((7, len(ENTRIES)))
+    assert await message_with_index(log, index) == expected  # type: ignore[arg-type]  # a stand-in
+
+
+async def test_an_empty_log_has_no_message() -> None:
+    assert await message_with_index(IndexedLog((7, 0)), 0) is None  # type: ignore[arg-type]  # as above
