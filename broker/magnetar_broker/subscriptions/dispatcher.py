@@ -17,6 +17,7 @@ from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.positions import Entry, EntryId, Position
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.damage import Damage
+from magnetar_broker.subscriptions.fetched_runs import FetchedRuns
 from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_broker.subscriptions.unacknowledged_limits import UnacknowledgedLimits
 
@@ -25,14 +26,16 @@ log = logging.getLogger(__name__)
 # Entries handed out before others get a turn; a cached run is a slice, so this bounds its copy.
 RUN_ENTRIES_MAX = 500
 READ_RETRY_S = 0.5
-# Fetched entries (up to a MiB for each subscription) that nobody took for so long are let go: with
-# thousands of subscriptions whose consumers do not keep up they would fill the memory.
+# Fetched entries (up to a MiB each run) that nobody took for so long are let go: with thousands of
+# subscriptions whose consumers do not keep up they would fill the memory.
 FETCHED_KEPT_S = 5.0
-NOTHING_FETCHED: tuple[int, list[Entry]] = (-1, [])
 
 
 class Dispatcher(ABC):
     """Hands the entries of ``managed_ledger`` beyond ``cursor`` to the consumers added to it."""
+
+    # Whoever reads on and comes back for what it passed over needs more than the last.
+    FETCHED_RUNS_MAX = 1
 
     def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
         self.consumers: list[Consumer] = []
@@ -45,8 +48,7 @@ class Dispatcher(ABC):
         self.is_blocked_on_unacknowledged = False
         self._is_reading = False
         self._damage: Damage | None = None
-        self._fetched = NOTHING_FETCHED
-        self._is_fetched_in_use = False
+        self._fetched = FetchedRuns(self.FETCHED_RUNS_MAX)
         self._fetched_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -112,7 +114,12 @@ class Dispatcher(ABC):
     def rewind(self) -> None:
         """Begin again after the mark-delete position (a seek)."""
         self.read_position = self._after_mark_delete()
-        self._fetched = NOTHING_FETCHED
+        self._fetched.clear()
+
+    @property
+    def wanted_from(self) -> Position:
+        """The first position that is still to be sent to somebody."""
+        return self.read_position
 
     @property
     def redelivery_backlog(self) -> int:
@@ -137,7 +144,8 @@ class Dispatcher(ABC):
         self.read_position = position
         span = chain.span(position[0])
         if span is None or position[1] >= span.entries:
-            self._fetched = NOTHING_FETCHED  # all is delivered
+            if not self.redelivery_backlog:
+                self._fetched.clear()  # all is delivered
             return None
         run = self._entries_at(position)
         return (position[0], run) if run else None
@@ -147,11 +155,9 @@ class Dispatcher(ABC):
         run = self.managed_ledger.cached_run(position, count_max)
         if run:
             return run
-        ledger_id, fetched = self._fetched
-        if fetched and ledger_id == position[0] and fetched[0][0] <= position[1] <= fetched[-1][0]:
-            self._is_fetched_in_use = True
-            start = position[1] - fetched[0][0]
-            return fetched[start : start + count_max]
+        run = self._fetched.run(position, count_max)
+        if run:
+            return run
         if not self._is_reading and not self._is_set_aside(position):
             self._is_reading = True
             self.managed_ledger.spawn(
@@ -205,9 +211,8 @@ class Dispatcher(ABC):
         return damage
 
     def _keep(self, ledger_id: int, entries: list[Entry]) -> None:
-        self._fetched = (ledger_id, entries)
+        self._fetched.keep(ledger_id, entries)
         self.entries_fetched += len(entries)
-        self._is_fetched_in_use = True
         if self._fetched_timer is None:
             self._let_go_later()
 
@@ -217,8 +222,8 @@ class Dispatcher(ABC):
 
     def _let_go_if_idle(self) -> None:
         self._fetched_timer = None
-        if self._is_fetched_in_use and self._fetched[1]:
-            self._is_fetched_in_use = False
+        if self._fetched.is_in_use and len(self._fetched):
+            self._fetched.is_in_use = False
             self._let_go_later()
         else:
-            self._fetched = NOTHING_FETCHED
+            self._fetched.clear()

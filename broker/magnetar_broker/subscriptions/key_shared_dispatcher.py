@@ -31,6 +31,8 @@ LOOK_AHEAD_MAX = 20_000
 class KeySharedDispatcher(TrackingDispatcher):
     """Gives each consumer the entries of its keys."""
 
+    FETCHED_RUNS_MAX = 4
+
     def __init__(
         self, managed_ledger: ManagedLedger, cursor: Cursor, policy: KeySharedPolicy
     ) -> None:
@@ -137,6 +139,11 @@ class KeySharedDispatcher(TrackingDispatcher):
     # Sending
 
     @property
+    def wanted_from(self) -> Position:
+        """The first position that is still to be sent to somebody, what waits among them."""
+        return min(self._replay.first_ready, default=self.read_position)
+
+    @property
     def redelivery_backlog(self) -> int:
         """Entries that were read and wait for their consumer."""
         return len(self._replay) + len(self._due)
@@ -181,10 +188,11 @@ class KeySharedDispatcher(TrackingDispatcher):
                 return
 
     def _dispatch_new(self) -> bool:
-        """Send a run of new entries, or let them wait; False when no more can be read now."""
+        """Send a run of new entries, or let them wait; False when no more can be read now, or
+        nobody has use for it."""
         if len(self._replay) >= self._look_ahead_max or not self._may_send():
             return False
-        if not any(each.can_take for each in self.consumers):
+        if not any(self._wants_new(each) for each in self.consumers):
             return False
         found = self._next_run()
         if found is None:
@@ -214,7 +222,7 @@ class KeySharedDispatcher(TrackingDispatcher):
             if draining and key_hash in draining:
                 draining[key_hash].blocked_attempts += 1
                 consumer = None
-            if consumer is None or not consumer.can_take or self._comes_later(consumer):
+            if consumer is None or not self._wants_new(consumer):
                 self._replay.add(position, key_hash, consumer)
                 if len(self._replay) >= waiting_max:
                     break
@@ -230,11 +238,14 @@ class KeySharedDispatcher(TrackingDispatcher):
 
     def _can_go_on(self, last: Consumer) -> bool:
         """Whether anybody can take more, after ``last`` took some."""
-        return last.can_take or any(each.can_take for each in self.consumers)
+        return last.can_take or any(self._wants_new(each) for each in self.consumers)
 
-    def _comes_later(self, consumer: Consumer) -> bool:
-        """Whether new entries wait until those are sent that ``consumer`` is still to get."""
-        return not self.policy.allows_out_of_order and bool(self._replay.queues.get(consumer))
+    def _wants_new(self, consumer: Consumer) -> bool:
+        """Whether a new entry can be sent to it. Where order matters those come first that it is
+        still to get: while they are fetched it needs no others."""
+        return consumer.can_take and (
+            self.policy.allows_out_of_order or not self._replay.queues.get(consumer)
+        )
 
     def _send_again(self, consumer: Consumer, position: Position, entry: Entry) -> None:
         if self._is_done(position):

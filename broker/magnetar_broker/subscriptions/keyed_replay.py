@@ -27,6 +27,12 @@ class KeyedReplay:
     def __len__(self) -> int:
         return len(self._hash_of)
 
+    @property
+    def first_ready(self) -> list[Position]:
+        """The first entry of each consumer's that waits; those whose hash is draining wait for
+        nobody yet."""
+        return [queue.first for queue in self.queues.values() if queue]
+
     def add(self, position: Position, key_hash: int, receiver: Consumer | None) -> None:
         """Let an entry wait for ``receiver``, or until its hash has one."""
         self._hash_of[position] = key_hash

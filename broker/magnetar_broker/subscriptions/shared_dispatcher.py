@@ -27,6 +27,11 @@ class SharedDispatcher(TrackingDispatcher):
         self._turn = 0
 
     @property
+    def wanted_from(self) -> Position:
+        """The first position that is still to be sent to somebody, what is replayed among them."""
+        return min(self._replay.first, self.read_position) if self._replay else self.read_position
+
+    @property
     def redelivery_backlog(self) -> int:
         """Entries waiting to be sent again."""
         return len(self._replay)

@@ -35,4 +35,4 @@ def _reads_from(subscription: Subscription) -> Position:
     dispatcher = subscription.dispatcher
     if dispatcher is None or not dispatcher.consumers:
         return subscription.mark_delete
-    return dispatcher.read_position
+    return dispatcher.wanted_from

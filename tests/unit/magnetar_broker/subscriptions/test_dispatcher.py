@@ -16,7 +16,7 @@ from magnetar_broker.errors import EntryDamaged, StorageUnavailable
 from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.damage import ATTEMPTS_PER_TELLING, RETRY_FIRST_S, RETRY_LIMIT_S
-from magnetar_broker.subscriptions.dispatcher import FETCHED_KEPT_S, NOTHING_FETCHED, READ_RETRY_S
+from magnetar_broker.subscriptions.dispatcher import FETCHED_KEPT_S, READ_RETRY_S
 from magnetar_broker.subscriptions.single_dispatcher import SingleDispatcher
 
 
@@ -26,7 +26,7 @@ class Watched(SingleDispatcher):
     @property
     def held(self) -> int:
         """How many fetched entries are in memory."""
-        return len(self._fetched[1])
+        return len(self._fetched)
 
 
 def dispatcher_over(log: MemoryLog) -> tuple[Watched, Consumer, NotedSession]:
@@ -174,7 +174,7 @@ async def test_a_rewound_dispatcher_delivers_nothing_it_had_fetched(log: MemoryL
     dispatcher.dispatch()
     await log.settled()
     dispatcher.rewind()
-    assert dispatcher.held == len(NOTHING_FETCHED[1])
+    assert dispatcher.held == 0
     consumer.permits = 1
     dispatcher.dispatch()
     await log.settled()

@@ -216,6 +216,25 @@ async def test_what_waits_is_fetched_in_runs() -> None:
     assert log.reads == 1
 
 
+async def test_no_more_is_read_ahead_while_what_waits_is_fetched() -> None:
+    log = KeyedLog(KEYS, (1, 5000))
+    dispatcher = dispatcher_over(log)
+    stuck, session = joined(dispatcher, "x", permits=0)
+    joined(dispatcher, "y", permits=100)
+    dispatcher.dispatch()
+    read_upto = dispatcher.read_position
+    assert dispatcher.wanted_from == min(
+        Position(1, entry) for entry in range(8) if log.key(entry) in owned(dispatcher, stuck)
+    )
+    log.is_cold = True
+    stuck.permits = 10
+    dispatcher.dispatch()
+    assert (session.out, dispatcher.read_position) == ([], read_upto)
+    await log.settled()
+    assert stuck.permits == 0
+    assert dispatcher.read_position == read_upto, "there was enough that waited"
+
+
 def test_after_a_seek_nothing_is_in_flight_and_nothing_waits() -> None:
     log = KeyedLog(KEYS, (1, 16))
     dispatcher = dispatcher_over(log)
