@@ -114,14 +114,19 @@ class Administration:
             raise TopicNotFound(str(topic))
         return list((await self._topics.get(topic, create=False)).subscriptions)
 
-    async def copy_subscriptions(self, source: TopicName, target: TopicName) -> None:
-        """Give ``target`` the durable subscriptions of ``source``, from its first message."""
-        known = await self._topics.get(source, create=False)
+    async def copy_subscriptions(self, source: TopicName, target: TopicName) -> bool:
+        """Give ``target`` the durable subscriptions of ``source``, from its first message; whether
+        there is a ``source``."""
+        try:
+            known = await self._topics.get(source, create=False)
+        except TopicNotFound:
+            return False
         fresh = await self._topics.get(target, create=False)
         if isinstance(known, PersistentTopic):
             for subscription in known.subscriptions.values():
                 if subscription.cursor.is_durable:
                     await fresh.create_subscription(subscription.name, from_earliest=True)
+        return True
 
     def non_persistent_topics(self, namespace: NamespaceName) -> list[TopicName]:
         """The non-persistent topics of a namespace that are loaded here."""

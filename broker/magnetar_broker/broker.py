@@ -124,6 +124,7 @@ class Broker(Service):
         self.spawn(self._sweep_deduplication(), name="sweep deduplication")
         self.spawn_lasting(self._expire_messages, name="expire messages")
         self.spawn_lasting(self._check_compaction, name="check compaction")
+        self.spawn_lasting(self._delete_unused, name="delete unused topics")
 
     def _policy_follower(self) -> PolicyFollower:
         return PolicyFollower(
@@ -158,6 +159,7 @@ class Broker(Service):
             delayed=self.options.delayed,
             expiry=self.options.expiry,
             subscribing=self.options.subscribing,
+            inactivity=self.options.inactivity_default,
             close_budget_s=self.options.close_budget_s,
         )
 
@@ -245,6 +247,13 @@ class Broker(Service):
         while True:
             await asyncio.sleep(self.options.compaction.check_s)
             await self.topics.check_compaction()
+
+    async def _delete_unused(self) -> None:
+        while True:
+            await asyncio.sleep(
+                self.options.inactivity.broker_delete_inactive_topics_frequency_seconds
+            )
+            await self.topics.delete_unused()
 
     # What others ask
 

@@ -81,8 +81,9 @@ class Discovery:
     async def may_create(self, topic: TopicName) -> bool:
         """Whether using ``topic``, which does not exist, makes it.
 
-        Raises ``NamespaceNotFound``, ``TenantNotFound``; ``NotAllowed`` for a partition that its
-        topic does not have.
+        A partition that is missing of a topic that has it is made in any case. Raises
+        ``NamespaceNotFound``, ``TenantNotFound``; ``NotAllowed`` for a partition that its topic
+        does not have.
         """
         await self._is_open.wait()
         rule = await self._rule(topic)
@@ -93,10 +94,12 @@ class Discovery:
             return rule.is_allowed and topic.is_persistent
         if topic.partition_index >= record.partitions:
             raise NotAllowed(
-                f"{topic.base} has {record.partitions} partitions: there is no {topic}"
+                f"Illegal topic partition name {topic} with max allowed "
+                f"{record.partitions} partitions"
             )
-        # Those of a non-persistent one are stored nowhere: they exist with the whole.
-        return not record.deleted and (rule.is_allowed or not topic.is_persistent)
+        # Whoever made the whole wanted its partitions: one may be missing that was deleted alone,
+        # or is stored nowhere as it is not persistent.
+        return not record.deleted
 
     async def _rule(self, topic: TopicName) -> AutoCreation:
         policies = await self._namespaces.policies(topic.namespace)

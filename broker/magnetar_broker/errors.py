@@ -7,7 +7,7 @@ MagnetarError
     ├── ConsumerBusy, ConsumerNotAssigned, ConsumerNotFound
     ├── ProducerBusy, ProducerFenced, NameReserved
     ├── ProducerHeldByQuota, ProducerRefusedByQuota
-    ├── NotAllowed, InvalidRequest, ServiceNotReady
+    ├── NotAllowed, InvalidRequest, PatternRefused, ServiceNotReady
     ├── StorageUnavailable
     │   └── EntryDamaged
     └── TooManyRequests
@@ -151,6 +151,12 @@ class InvalidRequest(BrokerError):
     """A field is missing, contradicts another, or names what cannot be meant."""
 
     code: ClassVar[str] = "MetadataError"
+
+
+class PatternRefused(BrokerError):
+    """What is to be watched is no pattern of topic names."""
+
+    code: ClassVar[str] = "InvalidTopicName"
 
 
 class ServiceNotReady(BrokerError):

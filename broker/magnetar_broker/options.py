@@ -25,6 +25,7 @@ from magnetar_broker.subscriptions.unacknowledged_limits import (
 )
 from magnetar_broker.topics.backlog_quota import BacklogQuotas, age_quota, size_quota
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
+from magnetar_broker.topics.inactivity import Inactivity, InactivityOptions
 from magnetar_broker.topics.publish_policies import PublishOptions
 from magnetar_broker.topics.subscribe_policies import SubscribeOptions
 
@@ -88,6 +89,8 @@ class BrokerOptions:
     max_unacked_messages_per_subscription: int = PER_SUBSCRIPTION_MAX
     # When messages that nobody acknowledges are passed over, where a namespace does not say.
     expiry: ExpiryOptions = field(default_factory=ExpiryOptions)
+    # When topics that nobody uses are deleted, where a namespace does not say.
+    inactivity: InactivityOptions = field(default_factory=InactivityOptions)
     # When and how topics are compacted.
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
     # How long ending may take for topics whose bookies do not answer.
@@ -103,6 +106,11 @@ class BrokerOptions:
     def auto_creation(self) -> AutoCreation:
         """What becomes of a topic that is used before it was made, where no namespace says."""
         return AutoCreation(self.auto_topic_creation, self.auto_topic_partitions)
+
+    @property
+    def inactivity_default(self) -> Inactivity:
+        """What becomes of a topic that nobody uses, where no namespace says."""
+        return Inactivity.default(self.inactivity, is_made_by_use=self.auto_topic_creation)
 
     @property
     def unacknowledged_limits(self) -> UnacknowledgedLimits:

@@ -24,6 +24,7 @@ from magnetar_broker.subscriptions.unacknowledged_limits import (
     PER_SUBSCRIPTION_MAX,
 )
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
+from magnetar_broker.topics.inactivity import InactivityOptions
 from magnetar_broker.topics.publish_policies import PublishOptions
 from magnetar_broker.topics.subscribe_policies import SubscribeOptions
 
@@ -117,6 +118,7 @@ class BrokerSettings:
     delayed: DelayedOptions = field(default_factory=DelayedOptions)
     expiry: ExpiryOptions = field(default_factory=ExpiryOptions)
     subscribing: SubscribeOptions = field(default_factory=SubscribeOptions)
+    inactivity: InactivityOptions = field(default_factory=InactivityOptions)
 
     @property
     def advertised_host(self) -> str:
@@ -141,6 +143,7 @@ class BrokerSettings:
             delayed=self.delayed,
             expiry=self.expiry,
             subscribing=self.subscribing,
+            inactivity=self.inactivity,
             cache_bytes_max=self.cache_bytes_max,
             cache_watermark=self.cache_watermark,
             cache_age_max_s=self.cache_age_max_s,

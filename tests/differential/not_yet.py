@@ -17,12 +17,6 @@ NOT_YET: Mapping[str, str] = {
     "delivering/messages-of-non-persistent-topics": "dispatching",
     "delivering/permits-and-batches-of-an-exclusive-consumer": "dispatching",
     "key_shared/sticky-ranges-that-cannot-be": "Key_Shared subscriptions",
-    "lookups/a-producer-on-a-partitioned-topic-itself": "lookups and automatic creation",
-    "lookups/lookup-over-rest": "lookups and automatic creation",
-    "lookups/partitioned-topics-by-automatic-creation": "REST: autoTopicCreation",
-    "lookups/subscribing-without-making-the-topic": "lookups and automatic creation",
-    "lookups/topics-without-automatic-creation": "REST: autoTopicCreation",
-    "lookups/using-a-topic-without-a-lookup": "lookups and automatic creation",
     "producing/a-checksum-that-is-wrong": "policies and answers of producers",
     "producing/a-message-for-a-producer-that-was-closed": "policies and answers of producers",
     "producing/a-producer-that-comes-again-with-an-epoch": "policies and answers of producers",
@@ -46,14 +40,5 @@ NOT_YET: Mapping[str, str] = {
     "subscriptions_over_rest/skipping-messages": "subscriptions over REST",
     "topic_life/a-backlog-quota-evicts": "termination, expiry, deletion by force",
     "topic_life/deleting-a-namespace-with-topics": "termination, expiry, deletion by force",
-    "topic_life/deleting-a-topic-that-is-used": "termination, expiry, deletion by force",
-    "topic_life/terminating-a-topic": "termination, expiry, deletion by force",
-    "topic_life/terminating-an-empty-topic": "termination, expiry, deletion by force",
-    "topic_life/the-end-of-a-topic-is-told-to-those-who-acknowledged-all": (
-        "termination, expiry, deletion by force"
-    ),
     "topic_life/young-messages-stay": "REST: t/all_subscription/expireMessages/N",
-    "topic_lists/topic-watchers": "lists of topics",
-    "topic_lists/topics-by-pattern": "lists of topics",
-    "topic_lists/topics-of-namespaces-that-are-not-there": "lists of topics",
 }

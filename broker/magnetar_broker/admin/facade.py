@@ -96,10 +96,11 @@ class BrokerFacade(Protocol):
         """The subscriptions of any topic. Raises ``TopicNotFound``."""
         ...
 
-    async def copy_subscriptions(self, source: TopicName, target: TopicName) -> None:
-        """Give a new partition the durable subscriptions of an older one, from its first message.
+    async def copy_subscriptions(self, source: TopicName, target: TopicName) -> bool:
+        """Give a new partition the durable subscriptions of an older one, from its first message;
+        whether the older one is there.
 
-        Raises ``TopicNotFound`` when either is missing.
+        Raises ``TopicNotFound`` when the new one is missing.
         """
         ...
 

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 
 from magnetar_broker.metadata.errors import ConflictingPolicies, InvalidPolicy
 from magnetar_protocol.records.namespaces import (
+    AutoTopicCreation,
     BacklogQuota,
     DelayedDelivery,
     DispatchRate,
+    InactiveTopics,
     PersistencePolicies,
     RetentionPolicies,
     SubscribeRate,
@@ -33,6 +35,15 @@ PRODUCER_REQUEST_HOLD = "producer_request_hold"
 PRODUCER_EXCEPTION = "producer_exception"
 CONSUMER_BACKLOG_EVICTION = "consumer_backlog_eviction"
 QUOTA_POLICIES = (PRODUCER_REQUEST_HOLD, PRODUCER_EXCEPTION, CONSUMER_BACKLOG_EVICTION)
+
+# Each partition is a topic with ledgers and cursors of its own; upstream's largest advice is 1000.
+PARTITIONS_MAX = 10_000
+PARTITIONED = "partitioned"
+TOPIC_TYPES = (PARTITIONED, "non-partitioned")
+
+WHEN_NO_SUBSCRIPTIONS = "delete_when_no_subscriptions"
+WHEN_CAUGHT_UP = "delete_when_subscriptions_caught_up"
+DELETE_MODES = (WHEN_NO_SUBSCRIPTIONS, WHEN_CAUGHT_UP)
 
 _MIB = 1024 * 1024
 _MINUTE_S = 60
@@ -78,6 +89,39 @@ def check_delayed_delivery(policies: DelayedDelivery) -> None:
         raise InvalidPolicy("Tick time must be a positive number of milliseconds")
     if not 0 <= policies.delay_max_ms <= LONG_MAX:
         raise InvalidPolicy("The max delay must be a positive number of milliseconds, 0 for any")
+
+
+def check_auto_topic_creation(policy: AutoTopicCreation) -> None:
+    """Raise ``InvalidPolicy`` for a type there is not, or a number of partitions that cannot be."""
+    if not policy.allowed:
+        return
+    refused = "Invalid configuration for autoTopicCreationOverride. the detail is "
+    count = policy.default_num_partitions
+    if policy.topic_type not in TOPIC_TYPES:
+        raise InvalidPolicy(f"{refused}Unknown topic type [{policy.topic_type}]")
+    if policy.topic_type != PARTITIONED:
+        if count is not None:
+            raise InvalidPolicy(
+                f"{refused}[defaultNumPartitions] is not allowed to be set when the type is "
+                "non-partition."
+            )
+    elif count is None:
+        raise InvalidPolicy(
+            f"{refused}[defaultNumPartitions] cannot be null when the type is partitioned."
+        )
+    elif not 0 < count <= PARTITIONS_MAX:
+        raise InvalidPolicy(
+            f"{refused}[defaultNumPartitions] cannot be less than 1 or more than {PARTITIONS_MAX} "
+            "for partition type."
+        )
+
+
+def check_inactive_topics(policy: InactiveTopics) -> None:
+    """Raise ``InvalidPolicy`` for a mode there is not, or a time in which nobody could come."""
+    if policy.delete_mode not in DELETE_MODES:
+        raise InvalidPolicy(f"inactiveTopicDeleteMode should be one of {', '.join(DELETE_MODES)}")
+    if not 0 < policy.inactive_s_max <= INT_MAX:
+        raise InvalidPolicy("maxInactiveDurationSeconds must be > 0")
 
 
 def check_dispatch_rate(rate: DispatchRate) -> None:

@@ -92,13 +92,16 @@ class SessionContext:
     counts: SessionCounts = field(default_factory=SessionCounts)
 
     async def topic(self, name: TopicName, *, create: bool) -> AnyTopic:
-        """The topic that a client uses; made where the client and its namespace want that.
+        """The topic that a client uses; made where the client and its namespace want that. Its
+        bundle is taken if nobody owns it, as by a lookup.
 
         Raises ``TopicNotFound``, and ``ServiceNotReady`` where another broker owns it.
         """
         topic = self.topics.find(name)
         if topic is not None:
             return topic
+        if not (await self.discovery.owner(name)).is_self:
+            raise ServiceNotReady(f"this broker does not own {name}: look it up again")
         return await self.topics.get(name, create=create and await self.discovery.may_create(name))
 
     def check_listener(self, name: str) -> None:

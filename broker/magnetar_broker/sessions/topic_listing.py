@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from magnetar_broker.errors import NotAllowed, TooManyRequests
+from magnetar_broker.errors import NotAllowed, PatternRefused, TooManyRequests
 from magnetar_broker.metadata.persistent_topics import topic_named
 from magnetar_broker.metadata.system_topics import is_system_topic
 from magnetar_broker.metadata.topic_lists import Names
@@ -21,7 +21,7 @@ from magnetar_protocol.pulsar.answers import (
     encode_watch_topic_list_success,
     encode_watch_topic_update,
 )
-from magnetar_protocol.pulsar.errors import UnsupportedPattern
+from magnetar_protocol.pulsar.errors import InvalidPattern, UnsupportedPattern
 from magnetar_protocol.pulsar.topic_lists import TopicFilter, topics_hash
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_server.authorization import Action, Resource
@@ -118,9 +118,11 @@ class TopicListing:
     ) -> TopicWatcher:
         if len(self._watchers) >= WATCHERS_MAX:
             raise TooManyRequests(f"a connection has {WATCHERS_MAX} topic list watchers at most")
-        watcher = TopicWatcher(
-            self._connection, command.watcher_id, namespace, TopicFilter(command.topics_pattern)
-        )
+        try:
+            wanted = TopicFilter(command.topics_pattern)
+        except InvalidPattern as error:
+            raise PatternRefused(f"Invalid topics pattern: {error.reason}") from None
+        watcher = TopicWatcher(self._connection, command.watcher_id, namespace, wanted)
         self._watchers[watcher.id] = watcher
         try:
             await watcher.open()

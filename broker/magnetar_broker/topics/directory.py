@@ -24,6 +24,7 @@ from magnetar_broker.metadata.errors import NamespaceNotFound
 from magnetar_broker.subscriptions.expiry import ExpiryOptions
 from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
 from magnetar_broker.topics.backlog_quota import UNLIMITED, BacklogQuotas
+from magnetar_broker.topics.inactivity import NEVER, Inactivity, is_over
 from magnetar_broker.topics.non_persistent import NonPersistentTopic
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.policies import TopicPolicies, topic_policies
@@ -95,7 +96,7 @@ class TopicDirectory(Service):
 
     What holds for a topic is said by its namespace's ``policies``, and where these say nothing by
     the options of the logs, by ``quotas``, ``publishing``, ``unacknowledged``, ``compaction``,
-    ``delayed``, ``expiry`` and ``subscribing``.
+    ``delayed``, ``expiry``, ``subscribing`` and ``inactivity``.
     When the directory closes, what its topics have to write may take ``close_budget_s``.
     """
 
@@ -114,6 +115,7 @@ class TopicDirectory(Service):
         delayed: DelayedOptions | None = None,
         expiry: ExpiryOptions | None = None,
         subscribing: SubscribeOptions | None = None,
+        inactivity: Inactivity = NEVER,
         close_budget_s: float = CLOSE_BUDGET_S,
     ) -> None:
         super().__init__()
@@ -130,6 +132,7 @@ class TopicDirectory(Service):
             delayed,
             expiry,
             subscribing,
+            inactivity,
         )
         self._publishing = publishing
         self._broker_rate = _broker_rate(publishing, clock)
@@ -327,6 +330,35 @@ class TopicDirectory(Service):
                         extra={"topic": str(topic.name), "error": str(error)},
                     )
 
+    async def delete_unused(self) -> None:
+        """Once in a while: delete the topics that nobody has used for too long."""
+        now_s = self._clock.monotonic()
+        for number, topic in enumerate(self.loaded):
+            rule = await self._inactivity_of(topic)
+            if topic.is_used(rule):
+                topic.last_used_s = now_s
+            elif rule.is_deleting and is_over(
+                rule, idle_s=now_s - topic.last_used_s, retention_ms=topic.retention_ms
+            ):
+                await self._delete_unused(topic)
+            if number % TICK_TOPICS_MAX == TICK_TOPICS_MAX - 1:
+                await asyncio.sleep(0)
+
+    async def _inactivity_of(self, topic: AnyTopic) -> Inactivity:
+        if isinstance(topic, PersistentTopic):
+            return topic.inactivity
+        return (await self._policies_of(topic.name)).inactivity
+
+    async def _delete_unused(self, topic: AnyTopic) -> None:
+        name = str(topic.name)
+        try:
+            async with self._left(topic):  # as it was judged: nothing was awaited since
+                await topic.delete()
+        except MagnetarError as error:
+            log.warning("unused topic not deleted", extra={"topic": name, "error": str(error)})
+        else:
+            log.info("unused topic deleted", extra={"topic": name})
+
     # Creating and deleting on request
 
     async def create(self, name: TopicName, properties: Mapping[str, str]) -> None:
@@ -344,8 +376,9 @@ class TopicDirectory(Service):
     async def delete(self, name: TopicName, *, force: bool) -> None:
         """Delete a topic and all it stores. Raises ``TopicNotFound``, ``TopicBusy``."""
         topic = await self.get(name, create=False)
-        if not force and topic.is_connected:
-            raise TopicBusy("Topic has active producers/subscriptions")
+        connected = topic.connected_count
+        if connected and not force:
+            raise TopicBusy(f"Topic has {connected} connected producers/consumers")
         async with self._left(topic):
             await topic.delete()
 

@@ -20,6 +20,7 @@ from magnetar_broker.subscriptions.key_selector import new_selector
 from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.admission import Admission, check_name
+from magnetar_broker.topics.inactivity import Inactivity
 from magnetar_broker.topics.policies import TopicPolicies
 from magnetar_broker.topics.producers import Producer, Producers
 from magnetar_broker.topics.rates import tick_topic
@@ -224,14 +225,15 @@ class NonPersistentTopic(Service):
         super().__init__()
         self.name = name
         self.admission = Admission(str(name), policies)
-        self.producers = Producers(str(name), on_promoted=self._promoted)
+        self.producers = Producers(str(name), on_left=self._left, on_promoted=self._promoted)
         self.epoch = TopicEpoch(None, keep_in_memory)
         self.subscriptions: dict[str, VolatileSubscription] = {}
         self.messages_in = 0
         self.bytes_in = 0
         self.last_publish_ms = 0
         self.created_at_ms = clock.wall_ms()
-        self.meter = Meter(clock.monotonic(), 0, 0, 0, 0)
+        self.last_used_s = clock.monotonic()
+        self.meter = Meter(self.last_used_s, 0, 0, 0, 0)
         self._clock = clock
         self._is_fenced = False
 
@@ -256,6 +258,10 @@ class NonPersistentTopic(Service):
             except BaseException:
                 self.producers.remove(producer)
                 raise
+
+    def _left(self, producer: Producer) -> None:
+        del producer
+        self.last_used_s = self._clock.monotonic()
 
     def _promoted(self, producer: Producer) -> None:
         self.spawn(self._promote(producer), name=f"let in {producer.name}")
@@ -302,19 +308,25 @@ class NonPersistentTopic(Service):
         return False
 
     @property
-    def is_idle(self) -> bool:
-        """Whether nothing is connected."""
-        return not self.is_connected
-
-    @property
     def is_fenced(self) -> bool:
         """Whether the topic takes nobody any more: it is ending."""
         return self._is_fenced
 
     @property
-    def is_connected(self) -> bool:
-        """Whether any producer or consumer is connected."""
-        return bool(self.subscriptions) or bool(len(self.producers))
+    def connected_count(self) -> int:
+        """How many producers and consumers are connected."""
+        consumers = sum(len(each.consumers) for each in self.subscriptions.values())
+        return len(self.producers) + consumers
+
+    def is_used(self, rule: Inactivity) -> bool:
+        """Whether anybody is connected."""
+        del rule
+        return bool(self.connected_count)
+
+    @property
+    def retention_ms(self) -> int:
+        """Nothing is kept."""
+        return 0
 
     def disconnect_all(self) -> None:
         """Let all clients go: they look the topic up again."""

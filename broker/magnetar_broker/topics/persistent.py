@@ -33,6 +33,7 @@ from magnetar_broker.topics.compacting import (
     Compacting,
 )
 from magnetar_broker.topics.deduplication import CURSOR_NAME as DEDUPLICATION_CURSOR
+from magnetar_broker.topics.inactivity import Inactivity
 from magnetar_broker.topics.intake import Intake
 from magnetar_broker.topics.policies import TopicPolicies
 from magnetar_broker.topics.producers import AccessMode, Producer, Producers
@@ -98,9 +99,13 @@ class PersistentTopic(Service):
         self.bytes_in = 0
         self.last_publish_ms = 0
         self.created_at_ms = clock.wall_ms()
-        self.meter = Meter(clock.monotonic(), 0, 0, 0, 0)
+        now_s = clock.monotonic()
+        self.meter = Meter(now_s, 0, 0, 0, 0)
         # Entries written, sent to consumers, and of these read from bookies.
-        self.entry_meter = Meter(clock.monotonic(), 0, 0, 0)
+        self.entry_meter = Meter(now_s, 0, 0, 0)
+        # When somebody was last seen using it, by the monotonic clock.
+        self.last_used_s = now_s
+        self.inactivity = policies.inactivity
         # None until something is published: there may be very many topics.
         self.write_latency: WriteLatency | None = None
         self._publish_durations = publish_durations
@@ -124,6 +129,7 @@ class PersistentTopic(Service):
         self.subscribing.apply(policies)
         self.backlog.quotas = policies.quotas
         self.compacting.options = policies.compaction
+        self.inactivity = policies.inactivity
         if self.managed_ledger.retention != policies.retention:
             self.managed_ledger.retention = policies.retention
             self.managed_ledger.trim_soon()
@@ -210,6 +216,7 @@ class PersistentTopic(Service):
         await self.managed_ledger.properties.set(EPOCH_PROPERTY, str(epoch))
 
     def _producer_left(self, producer: Producer) -> None:
+        self.last_used_s = self._clock.monotonic()
         self.intake.left(producer)
 
     def sweep_deduplication(self) -> None:
@@ -271,8 +278,6 @@ class PersistentTopic(Service):
 
     # Subscribing
 
-    # Subscribing
-
     @property
     def subscriptions(self) -> dict[str, Subscription]:
         """By name."""
@@ -289,16 +294,21 @@ class PersistentTopic(Service):
     # Ending
 
     @property
-    def is_idle(self) -> bool:
-        """Whether nothing is connected and no subscription is kept."""
-        return not self.subscriptions and not len(self.producers)
+    def connected_count(self) -> int:
+        """How many producers and consumers are connected."""
+        consumers = sum(len(each.consumers) for each in self.subscriptions.values())
+        return len(self.producers) + consumers
+
+    def is_used(self, rule: Inactivity) -> bool:
+        """Whether anybody needs the topic, in the sense of ``rule``."""
+        return bool(self.connected_count) or self.subscribing.is_used(
+            with_backlog=rule.takes_subscriptions
+        )
 
     @property
-    def is_connected(self) -> bool:
-        """Whether any producer or consumer is connected."""
-        return bool(len(self.producers)) or any(
-            subscription.consumers for subscription in self.subscriptions.values()
-        )
+    def retention_ms(self) -> int:
+        """How long what nobody needs is kept; -1: for ever."""
+        return self.managed_ledger.retention.time_ms
 
     def disconnect_all(self) -> None:
         """Let all clients go: they look the topic up again."""

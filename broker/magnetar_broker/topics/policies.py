@@ -17,6 +17,7 @@ from magnetar_broker.metadata.system_topics import is_system_topic
 from magnetar_broker.subscriptions.expiry import KEEP_ALL, Expiry, ExpiryOptions
 from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
 from magnetar_broker.topics.backlog_quota import UNLIMITED, BacklogQuotas, quotas_of
+from magnetar_broker.topics.inactivity import NEVER, Inactivity, inactivity
 from magnetar_broker.topics.publish_policies import (
     DEFAULT_OPTIONS,
     PublishOptions,
@@ -58,6 +59,7 @@ class TopicPolicies:
     delayed: DelayedOptions = field(default_factory=DelayedOptions)
     expiry: Expiry = KEEP_ALL
     subscribing: SubscribePolicies = SUBSCRIBE_FREELY
+    inactivity: Inactivity = NEVER
 
     @classmethod
     def default(
@@ -70,6 +72,7 @@ class TopicPolicies:
         delayed: DelayedOptions | None = None,
         expiry: ExpiryOptions | None = None,
         subscribing: SubscribeOptions | None = None,
+        inactivity: Inactivity = NEVER,
     ) -> TopicPolicies:
         """What holds where a namespace says nothing: the broker's settings."""
         return cls(
@@ -84,6 +87,7 @@ class TopicPolicies:
             if expiry is None
             else Expiry(expiry.ttl_duration_default_in_seconds, expiry.delayed_from_delivery),
             SUBSCRIBE_FREELY if subscribing is None else SubscribePolicies.default(subscribing),
+            inactivity,
         )
 
 
@@ -110,6 +114,7 @@ def topic_policies(
         subscribing=SUBSCRIBE_FREELY
         if is_system_topic(topic)
         else subscribe_policies(policies, default.subscribing, cluster),
+        inactivity=NEVER if is_system_topic(topic) else inactivity(policies, default.inactivity),
     )
 
 

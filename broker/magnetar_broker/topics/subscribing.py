@@ -39,6 +39,7 @@ class SubscribedTopic(Protocol):
     name: TopicName
     managed_ledger: ManagedLedger
     compacting: Compacting
+    last_used_s: float
 
     def check_open(self) -> None:
         """Raise ``TopicFenced`` where the topic takes nobody any more."""
@@ -230,6 +231,15 @@ class Subscribing:
             await self.add(cursor)
             return True
 
+    def is_used(self, *, with_backlog: bool) -> bool:
+        """Whether there is a subscription, or one comes or goes; ``with_backlog``: one that has
+        something left to read."""
+        if self._changing.locked():
+            return True
+        if with_backlog:
+            return any(each.backlog_entries for each in self.subscriptions.values())
+        return bool(self.subscriptions)
+
     def named(self, name: str) -> Subscription:
         """The subscription of this name. Raises ``SubscriptionNotFound``."""
         try:
@@ -240,10 +250,14 @@ class Subscribing:
     def subscription_left(self, subscription: Subscription) -> None:
         """The last consumer of a subscription that is not durable has gone."""
         if self.subscriptions.get(subscription.name) is subscription:
-            del self.subscriptions[subscription.name]
+            self._take_out(subscription)
             self._topic.spawn(
                 subscription.cursor.__aexit__(None, None, None), name=f"forget {subscription.name}"
             )
+
+    def _take_out(self, subscription: Subscription) -> None:
+        del self.subscriptions[subscription.name]
+        self._topic.last_used_s = self._clock.monotonic()
 
     async def delete_subscription(
         self, subscription: Subscription, consumer: Consumer | None = None, *, force: bool = False
@@ -252,7 +266,7 @@ class Subscribing:
         async with self._changing:
             if self.subscriptions.get(subscription.name) is subscription:
                 subscription.give_up(consumer, force=force)
-                del self.subscriptions[subscription.name]
+                self._take_out(subscription)
                 try:
                     await subscription.delete_stored()
                 finally:

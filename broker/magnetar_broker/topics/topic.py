@@ -149,8 +149,8 @@ class Topic(Protocol):
         ...
 
     @property
-    def is_idle(self) -> bool:
-        """Whether nothing is connected and no subscription is kept."""
+    def connected_count(self) -> int:
+        """How many producers and consumers are connected."""
         ...
 
     async def delete(self) -> None:

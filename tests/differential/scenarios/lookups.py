@@ -180,7 +180,29 @@ async def topics_over_rest(world: World) -> None:
     await world.rest("PUT", "/admin/v2/persistent/no-such-tenant/ns/t")
 
 
-@scenario()
+ADDRESSES = {
+    "brokerUrl": "pulsar://ADDRESS",
+    "brokerUrlSsl": "",
+    "httpUrl": "http://ADDRESS",
+    "nativeUrl": "pulsar://ADDRESS",
+}
+ABSENT_BUNDLE = "GET /lookup/v2/topic/persistent/diff/lookup-over-rest-absent/t/bundle"
+
+
+@scenario(
+    wanted=[
+        Wanted(
+            ADDRESSES,
+            ADDRESSES | {"brokerUrlTls": "", "httpUrlTls": ""},
+            "one client or another misses each address that is left out",
+        ),
+        Wanted(
+            ["rest", ABSENT_BUNDLE, 200, "0x00000000_0xffffffff"],
+            ["rest", ABSENT_BUNDLE, 404, {"reason": "Namespace not found"}],
+            "a namespace that is not there has no bundles",
+        ),
+    ]
+)
 async def lookup_over_rest(world: World) -> None:
     await world.filled(["x"])
     where = f"/lookup/v2/topic/persistent/{world.namespace}"
@@ -190,7 +212,34 @@ async def lookup_over_rest(world: World) -> None:
     await world.rest("GET", f"{where}-absent/t/bundle")
 
 
-@scenario()
+def not_found(scenario_name: str) -> list[Wanted]:
+    """Upstream has a sentence for producers, another for consumers; ours is the one of REST."""
+    topic = f"persistent://diff/{scenario_name}/absent"
+    return [
+        Wanted(
+            {"error": "TopicNotFound", "message": theirs},
+            {"error": "TopicNotFound", "message": f"Topic {topic} not found"},
+            "one sentence for it everywhere",
+        )
+        for theirs in (f"Topic not found {topic}", f"Topic {topic} does not exist")
+    ]
+
+
+@scenario(
+    wanted=[
+        *not_found("topics-without-automatic-creation"),
+        Wanted(
+            {"error": "TopicNotFound", "response": "Failed"},
+            {
+                "error": "TopicNotFound",
+                "response": "Failed",
+                "message": "Topic persistent://diff/topics-without-automatic-creation/absent "
+                "not found",
+            },
+            SAYS_MORE,
+        ),
+    ]
+)
 async def topics_without_automatic_creation(world: World) -> None:
     path = world.namespace_path("/autoTopicCreation")
     await world.rest("POST", path, {"allowAutoTopicCreation": False})
@@ -205,7 +254,23 @@ async def topics_without_automatic_creation(world: World) -> None:
     await client.subscribe(2, topic="t")
 
 
-@scenario()
+LIST = "GET /admin/v2/persistent/diff/partitioned-topics-by-automatic-creation"
+PARTITIONS = [
+    f"persistent://diff/partitioned-topics-by-automatic-creation/p-partition-{index}"
+    for index in range(3)
+]
+
+
+@scenario(
+    wanted=[
+        *named("partitioned-topics-by-automatic-creation", "p"),
+        Wanted(
+            ["rest", LIST, 200, []],
+            ["rest", LIST, 200, PARTITIONS],
+            "a topic is made together with its partitions, so that there are all or none",
+        ),
+    ]
+)
 async def partitioned_topics_by_automatic_creation(world: World) -> None:
     policy = {
         "allowAutoTopicCreation": True,
@@ -232,7 +297,7 @@ async def subscriptions_without_automatic_creation(world: World) -> None:
     await client.subscribe(3, "made")
 
 
-@scenario()
+@scenario(wanted=not_found("subscribing-without-making-the-topic")[1:])
 async def subscribing_without_making_the_topic(world: World) -> None:
     client = await world.client()
     await client.lookup("absent")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.differential.scenario import scenario
+from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import World
 
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -13,7 +13,26 @@ from magnetar_protocol.pulsar import api_pb2 as api
 SUBSCRIBE = api.CommandSubscribe
 
 
-@scenario()
+CLOSED = ["a", "< CLOSE_PRODUCER", {"producer_id": 1, "request_id": "none"}]
+TOO_LATE = {
+    "error": "TopicTerminatedError",
+    "message": "Managed ledger was already terminated",
+    "producer_id": 1,
+    "sequence_id": 2,
+}
+END = ["a", "< REACHED_END_OF_TOPIC", {"consumer_id": 1}]
+
+
+@scenario(
+    wanted=[
+        Wanted(
+            (CLOSED, ["a", "< SEND_ERROR", TOO_LATE]),
+            (CLOSED, ["a", "< nothing"]),
+            "official clients close the connection over that error; a closed producer that comes "
+            "again is told",
+        )
+    ]
+)
 async def terminating_a_topic(world: World) -> None:
     await world.filled(["m0", "m1"])
     client = await world.client()
@@ -34,7 +53,7 @@ async def terminating_a_topic(world: World) -> None:
     await client.silence()
 
 
-@scenario()
+@scenario(wanted=[Wanted((END, END), (END,), "once is enough")])
 async def terminating_an_empty_topic(world: World) -> None:
     client = await world.client()
     await client.subscribe()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.differential.scenario import scenario
+from tests.differential.plain import Json
+from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import Client, World
 
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -40,7 +41,24 @@ async def topics_of_a_namespace(world: World) -> None:
         await ask(world, client, mode=mode)
 
 
-@scenario()
+SAYS_MORE = "it says what was wrong, in our words"
+
+
+@scenario(
+    wanted=[
+        Wanted(
+            {
+                "error": "MetadataError",
+                "message": "Unclosed group near index 24\ndiff/topics-by-pattern/(",
+            },
+            {
+                "error": "MetadataError",
+                "message": "not a pattern of topic names: it has a ( without a )",
+            },
+            SAYS_MORE,
+        )
+    ]
+)
 async def topics_by_pattern(world: World) -> None:
     await make_topics(world)
     client = await world.client()
@@ -69,7 +87,23 @@ async def topics_that_did_not_change(world: World) -> None:
     await ask(world, client, topics_hash=everything.topics_hash, mode=Mode.PERSISTENT)
 
 
-@scenario()
+def no_namespace(name: str) -> Json:
+    return [
+        "a",
+        "< ERROR",
+        {
+            "error": "InvalidTopicName",
+            "message": f"invalid name '{name}': a namespace is written tenant/namespace",
+        },
+    ]
+
+
+@scenario(
+    wanted=[
+        Wanted(["a", theirs], no_namespace(name), "no name costs anybody the connection")
+        for name, theirs in (("nonsense", "< end of connection"), ("a/b/c/d", "< nothing"))
+    ]
+)
 async def topics_of_namespaces_that_are_not_there(world: World) -> None:
     client = await world.client()
     await ask(world, client)
@@ -109,7 +143,22 @@ async def a_watched_list_of_topics(world: World) -> None:
     await client.silence()
 
 
-@scenario()
+@scenario(
+    wanted=[
+        Wanted(
+            {
+                "error": "InvalidTopicName",
+                "message": "Invalid topics pattern: Unclosed group near index 21\n"
+                "diff/topic-watchers/(",
+            },
+            {
+                "error": "InvalidTopicName",
+                "message": "Invalid topics pattern: it has a ( without a )",
+            },
+            SAYS_MORE,
+        )
+    ]
+)
 async def topic_watchers(world: World) -> None:
     await make_topics(world)
     client = await world.client(feature_flags=api.FeatureFlags(supports_topic_watchers=True))

@@ -25,7 +25,7 @@ async def test_each_check_publishes_one_message_and_leaves_nobody_connected(
     topic = topics.find(health.topic)
     assert topic is not None
     assert topic.messages_in == 2
-    assert not topic.is_connected
+    assert not topic.connected_count
     assert not topic.subscriptions
     assert str(health.topic) == "persistent://pulsar/here:8080/healthcheck"
     assert len(ledgers.writers) == 1
@@ -44,7 +44,7 @@ async def test_bookies_that_do_not_answer_are_blamed_in_time(
     assert health.is_healthy is False
     topic = topics.find(health.topic)
     assert topic is not None
-    assert not topic.is_connected
+    assert not topic.connected_count
 
 
 async def test_checks_while_the_bookies_are_away_do_not_pile_up(

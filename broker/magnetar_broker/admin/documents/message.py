@@ -15,6 +15,7 @@ from magnetar_protocol.pulsar.timestamps import iso_time
 from magnetar_protocol.records.compression import inflate
 
 PREFIX = "X-Pulsar-"
+
 # More than any broker takes as one message; what claims more would only fill the memory.
 INFLATED_BYTES_MAX = 128 * 1024 * 1024
 
@@ -111,3 +112,14 @@ def _text(value: object) -> str:
         return "true" if value else "false"
     text = str(value)
     return text if text.isascii() and text.isprintable() else json.dumps(text)
+
+
+def message_id(position: Position, partition_index: int) -> dict[str, int]:
+    """The id of a message that is no part of a batch; ``partition_index`` -1: not partitioned."""
+    return {
+        "ledgerId": position.ledger_id,
+        "entryId": position.entry_id,
+        "partitionIndex": partition_index,
+        "batchSize": 0,
+        "batchIndex": -1,
+    }

@@ -10,7 +10,11 @@ from starlette.responses import Response
 
 from magnetar_broker.admin.access import on_topic
 from magnetar_broker.admin.answers import Json
-from magnetar_broker.admin.documents.message import message_body, message_headers
+from magnetar_broker.admin.documents.message import (
+    message_body,
+    message_headers,
+    message_id,
+)
 from magnetar_broker.admin.errors import RestError
 from magnetar_broker.admin.facade import Services
 from magnetar_broker.admin.parameters import (
@@ -113,7 +117,7 @@ async def get_message_id(request: Request, topic: TopicArg, services: ServicesAr
         "specific topic partition",
     )
     position = await first_published_at(loaded.managed_ledger, time_ms)
-    return Json(_message_id(position, topic))
+    return Json(message_id(position, topic.partition_index))
 
 
 @router.get("/getMessageIdByIndex", dependencies=CONSUME)
@@ -150,7 +154,7 @@ async def get_last_message_id(request: Request, topic: TopicArg, services: Servi
         raise TopicNotFound(str(topic))
     loaded = await _loaded(request, services, topic, "")
     last, batch_index = await last_message(loaded.managed_ledger)
-    document = _message_id(last, topic)
+    document = message_id(last, topic.partition_index)
     if batch_index < 0:
         return Json(document)
     del document["batchSize"]
@@ -214,16 +218,6 @@ async def _loaded(
     except TopicNotFound:
         await explain_missing(services, topic)
         raise
-
-
-def _message_id(position: Position, topic: TopicName) -> dict[str, int]:
-    return {
-        "ledgerId": position.ledger_id,
-        "entryId": position.entry_id,
-        "partitionIndex": topic.partition_index,
-        "batchSize": 0,
-        "batchIndex": -1,
-    }
 
 
 def _message(found: Found) -> Response:

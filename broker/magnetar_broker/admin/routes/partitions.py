@@ -12,17 +12,17 @@ from magnetar_broker.admin.answers import json_record, no_content
 from magnetar_broker.admin.errors import RestError
 from magnetar_broker.admin.facade import Services
 from magnetar_broker.admin.parameters import ServicesArg, TopicArg, flag, json_body
+from magnetar_broker.admin.serving import serve_partition
 from magnetar_broker.errors import TopicExists, TopicNotFound
 from magnetar_broker.metadata.auto_creation import auto_creation
 from magnetar_broker.metadata.errors import PartitionedTopicNotFound
+from magnetar_broker.metadata.policy_rules import PARTITIONS_MAX
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_protocol.records.partitioned_topics import PartitionedTopicMetadata
 from magnetar_server.authorization import Action
 
 router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}/partitions")
 
-# Each partition is a topic with ledgers and cursors of its own; upstream's largest advice is 1000.
-PARTITIONS_MAX = 10_000
 # Partitions deleted side by side: each takes its ledgers' deletions, one after the other.
 DELETE_WIDTH = 16
 
@@ -73,8 +73,13 @@ async def grow_partitions(request: Request, topic: TopicArg, services: ServicesA
     _check_number(wanted)
 
     async def prepare(partition: TopicName) -> None:
-        if topic.is_persistent:
-            await services.broker.copy_subscriptions(topic.partition(0), partition)
+        if not topic.is_persistent:
+            return
+        await serve_partition(services, partition)
+        for index in range(partition.partition_index):  # the first ones may be deleted alone
+            await serve_partition(services, topic.partition(index))
+            if await services.broker.copy_subscriptions(topic.partition(index), partition):
+                return
 
     try:
         await services.partitioned_topics.grow(topic, wanted, prepare)

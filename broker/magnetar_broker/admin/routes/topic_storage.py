@@ -14,6 +14,7 @@ from magnetar_broker.admin.access import on_topic
 from magnetar_broker.admin.answers import Json, empty, no_content
 from magnetar_broker.admin.documents.internal_info import log_info
 from magnetar_broker.admin.documents.internal_stats import Document
+from magnetar_broker.admin.documents.message import message_id
 from magnetar_broker.admin.errors import RestError
 from magnetar_broker.admin.facade import Services
 from magnetar_broker.admin.parameters import ServicesArg, TopicArg, flag
@@ -92,8 +93,8 @@ async def terminate_partitions(topic: TopicArg, services: ServicesArg) -> Respon
 
 
 async def _terminate(services: Services, topic: TopicName) -> Document:
-    ledger_id, entry_id = await services.broker.terminate_topic(topic)
-    return {"ledgerId": ledger_id, "entryId": entry_id, "partitionIndex": topic.partition_index}
+    last = await services.broker.terminate_topic(topic)
+    return {**message_id(last, topic.partition_index)}
 
 
 @router.get("/internalStats", dependencies=[on_topic(Action.READ)])

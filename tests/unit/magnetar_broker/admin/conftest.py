@@ -141,10 +141,14 @@ class RememberingBroker:
         await self._check(topic)
         return [f"of {topic.local}"]
 
-    async def copy_subscriptions(self, source: TopicName, target: TopicName) -> None:
-        await self._check(source)
+    async def copy_subscriptions(self, source: TopicName, target: TopicName) -> bool:
+        try:
+            await self._check(source)
+        except TopicNotFound:
+            return False
         await self._check(target)
         self.copied.append((str(source), str(target)))
+        return True
 
     def non_persistent_topics(self, namespace: NamespaceName) -> list[TopicName]:
         return sorted((topic for topic in self.volatile if topic.namespace == namespace), key=str)

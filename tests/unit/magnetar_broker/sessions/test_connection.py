@@ -316,7 +316,7 @@ async def test_what_was_under_way_for_a_lost_connection_leaves_nothing_behind(
         await asyncio.sleep(0)
     client.lose()
     await settle()
-    assert not topic.is_connected
+    assert not topic.connected_count
     other = connect()
     other.subscribe()
     other.open_producer(producer_name="p")

@@ -208,8 +208,8 @@ async def test_a_second_watcher_of_an_id_is_the_first(
     [
         ("a" * 51, api.NotAllowedError, "Pattern longer than maximum: 50"),
         ("(?!a)", api.NotAllowedError, "match it yourself"),
-        ("(", api.MetadataError, "not a pattern"),
-        ("ftp://a", api.MetadataError, "Does not support topic domain: ftp"),
+        ("(", api.InvalidTopicName, "Invalid topics pattern: it has a ( without a )"),
+        ("ftp://a", api.InvalidTopicName, "Does not support topic domain: ftp"),
     ],
 )
 async def test_a_pattern_that_is_not_matched_here_is_not_watched(

@@ -294,9 +294,9 @@ async def test_its_cursor_is_seen_in_the_internal_stats_and_nowhere_else(
     assert cursors[CURSOR_NAME]["markDeletePosition"] == "0:3"
     assert topic.subscriptions == {}
     assert topic.backlog.size_bytes == 0
-    assert topic.is_idle is False
+    assert topic.connected_count == 1
     producer.disconnect()
-    assert topic.is_idle
+    assert topic.connected_count == 0
 
 
 async def test_nobody_may_subscribe_under_the_cursors_name(topics: TopicDirectory) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of
@@ -13,6 +15,7 @@ from magnetar_broker.errors import (
     ConsumerBusy,
     ProducerBusy,
     ServiceNotReady,
+    StorageUnavailable,
     TopicBusy,
     TopicExists,
     TopicFenced,
@@ -21,14 +24,17 @@ from magnetar_broker.errors import (
 from magnetar_broker.log.positions import LATEST, Position
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.directory import TopicDirectory
+from magnetar_broker.topics.inactivity import Inactivity
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.producers import AccessMode, Producer
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_ledger import LedgerFenced, NotEnoughBookies
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
-from magnetar_protocol.records.namespaces import Policies
+from magnetar_protocol.records.namespaces import AutoTopicCreation, Policies, RetentionPolicies
 from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.coordination import ConnectionLost, Coordination
+from magnetar_simulation.clock import SimulatedClock
+from magnetar_simulation.loop import SimulatedLoop
 
 Settle = Callable[[], Awaitable[None]]
 NAME = TopicName.parse("persistent://t/n/topic")
@@ -362,3 +368,114 @@ async def test_an_idle_topic_is_loaded_with_three_reads_and_no_write(
     requests.clear()
     await topics.unload(NAME)
     assert requests == []
+
+
+# Topics that nobody uses
+
+AFTER_A_MINUTE = Inactivity(is_deleting=True, inactive_s_max=60)
+WITH_SUBSCRIPTIONS = Inactivity(is_deleting=True, takes_subscriptions=True, inactive_s_max=60)
+
+
+@asynccontextmanager
+async def forgetful(
+    coordination: Coordination, ledgers: MemoryLedgers, rule: Inactivity, policies: Policies
+) -> AsyncGenerator[TopicDirectory]:
+    """A directory that deletes what nobody uses."""
+
+    async def policies_of(_: NamespaceName) -> Policies:
+        return policies
+
+    clock = SimulatedClock(cast("SimulatedLoop", asyncio.get_running_loop()))
+    logs = logs_over(coordination, ledgers)
+    async with TopicDirectory(
+        logs, clock, owns=lambda _: True, inactivity=rule, policies=policies_of
+    ) as topics:
+        yield topics
+
+
+async def later(topics: TopicDirectory, seconds: float) -> list[TopicName]:
+    """What is left after that time, with a look every half minute."""
+    for _ in range(int(seconds / 30)):
+        await asyncio.sleep(30)
+        await topics.delete_unused()
+    return [each.name for each in topics.loaded]
+
+
+async def test_topics_that_nobody_uses_are_deleted_and_leave_nothing(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    volatile = TopicName.parse("non-persistent://t/n/volatile")
+    async with forgetful(coordination, ledgers, AFTER_A_MINUTE, Policies()) as topics:
+        await topics.create(NAME, {})
+        await topics.create(volatile, {})
+        assert await later(topics, 30) == [NAME, volatile]
+        assert await later(topics, 30) == []
+        assert not await topics.exists(NAME)
+        assert not ledgers.entries
+        await topics.create(NAME, {})
+
+
+async def test_who_uses_a_topic_keeps_it_and_the_minute_begins_when_he_goes(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    async with forgetful(coordination, ledgers, AFTER_A_MINUTE, Policies()) as topics:
+        topic = await opened(topics)
+        producer = producer_on(NotedSession())
+        await topic.connect_producer(producer)
+        assert await later(topics, 300) == [NAME]
+        await asyncio.sleep(20)
+        producer.disconnect()
+        assert await later(topics, 30) == [NAME]
+        await topic.create_subscription("sub")
+        assert await later(topics, 300) == [NAME]
+        await topic.subscribing.delete_subscription(topic.subscriptions["sub"])
+        assert await later(topics, 30) == [NAME]
+        assert await later(topics, 60) == []
+
+
+async def test_subscriptions_without_a_backlog_keep_no_topic_where_that_is_wanted(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    async with forgetful(coordination, ledgers, WITH_SUBSCRIPTIONS, Policies()) as topics:
+        topic = await opened(topics)
+        await topic.create_subscription("behind", from_earliest=True)
+        topic.managed_ledger.append_all([(b"a", 1, producer_on(NotedSession()), 0, 0)])
+        await asyncio.sleep(0)
+        assert await later(topics, 300) == [NAME]
+        await topic.subscriptions["behind"].skipping.everything()
+        assert await later(topics, 60) == []
+
+
+async def test_what_is_retained_keeps_its_topic(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    retained = Policies(retention=RetentionPolicies(time_minutes=5, size_mib=-1))
+    async with forgetful(coordination, ledgers, AFTER_A_MINUTE, retained) as topics:
+        await topics.create(NAME, {})
+        assert await later(topics, 270) == [NAME]
+        assert await later(topics, 30) == []
+
+
+async def test_no_topic_goes_where_nobody_wants_that(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    by_hand = Policies(auto_topic_creation_override=AutoTopicCreation(allowed=False))
+    async with forgetful(coordination, ledgers, AFTER_A_MINUTE, by_hand) as topics:
+        await topics.create(NAME, {})
+        assert await later(topics, 600) == [NAME]
+
+
+async def test_an_unused_topic_that_cannot_be_deleted_now_is_deleted_later(
+    coordination: Coordination, ledgers: MemoryLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(_: object) -> None:
+        raise StorageUnavailable("no bookies")
+
+    async with forgetful(coordination, ledgers, AFTER_A_MINUTE, Policies()) as topics:
+        await topics.create(NAME, {})
+        with monkeypatch.context() as broken:
+            broken.setattr(PersistentTopic, "delete", failing)
+            await later(topics, 60)
+        await topics.get(NAME, create=False)
+        assert await later(topics, 60) == []
+        assert not await topics.exists(NAME)

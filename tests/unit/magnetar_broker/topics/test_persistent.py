@@ -104,7 +104,7 @@ async def test_a_durable_subscription_is_kept_and_a_readers_ends_with_it(
         consumer = consumer_of(NotedSession())
         subscription.connected(consumer)
         await subscription.disconnect(consumer)
-    assert not topic.is_connected
+    assert not topic.connected_count
     assert list(topic.subscriptions) == ["sub"]
     with pytest.raises(SubscriptionNotFound, match="reader not found"):
         topic.subscribing.named("reader")

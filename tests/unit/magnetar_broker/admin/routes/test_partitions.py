@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from magnetar_broker.admin.facade import Services
-from magnetar_broker.admin.routes import partitions
+from magnetar_broker.metadata.policy_rules import PARTITIONS_MAX
 from magnetar_protocol.pulsar.topic_names import NamespaceName
 from magnetar_protocol.records.namespaces import AutoTopicCreation, BundlesData, Policies
 
@@ -61,7 +61,7 @@ async def test_properties_are_texts(properties: object, client: httpx.AsyncClien
 
 
 async def test_there_is_a_largest_number(client: httpx.AsyncClient) -> None:
-    too_many = partitions.PARTITIONS_MAX + 1
+    too_many = PARTITIONS_MAX + 1
     refused = (406, "Number of partitions should be less than or equal to 10000")
     assert reason(await client.put(f"{P}/t/partitions", json=too_many)) == refused
     await client.put(f"{P}/t/partitions", json=1)
@@ -75,6 +75,19 @@ async def test_new_partitions_get_the_subscriptions_of_the_first(
     assert (await client.post(f"{P}/t/partitions", json=4)).status_code == 204
     first = f"{T}-partition-0"
     assert broker.copied == [(first, f"{T}-partition-2"), (first, f"{T}-partition-3")]
+
+
+async def test_partitions_that_were_deleted_alone_do_not_keep_a_topic_from_growing(
+    client: httpx.AsyncClient, broker: RememberingBroker
+) -> None:
+    await client.put(f"{P}/t/partitions", json=2)
+    assert (await client.delete(f"{P}/t-partition-0")).status_code == 204
+    assert (await client.post(f"{P}/t/partitions", json=3)).status_code == 204
+    assert broker.copied == [(f"{T}-partition-1", f"{T}-partition-2")]
+    assert (await client.delete(f"{P}/t-partition-1")).status_code == 204
+    assert (await client.delete(f"{P}/t-partition-2")).status_code == 204
+    assert (await client.post(f"{P}/t/partitions", json=4)).status_code == 204
+    assert len(broker.copied) == 1
 
 
 async def test_non_persistent_partitions_exist_at_once(client: httpx.AsyncClient) -> None:

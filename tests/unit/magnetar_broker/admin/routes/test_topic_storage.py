@@ -56,7 +56,7 @@ async def test_of_a_partitioned_topic_every_partition_that_is_there(
     ]
 
 
-END = {"ledgerId": 7, "entryId": 11, "partitionIndex": -1}
+END = {"ledgerId": 7, "entryId": 11, "partitionIndex": -1, "batchSize": 0, "batchIndex": -1}
 
 
 async def test_one_topic_is_terminated(client: httpx.AsyncClient) -> None:
