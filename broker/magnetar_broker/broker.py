@@ -160,6 +160,7 @@ class Broker(Service):
             expiry=self.options.expiry,
             subscribing=self.options.subscribing,
             inactivity=self.options.inactivity_default,
+            dispatching=self.options.dispatching,
             close_budget_s=self.options.close_budget_s,
         )
 

@@ -25,6 +25,7 @@ from magnetar_broker.subscriptions.unacknowledged_limits import (
 )
 from magnetar_broker.topics.backlog_quota import BacklogQuotas, age_quota, size_quota
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
+from magnetar_broker.topics.dispatch_policies import DispatchOptions
 from magnetar_broker.topics.inactivity import Inactivity, InactivityOptions
 from magnetar_broker.topics.publish_policies import PublishOptions
 from magnetar_broker.topics.subscribe_policies import SubscribeOptions
@@ -84,6 +85,8 @@ class BrokerOptions:
     publishing: PublishOptions = field(default_factory=PublishOptions)
     # Who may subscribe, where a namespace does not say.
     subscribing: SubscribeOptions = field(default_factory=SubscribeOptions)
+    # How fast consumers are served; what of it is for topics, where a namespace does not say.
+    dispatching: DispatchOptions = field(default_factory=DispatchOptions)
     # Messages that may be with consumers, sent and unacknowledged; 0: any number.
     max_unacked_messages_per_consumer: int = PER_CONSUMER_MAX
     max_unacked_messages_per_subscription: int = PER_SUBSCRIPTION_MAX

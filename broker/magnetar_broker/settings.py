@@ -24,6 +24,7 @@ from magnetar_broker.subscriptions.unacknowledged_limits import (
     PER_SUBSCRIPTION_MAX,
 )
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
+from magnetar_broker.topics.dispatch_policies import DispatchOptions
 from magnetar_broker.topics.inactivity import InactivityOptions
 from magnetar_broker.topics.publish_policies import PublishOptions
 from magnetar_broker.topics.subscribe_policies import SubscribeOptions
@@ -119,6 +120,7 @@ class BrokerSettings:
     expiry: ExpiryOptions = field(default_factory=ExpiryOptions)
     subscribing: SubscribeOptions = field(default_factory=SubscribeOptions)
     inactivity: InactivityOptions = field(default_factory=InactivityOptions)
+    dispatching: DispatchOptions = field(default_factory=DispatchOptions)
 
     @property
     def advertised_host(self) -> str:
@@ -144,6 +146,7 @@ class BrokerSettings:
             expiry=self.expiry,
             subscribing=self.subscribing,
             inactivity=self.inactivity,
+            dispatching=self.dispatching,
             cache_bytes_max=self.cache_bytes_max,
             cache_watermark=self.cache_watermark,
             cache_age_max_s=self.cache_age_max_s,

@@ -9,16 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from magnetar_broker.errors import BrokerError, EntryDamaged, StorageUnavailable
+from magnetar_broker.log.acknowledged import Acknowledged
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.positions import Entry, EntryId, Position
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.damage import Damage
+from magnetar_broker.subscriptions.dispatch_rate import Counting
 from magnetar_broker.subscriptions.fetched_runs import FetchedRuns
+from magnetar_broker.subscriptions.gate import Gate
 from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from magnetar_broker.subscriptions.throttle import BACKLOG_ENTRIES, Throttle
 from magnetar_broker.subscriptions.unacknowledged_limits import UnacknowledgedLimits
 
 log = logging.getLogger(__name__)
@@ -46,6 +50,8 @@ class Dispatcher(ABC):
         self.entries_fetched = 0
         # Nobody gets more before consumers have acknowledged some of what they hold.
         self.is_blocked_on_unacknowledged = False
+        # None where entries are sent as fast as they are taken.
+        self._throttle: Throttle | None = None
         self._is_reading = False
         self._damage: Damage | None = None
         self._fetched = FetchedRuns(self.FETCHED_RUNS_MAX)
@@ -83,6 +89,14 @@ class Dispatcher(ABC):
     def limit(self, limits: UnacknowledgedLimits) -> None:
         """From now on these hold, where single entries are tracked."""
         del limits
+
+    def pass_through(self, gates: Sequence[Gate], counting: Counting) -> None:
+        """From now on what is sent passes these, where there are any."""
+        if self._throttle is not None:
+            self._throttle.end()
+        self._throttle = Throttle(gates, counting, self.dispatch) if gates else None
+        if self.consumers:
+            self.dispatch()
 
     @abstractmethod
     def add(self, consumer: Consumer) -> None:
@@ -149,6 +163,46 @@ class Dispatcher(ABC):
             return None
         run = self._entries_at(position)
         return (position[0], run) if run else None
+
+    def _send_slowly(
+        self,
+        throttle: Throttle,
+        acknowledged: Acknowledged,
+        ledger_id: int,
+        run: list[Entry],
+        send: Callable[[list[Entry]], int],
+    ) -> int:
+        """Let ``send`` have of ``run`` what may be sent now; how many entries it used. 0: all must
+        wait, and ``dispatch`` is called when it is their turn."""
+        if not throttle.counting.of_those_keeping_up and self._keeps_up:
+            return send(run)
+
+        def is_needed(entry: Entry) -> bool:
+            return not acknowledged.is_acknowledged(ledger_id, entry[0])
+
+        allowed = throttle.allow(run, is_needed)
+        if not allowed:
+            return 0
+        messages, size_bytes, held = self._sent_and_held()
+        used = send(allowed)
+        messages_after, size_bytes_after, held_after = self._sent_and_held()
+        entries = held_after - held or sum(map(is_needed, allowed[:used]))
+        throttle.passed(entries, messages_after - messages, size_bytes_after - size_bytes)
+        return used
+
+    def _sent_and_held(self) -> tuple[int, int, int]:
+        """Messages and bytes sent to those who are connected, and entries that they hold."""
+        return (
+            sum(each.messages_out for each in self.consumers),
+            sum(each.bytes_out for each in self.consumers),
+            sum(len(each.pending) for each in self.consumers),
+        )
+
+    @property
+    def _keeps_up(self) -> bool:
+        """Whether little lies between what was published last and what is read next."""
+        chain = self.managed_ledger.chain
+        return chain.entries_between(self.read_position, chain.last_confirmed) < BACKLOG_ENTRIES
 
     def _entries_at(self, position: Position, count_max: int = RUN_ENTRIES_MAX) -> list[Entry]:
         """A run from ``position`` on, cached or fetched; empty when it must be awaited first."""

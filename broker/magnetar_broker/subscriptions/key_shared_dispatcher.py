@@ -198,7 +198,18 @@ class KeySharedDispatcher(TrackingDispatcher):
         if found is None:
             return False
         ledger_id, run = found
-        used = self._spread(ledger_id, run)
+        if self._throttle is None:
+            used = self._spread(ledger_id, run)
+        else:
+            used = self._send_slowly(
+                self._throttle,
+                self.cursor.acknowledged,
+                ledger_id,
+                run,
+                lambda allowed: self._spread(ledger_id, allowed),
+            )
+            if not used:
+                return False
         self.entries_sent += used
         self.read_position = Position(ledger_id, run[0][0] + used)
         return True

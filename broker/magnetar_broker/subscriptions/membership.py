@@ -6,11 +6,13 @@ was counted of consumers and dispatchers that are gone is kept here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from magnetar_broker.errors import ConsumerBusy
 from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.dispatch_rate import COUNT_ALL, Counting
 from magnetar_broker.subscriptions.dispatcher import Dispatcher
+from magnetar_broker.subscriptions.gate import Gate
 from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
@@ -28,6 +30,9 @@ class Membership:
         self.dispatcher: Dispatcher | None = None
         self._new_dispatcher = new_dispatcher
         self._limits = LIMITS_DEFAULT
+        # What is sent passes these gates, and how it is counted there.
+        self._gates: Sequence[Gate] = ()
+        self._counting = COUNT_ALL
         self._messages_out_before = 0
         self._bytes_out_before = 0
         self._entries_sent_before = 0
@@ -74,14 +79,24 @@ class Membership:
             self.entries_fetched,
         )
         self.type, self.key_shared = kind, key_shared
+        if self.dispatcher is not None and self._gates:
+            self.dispatcher.pass_through((), self._counting)
         self.dispatcher = self._new_dispatcher(kind, key_shared)
         self.dispatcher.limit(self._limits)
+        if self._gates:
+            self.dispatcher.pass_through(self._gates, self._counting)
 
     def limit(self, limits: UnacknowledgedLimits) -> None:
         """From now on these hold."""
         self._limits = limits
         if self.dispatcher is not None:
             self.dispatcher.limit(limits)
+
+    def pass_through(self, gates: Sequence[Gate], counting: Counting) -> None:
+        """From now on what is sent passes these, where there are any."""
+        self._gates, self._counting = gates, counting
+        if self.dispatcher is not None:
+            self.dispatcher.pass_through(gates, counting)
 
     def add(self, consumer: Consumer) -> None:
         """Let ``consumer`` take part: there is room for it."""

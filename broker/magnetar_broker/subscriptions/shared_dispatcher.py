@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
-from magnetar_broker.log.positions import EntryId, Position
+from magnetar_broker.log.positions import Entry, EntryId, Position
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.replay_queue import ReplayQueue
 from magnetar_broker.subscriptions.tracking_dispatcher import TrackingDispatcher
@@ -114,6 +114,25 @@ class SharedDispatcher(TrackingDispatcher):
         if found is None:
             return False
         ledger_id, run = found
+        if self._throttle is None:
+            used = self._send_turn(consumer, ledger_id, run)
+        else:
+            used = self._send_slowly(
+                self._throttle,
+                self.cursor.acknowledged,
+                ledger_id,
+                run[:TURN_MESSAGES_MAX],
+                lambda allowed: self._send_turn(consumer, ledger_id, allowed),
+            )
+            if not used:
+                return False
+        consumer.note_time()
+        self.entries_sent += used
+        self.read_position = Position(ledger_id, run[0][0] + used)
+        return True
+
+    def _send_turn(self, consumer: Consumer, ledger_id: int, run: list[Entry]) -> int:
+        """Send ``consumer`` entries of ``run`` while its turn lasts; how many it used."""
         acknowledged = self.cursor.acknowledged
         turn_ends_at = max(0, consumer.permits - TURN_MESSAGES_MAX)
         used = 0
@@ -123,7 +142,4 @@ class SharedDispatcher(TrackingDispatcher):
             used += 1
             if not (acknowledged.has_holes and acknowledged.is_acknowledged(ledger_id, entry[0])):
                 self._send(consumer, Position(ledger_id, entry[0]), entry)
-        consumer.note_time()
-        self.entries_sent += used
-        self.read_position = Position(ledger_id, run[0][0] + used)
-        return True
+        return used

@@ -14,9 +14,10 @@ from itertools import islice
 
 from magnetar_broker.compaction.compacted_ledger import CompactedEntry
 from magnetar_broker.errors import BrokerError, ConsumerBusy, StorageUnavailable
+from magnetar_broker.log.acknowledged import Acknowledged
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
-from magnetar_broker.log.positions import Position
+from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.subscriptions.active_consumer import choose_active
 from magnetar_broker.subscriptions.compacted_reading import CompactedReading
 from magnetar_broker.subscriptions.consumer import Consumer
@@ -108,9 +109,27 @@ class SingleDispatcher(Dispatcher):
             if found is None:
                 return
             ledger_id, run = found
-            used = consumer.deliver_in_order(ledger_id, run, acknowledged, self._pass_over)
+            used = self._deliver(consumer, ledger_id, run, acknowledged)
+            if not used:
+                return
             self.entries_sent += used
             self.read_position = Position(ledger_id, run[0][0] + used)
+
+    def _deliver(
+        self, consumer: Consumer, ledger_id: int, run: list[Entry], acknowledged: Acknowledged
+    ) -> int:
+        """Send entries of ``run``; how many it used, 0 where they must wait."""
+        if self._throttle is None:
+            return consumer.deliver_in_order(ledger_id, run, acknowledged, self._pass_over)
+        return self._send_slowly(
+            self._throttle,
+            acknowledged,
+            ledger_id,
+            run,
+            lambda allowed: consumer.deliver_in_order(
+                ledger_id, allowed, acknowledged, self._pass_over
+            ),
+        )
 
     def rewind(self) -> None:
         """Begin again after the mark-delete position."""
@@ -131,7 +150,9 @@ class SingleDispatcher(Dispatcher):
                 return False
             ledger_id, run = found
             acknowledged = reading.acknowledged_in(ledger_id)
-            used = consumer.deliver_in_order(ledger_id, run, acknowledged, self._pass_over)
+            used = self._deliver(consumer, ledger_id, run, acknowledged)
+            if not used:
+                return False
             self.entries_sent += used
             if self.cursor.is_durable:
                 sent = (each[0] for each in islice(run, used))

@@ -22,10 +22,12 @@ from magnetar_broker.log.positions import LATEST, AckedEntry, EntryId, Position
 from magnetar_broker.subscriptions.acknowledging import Acknowledging
 from magnetar_broker.subscriptions.compacted_reading import CompactedReading
 from magnetar_broker.subscriptions.consumer import PERMITS_MAX, Consumer
+from magnetar_broker.subscriptions.dispatch_rate import Counting
 from magnetar_broker.subscriptions.dispatcher import Dispatcher
 from magnetar_broker.subscriptions.dispatchers import new_dispatcher
 from magnetar_broker.subscriptions.expiring import Expiring
 from magnetar_broker.subscriptions.expiry import Expiry
+from magnetar_broker.subscriptions.gate import Gate
 from magnetar_broker.subscriptions.kept_counts import KeptCounts, has_kept_counts
 from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_broker.subscriptions.membership import Membership
@@ -242,6 +244,10 @@ class Subscription:
     def limit_unacknowledged(self, limits: UnacknowledgedLimits) -> None:
         """So much may be with consumers from now on."""
         self.membership.limit(limits)
+
+    def throttle(self, gates: Sequence[Gate], counting: Counting) -> None:
+        """What is sent passes these from now on, where there are any."""
+        self.membership.pass_through(gates, counting)
 
     def read_compacted(self, *, first: Position) -> None:
         """The consumer that was admitted reads compacted, from ``first`` where nothing was

@@ -132,7 +132,8 @@ class TrackingDispatcher(Dispatcher):
     # Replaying
 
     def _replay_turn(self, consumer: Consumer, queue: ReplayQueue, messages_max: int) -> bool:
-        """Send ``consumer`` the first of ``queue``; False when they must be fetched."""
+        """Send ``consumer`` the first of ``queue``; False when they must wait, to be fetched or for
+        the dispatch rate."""
         first = queue.first
         if self._is_done(first):
             queue.take(1)
@@ -142,18 +143,36 @@ class TrackingDispatcher(Dispatcher):
         run = self._entries_at(first, wanted[-1][1] - first[1] + 1)
         if not run:
             return False
-        turn_ends_at = max(0, consumer.permits - messages_max)
-        used = 0
-        for position in wanted:
-            index = position[1] - first[1]
-            if index >= len(run) or consumer.permits <= turn_ends_at or not consumer.can_take:
-                break
-            used += 1
-            self._send_again(consumer, position, run[index])
+        at_hand = [run[each[1] - first[1]] for each in wanted if each[1] - first[1] < len(run)]
+        if self._throttle is None:
+            used = self._replay_run(consumer, first[0], at_hand, messages_max)
+        else:
+            used = self._send_slowly(
+                self._throttle,
+                self.cursor.acknowledged,
+                first[0],
+                at_hand,
+                lambda allowed: self._replay_run(consumer, first[0], allowed, messages_max),
+            )
+            if not used:
+                return False
         queue.take(used)
         consumer.note_time()
         self.entries_sent += used
         return True
+
+    def _replay_run(
+        self, consumer: Consumer, ledger_id: int, run: list[Entry], messages_max: int
+    ) -> int:
+        """Send ``consumer`` entries of ``run`` while its turn lasts; how many it used."""
+        turn_ends_at = max(0, consumer.permits - messages_max)
+        used = 0
+        for entry in run:
+            if consumer.permits <= turn_ends_at or not consumer.can_take:
+                break
+            used += 1
+            self._send_again(consumer, Position(ledger_id, entry[0]), entry)
+        return used
 
     def _is_done(self, position: Position) -> bool:
         """Whether an entry needs not be sent any more: acknowledged, or gone with its ledger."""

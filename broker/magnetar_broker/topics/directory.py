@@ -22,8 +22,11 @@ from magnetar_broker.errors import (
 from magnetar_broker.log.logs import Logs
 from magnetar_broker.metadata.errors import NamespaceNotFound
 from magnetar_broker.subscriptions.expiry import ExpiryOptions
+from magnetar_broker.subscriptions.gate import Gate
 from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
 from magnetar_broker.topics.backlog_quota import UNLIMITED, BacklogQuotas
+from magnetar_broker.topics.dispatch_policies import DEFAULT_OPTIONS as DISPATCH_FREELY
+from magnetar_broker.topics.dispatch_policies import DispatchOptions
 from magnetar_broker.topics.inactivity import NEVER, Inactivity, is_over
 from magnetar_broker.topics.non_persistent import NonPersistentTopic
 from magnetar_broker.topics.persistent import PersistentTopic
@@ -87,6 +90,12 @@ def _broker_rate(options: PublishOptions, clock: Clock) -> PublishRate | None:
     return None if limits.is_unlimited else PublishRate(limits, clock.monotonic())
 
 
+def _broker_gate(options: DispatchOptions, clock: Clock) -> Gate | None:
+    """What all that a broker dispatches must pass, where that is limited."""
+    limit = options.broker_limit
+    return None if limit.is_unlimited else Gate(limit, clock)
+
+
 def _moved(name: TopicName) -> ServiceNotReady:
     return ServiceNotReady(f"this broker does not own {name}: look it up again")
 
@@ -96,7 +105,7 @@ class TopicDirectory(Service):
 
     What holds for a topic is said by its namespace's ``policies``, and where these say nothing by
     the options of the logs, by ``quotas``, ``publishing``, ``unacknowledged``, ``compaction``,
-    ``delayed``, ``expiry``, ``subscribing`` and ``inactivity``.
+    ``delayed``, ``expiry``, ``subscribing``, ``inactivity`` and ``dispatching``.
     When the directory closes, what its topics have to write may take ``close_budget_s``.
     """
 
@@ -116,6 +125,7 @@ class TopicDirectory(Service):
         expiry: ExpiryOptions | None = None,
         subscribing: SubscribeOptions | None = None,
         inactivity: Inactivity = NEVER,
+        dispatching: DispatchOptions = DISPATCH_FREELY,
         close_budget_s: float = CLOSE_BUDGET_S,
     ) -> None:
         super().__init__()
@@ -133,9 +143,11 @@ class TopicDirectory(Service):
             expiry,
             subscribing,
             inactivity,
+            dispatching,
         )
         self._publishing = publishing
         self._broker_rate = _broker_rate(publishing, clock)
+        self._broker_gate = _broker_gate(dispatching, clock)
         self._cluster = cluster
         self._close_budget_s = close_budget_s
         self._loading: dict[TopicName, asyncio.Future[None]] = {}
@@ -248,6 +260,7 @@ class TopicDirectory(Service):
             policies=await self._policies_of(name),
             publishing=self._publishing,
             broker_rate=self._broker_rate,
+            broker_gate=self._broker_gate,
         )
         try:
             await topic.__aenter__()

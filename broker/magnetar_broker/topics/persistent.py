@@ -27,6 +27,7 @@ from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.logs import Logs
 from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.subscriptions.gate import Gate
 from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.topics.backlog import Backlog
 from magnetar_broker.topics.compacting import (
@@ -83,6 +84,7 @@ class PersistentTopic(Service):
         policies: TopicPolicies,
         publishing: PublishOptions = DEFAULT_OPTIONS,
         broker_rate: PublishRate | None = None,
+        broker_gate: Gate | None = None,
     ) -> None:
         super().__init__()
         self.name = name
@@ -92,7 +94,7 @@ class PersistentTopic(Service):
         self.epoch = TopicEpoch(None, self._store_epoch)
         self.managed_ledger = logs.log(name.managed_ledger_name, self, create_with=create_with)
         self.compacting = Compacting(name, logs, self.managed_ledger, clock, policies.compaction)
-        self.subscribing = Subscribing(self, logs, clock, policies)
+        self.subscribing = Subscribing(self, logs, clock, policies, broker_gate)
         self.backlog = Backlog(self.managed_ledger, self, clock)
         self.intake = Intake(self, logs, clock, publishing, broker_rate)
         self.messages_in = 0
@@ -230,6 +232,11 @@ class PersistentTopic(Service):
             self._disconnect_producers()  # when they come back, they are told why
         for subscription in self.subscriptions.values():
             subscription.skip_acknowledged()
+
+    @property
+    def publish_rates(self) -> tuple[float, float]:
+        """Messages and bytes a second, in the last stats period."""
+        return self.meter.rates[0], self.meter.rates[1]
 
     @property
     def is_fenced(self) -> bool:

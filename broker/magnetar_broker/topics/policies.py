@@ -17,6 +17,11 @@ from magnetar_broker.metadata.system_topics import is_system_topic
 from magnetar_broker.subscriptions.expiry import KEEP_ALL, Expiry, ExpiryOptions
 from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
 from magnetar_broker.topics.backlog_quota import UNLIMITED, BacklogQuotas, quotas_of
+from magnetar_broker.topics.dispatch_policies import (
+    DispatchOptions,
+    DispatchPolicies,
+    dispatch_policies,
+)
 from magnetar_broker.topics.inactivity import NEVER, Inactivity, inactivity
 from magnetar_broker.topics.publish_policies import (
     DEFAULT_OPTIONS,
@@ -38,6 +43,7 @@ from magnetar_protocol.records.namespaces import (
 )
 
 SUBSCRIBE_FREELY = SubscribePolicies()
+DISPATCH_FREELY = DispatchPolicies()
 MINUTE_MS = 60_000
 MIB = 1024 * 1024
 # However seldom a cursor may be stored: what a crash forgets is at most so much.
@@ -47,8 +53,8 @@ CURSOR_FLUSH_DELAY_S_MAX = 60.0
 @dataclass(frozen=True, slots=True)
 class TopicPolicies:
     """How a topic's log is kept, what of it is retained, how large its backlog may be, how it may
-    be published to, how much of it may be with consumers, how long it lives, and who may
-    subscribe."""
+    be published to, how much of it may be with consumers, how long it lives, who may
+    subscribe, and how fast its consumers are served."""
 
     log: LogOptions = field(default_factory=LogOptions)
     retention: Retention = field(default_factory=Retention)
@@ -60,6 +66,7 @@ class TopicPolicies:
     expiry: Expiry = KEEP_ALL
     subscribing: SubscribePolicies = SUBSCRIBE_FREELY
     inactivity: Inactivity = NEVER
+    dispatching: DispatchPolicies = DISPATCH_FREELY
 
     @classmethod
     def default(
@@ -73,6 +80,7 @@ class TopicPolicies:
         expiry: ExpiryOptions | None = None,
         subscribing: SubscribeOptions | None = None,
         inactivity: Inactivity = NEVER,
+        dispatching: DispatchOptions | None = None,
     ) -> TopicPolicies:
         """What holds where a namespace says nothing: the broker's settings."""
         return cls(
@@ -88,6 +96,7 @@ class TopicPolicies:
             else Expiry(expiry.ttl_duration_default_in_seconds, expiry.delayed_from_delivery),
             SUBSCRIBE_FREELY if subscribing is None else SubscribePolicies.default(subscribing),
             inactivity,
+            DISPATCH_FREELY if dispatching is None else DispatchPolicies.default(dispatching),
         )
 
 
@@ -115,6 +124,9 @@ def topic_policies(
         if is_system_topic(topic)
         else subscribe_policies(policies, default.subscribing, cluster),
         inactivity=NEVER if is_system_topic(topic) else inactivity(policies, default.inactivity),
+        dispatching=DISPATCH_FREELY
+        if is_system_topic(topic)
+        else dispatch_policies(policies, default.dispatching, cluster),
     )
 
 

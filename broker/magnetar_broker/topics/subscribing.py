@@ -14,11 +14,13 @@ from magnetar_broker.log.logs import Logs
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.positions import EARLIEST, LATEST, Position
 from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.gate import Gate
 from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.topics.admission import Admission, check_durability, check_name
 from magnetar_broker.topics.compacting import Compacting, check_read_compacted, check_subscription
 from magnetar_broker.topics.deduplication import CURSOR_NAME as DEDUPLICATION_CURSOR
 from magnetar_broker.topics.policies import TopicPolicies
+from magnetar_broker.topics.throttling import Throttling
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.clock import Clock
@@ -40,6 +42,11 @@ class SubscribedTopic(Protocol):
     managed_ledger: ManagedLedger
     compacting: Compacting
     last_used_s: float
+
+    @property
+    def publish_rates(self) -> tuple[float, float]:
+        """Messages and bytes a second, in the last stats period."""
+        ...
 
     def check_open(self) -> None:
         """Raise ``TopicFenced`` where the topic takes nobody any more."""
@@ -63,18 +70,25 @@ class Subscribing:
         "_clock",
         "_logs",
         "_policies",
+        "_throttling",
         "_topic",
         "subscriptions",
     )
 
     def __init__(
-        self, topic: SubscribedTopic, logs: Logs, clock: Clock, policies: TopicPolicies
+        self,
+        topic: SubscribedTopic,
+        logs: Logs,
+        clock: Clock,
+        policies: TopicPolicies,
+        broker_gate: Gate | None = None,
     ) -> None:
         self.subscriptions: dict[str, Subscription] = {}
         self._topic = topic
         self._logs = logs
         self._clock = clock
         self._policies = policies
+        self._throttling = Throttling(topic, clock, broker_gate)
         self._admission = Admission(str(topic.name), policies.subscribing)
         # Guards which subscriptions exist while one is being created or deleted.
         self._changing = asyncio.Lock()
@@ -83,6 +97,7 @@ class Subscribing:
         """From now on these hold, for the subscriptions that are there and those to come."""
         self._policies = policies
         self._admission.policies = policies.subscribing
+        self._throttling.follow(policies.dispatching, list(self.subscriptions.values()))
         for subscription in self.subscriptions.values():
             subscription.hold_back(policies.delayed)
             subscription.limit_unacknowledged(policies.unacknowledged)
@@ -113,6 +128,7 @@ class Subscribing:
         )
         subscription.limit_unacknowledged(self._policies.unacknowledged)
         subscription.hold_back(self._policies.delayed)
+        self._throttling.hold(subscription)
         cursor.on_ledger_left = partial(self._ledger_left, subscription)
         self.subscriptions[cursor.name] = subscription
         return subscription
@@ -257,6 +273,7 @@ class Subscribing:
 
     def _take_out(self, subscription: Subscription) -> None:
         del self.subscriptions[subscription.name]
+        self._throttling.forget(subscription)
         self._topic.last_used_s = self._clock.monotonic()
 
     async def delete_subscription(
@@ -280,6 +297,9 @@ class Subscribing:
     async def close(self) -> None:
         """Write what is not yet written, and close the cursors."""
         async with self._changing:
+            for each in self.subscriptions.values():
+                self._throttling.forget(each)
+            self._throttling.close()
             await asyncio.gather(*(each.close() for each in self.subscriptions.values()))
 
     async def delete_stored(self) -> None:
