@@ -310,6 +310,8 @@ class DelayedMessages:
             return
         times = [(each.due_first_ms, each.due_last_ms) for each in summaries]
         ledger_id = await self._store.write(sealing.key, encoded, segments)
+        # A lost one of this name is replaced: the name is not to be forgotten any more.
+        self._lost = [key for key in self._lost if key != sealing.key]
         self._index.written(sealing, Bucket(sealing.key, ledger_id, times))
 
     async def _delete_unneeded(self) -> None:

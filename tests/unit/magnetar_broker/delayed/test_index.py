@@ -51,7 +51,7 @@ def work(index: Index, written: Written, now_ms: int) -> None:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["add"] * 6 + ["roll", "restart", "work", "work", "pass"]),
+        st.sampled_from(["add"] * 6 + ["roll", "restart", "close", "work", "work", "pass"]),
         st.integers(0, 40_000),
         st.integers(0, 3000),
     ),
@@ -68,6 +68,9 @@ class Topic:
         self.index = Index(SMALL, self.now_ms)
         self.written = Written()
         self.waiting: dict[Position, int] = {}
+        self.mark = Position(1, -1)
+        # What came out since the last restart.
+        self.taken: set[Position] = set()
 
     def add(self, delay_ms: int) -> None:
         position, self.next = self.next, Position(self.next[0], self.next[1] + 1)
@@ -84,13 +87,14 @@ class Topic:
 
     def pass_one(self) -> None:
         if self.waiting:
-            mark = min(self.waiting)
-            del self.waiting[mark]
-            self.index.pass_by(mark)
+            self.mark = min(self.waiting)
+            del self.waiting[self.mark]
+            self.index.pass_by(self.mark)
 
     def restart(self) -> None:
         """The buckets are taken over; all else is read again: what is due is delivered then."""
         self.index = Index(SMALL, self.now_ms)
+        self.taken.clear()
         for key, (number, summaries, _) in sorted(self.written.buckets.items()):
             self.index.restore(key, number, summaries, self.now_ms)
         if self.waiting:
@@ -101,9 +105,19 @@ class Topic:
             if not is_held and not self.index.add(at, *position, self.now_ms):
                 del self.waiting[position]
 
+    def close(self) -> None:
+        """What is not in a bucket yet is written first, though more may come of its ledger."""
+        self.work()
+        self.index.seal()
+        self.work()
+        self.restart()
+
     def take(self, count_max: int) -> None:
         """What went out before a restart may come again; what waits comes never early."""
         for position in self.index.take_due(self.now_ms, count_max):
+            assert position not in self.taken
+            assert position > self.mark
+            self.taken.add(position)
             if position in self.waiting:
                 assert self.waiting.pop(position) <= self.now_ms
 
@@ -132,6 +146,7 @@ def test_the_index_does_what_a_dumb_model_does(steps: list[tuple[str, int, int]]
                 "work": topic.work,
                 "pass": topic.pass_one,
                 "restart": topic.restart,
+                "close": topic.close,
             }[what]()
         topic.take(4)
     topic.run_out()
@@ -162,6 +177,22 @@ def test_what_comes_late_of_a_ledger_in_a_bucket_stays_in_memory() -> None:
     index.add(9000, 1, 4, 0)
     assert index.open_count == 0
     assert len(index.take_due(9000, 10)) == 5
+
+
+def test_the_next_owner_writes_no_second_bucket_of_a_ledger() -> None:
+    index = Index(SMALL, 0)
+    index.restore(BucketKey(1, 1), 9, [SegmentSummary(9000, 9000, {1: 0b1})], 0)
+    for entry in range(1, 5):
+        index.add(9000, 1, entry, 0)
+    assert index.open_count == 0
+
+
+def test_a_segment_is_taken_over_while_anything_of_it_is_still_to_come() -> None:
+    index = Index(SMALL, 1000)
+    due = SegmentSummary(500, 1000, {1: 0b11})
+    partly_due = SegmentSummary(1000, 1001, {1: 0b1100})
+    index.restore(BucketKey(1, 1), 9, [due, partly_due], 1000)
+    assert [(1, entry) in index.held for entry in range(4)] == [False, False, True, True]
 
 
 def test_a_bucket_too_large_to_be_written_stays_in_memory() -> None:
@@ -198,6 +229,15 @@ def test_the_segment_that_is_due_first_is_wanted_first_and_no_sooner_than_needed
     wanted = index.segment_wanted(85_000)
     assert wanted is not None
     assert wanted.ledger_id == 52
+
+
+def test_of_a_segment_only_that_is_kept_in_memory_which_still_waits() -> None:
+    index = Index(SMALL, 0)
+    index.restore(BucketKey(1, 1), 9, [SegmentSummary(9000, 9000, {1: 0b111})], 0)
+    index.pass_by(Position(1, 1))
+    before = index.size_bytes
+    index.loaded([(9000, 1, entry) for entry in range(3)])
+    assert index.size_bytes == before + 24
 
 
 def test_memory_is_a_byte_for_what_is_in_buckets_and_a_few_for_the_rest() -> None:

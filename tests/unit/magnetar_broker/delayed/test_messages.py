@@ -4,7 +4,8 @@ buckets is not read again, and that no ledger of a bucket is left behind."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from unittest.mock import Mock
 
 import pytest
 from tests.unit.magnetar_broker.log.stand_ins import (
@@ -15,6 +16,7 @@ from tests.unit.magnetar_broker.log.stand_ins import (
     pending,
 )
 
+from magnetar_broker.delayed.bucket_store import BucketStore, garbage_of
 from magnetar_broker.delayed.messages import DelayedMessages
 from magnetar_broker.delayed.options import DelayedOptions
 from magnetar_broker.log.cursor import Cursor
@@ -64,17 +66,27 @@ async def log(logs: Logs) -> AsyncIterator[ManagedLedger]:
         yield log
 
 
-async def reading(log: ManagedLedger, cursor: Cursor) -> DelayedMessages:
-    """The delayed messages of ``cursor``, after everything was read."""
+def delayed_of(
+    log: ManagedLedger, cursor: Cursor, wake: Callable[[], None] = lambda: None
+) -> DelayedMessages:
+    """The delayed messages of ``cursor``, of which nothing is known yet."""
     loop = asyncio.get_running_loop()
     delayed = DelayedMessages(
         log,
         cursor,
         SimulatedClock(loop),  # type: ignore[arg-type]  # this folder's loops are simulated
         topic="persistent://t/n/topic",
-        wake=lambda: None,
+        wake=wake,
     )
     delayed.options = SMALL
+    return delayed
+
+
+async def reading(
+    log: ManagedLedger, cursor: Cursor, wake: Callable[[], None] = lambda: None
+) -> DelayedMessages:
+    """The delayed messages of ``cursor``, after everything was read."""
+    delayed = delayed_of(log, cursor, wake)
     await delayed.recover()
     position = delayed.pass_held(log.chain.next_after(cursor.mark_delete))
     while position <= log.chain.last_confirmed:
@@ -132,19 +144,61 @@ async def test_the_next_owner_does_not_read_again_what_is_in_buckets(
     await reading(log, cursor)  # and its broker is killed
     taken_over = await logs.load_cursor(LOG, "sub", log.chain)
     await taken_over.__aenter__()
-    delayed = DelayedMessages(
-        log,
-        taken_over,
-        SimulatedClock(asyncio.get_running_loop()),  # type: ignore[arg-type]
-        topic="persistent://t/n/topic",
-        wake=lambda: None,
-    )
+    delayed = delayed_of(log, taken_over)
     await delayed.recover()
+    log.read = Mock(side_effect=AssertionError("nothing is read"))  # type: ignore[method-assign]
     first, second = (span.ledger_id for span in log.chain.spans)
     assert delayed.count == 6
     assert delayed.pass_held(Position(first, 0)) == (second, 0)
     assert sorted(await drained(delayed)) == expected(first)[:6]
     assert taken_over.properties == {"team": "x"}
+
+
+async def test_the_next_owner_holds_nothing_back_that_is_acknowledged(
+    logs: Logs, log: ManagedLedger
+) -> None:
+    cursor = await created(logs, log)
+    await reading(log, cursor)
+    first = log.chain.spans[0].ledger_id
+    cursor.acknowledged.acknowledge_upto(Position(first, 3))
+    cursor.changed()
+    await asyncio.sleep(1)
+    taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+    await taken_over.__aenter__()
+    delayed = delayed_of(log, taken_over)
+    await delayed.recover()
+    assert sorted(await drained(delayed)) == expected(first)[4:6]
+
+
+async def test_a_timer_tells_when_something_is_due(logs: Logs, log: ManagedLedger) -> None:
+    told: list[int] = []
+    clock = SimulatedClock(asyncio.get_running_loop())  # type: ignore[arg-type]
+
+    def wake() -> None:
+        delayed.take_due(LATEST, 10)
+        told.append(clock.wall_ms() - WALL_START_MS - HOUR_MS)
+
+    delayed = await reading(log, await created(logs, log), wake)
+    await asyncio.sleep(2 * HOUR_MS / 1000)
+    assert delayed.count == 0
+    due_ms = [0, *reversed(DELAYS_MS)]
+    told = [each for each in told if each >= 0]
+    assert len(told) >= len(due_ms)
+    assert all(min(abs(each - time) for each in told) <= SMALL.slot_ms for time in due_ms)
+
+
+async def test_what_is_due_but_still_to_be_read_is_not_given_twice(
+    logs: Logs, log: ManagedLedger
+) -> None:
+    delayed = await reading(log, await created(logs, log))
+    first = log.chain.spans[0].ledger_id
+    await asyncio.sleep(HOUR_MS / 1000 + 10)
+    given: list[Position] = []
+    while delayed.count:
+        given += delayed.take_due(Position(first, 4), 10)
+        await asyncio.sleep(1)
+    assert sorted(given) == expected(first)[:4]
+    assert delayed.pass_held(Position(first, 4)) == (first, 4), "the others are read"
 
 
 async def test_a_lost_bucket_is_read_from_the_topic(
@@ -192,3 +246,82 @@ async def test_a_topic_that_is_closed_writes_down_what_would_be_read_again(
     await cursor.__aexit__(None, None, None)
     taken_over = await logs.load_cursor(LOG, "sub", log.chain)
     assert len(buckets_of(taken_over.properties)) == 2
+
+
+async def test_a_bucket_that_is_lost_is_written_again_in_its_place(
+    logs: Logs, log: ManagedLedger, ledgers: MemoryLedgers
+) -> None:
+    cursor = await created(logs, log)
+    await reading(log, cursor)
+    (lost,) = buckets_of(cursor.properties).values()
+    ledgers.entries[lost] = [b"damaged"]
+    taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+    await taken_over.__aenter__()
+    delayed = await reading(log, taken_over)
+    (ledger_id,) = buckets_of(taken_over.properties).values()
+    assert ledger_id in ledgers.entries
+    assert lost not in ledgers.entries
+    assert sorted(await drained(delayed)) == expected(log.chain.spans[0].ledger_id)
+    assert taken_over.properties == {"team": "x"}
+    assert ledger_id not in ledgers.entries
+
+
+async def test_of_a_mixed_topic_what_is_not_delayed_is_passed_over_by_nobody(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    logs = logs_over(coordination, ledgers, options=LogOptions())
+    plain = encode_payload(MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"x")
+    async with log_over(logs) as log:
+        log.append_all(pending(*(payload(1000) if number % 3 else plain for number in range(12))))
+        await asyncio.sleep(0.1)
+        cursor = await created(logs, log)
+        delayed = delayed_of(log, cursor)
+        await delayed.recover()
+        for _ in range(2):  # when nothing is known yet, and when all is
+            first, found = log.chain.next_after(cursor.mark_delete), []
+            position = delayed.pass_held(first)
+            while position <= log.chain.last_confirmed:
+                passed, sent = delayed.sift(position[0], await log.read(position, 100))
+                found += [entry_id for entry_id, _, _ in sent]
+                after = Position(position[0], position[1] + passed + len(sent))
+                position = delayed.pass_held(log.chain.readable_from(after))
+            assert found == [0, 3, 6, 9]
+        assert delayed.count == 8
+        assert sorted(each[1] for each in await drained(delayed)) == [1, 2, 4, 5, 7, 8, 10, 11]
+
+
+async def test_a_lost_bucket_that_nobody_needs_any_more_is_forgotten(
+    logs: Logs, log: ManagedLedger, ledgers: MemoryLedgers
+) -> None:
+    cursor = await created(logs, log)
+    await reading(log, cursor)
+    (lost,) = buckets_of(cursor.properties).values()
+    ledgers.entries[lost] = [b"damaged"]
+    taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+    await taken_over.__aenter__()
+    taken_over.acknowledged.acknowledge_upto(log.chain.last_confirmed)
+    await delayed_of(log, taken_over).recover()
+    await asyncio.sleep(1)
+    assert taken_over.properties == {"team": "x"}
+    assert lost not in ledgers.entries
+
+
+async def test_the_next_owner_deletes_the_ledger_that_a_killed_one_was_writing(
+    logs: Logs, log: ManagedLedger, ledgers: MemoryLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    cursor = await created(logs, log)
+    with monkeypatch.context() as patch:
+        patch.setattr(BucketStore, "_fill", never)
+        await reading(log, cursor)
+        before = set(ledgers.entries)
+    taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+    await taken_over.__aenter__()
+    (unfinished,) = garbage_of(taken_over.properties)
+    assert unfinished in before
+    await delayed_of(log, taken_over).recover()
+    await asyncio.sleep(1)
+    assert unfinished not in ledgers.entries
+    assert taken_over.properties == {"team": "x"}
