@@ -248,8 +248,10 @@ class TopicDirectory(Service):
 
     async def _opened(self, name: TopicName, create_with: Mapping[str, str] | None) -> AnyTopic:
         if not name.is_persistent:
-            policies = (await self._policies_of(name)).subscribing
-            return await NonPersistentTopic(name, self._clock, policies).__aenter__()
+            policies = await self._policies_of(name)
+            return await NonPersistentTopic(
+                name, self._clock, policies.subscribing, policies.publishing, self._broker_rate
+            ).__aenter__()
         topic = PersistentTopic(
             name,
             self._logs,

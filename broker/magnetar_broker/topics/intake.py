@@ -7,24 +7,19 @@ When a policy changes they are handed another one: a step that is off costs noth
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol, cast
 
 from magnetar_broker.delayed.deliver_at import is_delayed_longer
-from magnetar_broker.errors import InvalidRequest, ProducerBusy
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.logs import Logs
 from magnetar_broker.log.managed_ledger import ManagedLedger
-from magnetar_broker.log.payloads import is_encrypted
 from magnetar_broker.log.positions import Position
 from magnetar_broker.topics.deduplication import Deduplication, delete_cursor
 from magnetar_broker.topics.producers import Producer, Producers
-from magnetar_broker.topics.publish_policies import (
-    DEFAULT_POLICIES,
-    PublishOptions,
-    PublishPolicies,
-)
+from magnetar_broker.topics.publish_gate import Append, PublishGate
+from magnetar_broker.topics.publish_policies import PublishOptions, PublishPolicies
 from magnetar_broker.topics.publish_rate import PublishRate
 from magnetar_broker.topics.sequence_ids import NO_SEQUENCE_ID
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -33,9 +28,6 @@ from magnetar_runtime.clock import Clock
 from magnetar_runtime.errors import MagnetarError
 
 log = logging.getLogger(__name__)
-
-Append = Callable[[Sequence[Pending]], None]
-"""Takes a run of one producer; raises ``BrokerError``, then none of it is taken."""
 
 
 class IntakeTopic(Protocol):
@@ -60,19 +52,14 @@ class Intake:
 
     __slots__ = (
         "_behind_delays",
-        "_behind_encryption",
-        "_behind_rate",
-        "_broker_rate",
         "_clock",
         "_delay_max_ms",
         "_first",
+        "_gate",
         "_logs",
         "_options",
-        "_rate",
-        "_rates",
         "_topic",
         "deduplication",
-        "policies",
     )
 
     def __init__(
@@ -83,20 +70,15 @@ class Intake:
         options: PublishOptions,
         broker_rate: PublishRate | None = None,
     ) -> None:
-        self.policies = DEFAULT_POLICIES
         self.deduplication: Deduplication | None = None
         self._topic = topic
         self._logs = logs
         self._clock = clock
         self._options = options
-        self._broker_rate = broker_rate
-        self._rate: PublishRate | None = None
-        self._rates: tuple[PublishRate, ...] = ()
+        self._gate = PublishGate(str(topic.name), topic.producers, clock, broker_rate)
         self._delay_max_ms = 0
         # The steps that are on, from the last to the first: each knows the one behind it.
         self._behind_delays: Append = topic.append
-        self._behind_rate: Append = topic.append
-        self._behind_encryption: Append = topic.append
         self._first: Append = topic.append
 
     def limit_delays(self, delay_max_ms: int) -> None:
@@ -114,29 +96,18 @@ class Intake:
 
     def apply(self, policies: PublishPolicies) -> None:
         """From now on these hold, as far as that takes no time."""
-        self.policies = policies
-        if self._rate is None or self._rate.limits != policies.limits:
-            if self._rate is not None:
-                self._rate.is_over = True
-            is_limited = not policies.limits.is_unlimited
-            now_s = self._clock.monotonic()
-            self._rate = PublishRate(policies.limits, now_s) if is_limited else None
+        self._gate.apply(policies)
         self._rearrange()
-        if policies.requires_encryption:
-            for producer in self._topic.producers:
-                if not producer.is_encrypting:
-                    self._topic.producers.let_go(producer)  # coming back, it is told why
+        self._gate.let_go()
+
+    @property
+    def policies(self) -> PublishPolicies:
+        """Those that hold."""
+        return self._gate.policies
 
     def check(self, producer: Producer) -> None:
         """Raise ``InvalidRequest``, ``ProducerBusy`` for one that may not be let in."""
-        topic = self._topic
-        if self.policies.requires_encryption and not producer.is_encrypting:
-            raise InvalidRequest(f"Encryption is required in {topic.name}")
-        present = topic.producers.get(producer.name)
-        is_one_more = present is None or not producer.replaces(present)
-        limit = self.policies.producers_max
-        if 0 < limit <= len(topic.producers) and is_one_more:
-            raise ProducerBusy(f"Topic '{topic.name}' reached max producers limit")
+        self._gate.check(producer)
 
     async def opened(self, cursor: Cursor | None) -> None:
         """The topic has been loaded; ``cursor`` is what it kept to know repeats by."""
@@ -195,29 +166,12 @@ class Intake:
             first = deduplication.take
         if self._delay_max_ms:
             self._behind_delays, first = first, self._take_not_too_late
-        if self.policies.requires_encryption:
-            self._behind_encryption, first = first, self._take_encrypted
-        rates = (self._rate, self._broker_rate)
-        self._rates = tuple(each for each in rates if each is not None)
-        if self._rates:
-            self._behind_rate, first = first, self._take_counted
+        first = self._gate.before(first)
         self._first = first
         for producer in self._topic.producers:
             producer.append_all = first
 
     # Steps
-
-    def _take_counted(self, items: Sequence[Pending]) -> None:
-        """Count what is published, and have its client not read while that is too much."""
-        self._behind_rate(items)
-        producer = cast(Producer, items[0][2])
-        messages = sum(item[1] for item in items)
-        size_bytes = sum(len(item[0]) for item in items)
-        now_s = self._clock.monotonic()
-        for rate in self._rates:
-            rate.take(messages, size_bytes, now_s)
-            if rate.wait_s(now_s) > 0:
-                producer.session.throttle(rate.wait_s)
 
     def _take_not_too_late(self, items: Sequence[Pending]) -> None:
         """Refuse what is delayed for too long."""
@@ -231,18 +185,6 @@ class Intake:
                 allowed.append(item)
         if allowed:
             self._behind_delays(allowed)
-
-    def _take_encrypted(self, items: Sequence[Pending]) -> None:
-        """Refuse what is not encrypted."""
-        producer = cast(Producer, items[0][2])
-        allowed: list[Pending] = []
-        for item in items:
-            if is_encrypted(item[0]):
-                allowed.append(item)
-            else:
-                producer.refuse(item, api.MetadataError, "Messages must be encrypted")
-        if allowed:
-            self._behind_encryption(allowed)
 
     # Producers
 

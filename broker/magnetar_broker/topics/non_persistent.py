@@ -23,6 +23,10 @@ from magnetar_broker.topics.admission import Admission, check_name
 from magnetar_broker.topics.inactivity import Inactivity
 from magnetar_broker.topics.policies import TopicPolicies
 from magnetar_broker.topics.producers import Producer, Producers
+from magnetar_broker.topics.publish_gate import PublishGate
+from magnetar_broker.topics.publish_policies import DEFAULT_POLICIES as DEFAULT_PUBLISH_POLICIES
+from magnetar_broker.topics.publish_policies import PublishPolicies
+from magnetar_broker.topics.publish_rate import PublishRate
 from magnetar_broker.topics.rates import tick_topic
 from magnetar_broker.topics.subscribe_policies import DEFAULT_POLICIES, SubscribePolicies
 from magnetar_broker.topics.topic import SubscribeRequest
@@ -221,11 +225,15 @@ class NonPersistentTopic(Service):
         name: TopicName,
         clock: Clock,
         policies: SubscribePolicies = DEFAULT_POLICIES,
+        publishing: PublishPolicies = DEFAULT_PUBLISH_POLICIES,
+        broker_rate: PublishRate | None = None,
     ) -> None:
         super().__init__()
         self.name = name
         self.admission = Admission(str(name), policies)
         self.producers = Producers(str(name), on_left=self._left, on_promoted=self._promoted)
+        self.gate = PublishGate(str(name), self.producers, clock, broker_rate)
+        self.gate.apply(publishing)
         self.epoch = TopicEpoch(None, keep_in_memory)
         self.subscriptions: dict[str, VolatileSubscription] = {}
         self.messages_in = 0
@@ -241,16 +249,22 @@ class NonPersistentTopic(Service):
         stack.callback(self.disconnect_all)
 
     def apply(self, policies: TopicPolicies) -> None:
-        """From now on these hold, as far as they are about who may subscribe."""
+        """From now on these hold, as far as they are about who may subscribe and publish."""
         self.admission.policies = policies.subscribing
+        self.gate.apply(policies.publishing)
+        take = self.gate.before(self._publish)
+        for producer in self.producers:
+            producer.append_all = take
+        self.gate.let_go()
 
     async def connect_producer(self, producer: Producer) -> None:
         """Let ``producer`` in."""
         if self._is_fenced:
             raise TopicFenced(str(self.name))
+        self.gate.check(producer)
         self.epoch.check(producer)
         self.producers.add(producer)
-        producer.append_all = self._publish
+        producer.append_all = self.gate.before(self._publish)
         producer.disconnect = lambda: self.producers.remove(producer)
         if not producer.is_waiting:
             try:
