@@ -9,21 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 NOT_YET: Mapping[str, str] = {
-    "acknowledging/acknowledging-cumulatively-what-is-not-there": "redelivery and acknowledgements",
     "compaction/a-compacted-topic-has-the-last-of-each-key": "compaction",
     "compaction/batches-in-a-compacted-topic": "compaction",
     "compaction/everything-in-a-compacted-topic-was-taken-away": "compaction",
-    "delivering/failover-hands-over-what-was-not-acknowledged": "dispatching",
-    "delivering/messages-of-non-persistent-topics": "dispatching",
-    "delivering/permits-and-batches-of-an-exclusive-consumer": "dispatching",
     "key_shared/sticky-ranges-that-cannot-be": "Key_Shared subscriptions",
     "producing/a-checksum-that-is-wrong": "policies and answers of producers",
     "producing/a-message-for-a-producer-that-was-closed": "policies and answers of producers",
     "producing/a-producer-that-comes-again-with-an-epoch": "policies and answers of producers",
     "producing/the-same-producer-id-twice": "policies and answers of producers",
-    "seeking/seeking-forgets-acknowledgements": "seeks and last message ids",
-    "seeking/seeking-odd-ids": "seeks and last message ids",
-    "seeking/the-last-message-id": "seeks and last message ids",
     "stats/counters-are-exact": "members of the stats documents",
     "stats/the-backlog-of-batches": "members of the stats documents",
     "stats/the-shape-of-stats": "members of the stats documents",

@@ -39,10 +39,13 @@ async def batch_size_at(managed_ledger: ManagedLedger, position: Position) -> in
 
 
 async def last_message(managed_ledger: ManagedLedger) -> tuple[Position, int]:
-    """The newest entry, and the index of the last message in it (-1 where it is no batch)."""
+    """The newest entry, and the index of the last message in it (-1 where it is no batch).
+
+    -1:-1 where the log has no entry.
+    """
     last = managed_ledger.chain.last_confirmed
     if last.entry_id < 0:
-        return Position(last.ledger_id, -1), -1
+        return EARLIEST, -1
     size = batch_size(await read_one(managed_ledger, last))
     return last, -1 if size is None else size - 1
 

@@ -259,7 +259,7 @@ class Consuming:
         elif command.HasField("message_publish_time"):
             await subscription.seek_time(command.message_publish_time)
         else:
-            raise InvalidRequest("a seek names a message id or a publish time")
+            raise InvalidRequest("Message id and message publish time were not present")
         self._connection.send(encode_success(command.request_id))
 
     def _handle_unsubscribe(self, command: api.CommandUnsubscribe) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from magnetar_broker.errors import NotAllowed
+from magnetar_broker.errors import InvalidRequest, NotAllowed
 from magnetar_broker.log.acknowledged import bits_set
 from magnetar_broker.log.cursor import Cursor, OnDurable
 from magnetar_broker.log.positions import AckedEntry, EntryId, Position
@@ -121,15 +121,22 @@ class Acknowledging:
     ) -> None:
         """Acknowledge everything before ``position``, and of its own entry what ``ack_set`` leaves
         out (all of it where that is empty). Raises ``NotAllowed`` where several consumers share
-        the messages."""
+        the messages, ``InvalidRequest`` for what lies beyond the last message: nobody was sent
+        it, so that nobody can mean what lies before it."""
         kind = self._membership.type
         if kind and kind.tracks_entries:
             raise NotAllowed(
                 "cumulative acknowledgement needs an Exclusive or Failover subscription"
             )
+        chain = self._cursor.chain
+        if position > chain.last_confirmed > self._cursor.mark_delete:
+            raise InvalidRequest("there is no such message yet")
+        span = chain.span(position[0])
+        if span is None or position[1] >= span.entries:  # the mark is to be where an entry is
+            position, ack_set = chain.previous_of(position), ()
         acknowledged = self._cursor.acknowledged
         if ack_set and any(ack_set):
-            acknowledged.acknowledge_upto(self._cursor.chain.previous_of(position))
+            acknowledged.acknowledge_upto(chain.previous_of(position))
             acknowledged.acknowledge_batch_indexes(position[0], position[1], tuple(ack_set))
         else:
             acknowledged.acknowledge_upto(position)

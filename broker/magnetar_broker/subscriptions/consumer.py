@@ -146,7 +146,7 @@ class Consumer:
                     continue
             ack_set = acknowledged.remaining_indexes(ledger_id, entry_id) if has_partial else None
             if ack_set is not None:
-                messages = bits_set(ack_set)
+                messages = min(messages, bits_set(ack_set))
             out.append(header(ledger_id, entry_id, len(payload), 0, ack_set or ()))
             out.append(payload)
             permits -= messages

@@ -208,6 +208,6 @@ class TrackingDispatcher(Dispatcher):
                 self._pass_over(ledger_id, entry_id)
                 return
         if ack_set is not None:
-            messages = bits_set(ack_set)
+            messages = min(messages, bits_set(ack_set))
         redeliveries = self.redeliveries.get(position) if self.redeliveries else 0
         consumer.deliver(position, payload, messages, redeliveries, ack_set)

@@ -91,7 +91,25 @@ async def acknowledging_what_is_not_there(world: World) -> None:
     await client.lookup()
 
 
-@scenario()
+@scenario(
+    wanted=[
+        Wanted(
+            (["a", "< ACK_RESPONSE", {"consumer_id": 1}],),
+            (
+                [
+                    "a",
+                    "< ACK_RESPONSE",
+                    {
+                        "consumer_id": 1,
+                        "error": "MetadataError",
+                        "message": "there is no such message yet",
+                    },
+                ],
+            ),
+            "upstream acknowledges nothing either, but calls that a success",
+        )
+    ]
+)
 async def acknowledging_cumulatively_what_is_not_there(world: World) -> None:
     ids = await world.filled(["m0", "m1"])
     ledger = ids[0].ledgerId

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from tests.differential.scenario import Wanted, scenario
+from tests.differential.transcript import Line
 from tests.differential.world import World
 
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -44,7 +45,36 @@ async def permits_count_the_messages_in_a_batch(world: World) -> None:
     await world.stats(lambda stats: permits(stats))
 
 
-@scenario()
+def _batch(entry_id: int) -> Line:
+    first = 3 * entry_id
+    metadata = {
+        "highest_sequence_id": first + 2,
+        "num_messages_in_batch": 3,
+        "producer_name": "raw",
+        "sequence_id": first,
+    }
+    batch = [{"body": body, "sequence_id": first + index} for index, body in enumerate("abc")]
+    fields = {"batch": batch, "consumer_id": 1, "message_id": f"L0:{entry_id}"}
+    return ["a", "< MESSAGE", {**fields, "metadata": metadata}]
+
+
+def _shown(permits: int) -> Line:
+    path = "/admin/v2/persistent/diff/permits-and-batches-of-an-exclusive-consumer/t/stats"
+    return ["rest", f"GET {path}", 200, [["a1", permits, 0]]]
+
+
+_TWO_MORE: Line = ["a", "> FLOW", {"consumer_id": 1, "messagePermits": 2}]
+
+
+@scenario(
+    wanted=[
+        Wanted(
+            (_batch(1), _shown(-4), _TWO_MORE, ["a", "< nothing"]),
+            (["a", "< nothing"], _shown(-1), _TWO_MORE, _batch(1)),
+            "upstream sends as many batches as there are permits for messages",
+        )
+    ]
+)
 async def permits_and_batches_of_an_exclusive_consumer(world: World) -> None:
     client = await world.client()
     await client.producer()
@@ -164,7 +194,18 @@ async def failover_goes_by_priority_first(world: World) -> None:
     await active(world)
 
 
-@scenario()
+@scenario(
+    wanted=[
+        Wanted(
+            (["a", "< ACTIVE_CONSUMER_CHANGE", {"consumer_id": 1, "is_active": False}],),
+            (
+                ["a", "< ACTIVE_CONSUMER_CHANGE", {"consumer_id": 1, "is_active": True}],
+                ["a", "< ACTIVE_CONSUMER_CHANGE", {"consumer_id": 1, "is_active": False}],
+            ),
+            "who is alone hears at once that it is active, upstream waits whether others come",
+        )
+    ]
+)
 async def failover_hands_over_what_was_not_acknowledged(world: World) -> None:
     ids = await world.filled([f"m{number}" for number in range(4)])
     a, b = await world.client("a"), await world.client("b")
@@ -229,7 +270,40 @@ async def the_order_of_answers_when_a_consumer_becomes_active(world: World) -> N
     await client.take(3)
 
 
-@scenario()
+@scenario(
+    wanted=[
+        Wanted(
+            ["a", "< ERROR", {"message": "Failed to recover Transaction Buffer."}],
+            [
+                "a",
+                "< ERROR",
+                {
+                    "error": "NotAllowedError",
+                    "message": "a non-persistent topic keeps no last message",
+                },
+            ],
+            "there is none, and no transaction is to blame",
+        ),
+        Wanted(
+            (
+                ["a", "> SEEK", {"consumer_id": 1, "message_publish_time": 1}],
+                ["a", "< SUCCESS", {}],
+            ),
+            (
+                ["a", "> SEEK", {"consumer_id": 1, "message_publish_time": 1}],
+                [
+                    "a",
+                    "< ERROR",
+                    {
+                        "error": "NotAllowedError",
+                        "message": "a non-persistent topic keeps no messages to seek to",
+                    },
+                ],
+            ),
+            "upstream says that it did what cannot be done",
+        ),
+    ]
+)
 async def messages_of_non_persistent_topics(world: World) -> None:
     topic = f"non-persistent://{world.namespace}/n"
     client = await world.client()

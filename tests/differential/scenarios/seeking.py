@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.differential.scenario import scenario
+from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import Client, World
 
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -137,7 +137,18 @@ async def seeking_with_several_consumers(world: World) -> None:
     await b.silence()
 
 
-@scenario()
+_FORGOTTEN = "/admin/v2/persistent/diff/seeking-forgets-acknowledgements/t/stats"
+
+
+@scenario(
+    wanted=[
+        Wanted(
+            ["rest", f"GET {_FORGOTTEN}", 200, 2],
+            ["rest", f"GET {_FORGOTTEN}", 200, 4],
+            "as many as came again; upstream still counts two of them as acknowledged",
+        )
+    ]
+)
 async def seeking_forgets_acknowledgements(world: World) -> None:
     ids = await five_messages(world)
     client = await reader(world)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import pytest
 from tests.unit.magnetar_broker.sessions.stand_ins import FrameClient
@@ -95,7 +96,8 @@ async def test_acknowledgements_of_foreign_messages_are_answered_and_change_noth
     for each in foreign[:2]:
         client.ask("ack", consumer_id=1, ack_type=api.CommandAck.Cumulative, message_id=[each])
     await settle()
-    assert [each.error for each in client.all_of("ackResponse")] == [0, 0, 0]
+    errors = [each.error for each in client.all_of("ackResponse")]
+    assert sorted(errors) == [0, 0, api.MetadataError], "beyond the end, nothing can be meant"
     (topic,) = topics.loaded
     assert topic.subscriptions["sub"].mark_delete is not None
     assert not client.transport.is_closing()
@@ -269,3 +271,206 @@ async def test_who_acknowledged_all_of_a_terminated_topic_is_told_once(
     client.say("flow", consumer_id=1, messagePermits=5)
     await settle()
     assert client.heard.count("reachedEndOfTopic") == int(is_told)
+
+
+# Nonsense: whoever says it is told, or cut off, and nobody else notices
+
+SHARED = api.CommandSubscribe.Shared
+
+
+async def check_unharmed(
+    connect: Connect, settle: Settle, topics: TopicDirectory, backlog: int
+) -> None:
+    """Another client gets what it would have got; nothing of the backlog is lost."""
+    (topic,) = topics.loaded
+    assert isinstance(topic, PersistentTopic)
+    assert topic.subscriptions["sub"].cursor.backlog_entries == backlog
+    other = connect()
+    other.subscribe(1, "other", initialPosition=api.CommandSubscribe.Earliest)
+    await settle()
+    other.say("flow", consumer_id=1, messagePermits=100)
+    await settle()
+    assert len(entries_of(other)) == topic.managed_ledger.chain.total_entries
+    assert all(
+        each.unacknowledged >= 0
+        for subscription in topic.subscriptions.values()
+        for each in subscription.consumers
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({"subscription": ""}, api.ProducerBusy, "Empty subscription name"),
+        ({"subscription": " "}, api.ProducerBusy, "Empty subscription name"),
+        ({"subscription": "pulsar.repl.x"}, api.ProducerBusy, "reserved subscription name"),
+        ({"subscription": "pulsar.dedup"}, api.ProducerBusy, "reserved subscription name"),
+        ({"subscription": "__compaction"}, api.NotAllowedError, "__compaction"),
+        ({"subType": SHARED, "read_compacted": True}, api.NotAllowedError, "readCompacted only"),
+        ({"durable": False}, api.NotAllowedError, "Durable subscription with the same name"),
+        ({"subType": SHARED}, api.ConsumerBusy, "different type"),
+    ],
+)
+async def test_a_consumer_that_cannot_be_is_told_why(
+    connect: Connect,
+    settle: Settle,
+    topics: TopicDirectory,
+    fields: dict[str, object],
+    error: int,
+    message: str,
+) -> None:
+    first, client = await consuming(connect, settle, b"a", b"b"), connect()
+    client.subscribe(7, **cast(dict[str, Any], {"subscription": "sub", **fields}))
+    await settle()
+    (answer,) = client.all_of("error")
+    assert (answer.error, message in answer.message) == (error, True), answer
+    assert first.heard.count("error") == 0
+    await check_unharmed(connect, settle, topics, backlog=2)
+
+
+@pytest.mark.parametrize(
+    "start", [entry(0, 0), entry(9, 9), entry(MINUS_ONE, 5), entry(1 << 62, 0)]
+)
+@pytest.mark.parametrize("batch_index", [-1, 0, 1 << 30])
+async def test_a_reader_may_begin_anywhere(
+    connect: Connect, settle: Settle, start: api.MessageIdData, batch_index: int
+) -> None:
+    client = await consuming(connect, settle, b"a", b"b")
+    begin = api.MessageIdData(
+        ledgerId=start.ledgerId, entryId=start.entryId, batch_index=batch_index
+    )
+    client.subscribe(2, "reader", durable=False, start_message_id=begin)
+    await settle()
+    client.say("flow", consumer_id=2, messagePermits=9)
+    await settle()
+    assert entries_of(client) in ([0, 1], [])
+    assert client.heard[-1] != "error"
+
+
+ALL_BITS = -1
+
+
+@pytest.mark.parametrize("kind", [api.CommandSubscribe.Exclusive, SHARED])
+@pytest.mark.parametrize(
+    "ack_set", [[ALL_BITS] * 20_000, [ALL_BITS] * 16_000, [1 << 62], [0, 0, 1], [ALL_BITS]]
+)
+async def test_ack_sets_that_fit_no_batch_cost_nobody_more_than_the_message(
+    connect: Connect, settle: Settle, topics: TopicDirectory, kind: int, ack_set: list[int]
+) -> None:
+    client = connect()
+    client.subscribe(subType=kind)
+    client.open_producer()
+    await settle()
+    client.publish(b"a", b"b", b"c")
+    client.say("flow", consumer_id=1, messagePermits=100)
+    await settle()
+    (topic,) = topics.loaded
+    assert isinstance(topic, PersistentTopic)
+    ledger_id = topic.managed_ledger.chain.spans[0].ledger_id
+    odd = api.MessageIdData(ledgerId=ledger_id, entryId=0, ack_set=ack_set)
+    client.ask("ack", consumer_id=1, ack_type=api.CommandAck.Individual, message_id=[odd])
+    client.say("redeliverUnacknowledgedMessages", consumer_id=1)
+    await settle()
+    (consumer,) = topic.subscriptions["sub"].consumers
+    assert entries_of(client) == [0, 1, 2, 0, 1, 2]
+    assert (consumer.permits, consumer.unacknowledged) == (94, 3 if kind == SHARED else 0)
+    whole = api.MessageIdData(ledgerId=ledger_id, entryId=0)
+    client.ask("ack", consumer_id=1, ack_type=api.CommandAck.Individual, message_id=[whole])
+    await settle()
+    assert client.all_of("ackResponse")[-1].error == 0
+    await check_unharmed(connect, settle, topics, backlog=2)
+
+
+async def test_a_cumulative_acknowledgement_behind_the_end_of_a_ledger_means_its_end(
+    connect: Connect, settle: Settle, topics: TopicDirectory
+) -> None:
+    client = await consuming(connect, settle, b"a", b"b")
+    (topic,) = topics.loaded
+    assert isinstance(topic, PersistentTopic)
+    await topic.managed_ledger.roll_over()
+    client.publish(b"c")
+    await settle()
+    first, second = topic.managed_ledger.chain.spans[-2:]
+    beyond = entry(first.ledger_id, 1000)
+    client.ask("ack", consumer_id=1, ack_type=api.CommandAck.Cumulative, message_id=[beyond])
+    await settle()
+    assert client.all_of("ackResponse")[-1].error == 0
+    assert topic.subscriptions["sub"].mark_delete == Position(first.ledger_id, 1)
+    assert topic.subscriptions["sub"].cursor.backlog_entries == second.entries == 1
+
+
+@pytest.mark.parametrize("kind", [api.CommandSubscribe.Exclusive, SHARED])
+async def test_what_is_given_back_by_who_never_had_it_changes_nothing(
+    connect: Connect, settle: Settle, topics: TopicDirectory, kind: int
+) -> None:
+    client = connect()
+    client.subscribe(subType=kind)
+    client.open_producer()
+    await settle()
+    client.publish(b"a", b"b")
+    client.say("flow", consumer_id=1, messagePermits=1)
+    await settle()
+    foreign = [entry(9, 9), entry(MINUS_ONE, MINUS_ONE), entry(1 << 63, 1 << 63)]
+    client.say("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=foreign)
+    client.say("redeliverUnacknowledgedMessages", consumer_id=99, message_ids=foreign)
+    client.say("redeliverUnacknowledgedMessages", consumer_id=99)
+    await settle()
+    assert entries_of(client) == [0]
+    await check_unharmed(connect, settle, topics, backlog=2)
+
+
+async def test_nobody_acknowledges_or_moves_another_s_consumer(
+    connect: Connect, settle: Settle, topics: TopicDirectory
+) -> None:
+    mine, thief = await consuming(connect, settle, b"a", b"b"), connect()
+    mine.say("flow", consumer_id=1, messagePermits=9)
+    await settle()
+    ids = [mine.all_of("message")[0].message_id]
+    thief.ask("ack", consumer_id=1, ack_type=api.CommandAck.Individual, message_id=ids)
+    thief.ask("ack", consumer_id=1, ack_type=api.CommandAck.Cumulative, message_id=ids)
+    thief.ask("seek", consumer_id=1, message_publish_time=0)
+    thief.ask("unsubscribe", consumer_id=1, force=True)
+    thief.ask("close_consumer", consumer_id=1)
+    thief.ask("getLastMessageId", consumer_id=1)
+    thief.ask("consumerStats", consumer_id=1)
+    thief.say("flow", consumer_id=1, messagePermits=9)
+    await settle()
+    assert [each.error for each in thief.all_of("ackResponse")] == [api.ConsumerNotFound] * 2
+    assert [each.error for each in thief.all_of("error")] == [api.MetadataError] * 3
+    assert thief.all_of("consumerStatsResponse")[0].error_code == api.ConsumerNotFound
+    assert "close_consumer" not in mine.heard
+    await check_unharmed(connect, settle, topics, backlog=2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({}, api.MetadataError),
+        ({"message_id": entry(9, 9)}, None),
+        ({"message_id": entry(MINUS_ONE, 7)}, None),
+        ({"message_id": api.MessageIdData(ledgerId=0, entryId=0, partition=77)}, None),
+        ({"message_id": api.MessageIdData(ledgerId=0, entryId=0, ack_set=[-1] * 20_000)}, None),
+        ({"message_publish_time": (1 << 64) - 1}, None),
+        ({"message_publish_time": 0, "message_id": entry(0, 0)}, None),
+    ],
+)
+async def test_a_seek_to_anywhere_loses_nothing_and_one_to_nowhere_is_refused(
+    connect: Connect,
+    settle: Settle,
+    topics: TopicDirectory,
+    fields: dict[str, object],
+    error: int | None,
+) -> None:
+    client = await consuming(connect, settle, b"a", b"b")
+    request_id = client.ask("seek", consumer_id=1, **fields)
+    await settle()
+    name, answer = client.answers[-1]
+    assert (name, answer.request_id) == ("success" if error is None else "error", request_id)
+    if error is not None:
+        assert answer.message == "Message id and message publish time were not present"
+        assert "close_consumer" not in client.heard
+    client.subscribe()
+    await settle()
+    client.ask("seek", consumer_id=1, message_id=entry(MINUS_ONE, MINUS_ONE))
+    await settle()
+    await check_unharmed(connect, settle, topics, backlog=2)
