@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from tests.unit.magnetar_broker.log.stand_ins import (
@@ -22,6 +23,8 @@ from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.positions import Position
 from magnetar_broker.subscriptions.kept_counts import KeptCounts, has_kept_counts
+from magnetar_broker.subscriptions.subscription import Subscription, SubscriptionOwner
+from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.coordination import Coordination
 
 OPTIONS = LogOptions()
@@ -83,6 +86,16 @@ async def test_a_topic_that_is_closed_keeps_the_counts_of_its_last_moment(
     await cursor.__aexit__(None, None, None)
     counts = (await next_owner(logs, log)).counts
     assert [counts.get(at(log, entry)) for entry in (4, 7, 8)] == [3, 1, 0]
+
+
+async def test_a_subscription_that_is_closed_keeps_its_counts(
+    logs: Logs, log: ManagedLedger, cursor: Cursor
+) -> None:
+    owner = Mock(spec=SubscriptionOwner)
+    subscription = Subscription(owner, "persistent://t/n/topic", -1, log, cursor, SystemClock())
+    give_back(subscription.kept_counts, log, 4, 4)
+    await subscription.close()
+    assert (await next_owner(logs, log)).counts.get(at(log, 4)) == 2
 
 
 async def test_a_broker_that_is_killed_loses_what_was_counted_in_its_last_second(

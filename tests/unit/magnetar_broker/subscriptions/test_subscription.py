@@ -18,9 +18,11 @@ from tests.unit.magnetar_broker.clients_and_logs import (
 from magnetar_broker.errors import ConsumerBusy, InvalidRequest, NotAllowed
 from magnetar_broker.log.positions import Position
 from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.kept_counts import has_kept_counts
 from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.subscriptions.unacknowledged_limits import UnacknowledgedLimits
+from magnetar_protocol.records.redelivery_counts import CountedRun, properties_of_runs
 from magnetar_runtime.clock import SystemClock
 from magnetar_simulation.loop import SimulatedLoop
 
@@ -260,6 +262,39 @@ async def test_a_seek_begins_counting_anew() -> None:
     await subscription.seek(Position(1, 0))
     _, session = await joined(subscription, SHARED)
     assert session.messages() == [(Position(1, 0), 0), (Position(1, 1), 0)]
+
+
+async def test_counts_that_nobody_has_looked_at_are_forgotten_by_a_seek_too() -> None:
+    subscription = subscription_over(MemoryLog((1, 2)))
+    kept = properties_of_runs([CountedRun(1, 0, 1, 3)])
+    subscription.cursor.position_properties = kept
+    await subscription.seek(Position(1, 0))
+    assert not has_kept_counts(subscription.cursor)
+
+
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+async def test_only_who_gives_back_what_he_holds_is_counted(kind: SubscriptionType) -> None:
+    subscription = subscription_over(MemoryLog((1, 4)))
+    leaving, _ = await joined(subscription, kind, "leaving")
+    staying, session = await joined(subscription, kind, "staying")
+    held = set(leaving.pending)
+    assert held
+    subscription.redeliver(staying, list(held))
+    await subscription.disconnect(leaving)
+    assert [count for position, count in session.messages() if position in held] == [0] * len(held)
+
+
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+async def test_what_is_acknowledged_is_not_counted_any_more(kind: SubscriptionType) -> None:
+    subscription = subscription_over(MemoryLog((1, 4)))
+    consumer, _ = await joined(subscription, kind)
+    subscription.redeliver(consumer, None)
+    counts = subscription.kept_counts.counts
+    assert len(counts) == 4
+    subscription.acknowledge(consumer, [(1, 1, ())], None)
+    assert len(counts) == 3
+    subscription.acknowledge_entries(consumer, [(1, 2), (1, 3)])
+    assert len(counts) == 1
 
 
 async def test_only_the_sole_consumer_unsubscribes_unless_forced() -> None:
