@@ -15,7 +15,8 @@ from magnetar_broker.log.positions import Entry
 from magnetar_ledger import LedgerError, LedgerWriter
 
 Pending = tuple[bytes, int, object, int, int]
-"""An entry on its way: ``(payload, message_count, publisher, sequence_id, highest_sequence_id)``.
+"""An entry on its way: ``(payload, message_count, publisher, sequence_id, highest_sequence_id)``,
+the count as ``take_payload`` gives it (0: to be looked at by who sends it on, and one by itself).
 The log knows the first two; the rest comes back to the topic as it was given."""
 
 

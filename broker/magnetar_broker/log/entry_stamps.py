@@ -91,7 +91,7 @@ class EntryStamps:
         for payload, messages, publisher, sequence_id, highest_sequence_id in items:
             noted = noted_time
             if self._kinds.index:
-                index += messages or 1  # a marker has a place of its own
+                index += messages or 1  # a marker, or a chunk, has a place of its own
                 noted += INDEX_TAG + encode_varint(index)
             head = BROKER_ENTRY_HEAD.pack(BROKER_ENTRY_MAGIC, len(noted))
             stored = b"".join((head, noted, payload))

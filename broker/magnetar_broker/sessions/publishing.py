@@ -81,7 +81,7 @@ class Publishing:
                 self._refuse_payload(producer_id, sequence_id, error)
                 continue
             run.append((payload, messages, producer, sequence_id, highest_sequence_id))
-            run_messages += messages
+            run_messages += messages or 1
             run_bytes += end - payload_start
             if is_chunk:
                 producer.is_chunking = True
@@ -148,7 +148,7 @@ class Publishing:
             return
         sequence_id, highest = command.sequence_id, command.highest_sequence_id
         item = (payload, messages, producer, sequence_id, highest)
-        self._append(producer, [item], messages, len(payload))
+        self._append(producer, [item], messages or 1, len(payload))
 
     def _refuse_payload(self, producer_id: int, sequence_id: int, error: WireError) -> None:
         """Nothing of it is stored: nobody else is to stumble over it."""

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Sequence
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.positions import Entry, EntryId, Position
+from magnetar_broker.subscriptions.chunk_receivers import WAITING_MAX, ChunkReceivers, chunk_of
 from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.dispatcher import RUN_ENTRIES_MAX
 from magnetar_broker.subscriptions.replay_queue import ReplayQueue
 from magnetar_broker.subscriptions.tracking_dispatcher import TrackingDispatcher
 
@@ -24,17 +26,19 @@ class SharedDispatcher(TrackingDispatcher):
     def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
         super().__init__(managed_ledger, cursor)
         self._replay = ReplayQueue()
+        self._chunks = ChunkReceivers()
         self._turn = 0
 
     @property
     def wanted_from(self) -> Position:
         """The first position that is still to be sent to somebody, what is replayed among them."""
-        return min(self._replay.first, self.read_position) if self._replay else self.read_position
+        firsts = [each.first for each in (self._replay, *self._chunks.waiting.values()) if each]
+        return min([*firsts, self.read_position])
 
     @property
     def redelivery_backlog(self) -> int:
         """Entries waiting to be sent again."""
-        return len(self._replay)
+        return len(self._replay) + self._chunks.waiting_count
 
     def add(self, consumer: Consumer) -> None:
         """Let ``consumer`` take part."""
@@ -45,7 +49,7 @@ class SharedDispatcher(TrackingDispatcher):
     def remove(self, consumer: Consumer) -> None:
         """``consumer`` is gone; what it held is replayed to the others."""
         self.consumers.remove(consumer)
-        self._replay.add_all(consumer.pending)
+        self._replay.add_all([*consumer.pending, *self._chunks.left(consumer)])
         consumer.pending.clear()
         if not self.consumers:
             self._begin_again()
@@ -55,6 +59,7 @@ class SharedDispatcher(TrackingDispatcher):
     def _begin_again(self) -> None:
         super()._begin_again()
         self._replay.clear()
+        self._chunks.clear()
 
     def acknowledged(self, position: Position) -> bool:
         """Forget an entry: it will not be sent again."""
@@ -62,11 +67,13 @@ class SharedDispatcher(TrackingDispatcher):
             self.redeliveries.forget(position)
         if self._replay:
             self._replay.discard(position)
+        if self._chunks.waiting:
+            self._chunks.discard(position)
         return self.is_blocked_on_unacknowledged and self._may_send()
 
     def acknowledged_all(self, ids: Sequence[EntryId]) -> bool:
         """Forget many."""
-        if self.redeliveries or self._replay:
+        if self.redeliveries or self._replay or self._chunks.waiting:
             for each in ids:
                 self.acknowledged(Position(*each))
         return self.is_blocked_on_unacknowledged and self._may_send()
@@ -77,12 +84,15 @@ class SharedDispatcher(TrackingDispatcher):
         given_back = [position for position in wanted if consumer.forget(position)]
         for position in given_back:
             self.redeliveries.increment(position)
-        self._replay.add_all(given_back)
+        # What waits for it must not come before what it gave back of the same messages.
+        self._replay.add_all([*given_back, *self._chunks.left(consumer)])
         consumer.unblock()
         self.dispatch()
 
     def dispatch(self) -> None:
         """Send what can be sent: replays first, then new entries."""
+        if self._chunks.waiting:
+            self._send_waiting_chunks()
         while self._may_send():
             consumer = self._next_consumer()
             if consumer is None:
@@ -97,6 +107,17 @@ class SharedDispatcher(TrackingDispatcher):
             elif not self._dispatch_new(consumer):
                 return
 
+    def _send_waiting_chunks(self) -> None:
+        chunks = self._chunks
+        for consumer, queue in list(chunks.waiting.items()):
+            chunks.served = consumer
+            while queue and consumer.can_take and self._may_send():
+                if not self._replay_turn(consumer, queue, RUN_ENTRIES_MAX):
+                    break
+            if not queue:
+                del chunks.waiting[consumer]
+        chunks.served = None
+
     def _next_consumer(self) -> Consumer | None:
         """Whose turn it is: of the best priority level that has someone with permits, the one that
         comes after the last one served, round and round."""
@@ -110,6 +131,8 @@ class SharedDispatcher(TrackingDispatcher):
         return self.consumers[index]
 
     def _dispatch_new(self, consumer: Consumer) -> bool:
+        if self._chunks.waiting and self._chunks.waiting_count >= WAITING_MAX:
+            return False
         found = self._next_run()
         if found is None:
             return False
@@ -143,3 +166,15 @@ class SharedDispatcher(TrackingDispatcher):
             if not (acknowledged.has_holes and acknowledged.is_acknowledged(ledger_id, entry[0])):
                 self._send(consumer, Position(ledger_id, entry[0]), entry)
         return used
+
+    def _taker(self, consumer: Consumer, position: Position, payload: bytes) -> Consumer | None:
+        """A chunk is for the consumer that has the others of its message."""
+        chunk = chunk_of(payload)
+        if chunk is None:
+            return consumer
+        consumer = self._chunks.receiver(chunk, consumer)
+        if self._chunks.must_wait(consumer):
+            self._chunks.wait(chunk, position, consumer)
+            return None
+        consumer.note_time()
+        return consumer

@@ -192,6 +192,11 @@ class TrackingDispatcher(Dispatcher):
         else:
             self._send(consumer, position, entry)
 
+    def _taker(self, consumer: Consumer, position: Position, payload: bytes) -> Consumer | None:
+        """Who gets an entry that has to be looked at; None where it waits for another."""
+        del position, payload
+        return consumer
+
     def _pass_over(self, ledger_id: int, entry_id: int) -> None:
         super()._pass_over(ledger_id, entry_id)
         self.redeliveries.forget(Position(ledger_id, entry_id))
@@ -203,6 +208,10 @@ class TrackingDispatcher(Dispatcher):
         ack_set = self.cursor.acknowledged.remaining_indexes(ledger_id, entry_id)
         messages = entry[2]
         if not messages:
+            taker = self._taker(consumer, position, payload)
+            if taker is None:
+                return
+            consumer = taker
             messages, payload = consumer.look(payload)
             if not messages:
                 self._pass_over(ledger_id, entry_id)

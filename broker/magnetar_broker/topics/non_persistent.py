@@ -13,6 +13,7 @@ from magnetar_broker.counting.meter import Meter
 from magnetar_broker.errors import ConsumerBusy, NotAllowed, TopicFenced
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.cursor import OnDurable
+from magnetar_broker.log.payloads import message_count
 from magnetar_broker.log.positions import AckedEntry, Entry, EntryId, Position
 from magnetar_broker.subscriptions.active_consumer import choose_active
 from magnetar_broker.subscriptions.consumer import PERMITS_MAX, Consumer
@@ -122,6 +123,7 @@ class VolatileSubscription:
 
     def deliver(self, payload: bytes, messages: int) -> None:
         """Send one entry to whoever's turn it is, or drop it; a marker is for no consumer."""
+        messages = messages or message_count(payload)
         if not messages:
             return
         consumer = self.active or self._receiver(payload)
@@ -292,7 +294,7 @@ class NonPersistentTopic(Service):
                 subscription.deliver(payload, messages)
             entry: Entry = (NOWHERE.entry_id, payload, messages)
             producer.confirm(NOWHERE.ledger_id, [(entry, item)])
-            self.messages_in += messages
+            self.messages_in += messages or 1
             self.bytes_in += len(payload)
         self.last_publish_ms = self._clock.wall_ms()
 

@@ -129,7 +129,7 @@ class Producer:
             size_bytes -= sum(stamp_bytes(item[0]) for _, item in stored)
         for entry, (payload, count, _, sequence_id, highest) in stored:
             receipts.append(receipt(sequence_id, highest, ledger_id, entry[0]))
-            messages += count
+            messages += count or 1
             size_bytes += len(payload)
         if not self.is_closed:
             if self._repeats:
@@ -175,7 +175,7 @@ class Producer:
     def refuse(self, item: Pending, error: api.ServerError.ValueType, reason: str) -> None:
         """Tell the client that this message, which was counted as on its way, was not stored."""
         payload, messages, _, sequence_id, highest = item
-        self.messages_in -= messages
+        self.messages_in -= messages or 1
         self.bytes_in -= len(payload)
         self._entries_answered += 1
         self.session.confirmed(len(payload))

@@ -90,7 +90,7 @@ class PublishGate:
         """Count what is published, and have its client not read while that is too much."""
         self._behind_rate(items)
         producer = cast(Producer, items[0][2])
-        messages = sum(item[1] for item in items)
+        messages = sum(item[1] or 1 for item in items)
         size_bytes = sum(len(item[0]) for item in items)
         now_s = self._clock.monotonic()
         for rate in self._rates:

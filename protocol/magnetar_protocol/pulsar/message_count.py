@@ -71,7 +71,8 @@ _NO_COMPRESSION = CompressionType.NONE  # to look it up takes longer than to par
 
 
 def take_payload(buffer: bytes, start: int, end: int) -> tuple[bytes, int]:
-    """The payload ``buffer[start:end]`` that a client sent, and how many messages it has.
+    """The payload ``buffer[start:end]`` that a client sent, and how many messages it has; 0 where
+    whoever sends it on must look at it: a marker, or a chunk of a message.
 
     Raises ``ChecksumMismatch``, and another ``WireError`` where ``count_messages`` would, for what
     only brokers write in front of a payload, and for a batch that cannot be.
@@ -129,7 +130,7 @@ def _count(payload: bytes, start: int, end: int, *, is_sent: bool) -> int:
         raise WireError(f"not a MessageMetadata: {error}") from error
     if not metadata.IsInitialized():
         raise WireError(f"a MessageMetadata lacks {', '.join(missing_fields(metadata))}")
-    if metadata.HasField("marker_type"):
+    if metadata.HasField("marker_type") or (is_sent and metadata.HasField("chunk_id")):
         return 0
     if not metadata.HasField("num_messages_in_batch"):
         return 1

@@ -105,6 +105,14 @@ def test_a_marker_has_no_messages(marker_type: int) -> None:
     assert taken(payload) == count_messages(payload) == 0
 
 
+def test_a_chunk_is_one_message_that_has_to_be_looked_at_on_its_way() -> None:
+    payload = encode_payload(
+        metadata_of(uuid="u", chunk_id=0, num_chunks_from_msg=2, total_chunk_msg_size=9), b"text"
+    )
+    assert taken(payload) == 0
+    assert count_messages(payload) == 1
+
+
 def test_what_only_brokers_write_is_refused_from_a_client() -> None:
     with pytest.raises(WireError, match="for brokers to write"):
         taken(STAMP + encode_payload(metadata_of(), b"text"))
