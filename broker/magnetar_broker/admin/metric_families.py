@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+# How many there are now, whatever its name.
+DELAYED_BUCKETS = "pulsar_delayed_message_index_bucket_total"
+
 
 class Family(NamedTuple):
     """One family per topic or subscription: its name and the snapshot's field."""
@@ -21,7 +24,8 @@ class Family(NamedTuple):
     @property
     def type(self) -> str:
         """Prometheus's word for it."""
-        return "counter" if self.name.endswith("_total") else "gauge"
+        only_grows = self.name.endswith("_total") and self.name != DELAYED_BUCKETS
+        return "counter" if only_grows else "gauge"
 
 
 class BucketFamily(NamedTuple):
@@ -54,6 +58,12 @@ TOPIC_FAMILIES = (
     Family("pulsar_storage_read_cache_misses_rate", "storage_read_cache_misses_rate"),
     Family("pulsar_consumer_msg_ack_rate", "ack_rate"),
     Family("pulsar_delayed_message_index_size_bytes", "delayed_index_bytes"),
+)
+
+# Only of topics and subscriptions that have an index of delayed messages.
+DELAYED_FAMILIES = (
+    Family(DELAYED_BUCKETS, "delayed_buckets"),
+    Family("pulsar_delayed_message_index_loaded", "delayed_loaded"),
 )
 
 # Only of topics that were compacted, or asked to be, since they were loaded.

@@ -22,6 +22,7 @@ from magnetar_broker.admin.metric_families import (
     CACHE_FAMILIES,
     COMPACTION_FAMILIES,
     CONNECTION_FAMILIES,
+    DELAYED_FAMILIES,
     EVICTIONS_BY_QUOTA,
     LEDGER_CLIENT_PREFIX,
     LEDGER_SUMS,
@@ -72,6 +73,12 @@ def render(snapshot: BrokerSnapshot, *, cluster: str, version: str, host: str) -
     ]
     for family in SUBSCRIPTION_FAMILIES:
         yield from _samples(family, subscriptions)
+    delaying: Labelled = [
+        *(each for each in topics if each[1].delayed_buckets),
+        *(each for each in subscriptions if each[1].delayed_buckets),
+    ]
+    for family in DELAYED_FAMILIES if delaying else ():
+        yield from _samples(family, delaying)
 
 
 def _broker(snapshot: BrokerSnapshot, first: str, version: str, host: str) -> Iterator[str]:

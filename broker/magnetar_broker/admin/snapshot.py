@@ -27,6 +27,8 @@ class SubscriptionSnapshot:
     backlog_no_delayed: int = 0
     delayed: int = 0
     delayed_index_bytes: int = 0
+    delayed_buckets: int = 0
+    delayed_loaded: int = 0
     in_replay: int = 0
     rate_out: float = 0.0
     throughput_out: float = 0.0
@@ -80,6 +82,8 @@ class TopicSnapshot:
     storage_read_cache_misses_rate: float = 0.0
     ack_rate: float = 0.0
     delayed_index_bytes: int = 0
+    delayed_buckets: int = 0
+    delayed_loaded: int = 0
     write_latency_ms: Buckets = field(default_factory=write_latency_buckets)
     subscriptions: list[SubscriptionSnapshot] = field(default_factory=list)
     compaction: CompactionReport | None = None

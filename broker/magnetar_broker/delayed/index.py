@@ -74,6 +74,16 @@ class Index:
         """The memory that the index takes, about."""
         return sum(wheel.size_bytes for wheel in self._wheels()) + len(self.held)
 
+    @property
+    def loaded_count(self) -> int:
+        """How many messages are in memory with their times."""
+        return sum(map(len, self._wheels()))
+
+    @property
+    def bucket_count(self) -> int:
+        """Into how many buckets the messages are cut, those that are not written yet included."""
+        return len(self.buckets) + sum(each is not None for each in (self.sealing, self._open))
+
     def _wheels(self) -> list[TimeWheel]:
         parts = [each.wheel for each in (self.sealing, self._open) if each is not None]
         return [self._loaded, *parts]

@@ -111,6 +111,16 @@ class DelayedMessages:
         """The memory that the index takes, about."""
         return self._index.size_bytes
 
+    @property
+    def bucket_count(self) -> int:
+        """Into how many buckets the index is cut."""
+        return self._index.bucket_count
+
+    @property
+    def loaded_count(self) -> int:
+        """How many messages are in memory with their times; the others' are in buckets."""
+        return self._index.loaded_count
+
     # Reading
 
     def pass_held(self, position: Position) -> Position:

@@ -194,6 +194,16 @@ class Subscription:
         """How much memory the index of delayed messages takes, about."""
         return 0 if self._delayed is None else self._delayed.size_bytes
 
+    @property
+    def delayed_buckets(self) -> int:
+        """Into how many buckets the index of delayed messages is cut."""
+        return 0 if self._delayed is None else self._delayed.bucket_count
+
+    @property
+    def delayed_loaded(self) -> int:
+        """How many delayed messages are in memory with their times."""
+        return 0 if self._delayed is None else self._delayed.loaded_count
+
     # What is noted of single messages
 
     @property

@@ -221,6 +221,8 @@ def topic_snapshot(topic: AnyTopic) -> TopicSnapshot:
         backlog=max((each.backlog for each in subscriptions), default=0),
         ack_rate=sum(each.ack_rate for each in subscriptions),
         delayed_index_bytes=sum(each.delayed_index_bytes for each in subscriptions),
+        delayed_buckets=sum(each.delayed_buckets for each in subscriptions),
+        delayed_loaded=sum(each.delayed_loaded for each in subscriptions),
         subscriptions=subscriptions,
     )
     if isinstance(topic, PersistentTopic):
@@ -280,6 +282,8 @@ def _subscription_snapshot(subscription: AnySubscription) -> SubscriptionSnapsho
         snapshot.delayed = subscription.delayed_count
         snapshot.backlog_no_delayed = max(0, snapshot.backlog - snapshot.delayed)
         snapshot.delayed_index_bytes = subscription.delayed_bytes
+        snapshot.delayed_buckets = subscription.delayed_buckets
+        snapshot.delayed_loaded = subscription.delayed_loaded
         snapshot.in_replay = dispatcher.redelivery_backlog if dispatcher else 0
         skipping = subscription.skipping
         snapshot.expired_total = skipping.expired

@@ -15,6 +15,7 @@ from magnetar_broker.admin.metric_families import (
     BUCKET_FAMILIES,
     CACHE_FAMILIES,
     CONNECTION_FAMILIES,
+    DELAYED_FAMILIES,
     LOOKUP_FAMILIES,
     SUBSCRIPTION_FAMILIES,
     TOPIC_FAMILIES,
@@ -32,8 +33,8 @@ NOT_YET = re.compile(
     "pulsar_subscription_dispatch_throttled|pulsar_ml_(cursor|cache_p|reads)|"
     "pulsar_ml_.*(Buckets|WithReplicas)|pulsar_topic_load_(time|rate)|pulsar_delayed_message_index_"
     "(bucket|loaded)|pulsar_storage_backlog_quota_check|_created$|pulsar_broker_load|"
-    # What is not done yet (delayed delivery, expiry, filters, offloading, throttling) ...
-    "delayed(_message_index_size_bytes)?$|expire|filter_|offloaded|"
+    # What is not done yet (expiry, filters, offloading, throttling) ...
+    "expire|filter_|offloaded|"
     "publish_rate_limit|throttled|"
     # ... and what is not counted yet.
     "pulsar_entry_size|storage_ledger_write_latency|pending_bytes_to_dispatch|"
@@ -137,6 +138,20 @@ def test_pieces_are_short_enough_to_let_others_run() -> None:
     assert max(piece.count("\n") for piece in pieces) <= SAMPLES_PER_PIECE
 
 
+def test_buckets_of_delayed_messages_are_shown_of_those_who_have_any() -> None:
+    plain, delaying = topic("persistent://a/b/1"), topic("persistent://a/b/2", delayed_buckets=3)
+    delaying.subscriptions[0].delayed_buckets = 3
+    delaying.subscriptions[0].delayed_loaded = 7
+    name = "pulsar_delayed_message_index_bucket_total"
+    found = samples(name, plain, delaying)
+    assert [(labels.get("subscription"), value) for labels, value in found] == [(None, 3), ("s", 3)]
+    assert {labels["topic"] for labels, _ in found} == {"persistent://a/b/2"}
+    assert families(plain, delaying)[name].type == "gauge"
+    loaded = samples("pulsar_delayed_message_index_loaded", plain, delaying)
+    assert [value for _, value in loaded] == [0, 7]
+    assert samples(name, plain) == []
+
+
 def test_no_family_is_shown_that_nobody_fills() -> None:
     """Each is taken from a field that something outside of the snapshots sets."""
     sources = Path(snapshot_module.__file__).parents[1]
@@ -152,6 +167,7 @@ def test_no_family_is_shown_that_nobody_fills() -> None:
         *CONNECTION_FAMILIES,
         *CACHE_FAMILIES,
         *BUCKET_FAMILIES,
+        *DELAYED_FAMILIES,
     )
     unset = {each.field for each in families if not re.search(rf"\b{each.field}\b ?[=,]", setters)}
     assert unset == set()

@@ -240,6 +240,20 @@ def test_of_a_segment_only_that_is_kept_in_memory_which_still_waits() -> None:
     assert index.size_bytes == before + 24
 
 
+def test_buckets_and_what_is_loaded_of_them_are_counted() -> None:
+    index, written = Index(SMALL, 0), Written()
+    assert (index.bucket_count, index.loaded_count) == (0, 0)
+    for entry in range(4):
+        index.add(90_000, 1, entry, 0)
+    assert (index.bucket_count, index.loaded_count) == (1, 4)
+    index.add(90_000, 2, 0, 0)
+    assert (index.bucket_count, index.loaded_count) == (2, 5)
+    work(index, written, 0)
+    assert (index.bucket_count, index.loaded_count) == (2, 1)
+    work(index, written, 90_000)
+    assert (index.bucket_count, index.loaded_count) == (2, 3), "one segment after the other"
+
+
 def test_memory_is_a_byte_for_what_is_in_buckets_and_a_few_for_the_rest() -> None:
     index = Index(SMALL, 0)
     index.restore(BucketKey(1, 1), 9, [SegmentSummary(9000, 9000, {1: (1 << 1000) - 1})], 0)
