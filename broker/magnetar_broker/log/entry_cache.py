@@ -34,7 +34,8 @@ PIECES_OF_BOUND = 64
 PASSED_TURNS_KEPT = 1024
 
 
-def _nobody() -> int:
+def nobody() -> int:
+    """What nobody has still to be sent begins here."""
     return INT64_MAX
 
 
@@ -46,7 +47,7 @@ class LedgerCache:
 
     __slots__ = ("cost_bytes", "entries", "first_entry_id", "passed_turns", "runs", "wanted_from")
 
-    def __init__(self, first_entry_id: int, wanted_from: Callable[[], int] = _nobody) -> None:
+    def __init__(self, first_entry_id: int, wanted_from: Callable[[], int] = nobody) -> None:
         self.first_entry_id = first_entry_id
         self.wanted_from = wanted_from
         self.entries: list[Entry] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from magnetar_broker.log.entry_cache import EntryCache, LedgerCache
+from magnetar_broker.log.entry_cache import EntryCache, LedgerCache, nobody
 from magnetar_broker.log.positions import Entry, Position
 
 
@@ -57,6 +57,8 @@ class LogCache:
         ledger = self._ledgers.pop(ledger_id, None)
         if ledger is not None:
             self._cache.discard(ledger)
+            # Its turns stay in the queue for a while: they must not keep the whole log alive.
+            ledger.wanted_from = nobody
 
     def clear(self) -> None:
         """The log is closed."""

@@ -7,7 +7,6 @@ Who takes part is kept by ``membership``, what they acknowledge goes through ``a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Protocol
 
 from magnetar_broker.compaction.compacted_view import CompactedView
@@ -75,20 +74,12 @@ class Subscription:
         # Where those read who read compacted; None until one does.
         self._compacted: CompactedReading | None = None
         self._topic = topic
+        self._partition = partition
         self._delayed: DelayedMessages | None = None
         self._delayed_options = DelayedOptions()
         self._kept_counts: KeptCounts | None = None
-        self.membership = Membership(
-            partial(
-                new_dispatcher,
-                managed_ledger=managed_ledger,
-                cursor=cursor,
-                topic=topic,
-                partition=partition,
-                delayed=lambda: self.delayed,
-                redeliveries=lambda: self.kept_counts.counts,
-            )
-        )
+        # Methods, not closures: there may be very many subscriptions without any consumer.
+        self.membership = Membership(self._new_dispatcher)
         self._acknowledging = Acknowledging(cursor, self.membership, clock)
         self.skipping = Skipping(managed_ledger, cursor, clock, self._skipped)
         # None until something may expire: there may be very many subscriptions.
@@ -97,7 +88,7 @@ class Subscription:
             managed_ledger,
             cursor,
             self.membership,
-            on_deserted=lambda: owner.subscription_left(self),
+            on_deserted=self._deserted,
             on_moved=self._moved,
         )
 
@@ -213,8 +204,24 @@ class Subscription:
             self._kept_counts = KeptCounts(self.cursor)
         return self._kept_counts
 
+    def _new_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Dispatcher:
+        return new_dispatcher(
+            kind,
+            key_shared,
+            managed_ledger=self._managed_ledger,
+            cursor=self.cursor,
+            topic=self._topic,
+            partition=self._partition,
+            delayed=lambda: self.delayed,
+            redeliveries=lambda: self.kept_counts.counts,
+        )
+
+    def _deserted(self) -> None:
+        self._owner.subscription_left(self)
+
     def passed_ledger(self) -> None:
-        """The mark-delete position has left a ledger."""
+        """The mark-delete position has left a ledger, which may be one that nobody needs."""
+        self._managed_ledger.trim_soon()
         if self._delayed is not None:
             self._delayed.passed()
         if self._kept_counts is not None or has_kept_counts(self.cursor):

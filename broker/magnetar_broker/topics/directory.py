@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from magnetar_broker.compaction.options import CompactionOptions
 from magnetar_broker.counting.durations import Durations
@@ -21,6 +21,7 @@ from magnetar_broker.errors import (
 )
 from magnetar_broker.log.logs import Logs
 from magnetar_broker.metadata.errors import NamespaceNotFound
+from magnetar_broker.metadata.system_topics import is_system_topic
 from magnetar_broker.subscriptions.expiry import ExpiryOptions
 from magnetar_broker.subscriptions.gate import Gate
 from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
@@ -49,6 +50,8 @@ AnyTopic = PersistentTopic | NonPersistentTopic
 TICK_TOPICS_MAX = 500
 # So many topics are compacted at once by themselves: each holds its keys in memory meanwhile.
 COMPACTIONS_AT_ONCE_MAX = 4
+# Namespaces whose policies are kept as what they mean; more are looked at anew.
+MEANINGS_MAX = 1_000
 # A part that is asked to end is cut off after 5 s (``magnetar_server.run``).
 CLOSE_BUDGET_S = 3.0
 
@@ -150,6 +153,8 @@ class TopicDirectory(Service):
         self._broker_gate = _broker_gate(dispatching, clock)
         self._cluster = cluster
         self._close_budget_s = close_budget_s
+        # What namespaces' policies mean for their users' and for their brokers' topics.
+        self._meanings: dict[tuple[NamespaceName, bool], tuple[Policies, TopicPolicies]] = {}
         self._loading: dict[TopicName, asyncio.Future[None]] = {}
         self._topics: dict[TopicName, AnyTopic] = {}
         self.totals = TopicTotals()
@@ -281,16 +286,28 @@ class TopicDirectory(Service):
         try:
             policies = await self._policies(name.namespace)
         except NamespaceNotFound:
-            policies = Policies()  # a broker's own namespace, for its health check, has none
-        return topic_policies(name, policies, self._default, cluster=self._cluster)
+            # A broker's own namespace, for its health check, has none; its topic stays.
+            default = replace(self._default, inactivity=NEVER)
+            return topic_policies(name, Policies(), default, cluster=self._cluster)
+        return self._effective(name, policies)
+
+    def _effective(self, name: TopicName, policies: Policies) -> TopicPolicies:
+        """What ``policies`` mean for a topic: one object for all topics for which it is the same,
+        as there may be very many."""
+        kind = name.namespace, is_system_topic(name)
+        known = self._meanings.get(kind)
+        if known is None or known[0] is not policies:
+            if len(self._meanings) >= MEANINGS_MAX:
+                self._meanings.clear()
+            meaning = topic_policies(name, policies, self._default, cluster=self._cluster)
+            known = self._meanings[kind] = policies, meaning
+        return known[1]
 
     def apply_policies(self, namespace: NamespaceName, policies: Policies) -> None:
         """A namespace's policies have changed: from now on its topics follow the new ones."""
         for topic in self._topics.values():
             if topic.name.namespace == namespace:
-                topic.apply(
-                    topic_policies(topic.name, policies, self._default, cluster=self._cluster)
-                )
+                topic.apply(self._effective(topic.name, policies))
 
     def namespaces(self) -> Iterable[NamespaceName]:
         """The namespaces of the topics that are open."""

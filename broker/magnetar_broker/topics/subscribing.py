@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
-from functools import partial
 from typing import Any, Protocol
 
 from magnetar_broker.errors import ConsumerBusy, SubscriptionNotFound
@@ -90,8 +89,8 @@ class Subscribing:
         self._policies = policies
         self._throttling = Throttling(topic, clock, broker_gate)
         self._admission = Admission(str(topic.name), policies.subscribing)
-        # Guards which subscriptions exist while one is being created or deleted.
-        self._changing = asyncio.Lock()
+        # Guards which subscriptions exist while one is being created or deleted; None before that.
+        self._changing: asyncio.Lock | None = None
 
     def apply(self, policies: TopicPolicies) -> None:
         """From now on these hold, for the subscriptions that are there and those to come."""
@@ -129,13 +128,14 @@ class Subscribing:
         subscription.limit_unacknowledged(self._policies.unacknowledged)
         subscription.hold_back(self._policies.delayed)
         self._throttling.hold(subscription)
-        cursor.on_ledger_left = partial(self._ledger_left, subscription)
+        cursor.on_ledger_left = subscription.passed_ledger
         self.subscriptions[cursor.name] = subscription
         return subscription
 
-    def _ledger_left(self, subscription: Subscription) -> None:
-        subscription.passed_ledger()
-        self._topic.managed_ledger.trim_soon()
+    def _change(self) -> asyncio.Lock:
+        if self._changing is None:
+            self._changing = asyncio.Lock()
+        return self._changing
 
     async def subscribe(self, request: SubscribeRequest) -> Subscription:
         """The subscription, new or known, ready for one more consumer."""
@@ -146,7 +146,7 @@ class Subscribing:
         check_name(request.subscription, reserved=DEDUPLICATION_CURSOR)
         self._admission.check(request, self._clock.monotonic())
         while True:
-            async with self._changing:
+            async with self._change():
                 self._topic.check_open()
                 subscription = self.subscriptions.get(request.subscription)
                 if subscription is None:
@@ -225,7 +225,7 @@ class Subscribing:
         (``from_earliest``).
         """
         check_subscription(name)
-        async with self._changing:
+        async with self._change():
             self._topic.check_open()
             if name in self.subscriptions:
                 return False
@@ -250,7 +250,7 @@ class Subscribing:
     def is_used(self, *, with_backlog: bool) -> bool:
         """Whether there is a subscription, or one comes or goes; ``with_backlog``: one that has
         something left to read."""
-        if self._changing.locked():
+        if self._changing is not None and self._changing.locked():
             return True
         if with_backlog:
             return any(each.backlog_entries for each in self.subscriptions.values())
@@ -280,7 +280,7 @@ class Subscribing:
         self, subscription: Subscription, consumer: Consumer | None = None, *, force: bool = False
     ) -> None:
         """Forget a subscription and its cursor; ``consumer`` is the one that asks for it."""
-        async with self._changing:
+        async with self._change():
             if self.subscriptions.get(subscription.name) is subscription:
                 subscription.give_up(consumer, force=force)
                 self._take_out(subscription)
@@ -296,7 +296,7 @@ class Subscribing:
 
     async def close(self) -> None:
         """Write what is not yet written, and close the cursors."""
-        async with self._changing:
+        async with self._change():
             for each in self.subscriptions.values():
                 self._throttling.forget(each)
             self._throttling.close()
@@ -304,6 +304,6 @@ class Subscribing:
 
     async def delete_stored(self) -> None:
         """Forget all cursors for good; nobody comes any more."""
-        async with self._changing:
+        async with self._change():
             for subscription in list(self.subscriptions.values()):
                 await subscription.delete_stored()

@@ -97,6 +97,9 @@ class MemoryLog:
         metadata = api.MessageMetadata(producer_name="p", sequence_id=entry_id, publish_time=1)
         return entry_id, encode_payload(metadata, b"m"), 1
 
+    def trim_soon(self) -> None:
+        """Nothing is ever trimmed here."""
+
     def cached_run(self, position: Position, count_max: int) -> list[Entry]:
         return [] if self.is_cold else self._run(position, count_max)
 

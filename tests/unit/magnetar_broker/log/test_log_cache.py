@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 from magnetar_broker.log.entry_cache import EntryCache
 from magnetar_broker.log.log_cache import LogCache
 from magnetar_broker.log.positions import Entry, Position
@@ -59,3 +61,20 @@ def test_forgotten_ledgers_and_a_closed_log_leave_nothing() -> None:
     assert cache.entry_count == 4
     log.clear()
     assert (cache.entry_count, cache.used_bytes) == (0, 0)
+
+
+def test_nothing_of_a_log_that_was_closed_is_kept_alive() -> None:
+    class Log:
+        def wanted_from(self, _: int) -> int:
+            return 0
+
+    cache, log = EntryCache(bytes_max=1 << 20), Log()
+    entries = LogCache(cache, log.wanted_from)
+    entries.begin(7)
+    entries.insert(7, [(0, b"a", 1)], 1, 0.0)
+    is_alive = weakref.ref(log)
+    entries.clear()
+    assert is_alive() is not None
+    del log, entries
+    assert is_alive() is None
+    assert cache.used_bytes == 0

@@ -22,6 +22,7 @@ from magnetar_broker.errors import (
     TopicNotFound,
 )
 from magnetar_broker.log.positions import LATEST, Position
+from magnetar_broker.metadata.errors import NamespaceNotFound
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.inactivity import Inactivity
@@ -479,3 +480,20 @@ async def test_an_unused_topic_that_cannot_be_deleted_now_is_deleted_later(
         await topics.get(NAME, create=False)
         assert await later(topics, 60) == []
         assert not await topics.exists(NAME)
+
+
+async def test_the_brokers_own_topics_are_kept(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    """Their namespace has no policies; the health check would make its topic again and again."""
+
+    async def no_policies(namespace: NamespaceName) -> Policies:
+        raise NamespaceNotFound(str(namespace))
+
+    clock = SimulatedClock(cast("SimulatedLoop", asyncio.get_running_loop()))
+    logs = logs_over(coordination, ledgers)
+    async with TopicDirectory(
+        logs, clock, owns=lambda _: True, inactivity=AFTER_A_MINUTE, policies=no_policies
+    ) as topics:
+        await topics.create(NAME, {})
+        assert await later(topics, 600) == [NAME]
