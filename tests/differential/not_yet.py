@@ -25,13 +25,9 @@ NOT_YET: Mapping[str, str] = {
     "subscriptions_over_rest/clearing-a-backlog": "subscriptions over REST",
     "subscriptions_over_rest/creating-subscriptions": "REST: t/subscription/latest",
     "subscriptions_over_rest/examining-messages": "REST: t/examinemessage",
-    "subscriptions_over_rest/expiring-messages-by-age": "subscriptions over REST",
     "subscriptions_over_rest/peeking-at-batches": "REST: t/subscription/s",
     "subscriptions_over_rest/peeking-at-messages": "subscriptions over REST",
     "subscriptions_over_rest/reading-a-message-by-its-id": "REST: t/ledger/N/entry/N",
-    "subscriptions_over_rest/resetting-a-cursor-to-a-time": "subscriptions over REST",
-    "subscriptions_over_rest/skipping-messages": "subscriptions over REST",
     "topic_life/a-backlog-quota-evicts": "termination, expiry, deletion by force",
     "topic_life/deleting-a-namespace-with-topics": "termination, expiry, deletion by force",
-    "topic_life/young-messages-stay": "REST: t/all_subscription/expireMessages/N",
 }

@@ -1,7 +1,8 @@
 """Looks which messages of one subscription have grown too old, and lets it pass them.
 
 Where delayed messages are spared, each entry that is old enough is read once to see whether it is
-one; those are passed over, and looked at again when the time of the first of them has come.
+one, and its own time; those that are spared are passed over, and looked at again when the time of
+the first of them has come.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from magnetar_broker.log.unacknowledged import unacknowledged_runs
 from magnetar_broker.subscriptions.expiry import (
     NEVER_MS,
     end_of_expired_ledgers,
+    is_expired,
     runs_between,
     sort_out,
 )
@@ -115,12 +117,13 @@ class Expiring:
     async def _look_at(self, ledger_id: int, start: int, last: int, limit_ms: int) -> None:
         """Expire what is not delayed of a ledger's entries, until the cursor is moved."""
         moves = self._moves
+        are_old = is_expired(self._managed_ledger.chain.span(ledger_id), limit_ms)
         first = start
         while first <= last:
             run = await self._read(Position(ledger_id, first), last - first + 1)
             if self._moves != moves:
                 return
-            expired, due_ms = sort_out(run, limit_ms)
+            expired, due_ms = sort_out(run, limit_ms, are_old=are_old)
             self._first_due_ms = min(self._first_due_ms, due_ms)
             self._skipping.expire_entries(ledger_id, expired)
             first += len(run)

@@ -14,7 +14,8 @@ from typing import Annotated
 from annotated_types import Ge, Gt
 
 from magnetar_broker.delayed.deliver_at import deliver_at_ms, is_plain
-from magnetar_broker.log.chain import LedgerChain
+from magnetar_broker.log.chain import LedgerChain, LedgerSpan
+from magnetar_broker.log.payloads import entry_time_ms
 from magnetar_broker.log.positions import Entry, Position
 
 MINUTE_S = 60
@@ -57,7 +58,7 @@ def end_of_expired_ledgers(chain: LedgerChain, after: Position, limit_ms: int) -
     for span in chain.spans:
         if span.ledger_id < after[0]:
             continue
-        if not 0 < span.closed_at_ms < limit_ms:
+        if not is_expired(span, limit_ms):
             break
         if span.entries:
             end = max(end, span.last)
@@ -78,14 +79,23 @@ def runs_between(
     return found
 
 
-def sort_out(run: Iterable[Entry], limit_ms: int) -> tuple[list[int], int]:
-    """Of entries that were published before ``limit_ms`` those that expire, and when the first of
-    the others is to be delivered (``NEVER_MS`` where there are none): they were delayed, and their
-    time has begun after ``limit_ms`` or is still to begin."""
+def is_expired(span: LedgerSpan | None, limit_ms: int) -> bool:
+    """Whether all of a ledger was written before ``limit_ms``, whatever its entries say."""
+    return span is not None and 0 < span.closed_at_ms < limit_ms
+
+
+def sort_out(
+    run: Iterable[Entry], limit_ms: int, *, are_old: bool = False
+) -> tuple[list[int], int]:
+    """Of ``run`` the entries whose time began before ``limit_ms``, and when that of the first of
+    the others does (``NEVER_MS`` where there are none): those are delayed, or younger than they
+    stand, which publishers' clocks may bring about (but ``are_old`` says that all are old)."""
     expired: list[int] = []
     first_due_ms = NEVER_MS
     for entry_id, payload, _ in run:
         due_ms = 0 if is_plain(payload) else deliver_at_ms(payload)
+        if not are_old:
+            due_ms = max(due_ms, entry_time_ms(payload))
         if due_ms < limit_ms:
             expired.append(entry_id)
         else:

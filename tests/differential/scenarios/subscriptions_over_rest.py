@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.differential.scenario import scenario
+from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import World
 
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -42,6 +42,12 @@ async def rest_of(world: World) -> None:
     await client.subscribe(1, kind=SUBSCRIBE.Shared)
     client.flow(100)
     await client.silence()
+
+
+def _named(what: str) -> Wanted:
+    """What stands in the path is no number: Magnetar says which."""
+    reason = f"{what} should be a whole number"
+    return Wanted("HTML", {"reason": reason}, "upstream answers with a page")
 
 
 @scenario()
@@ -101,7 +107,7 @@ async def deleting_subscriptions(world: World) -> None:
     await world.rest("DELETE", path(world))
 
 
-@scenario()
+@scenario(wanted=[_named("count")])
 async def skipping_messages(world: World) -> None:
     await with_messages(world)
     await world.rest("POST", path(world, "/skip/2"))
@@ -136,7 +142,7 @@ async def clearing_the_backlog_of_a_connected_consumer(world: World) -> None:
     await client.silence()
 
 
-@scenario()
+@scenario(wanted=[_named("timestamp")])
 async def resetting_a_cursor_to_a_time(world: World) -> None:
     await with_messages(world)
     await world.rest("POST", path(world, "/skip_all"))
@@ -178,7 +184,7 @@ async def resetting_the_cursor_of_a_connected_consumer(world: World) -> None:
     await client.silence()
 
 
-@scenario()
+@scenario(wanted=[_named("seconds")])
 async def expiring_messages_by_age(world: World) -> None:
     await with_messages(world)
     await world.rest("POST", path(world, "/expireMessages/999999999"))

@@ -144,7 +144,18 @@ async def messages_grow_too_old(world: World) -> None:
     await world.stats(lambda stats: stats["subscriptions"]["s"]["totalMsgExpired"])
 
 
-@scenario()
+_YOUNG = "/admin/v2/persistent/diff/young-messages-stay/t/stats"
+
+
+@scenario(
+    wanted=[
+        Wanted(
+            ["rest", f"GET {_YOUNG}", 200, 0],
+            ["rest", f"GET {_YOUNG}", 200, 2],
+            "an old message behind a young one takes that with it upstream",
+        )
+    ]
+)
 async def young_messages_stay(world: World) -> None:
     client = await world.client()
     await client.producer()

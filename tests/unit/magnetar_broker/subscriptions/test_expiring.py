@@ -257,6 +257,17 @@ async def test_the_time_of_a_delayed_message_begins_with_its_delivery(
     assert sub(topic).skipping.expired == 15
 
 
+async def test_a_young_message_stays_though_old_ones_lie_behind_it(
+    topics: TopicDirectory, topic: PersistentTopic
+) -> None:
+    await publish(topic, OLD, YOUNG, OLD, OLD)
+    await topics.expire_messages()
+    assert sub(topic).cursor.backlog_entries == 1
+    await asyncio.sleep(TTL_S)
+    await topics.expire_messages()
+    assert sub(topic).cursor.backlog_entries == 0
+
+
 async def test_delayed_messages_are_spared_before_anybody_comes(
     topics: TopicDirectory, topic: PersistentTopic
 ) -> None:

@@ -11,6 +11,7 @@ from magnetar_broker.subscriptions.expiry import (
     NEVER_MS,
     ExpiryOptions,
     end_of_expired_ledgers,
+    is_expired,
     runs_between,
     sort_out,
 )
@@ -20,8 +21,10 @@ from magnetar_protocol.pulsar.payload import encode_payload
 LIMIT_MS = 10_000
 
 
-def entry(entry_id: int, deliver_at_ms: int | None = None) -> Entry:
-    metadata = api.MessageMetadata(producer_name="p", sequence_id=entry_id, publish_time=1)
+def entry(entry_id: int, deliver_at_ms: int | None = None, *, published_ms: int = 1) -> Entry:
+    metadata = api.MessageMetadata(
+        producer_name="p", sequence_id=entry_id, publish_time=published_ms
+    )
     if deliver_at_ms is not None:
         metadata.deliver_at_time = deliver_at_ms
     return entry_id, encode_payload(metadata, b"m"), 1
@@ -36,6 +39,16 @@ def test_plain_entries_expire_and_delayed_ones_count_from_their_delivery() -> No
     run = [entry(3), entry(4, LIMIT_MS + 7), entry(5, LIMIT_MS - 1), entry(6, LIMIT_MS + 2)]
     assert sort_out(run, LIMIT_MS) == ([3, 5], LIMIT_MS + 2)
     assert sort_out(run[:1], LIMIT_MS) == ([3], NEVER_MS)
+
+
+def test_one_that_is_younger_than_it_stands_stays_unless_its_ledger_is_known_to_be_old() -> None:
+    run = [entry(3), entry(4, published_ms=LIMIT_MS), entry(5)]
+    assert sort_out(run, LIMIT_MS) == ([3, 5], LIMIT_MS)
+    assert sort_out(run, LIMIT_MS, are_old=True) == ([3, 4, 5], NEVER_MS)
+    assert is_expired(LedgerSpan(1, 3, closed_at_ms=LIMIT_MS - 1), LIMIT_MS)
+    assert not is_expired(LedgerSpan(1, 3, closed_at_ms=LIMIT_MS), LIMIT_MS)
+    assert not is_expired(LedgerSpan(1, 3), LIMIT_MS)
+    assert not is_expired(None, LIMIT_MS)
 
 
 def test_what_nobody_can_read_expires() -> None:
