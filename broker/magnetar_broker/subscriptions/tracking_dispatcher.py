@@ -84,9 +84,9 @@ class TrackingDispatcher(Dispatcher):
         super().skip_acknowledged()
         mark = self.cursor.mark_delete
         for consumer in self.consumers:
-            # What is held is beyond the mark, the oldest first, but after such a move.
-            if consumer.pending and next(iter(consumer.pending)) <= mark:
-                passed = [position for position in consumer.pending if position <= mark]
+            # In no order: what another gave back was sent after what came later.
+            passed = [position for position in consumer.pending if position <= mark]
+            if passed:
                 consumer.forget_all(passed)
                 consumer.unblock()
                 self.acknowledged_all(passed)

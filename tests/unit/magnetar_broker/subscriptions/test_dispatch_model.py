@@ -1,9 +1,10 @@
 """Proves, for each subscription type, that dispatching keeps its promises whatever consumers do.
 
 Consumers come, leave, take, acknowledge (entries, up to an entry, parts of batches), give back and
-seek at random. ``Model`` is told the same and checks each message that anybody is sent: that it was
-still to be sent, to that one, in that order, within its permits; after each step, that nobody who
-could have a message was left without; and in the end, that nothing was forgotten.
+seek at random, messages are skipped and expire under their hands, and dispatch rates come and go.
+``Model`` is told the same and checks each message that anybody is sent: that it was still to be
+sent, to that one, in that order, within its permits; after each step, that nobody who could have a
+message was left without; and in the end, that nothing was forgotten.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import cast
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -28,11 +30,14 @@ from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.subscriptions.active_consumer import choose_active
 from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.dispatch_rate import COUNT_ALL, DispatchLimit
+from magnetar_broker.subscriptions.gate import Gate
 from magnetar_broker.subscriptions.hash_ring import HashRing, ring_hash
 from magnetar_broker.subscriptions.subscription import Subscription, SubscriptionOwner
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_runtime.clock import SystemClock
+from magnetar_simulation.clock import SimulatedClock
 from magnetar_simulation.loop import SimulatedLoop
 
 EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = SubscriptionType
@@ -41,6 +46,7 @@ KEYS = "abcdef"
 LEDGERS = ((1, 25), (2, 15))
 ALL = [Position(ledger, entry) for ledger, entries in LEDGERS for entry in range(entries)]
 CONSUMERS_MAX = 4
+RATE_MIN = 20
 
 
 def messages_in(position: Position) -> int:
@@ -132,18 +138,23 @@ class Model:
 
     def look(self) -> None:
         """Check all that was sent, and that no more could have been."""
+        self.look_at_sent()
+        for client in self.clients:
+            if client.permits > 0:
+                starving = [each for each in self.left if self.could_go_to(client, each)]
+                assert not starving, f"{client.name} could have {starving}"
+
+    def look_at_sent(self) -> None:
+        """Check what was sent since the last time."""
         for client in self.clients:
             for message in client.received():
                 name = message.message_id
                 self.take(client, Position(name.ledgerId, name.entryId), tuple(message.ack_set))
             assert client.consumer.permits == client.permits
+            assert client.consumer.unacknowledged >= 0
             if self.kind.tracks_entries:
                 assert client.consumer.pending == client.held
                 assert client.consumer.unacknowledged == sum(client.held.values())
-        for client in self.clients:
-            if client.permits > 0:
-                starving = [each for each in self.left if self.could_go_to(client, each)]
-                assert not starving, f"{client.name} could have {starving}"
 
     def take(self, client: Client, position: Position, ack_set: tuple[int, ...]) -> None:
         assert client.permits > 0, "sent without a permit"
@@ -199,13 +210,13 @@ class Model:
 class Rig:
     """A subscription and its model, told the same."""
 
-    def __init__(self, kind: SubscriptionType, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, kind: SubscriptionType, loop: SimulatedLoop) -> None:
         self.kind = kind
         self.loop = loop
         log = BatchLog(KEYS, *LEDGERS)
         self.model = Model(kind)
         self.subscription = Subscription(
-            cast(SubscriptionOwner, None),
+            cast(SubscriptionOwner, Mock(spec=["subscription_left"])),
             TOPIC,
             -1,
             cast(ManagedLedger, log),
@@ -226,6 +237,12 @@ class Rig:
             self.join(number % 3)
         elif step == "seek":
             self.seek(ALL[number % len(ALL)])
+        elif step == "skip":
+            self.skip(number % 4)
+        elif step == "expire":
+            self.expire([each for each in ALL if each.entry_id % 7 == number % 7])
+        elif step == "throttle":
+            self.throttle(number % 3 * RATE_MIN)
         elif clients:
             client = clients[number % len(clients)]
             if step == "leave":
@@ -236,6 +253,8 @@ class Rig:
                 self.nack(client, None)
             else:
                 self.acknowledge_or_give_back(step, client, number)
+        if self.is_slow:
+            self.let_time_pass()
         self.model.look()
 
     def acknowledge_or_give_back(self, step: str, client: Client, number: int) -> None:
@@ -301,8 +320,41 @@ class Rig:
         self.model.seek(position)
         self.loop.run_until_complete(self.subscription.seek(position))
 
+    def skip(self, count: int) -> None:
+        for position in sorted(self.model.left)[:count]:
+            self.model.acknowledge(position)
+        if count:
+            self.loop.run_until_complete(self.subscription.skipping.entries(count))
+
+    def expire(self, positions: list[Position]) -> None:
+        """Single entries, as where delayed ones between them are spared."""
+        for ledger, _ in LEDGERS:
+            entries = [each.entry_id for each in positions if each.ledger_id == ledger]
+            for entry_id in entries:
+                self.model.acknowledge(Position(ledger, entry_id))
+            self.subscription.skipping.expire_entries(ledger, entries)
+            self.model.look_at_sent()
+
+    def throttle(self, messages: int) -> None:
+        """So many messages a second from now on, 0: any number; what was held back comes."""
+        limit = DispatchLimit(messages=messages)
+        gates = [Gate(limit, SimulatedClock(self.loop))] if messages else []
+        self.subscription.throttle(gates, COUNT_ALL)
+        self.let_time_pass()
+
+    def let_time_pass(self) -> None:
+        """All that is slowed down has come after this."""
+        total = sum(messages_in(each) for each in ALL)
+        self.loop.run_until_complete(asyncio.sleep(2 * total / RATE_MIN + 1))
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether a dispatch rate holds."""
+        return bool(self.subscription.membership._gates)
+
     def finish(self) -> None:
         """Everybody takes and acknowledges all there is: then nothing may be left."""
+        self.throttle(0)
         self.join(0)
         for _ in range(len(ALL)):
             for client in list(self.model.clients):
@@ -333,7 +385,7 @@ def rig_of(kind: SubscriptionType) -> Iterator[Rig]:
 
 
 STEPS = ["join", "leave", "flow", "flow", "flow", "ack", "ack run", "ack part", "ack upto"]
-STEPS += ["nack", "nack all", "seek"]
+STEPS += ["nack", "nack all", "seek", "skip", "expire", "throttle"]
 # Before them two consumers come and take some: steps that find nobody there prove nothing.
 BEGINNING = [("join", 2), ("flow", 10), ("join", 1), ("flow", 11)]
 steps = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 999)), min_size=5, max_size=40)

@@ -196,6 +196,17 @@ async def test_what_a_moved_cursor_has_passed_is_held_by_nobody(kind: Subscripti
     assert len(session.positions()) > held
 
 
+async def test_what_is_skipped_is_held_by_nobody_in_whatever_order_it_was_sent() -> None:
+    subscription = subscription_over(MemoryLog((1, 10)))
+    first, _ = await joined(subscription, SHARED, permits=2)
+    second, _ = await joined(subscription, SHARED)
+    subscription.membership.remove(first)
+    assert list(second.pending)[-2:] == [Position(1, 0), Position(1, 1)], "given back, sent last"
+    await subscription.skipping.entries(1)
+    assert Position(1, 0) not in second.pending
+    assert second.unacknowledged == 9
+
+
 async def test_what_was_skipped_may_still_be_acknowledged() -> None:
     subscription = subscription_over(MemoryLog((1, 10)))
     consumer, _ = await joined(subscription, SHARED)
