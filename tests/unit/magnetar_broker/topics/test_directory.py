@@ -336,7 +336,7 @@ async def test_an_empty_topic_has_no_last_message_and_takes_every_seek(
     subscription = await topic.subscribe(EXCLUSIVE)
     for position in (Position(-1, -1), LATEST, Position(7, 7)):
         await subscription.seek(position)
-        assert await subscription.last_message() == ((0, -1), -1)
+        assert await subscription.last_message() == ((-1, -1), -1)
         assert subscription.mark_delete == (0, -1)
     await subscription.seek_time(0)
     assert subscription.mark_delete == (0, -1)
