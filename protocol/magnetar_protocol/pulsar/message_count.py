@@ -49,7 +49,6 @@ _TAIL = Struct(">Q")
 TAIL_MASK = 0x80_FF_80_80_80_80_80_80
 TAIL = 0x00_18_80_80_80_80_80_00
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
-_BEGINNING = rb"\x10" + _VARINT + rb"\x18" + _VARINT
 _END = b"".join(
     (
         rb"(?:\x40" + _VARINT + rb")?",
@@ -59,8 +58,9 @@ _END = b"".join(
         rb"(?:\xc0\x01" + _VARINT + rb")?",
     )
 )
-_match_keyless = re.compile(_BEGINNING + _END).fullmatch
-_match_upto_key = re.compile(_BEGINNING + b"\x32").match
+_match_beginning = re.compile(
+    rb"\x10" + _VARINT + rb"\x18" + _VARINT + rb"(?:\x32([\x00-\x7f]))?"
+).match
 _match_end = re.compile(_END).fullmatch
 _read_head = _HEAD.unpack_from
 _read_tail = _TAIL.unpack_from
@@ -142,18 +142,17 @@ def _count_usual(payload: bytes, start: int, end: int) -> int | None:
     batch is not larger than it can be without compression; None for any other."""
     if end - start < 2 or payload[start] != NAME_TAG or payload[start + 1] > ONE_BYTE_SIZE_MAX:
         return None
-    name_end = start + 2 + payload[start + 1]
-    found = _match_keyless(payload, name_end, end)
+    found = _match_beginning(payload, start + 2 + payload[start + 1], end)
     if found is None:
-        found = _match_upto_key(payload, name_end, end)
-        if found is None or found.end() == end:
-            return None
-        key_at = found.end() + 1
-        if payload[key_at - 1] > ONE_BYTE_SIZE_MAX:
-            return None
-        found = _match_end(payload, key_at + payload[key_at - 1], end)
-        if found is None:
-            return None
+        return None
+    position, key_size = found.end(), found[1]
+    if key_size is not None:
+        position += key_size[0]
+    if position == end:
+        return 1
+    found = _match_end(payload, position, end)
+    if found is None:
+        return None
     varint = found[1]
     if varint is None:
         return 1
