@@ -150,7 +150,7 @@ def _count_usual(payload: bytes, start: int, end: int) -> int | None:
         position += key_size[0]
     if position == end:
         return 1
-    found = _match_end(payload, position, end)
+    found = _match_end(payload, position, end) if position < end else None
     if found is None:
         return None
     varint = found[1]

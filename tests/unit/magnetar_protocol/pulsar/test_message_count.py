@@ -142,6 +142,17 @@ def test_metadata_that_lacks_a_field_is_refused(missing: str) -> None:
             each(payload)
 
 
+def test_a_key_that_reaches_beyond_the_metadata_is_refused() -> None:
+    """A pattern that begins behind its end matches as an empty one."""
+    metadata = metadata_of(partition_key="key").SerializeToString()
+    for longer in (4, 5, 100):
+        cut = metadata[:-4] + bytes([longer]) + metadata[-3:]
+        payload = len(cut).to_bytes(4, "big") + cut + bytes(200)
+        for each in (taken, count_messages):
+            with pytest.raises(WireError):
+                each(payload)
+
+
 @given(st.binary(max_size=80))
 def test_garbage_gives_a_wire_error_or_what_protobuf_finds_in_it(garbage: bytes) -> None:
     covered = b"\x0a\x01p\x10" + garbage
