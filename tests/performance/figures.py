@@ -59,15 +59,16 @@ class Reported:
     budget: Budget | None = None
 
     def values(self, rounds: Rounds) -> list[float]:
-        """The figure in each round; empty where the scenario was not run."""
-        return [phases[self.phase][self.figure] for phases in rounds.get(self.scenario, [])]
+        """The figure in each round; empty where the scenario, or this phase of it, was not run."""
+        rounds_run = rounds.get(self.scenario, [])
+        return [each[self.phase][self.figure] for each in rounds_run if self.phase in each]
 
     def other_cores(self, rounds: Rounds) -> float | None:
         """Cores that others kept busy meanwhile, the median; None where it was not measured."""
         seen = [
             phases[self.phase]["other_cores"]
             for phases in rounds.get(self.scenario, [])
-            if "other_cores" in phases[self.phase]
+            if "other_cores" in phases.get(self.phase, {})
         ]
         return median(seen) if seen else None
 
@@ -115,6 +116,20 @@ def _latency(title: str, scenario: str, phase: str) -> Iterator[Reported]:
     yield Reported("", scenario, phase, "p99_ms", "ms p99")
 
 
+def _idle_topics() -> Iterator[Reported]:
+    scenario = "idle-topics"
+    for title, phase, cpu_us, size_bytes in (
+        ("make an idle topic", "made", None, None),
+        ("load it, unloaded in order", "loaded", Budget(1_000), None),
+        ("load it, its broker killed", "killed", None, None),
+        ("load it, killed while idle", "again", Budget(1_000), Budget(10_000)),
+    ):
+        yield Reported(title, scenario, phase, "cpu_us", "us CPU of the broker", cpu_us)
+        yield Reported("", scenario, phase, "per_s", "/s")
+        yield Reported("", scenario, phase, "bytes", "bytes of the broker", size_bytes)
+        yield Reported("", scenario, phase, "broker_mb", "MB PSS in all")
+
+
 REPORTED: tuple[Reported, ...] = (
     *_throughput("unbatched-1k", "1 KB unbatched", Budget(16, 11, 22.6), Budget(12, 5.8, 54)),
     *_throughput("unbatched-100", "100 B unbatched", Budget(14, 8.8, 20.8), Budget(12, 5.8, 54)),
@@ -139,6 +154,7 @@ REPORTED: tuple[Reported, ...] = (
     Reported("read a backlog", "catch-up", "read", "mb_per_core", "MB/s a core", at_least(200)),
     Reported("", "catch-up", "read", "cpu_us", "us CPU"),
     Reported("", "catch-up", "read", "per_s", "/s"),
+    *_idle_topics(),
     Reported("memory after the loads", "memory", "after loads", "pss_mb", "MB PSS"),
     Reported("exec to READY", "startup", "startup", "ready_s", "s"),
     Reported(

@@ -42,7 +42,7 @@ class ProcessTree:
 
     def pss_mb(self) -> float:
         """Memory in MB (2**20); pages shared by several processes are divided between them."""
-        return sum(_pss_kb(pid) for pid in self.pids()) / 1024
+        return sum(map(process_pss_mb, self.pids()))
 
 
 def _parents() -> Iterator[tuple[int, int]]:
@@ -64,12 +64,13 @@ def process_cpu_s(pid: int) -> float:
         return 0.0  # it ended meanwhile
 
 
-def _pss_kb(pid: int) -> int:
+def process_pss_mb(pid: int) -> float:
+    """The same of one process; 0 for one that ended."""
     try:
         lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()
     except OSError:
-        return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 def machine_busy_s() -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.performance.bookie_loads import LoadedBookie, adds, reads
 from tests.performance.catch_up import catch_up
 from tests.performance.crowds import KEY_SHARED, SHARED, crowd, many_topics
+from tests.performance.idle_topics import idle_topics
 from tests.performance.loads import end_to_end, synchronous, throughput
 from tests.performance.measure import Phases
 from tests.performance.servers import Rival, Server
@@ -67,6 +68,7 @@ LOADS = (
 # On a new directory, with a scale: they start and stop the server themselves.
 STARTS: Mapping[str, Callable[[Rival, Path, float], Phases]] = {
     "catch-up": catch_up,
+    "idle-topics": idle_topics,
     "startup": lambda rival, directory, _: startup(rival, directory),
 }
 # On a bookie alone, with a scale.

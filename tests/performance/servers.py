@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from tests.performance.processes import process_cpu_s
 from tests.performance.program import Program, running
@@ -55,6 +55,8 @@ class Server:
     program: Program
     # Its bookies' processes, where they have processes of their own.
     bookie_pids: Callable[[], Sequence[int]]
+    # The process that serves topics; None where it does everything.
+    broker_pid: Callable[[], int | None] = lambda: None
 
     def cpu_s(self) -> float:
         """Seconds of CPU of all processes; of several bookies one counts, the mean.
@@ -105,6 +107,10 @@ class Rival(Protocol):
         """Its bookies' processes, where they have processes of their own."""
         ...
 
+    def broker_pid(self, directory: Path) -> int | None:
+        """The process that serves topics; None where it does everything."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Magnetar:
@@ -142,8 +148,18 @@ class Magnetar:
 
     def bookie_pids(self, directory: Path) -> Sequence[int]:
         """As the supervisor's file says."""
-        parts = json.loads((directory / "data" / "endpoints.json").read_text())
+        parts = self._parts(directory)
         return [part["pid"] for name, part in parts.items() if name.startswith("bookie")]
+
+    def broker_pid(self, directory: Path) -> int | None:
+        """The same; None while there is none."""
+        broker = self._parts(directory).get("broker")
+        return None if broker is None else broker["pid"]
+
+    @staticmethod
+    def _parts(directory: Path) -> dict[str, Any]:
+        parts: dict[str, Any] = json.loads((directory / "data" / "endpoints.json").read_text())
+        return parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +217,11 @@ class Pulsar:
         del directory
         return ()
 
+    def broker_pid(self, directory: Path) -> int | None:
+        """So is its broker."""
+        del directory
+        return None
+
 
 @contextmanager
 def started(rival: Rival, directory: Path, ports: Ports | None = None) -> Generator[Server]:
@@ -217,6 +238,7 @@ def started(rival: Rival, directory: Path, ports: Ports | None = None) -> Genera
             web_url=f"http://127.0.0.1:{ports.web}",
             program=program,
             bookie_pids=lambda: rival.bookie_pids(directory),
+            broker_pid=lambda: rival.broker_pid(directory),
         )
 
 

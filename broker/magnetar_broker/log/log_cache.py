@@ -18,16 +18,24 @@ class LogCache:
     def __init__(self, cache: EntryCache, wanted_from: Callable[[int], int]) -> None:
         self._cache = cache
         self._wanted_from = wanted_from
-        self._ledgers: dict[int, LedgerCache] = {}
+        # None until something is published to it: there may be very many logs.
+        self._ledgers: dict[int, LedgerCache | None] = {}
 
     def begin(self, ledger_id: int) -> None:
         """Entries of this new ledger will come, from its first on."""
-        self._ledgers = {each: kept for each, kept in self._ledgers.items() if kept.entries}
-        self._ledgers[ledger_id] = LedgerCache(0, partial(self._wanted_from, ledger_id))
+        self._ledgers = {
+            each: kept for each, kept in self._ledgers.items() if kept is not None and kept.entries
+        }
+        self._ledgers[ledger_id] = None
 
     def insert(self, ledger_id: int, entries: list[Entry], size_bytes: int, now_s: float) -> None:
         """Keep a confirmed run of ``size_bytes`` payload bytes."""
-        self._cache.insert(self._ledgers[ledger_id], entries, size_bytes, now_s)
+        ledger = self._ledgers[ledger_id]
+        if ledger is None:
+            ledger = self._ledgers[ledger_id] = LedgerCache(
+                0, partial(self._wanted_from, ledger_id)
+            )
+        self._cache.insert(ledger, entries, size_bytes, now_s)
 
     def run(self, position: Position, count_max: int) -> list[Entry]:
         """Entries from ``position`` on, of its ledger; empty when that one is not in memory."""

@@ -252,8 +252,8 @@ class TopicDirectory(Service):
                 loaded.exception()  # whoever waited may have gone
 
     async def _opened(self, name: TopicName, create_with: Mapping[str, str] | None) -> AnyTopic:
+        policies = await self._policies_of(name)
         if not name.is_persistent:
-            policies = await self._policies_of(name)
             return await NonPersistentTopic(
                 name, self._clock, policies.subscribing, policies.publishing, self._broker_rate
             ).__aenter__()
@@ -264,7 +264,7 @@ class TopicDirectory(Service):
             create_with=create_with,
             on_fenced=self._fenced,
             publish_durations=self.publish_durations,
-            policies=await self._policies_of(name),
+            policies=policies,
             publishing=self._publishing,
             broker_rate=self._broker_rate,
             broker_gate=self._broker_gate,

@@ -1,0 +1,130 @@
+"""Very many topics that nobody uses: what each takes of a broker's memory, and what loading costs.
+
+Topics with one durable subscription each are made by consumers that come and go. Then all are
+unloaded and used once more, and where the broker has a process of its own, it is killed and all are
+used again, twice: first their ledgers are recovered, then they are only loaded. The client is a
+plain socket: what is measured is what the broker can do.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.integration.raw_client import RawClient, Refused
+from tests.performance.loads import NAMESPACE, SUBSCRIPTION
+from tests.performance.measure import Figures, LoadFailed, Measure, Phases
+from tests.performance.processes import process_cpu_s, process_pss_mb
+from tests.performance.servers import Rival, Server, started, wait_until_ready
+
+from magnetar_protocol.pulsar import api_pb2 as api
+from magnetar_protocol.pulsar.commands import encode_command
+
+TOPICS = 5_000
+# So many consumers are about to come, or to go, at any time.
+AT_ONCE = 200
+ANSWER_S_MAX = 120.0
+MB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAlone:
+    """The process that serves topics, or all there is where nothing is apart."""
+
+    server: Server
+
+    def cpu_s(self) -> float:
+        """Seconds of its CPU used so far."""
+        pid = self.server.broker_pid()
+        return self.server.all_cpu_s() if pid is None else process_cpu_s(pid)
+
+    def all_cpu_s(self) -> float:
+        """The other parts' too, which work for it."""
+        return self.server.all_cpu_s()
+
+    def pss_mb(self) -> float:
+        """Memory in MB."""
+        pid = self.server.broker_pid()
+        return self.server.program.processes.pss_mb() if pid is None else process_pss_mb(pid)
+
+
+def idle_topics(rival: Rival, directory: Path, scale: float) -> Phases:
+    """What they take, and what making and loading them costs."""
+    topics = [f"persistent://{NAMESPACE}/idle-{each}" for each in range(int(TOPICS * scale))]
+    with started(rival, directory) as server:
+        wait_until_ready(rival, server)
+        phases = {"made": _used(server, topics)}
+        status, body = server.web("PUT", f"/admin/v2/namespaces/{NAMESPACE}/unload")
+        if status not in (0, 204):  # it may take longer than an answer is waited for
+            raise LoadFailed(f"the topics could not be unloaded: {status} {body!r}")
+        phases["loaded"] = _used(server, topics)
+        if server.broker_pid() is not None:
+            for phase in ("killed", "again"):
+                _kill_broker(server)
+                phases[phase] = _used(server, topics)
+    return phases
+
+
+def _used(server: Server, topics: Sequence[str]) -> Figures:
+    """CPU a topic, topics a second, and the bytes that each takes then."""
+    broker = BrokerAlone(server)
+    _use_all(server, topics[:1])  # the broker is there, and has the first bundle
+    before_mb = broker.pss_mb()
+    with Measure(broker) as measure:
+        _use_all(server, topics)
+    after_mb = broker.pss_mb()
+    memory = {"bytes": (after_mb - before_mb) * MB / len(topics), "broker_mb": after_mb}
+    return measure.figures(len(topics)) | memory
+
+
+def _kill_broker(server: Server) -> None:
+    """And wait for the next one."""
+    pid = server.broker_pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    server.program.wait_until(lambda: server.broker_pid() not in (pid, None))
+    server.program.wait_until(
+        lambda: server.web("GET", f"/admin/v2/namespaces/{NAMESPACE}")[0] == 200
+    )
+
+
+def _use_all(server: Server, topics: Sequence[str]) -> None:
+    """Have a consumer come to each topic and go again; a topic that is new is made by it."""
+    with RawClient(server.service_url) as client:
+        client.set_timeout(ANSWER_S_MAX)
+        client.connect()
+        for start in range(0, len(topics), AT_ONCE):
+            some = topics[start : start + AT_ONCE]
+            _have_answered(client, [encode_command(each) for each in _coming(some)])
+            _have_answered(client, [encode_command(each) for each in _going(some)])
+
+
+def _coming(topics: Sequence[str]) -> Iterator[api.BaseCommand]:
+    for number, topic in enumerate(topics):
+        subscribe = api.CommandSubscribe(
+            topic=topic,
+            subscription=SUBSCRIPTION,
+            subType=api.CommandSubscribe.Exclusive,
+            consumer_id=number,
+            request_id=number,
+        )
+        yield api.BaseCommand(type=api.BaseCommand.SUBSCRIBE, subscribe=subscribe)
+
+
+def _going(topics: Sequence[str]) -> Iterator[api.BaseCommand]:
+    for number in range(len(topics)):
+        close = api.CommandCloseConsumer(consumer_id=number, request_id=number)
+        yield api.BaseCommand(type=api.BaseCommand.CLOSE_CONSUMER, close_consumer=close)
+
+
+def _have_answered(client: RawClient, frames: Sequence[bytes]) -> None:
+    """Send all, and wait until as many have succeeded."""
+    client.write(b"".join(frames))
+    try:
+        for _ in frames:
+            client.expect(api.BaseCommand.SUCCESS)
+    except Refused as error:
+        raise LoadFailed(f"a consumer was refused: {error}") from error
