@@ -10,7 +10,7 @@ message was left without; and in the end, that nothing was forgotten.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import cast
 from unittest.mock import Mock
@@ -305,11 +305,15 @@ class Rig:
     def acknowledge(self, client: Client, positions: list[Position]) -> None:
         for position in positions:
             self.model.acknowledge(position)
-        self.subscription.acknowledge_entries(client.consumer, [(*each,) for each in positions])
+        self.subscription.acknowledge_entries(
+            client.consumer, [(each.ledger_id, each.entry_id) for each in positions]
+        )
 
     def acknowledge_part(self, client: Client, position: Position, remaining: int) -> None:
         self.model.acknowledge(position, remaining)
-        self.subscription.acknowledge(client.consumer, [(*position, (remaining,))], None)
+        self.subscription.acknowledge(
+            client.consumer, [(position.ledger_id, position.entry_id, (remaining,))], None
+        )
 
     def acknowledge_upto(self, client: Client, position: Position) -> None:
         for each in [each for each in self.model.left if each <= position]:
@@ -371,7 +375,7 @@ class Rig:
 
 
 @contextmanager
-def rig_of(kind: SubscriptionType) -> Iterator[Rig]:
+def rig_of(kind: SubscriptionType) -> Generator[Rig]:
     """A subscription without consumers, on a loop of its own."""
     loop = SimulatedLoop()
 
@@ -384,8 +388,10 @@ def rig_of(kind: SubscriptionType) -> Iterator[Rig]:
         loop.close()
 
 
-STEPS = ["join", "leave", "flow", "flow", "flow", "ack", "ack run", "ack part", "ack upto"]
-STEPS += ["nack", "nack all", "seek", "skip", "expire", "throttle"]
+STEPS = [
+    *("join", "leave", "flow", "flow", "flow", "ack", "ack run", "ack part", "ack upto"),
+    *("nack", "nack all", "seek", "skip", "expire", "throttle"),
+]
 # Before them two consumers come and take some: steps that find nobody there prove nothing.
 BEGINNING = [("join", 2), ("flow", 10), ("join", 1), ("flow", 11)]
 steps = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 999)), min_size=5, max_size=40)

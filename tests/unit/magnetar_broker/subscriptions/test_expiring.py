@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -369,7 +369,7 @@ async def test_a_seek_while_entries_are_read_ends_the_look(
 
 
 async def test_bookies_that_do_not_answer_stop_nobody_else(
-    topics: TopicDirectory, topic: PersistentTopic, ledgers: MemoryLedgers
+    topics: TopicDirectory, topic: PersistentTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = await topics.get(TopicName.parse("persistent://t/n/other"), create=True)
     assert isinstance(other, PersistentTopic)
@@ -377,17 +377,14 @@ async def test_bookies_that_do_not_answer_stop_nobody_else(
     await publish(topic, OLD)
     await publish(other, OLD)
 
-    async def fails(*_: object) -> object:
+    def nothing_cached(*_: object) -> list[Entry]:
+        return []
+
+    async def fails(*_: object) -> list[Entry]:
         raise StorageUnavailable("away")
 
-    del ledgers
-    topic.managed_ledger.cached_run = lambda *_: []  # type: ignore[method-assign]  # nothing cached
-    topic.managed_ledger.read = fails  # type: ignore[assignment]  # nothing stored
+    monkeypatch.setattr(topic.managed_ledger, "cached_run", nothing_cached)
+    monkeypatch.setattr(topic.managed_ledger, "read", fails)
     await topics.expire_messages()
     assert sub(topic).cursor.backlog_entries == 1
     assert sub(other).cursor.backlog_entries == 0
-
-
-def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], SimulatedLoop]]:
-    """Minutes pass at once."""
-    return {"simulated": SimulatedLoop}
