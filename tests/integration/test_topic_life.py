@@ -149,3 +149,32 @@ def test_a_terminated_topic_stays_so_over_a_restart(
         with pytest.raises(pulsar.TopicTerminated):
             client.create_producer("ended")
         assert client.subscribe("ended", "sub").receive(RECEIVE_MS).data() == b"last"
+
+
+def test_topics_that_nobody_uses_go_and_come_back_when_somebody_does(
+    start_standalone: StartStandalone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "MAGNETAR_BROKER_INACTIVITY__BROKER_DELETE_INACTIVE_TOPICS_FREQUENCY_SECONDS", "0.5"
+    )
+    cluster = start_standalone()
+    web = cluster.web_service_url
+
+    def topics() -> set[str]:
+        listed = rest(web, "GET", NAMESPACE)[1]
+        return {each.rpartition("/")[2] for each in listed}
+
+    with client_of(cluster.service_url) as client:
+        client.create_producer("left").close()
+        producer = client.create_producer("published-to")
+        client.subscribe("subscribed", "sub").close()
+        reader = client.create_reader("read", pulsar.MessageId.earliest)
+        assert rest(web, "PUT", f"{NAMESPACE}/made") == (204, None)
+        kept = {"published-to", "subscribed", "read"}
+        eventually(topics, lambda found: found == kept)
+        producer.send(b"it is still mine")
+        again = client.create_producer("left")
+        assert again.send(b"so is the one that was made anew").entry_id() == 0
+        for each in (reader, producer, again):
+            each.close()
+        eventually(topics, lambda found: found == {"subscribed"})
