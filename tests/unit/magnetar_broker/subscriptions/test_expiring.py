@@ -135,6 +135,10 @@ async def connected(
     return consumer, session
 
 
+def nothing_cached(*_: object) -> list[Entry]:
+    return []
+
+
 def sub(topic: PersistentTopic) -> Subscription:
     return topic.subscriptions["sub"]
 
@@ -353,7 +357,7 @@ async def test_a_seek_while_entries_are_read_ends_the_look(
         await asyncio.sleep(1)
         return await read(position, count)  # type: ignore[arg-type]  # handed on
 
-    monkeypatch.setattr(log, "cached_run", lambda *_: [])
+    monkeypatch.setattr(log, "cached_run", nothing_cached)
     monkeypatch.setattr(log, "read", slowly)
     monkeypatch.setattr(expiring, "LOOK_ENTRIES_MAX", 1)
     looking = asyncio.ensure_future(topics.expire_messages())
@@ -376,9 +380,6 @@ async def test_bookies_that_do_not_answer_stop_nobody_else(
     await other.create_subscription("sub")
     await publish(topic, OLD)
     await publish(other, OLD)
-
-    def nothing_cached(*_: object) -> list[Entry]:
-        return []
 
     async def fails(*_: object) -> list[Entry]:
         raise StorageUnavailable("away")
