@@ -24,11 +24,11 @@ from magnetar_broker.subscriptions.unacknowledged_limits import (
     UnacknowledgedLimits,
 )
 from magnetar_broker.topics.backlog_quota import BacklogQuotas, age_quota, size_quota
+from magnetar_broker.topics.consuming.dispatch_policies import DispatchOptions
+from magnetar_broker.topics.consuming.subscribe_policies import SubscribeOptions
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
-from magnetar_broker.topics.dispatch_policies import DispatchOptions
 from magnetar_broker.topics.inactivity import Inactivity, InactivityOptions
-from magnetar_broker.topics.publish_policies import PublishOptions
-from magnetar_broker.topics.subscribe_policies import SubscribeOptions
+from magnetar_broker.topics.producing.publish_policies import PublishOptions
 
 # So often are backlogs compared with their quotas (backlogQuotaCheckIntervalInSeconds).
 BACKLOG_QUOTA_CHECK_S = 60.0

@@ -23,11 +23,11 @@ from magnetar_broker.subscriptions.unacknowledged_limits import (
     PER_CONSUMER_MAX,
     PER_SUBSCRIPTION_MAX,
 )
+from magnetar_broker.topics.consuming.dispatch_policies import DispatchOptions
+from magnetar_broker.topics.consuming.subscribe_policies import SubscribeOptions
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
-from magnetar_broker.topics.dispatch_policies import DispatchOptions
 from magnetar_broker.topics.inactivity import InactivityOptions
-from magnetar_broker.topics.publish_policies import PublishOptions
-from magnetar_broker.topics.subscribe_policies import SubscribeOptions
+from magnetar_broker.topics.producing.publish_policies import PublishOptions
 
 Port = Annotated[int, Ge(0), Le(65535)]
 Interceptor = Literal[

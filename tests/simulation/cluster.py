@@ -22,7 +22,7 @@ from magnetar_broker.log.options import LogOptions
 from magnetar_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
 from magnetar_broker.metadata.namespaces import Namespaces
 from magnetar_broker.options import BrokerOptions
-from magnetar_broker.topics.publish_policies import PublishOptions
+from magnetar_broker.topics.producing.publish_policies import PublishOptions
 from magnetar_protocol.pulsar.topic_names import NamespaceName
 from magnetar_protocol.records.namespaces import Policies
 from magnetar_runtime.errors import MagnetarError

@@ -13,10 +13,10 @@ from magnetar_broker.delayed.bucket_store import BucketStore
 from magnetar_broker.delayed.index import Index
 from magnetar_broker.log.cursor import Cursor, OnDurable
 from magnetar_broker.log.positions import Position
-from magnetar_broker.subscriptions.keys_in_flight import KeysInFlight
+from magnetar_broker.subscriptions.key_shared.keys_in_flight import KeysInFlight
 from magnetar_broker.subscriptions.redelivery_counts import RedeliveryCounts
-from magnetar_broker.topics.deduplication import Deduplication
-from magnetar_broker.topics.producers import Producers
+from magnetar_broker.topics.producing.deduplication import Deduplication
+from magnetar_broker.topics.producing.producers import Producers
 from magnetar_ledger import recovery
 from magnetar_ledger.quorum import Acknowledgements, Quorum
 from magnetar_ledger.range_read import RangeRead

@@ -17,7 +17,7 @@ from magnetar_broker.errors import ConsumerNotFound, InvalidRequest, NotAllowed
 from magnetar_broker.log.positions import Position
 from magnetar_broker.sessions.consumer_stats import encode_consumer_stats
 from magnetar_broker.subscriptions.consumer import PERMITS_MAX, Consumer
-from magnetar_broker.subscriptions.key_shared_policy import KeySharedMode, KeySharedPolicy
+from magnetar_broker.subscriptions.key_shared.policy import KeySharedMode, KeySharedPolicy
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.topic import ConsumerIdentity, SubscribeRequest, TopicSubscription
 from magnetar_protocol.errors import WireError

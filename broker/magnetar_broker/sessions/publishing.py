@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from magnetar_broker.errors import BrokerError, NotAllowed
 from magnetar_broker.log.appender import Pending
-from magnetar_broker.topics.producers import AccessMode, Producer
+from magnetar_broker.topics.producing.producers import AccessMode, Producer
 from magnetar_protocol.errors import ChecksumMismatch, WireError
 from magnetar_protocol.framing import Bounds
 from magnetar_protocol.pulsar import api_pb2 as api

@@ -13,7 +13,7 @@ from magnetar_broker.counting.meter import Meter
 from magnetar_broker.log.acknowledged import Acknowledged, bits_set
 from magnetar_broker.log.payloads import message_count, without_broker_entry
 from magnetar_broker.log.positions import Entry, Position
-from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from magnetar_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_protocol.pulsar.message import NO_CONSUMER_EPOCH, MessageEncoder
 from magnetar_runtime.clock import Clock
 

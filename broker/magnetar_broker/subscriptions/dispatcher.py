@@ -21,7 +21,7 @@ from magnetar_broker.subscriptions.damage import Damage
 from magnetar_broker.subscriptions.dispatch_rate import Counting
 from magnetar_broker.subscriptions.fetched_runs import FetchedRuns
 from magnetar_broker.subscriptions.gate import Gate
-from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from magnetar_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_broker.subscriptions.throttle import BACKLOG_ENTRIES, Throttle
 from magnetar_broker.subscriptions.unacknowledged_limits import UnacknowledgedLimits
 

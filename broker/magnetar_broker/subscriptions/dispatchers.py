@@ -8,8 +8,8 @@ from magnetar_broker.delayed.messages import DelayedMessages
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.subscriptions.dispatcher import Dispatcher
-from magnetar_broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
-from magnetar_broker.subscriptions.key_shared_policy import KeySharedPolicy
+from magnetar_broker.subscriptions.key_shared.dispatcher import KeySharedDispatcher
+from magnetar_broker.subscriptions.key_shared.policy import KeySharedPolicy
 from magnetar_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from magnetar_broker.subscriptions.shared_dispatcher import SharedDispatcher
 from magnetar_broker.subscriptions.single_dispatcher import SingleDispatcher

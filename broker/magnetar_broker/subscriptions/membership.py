@@ -13,7 +13,7 @@ from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.dispatch_rate import COUNT_ALL, Counting
 from magnetar_broker.subscriptions.dispatcher import Dispatcher
 from magnetar_broker.subscriptions.gate import Gate
-from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from magnetar_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
 

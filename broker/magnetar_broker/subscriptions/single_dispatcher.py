@@ -22,7 +22,7 @@ from magnetar_broker.subscriptions.active_consumer import choose_active
 from magnetar_broker.subscriptions.compacted_reading import CompactedReading
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.dispatcher import READ_RETRY_S, Dispatcher
-from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from magnetar_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from magnetar_broker.subscriptions.expiring import Expiring
 from magnetar_broker.subscriptions.expiry import Expiry
 from magnetar_broker.subscriptions.gate import Gate
 from magnetar_broker.subscriptions.kept_counts import KeptCounts, has_kept_counts
-from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from magnetar_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_broker.subscriptions.membership import Membership
 from magnetar_broker.subscriptions.resetting import Resetting
 from magnetar_broker.subscriptions.single_dispatcher import SingleDispatcher

@@ -26,15 +26,15 @@ from magnetar_broker.subscriptions.expiry import ExpiryOptions
 from magnetar_broker.subscriptions.gate import Gate
 from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
 from magnetar_broker.topics.backlog_quota import UNLIMITED, BacklogQuotas
-from magnetar_broker.topics.dispatch_policies import DEFAULT_OPTIONS as DISPATCH_FREELY
-from magnetar_broker.topics.dispatch_policies import DispatchOptions
+from magnetar_broker.topics.consuming.dispatch_policies import DEFAULT_OPTIONS as DISPATCH_FREELY
+from magnetar_broker.topics.consuming.dispatch_policies import DispatchOptions
+from magnetar_broker.topics.consuming.subscribe_policies import SubscribeOptions
 from magnetar_broker.topics.inactivity import NEVER, Inactivity, is_over
 from magnetar_broker.topics.non_persistent import NonPersistentTopic
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.policies import TopicPolicies, topic_policies
-from magnetar_broker.topics.publish_policies import DEFAULT_OPTIONS, PublishOptions
-from magnetar_broker.topics.publish_rate import PublishLimits, PublishRate
-from magnetar_broker.topics.subscribe_policies import SubscribeOptions
+from magnetar_broker.topics.producing.publish_policies import DEFAULT_OPTIONS, PublishOptions
+from magnetar_broker.topics.producing.publish_rate import PublishLimits, PublishRate
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_protocol.records.namespaces import Policies
 from magnetar_runtime.clock import Clock

@@ -17,21 +17,23 @@ from magnetar_broker.log.payloads import message_count
 from magnetar_broker.log.positions import AckedEntry, Entry, EntryId, Position
 from magnetar_broker.subscriptions.active_consumer import choose_active
 from magnetar_broker.subscriptions.consumer import PERMITS_MAX, Consumer
-from magnetar_broker.subscriptions.key_selector import new_selector
-from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from magnetar_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
+from magnetar_broker.subscriptions.key_shared.selector import new_selector
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
-from magnetar_broker.topics.admission import Admission, check_name
+from magnetar_broker.topics.consuming.admission import Admission, check_name
+from magnetar_broker.topics.consuming.subscribe_policies import DEFAULT_POLICIES, SubscribePolicies
 from magnetar_broker.topics.inactivity import Inactivity
 from magnetar_broker.topics.policies import TopicPolicies
-from magnetar_broker.topics.producers import Producer, Producers
-from magnetar_broker.topics.publish_gate import PublishGate
-from magnetar_broker.topics.publish_policies import DEFAULT_POLICIES as DEFAULT_PUBLISH_POLICIES
-from magnetar_broker.topics.publish_policies import PublishPolicies
-from magnetar_broker.topics.publish_rate import PublishRate
+from magnetar_broker.topics.producing.producers import Producer, Producers
+from magnetar_broker.topics.producing.publish_gate import PublishGate
+from magnetar_broker.topics.producing.publish_policies import (
+    DEFAULT_POLICIES as DEFAULT_PUBLISH_POLICIES,
+)
+from magnetar_broker.topics.producing.publish_policies import PublishPolicies
+from magnetar_broker.topics.producing.publish_rate import PublishRate
+from magnetar_broker.topics.producing.topic_epoch import TopicEpoch, keep_in_memory
 from magnetar_broker.topics.rates import tick_topic
-from magnetar_broker.topics.subscribe_policies import DEFAULT_POLICIES, SubscribePolicies
 from magnetar_broker.topics.topic import SubscribeRequest
-from magnetar_broker.topics.topic_epoch import TopicEpoch, keep_in_memory
 from magnetar_protocol.pulsar.sticky_key import sticky_key
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.clock import Clock

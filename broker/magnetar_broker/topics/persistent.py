@@ -33,18 +33,18 @@ from magnetar_broker.topics.backlog import Backlog
 from magnetar_broker.topics.compacting import (
     Compacting,
 )
-from magnetar_broker.topics.deduplication import CURSOR_NAME as DEDUPLICATION_CURSOR
+from magnetar_broker.topics.consuming.subscribing import Subscribing
 from magnetar_broker.topics.inactivity import Inactivity
-from magnetar_broker.topics.intake import Intake
 from magnetar_broker.topics.policies import TopicPolicies
-from magnetar_broker.topics.producers import AccessMode, Producer, Producers
-from magnetar_broker.topics.publish_policies import DEFAULT_OPTIONS, PublishOptions
-from magnetar_broker.topics.publish_rate import PublishRate
+from magnetar_broker.topics.producing.deduplication import CURSOR_NAME as DEDUPLICATION_CURSOR
+from magnetar_broker.topics.producing.intake import Intake
+from magnetar_broker.topics.producing.producers import AccessMode, Producer, Producers
+from magnetar_broker.topics.producing.publish_policies import DEFAULT_OPTIONS, PublishOptions
+from magnetar_broker.topics.producing.publish_rate import PublishRate
+from magnetar_broker.topics.producing.topic_epoch import TopicEpoch
 from magnetar_broker.topics.rates import tick_topic
 from magnetar_broker.topics.readership import TopicReadership
-from magnetar_broker.topics.subscribing import Subscribing
 from magnetar_broker.topics.topic import SubscribeRequest
-from magnetar_broker.topics.topic_epoch import TopicEpoch
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_protocol.records.compacted_ledger import COMPACTION_CURSOR
 from magnetar_runtime.clock import Clock

@@ -17,22 +17,22 @@ from magnetar_broker.metadata.system_topics import is_system_topic
 from magnetar_broker.subscriptions.expiry import KEEP_ALL, Expiry, ExpiryOptions
 from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
 from magnetar_broker.topics.backlog_quota import UNLIMITED, BacklogQuotas, quotas_of
-from magnetar_broker.topics.dispatch_policies import (
+from magnetar_broker.topics.consuming.dispatch_policies import (
     DispatchOptions,
     DispatchPolicies,
     dispatch_policies,
 )
+from magnetar_broker.topics.consuming.subscribe_policies import (
+    SubscribeOptions,
+    SubscribePolicies,
+    subscribe_policies,
+)
 from magnetar_broker.topics.inactivity import NEVER, Inactivity, inactivity
-from magnetar_broker.topics.publish_policies import (
+from magnetar_broker.topics.producing.publish_policies import (
     DEFAULT_OPTIONS,
     PublishOptions,
     PublishPolicies,
     publish_policies,
-)
-from magnetar_broker.topics.subscribe_policies import (
-    SubscribeOptions,
-    SubscribePolicies,
-    subscribe_policies,
 )
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_protocol.records.namespaces import (

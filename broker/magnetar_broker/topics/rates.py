@@ -7,7 +7,7 @@ from typing import Protocol
 
 from magnetar_broker.counting.meter import Meter
 from magnetar_broker.subscriptions.consumer import Consumer
-from magnetar_broker.topics.producers import Producer
+from magnetar_broker.topics.producing.producers import Producer
 
 
 class MeteredSubscription(Protocol):

@@ -9,9 +9,9 @@ from typing import NamedTuple, Protocol
 from magnetar_broker.log.cursor import OnDurable
 from magnetar_broker.log.positions import AckedEntry, EntryId, Position
 from magnetar_broker.subscriptions.consumer import Consumer
-from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from magnetar_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
-from magnetar_broker.topics.producers import Producer
+from magnetar_broker.topics.producing.producers import Producer
 from magnetar_protocol.pulsar.topic_names import TopicName
 
 

@@ -14,9 +14,9 @@ from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.log.termination import Termination
 from magnetar_broker.subscriptions.consumer import Consumer
-from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from magnetar_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_broker.topics.persistent import PersistentTopic
-from magnetar_broker.topics.producers import AccessMode, Producer
+from magnetar_broker.topics.producing.producers import AccessMode, Producer
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.commands import parse_command
 from magnetar_protocol.pulsar.payload import encode_payload

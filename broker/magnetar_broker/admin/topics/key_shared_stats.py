@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from magnetar_broker.admin.documents.topic_stats import ConsumerStats, SubscriptionStats
 from magnetar_broker.subscriptions.consumer import Consumer
-from magnetar_broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
+from magnetar_broker.subscriptions.key_shared.dispatcher import KeySharedDispatcher
 
 
 def add_key_shared(stats: SubscriptionStats, dispatcher: KeySharedDispatcher) -> None:

@@ -18,13 +18,13 @@ from magnetar_broker.admin.snapshot import SubscriptionSnapshot, TopicSnapshot
 from magnetar_broker.admin.topics.key_shared_stats import add_key_shared
 from magnetar_broker.compaction.report import CompactionReport, CompactionStatus
 from magnetar_broker.subscriptions.consumer import Consumer
-from magnetar_broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
+from magnetar_broker.subscriptions.key_shared.dispatcher import KeySharedDispatcher
 from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.topics.backlog import Backlog
 from magnetar_broker.topics.directory import AnyTopic
 from magnetar_broker.topics.non_persistent import NonPersistentTopic, VolatileSubscription
 from magnetar_broker.topics.persistent import PersistentTopic
-from magnetar_broker.topics.producers import AccessMode, Producer
+from magnetar_broker.topics.producing.producers import AccessMode, Producer
 from magnetar_protocol.pulsar.timestamps import iso_time
 
 ACCESS_MODES = {

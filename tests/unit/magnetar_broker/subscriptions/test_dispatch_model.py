@@ -32,7 +32,7 @@ from magnetar_broker.subscriptions.active_consumer import choose_active
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.dispatch_rate import COUNT_ALL, DispatchLimit
 from magnetar_broker.subscriptions.gate import Gate
-from magnetar_broker.subscriptions.hash_ring import HashRing, ring_hash
+from magnetar_broker.subscriptions.key_shared.hash_ring import HashRing, ring_hash
 from magnetar_broker.subscriptions.subscription import Subscription, SubscriptionOwner
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_protocol.pulsar import api_pb2 as api

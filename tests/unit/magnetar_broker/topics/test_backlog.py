@@ -15,7 +15,7 @@ from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.backlog_quota import BacklogQuotas, Quota, QuotaPolicy
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
-from magnetar_broker.topics.producers import AccessMode, Producer
+from magnetar_broker.topics.producing.producers import AccessMode, Producer
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.payload import encode_payload

@@ -27,7 +27,7 @@ from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.inactivity import Inactivity
 from magnetar_broker.topics.persistent import PersistentTopic
-from magnetar_broker.topics.producers import AccessMode, Producer
+from magnetar_broker.topics.producing.producers import AccessMode, Producer
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_ledger import LedgerFenced, NotEnoughBookies
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName

@@ -11,7 +11,7 @@ from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics import non_persistent
 from magnetar_broker.topics.non_persistent import NonPersistentTopic, VolatileSubscription
-from magnetar_broker.topics.producers import AccessMode, Producer
+from magnetar_broker.topics.producing.producers import AccessMode, Producer
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.clock import SystemClock

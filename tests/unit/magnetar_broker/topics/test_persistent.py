@@ -17,11 +17,11 @@ from magnetar_broker.errors import (
     TopicFenced,
 )
 from magnetar_broker.log.positions import Position
-from magnetar_broker.subscriptions.key_shared_policy import KeySharedMode, KeySharedPolicy
+from magnetar_broker.subscriptions.key_shared.policy import KeySharedMode, KeySharedPolicy
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S, TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
-from magnetar_broker.topics.producers import AccessMode, Producer
+from magnetar_broker.topics.producing.producers import AccessMode, Producer
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_ledger import LedgerFenced
 from magnetar_protocol.pulsar import api_pb2 as api

@@ -16,9 +16,9 @@ from magnetar_broker.admin.documents.topic_stats import (
 )
 from magnetar_broker.admin.topics.key_shared_stats import add_key_shared
 from magnetar_broker.subscriptions.consumer import Consumer
-from magnetar_broker.subscriptions.hash_ring import HASHES
-from magnetar_broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
-from magnetar_broker.subscriptions.key_shared_policy import AUTO_SPLIT
+from magnetar_broker.subscriptions.key_shared.dispatcher import KeySharedDispatcher
+from magnetar_broker.subscriptions.key_shared.hash_ring import HASHES
+from magnetar_broker.subscriptions.key_shared.policy import AUTO_SPLIT
 
 
 def stats_of(dispatcher: KeySharedDispatcher) -> SubscriptionStats:

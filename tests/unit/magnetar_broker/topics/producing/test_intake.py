@@ -1,0 +1,121 @@
+"""Proves that what a topic takes follows its policies, while producers are connected."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession
+from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers
+
+from magnetar_broker.errors import InvalidRequest, ProducerBusy
+from magnetar_broker.topics.directory import TopicDirectory
+from magnetar_broker.topics.persistent import PersistentTopic
+from magnetar_broker.topics.producing.producers import AccessMode, Producer
+from magnetar_protocol.pulsar import api_pb2 as api
+from magnetar_protocol.pulsar.payload import encode_payload
+from magnetar_protocol.pulsar.topic_names import TopicName
+from magnetar_protocol.records.namespaces import Policies, PublishRate
+
+NAME = TopicName.parse("persistent://t/n/topic")
+
+
+class Client:
+    """One producer, and what became of it."""
+
+    def __init__(self, name: str, *, is_encrypting: bool = False, epoch: int = 0) -> None:
+        self.session = NotedSession()
+        self.is_closed = False
+        self.producer = Producer(
+            self.session,
+            1,
+            name,
+            epoch=epoch,
+            is_name_given=True,
+            access_mode=AccessMode.SHARED,
+            is_encrypting=is_encrypting,
+            metadata={},
+            connected_at_ms=0,
+            on_closed=self.note_closed,
+        )
+
+    def note_closed(self, _: Producer) -> None:
+        self.is_closed = True
+
+    def publish(self, *payloads: bytes) -> None:
+        items = [(payload, 1, self.producer, at, 0) for at, payload in enumerate(payloads)]
+        self.producer.append_all(items)
+
+
+def payload(*, is_encrypted: bool = False) -> bytes:
+    metadata = api.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+    if is_encrypted:
+        metadata.encryption_keys.add(key="k", value=b"v")
+    return encode_payload(metadata, b"body")
+
+
+@pytest.fixture
+async def topic(topics: TopicDirectory) -> PersistentTopic:
+    """The topic under test."""
+    topic = await topics.get(NAME, create=True)
+    assert isinstance(topic, PersistentTopic)
+    return topic
+
+
+def follow(topics: TopicDirectory, policies: Policies) -> None:
+    topics.apply_policies(NAME.namespace, policies)
+
+
+async def test_without_policies_messages_go_straight_to_the_log(topic: PersistentTopic) -> None:
+    client = Client("p")
+    await topic.connect_producer(client.producer)
+    assert client.producer.append_all == topic.append
+
+
+async def test_producers_over_the_limit_are_refused_and_those_that_come_back_are_not(
+    topics: TopicDirectory, topic: PersistentTopic
+) -> None:
+    follow(topics, Policies(producers_per_topic_max=1))
+    await topic.connect_producer(Client("a").producer)
+    with pytest.raises(ProducerBusy, match=r"Topic '.*topic' reached max producers limit"):
+        await topic.connect_producer(Client("b").producer)
+    await topic.connect_producer(Client("a", epoch=1).producer)
+    follow(topics, Policies(producers_per_topic_max=0))
+    await topic.connect_producer(Client("b").producer)
+
+
+async def test_where_encryption_is_required_nothing_else_is_taken(
+    topics: TopicDirectory, topic: PersistentTopic, ledgers: MemoryLedgers
+) -> None:
+    plain, encrypting = Client("plain"), Client("encrypting", is_encrypting=True)
+    for client in (plain, encrypting):
+        await topic.connect_producer(client.producer)
+    follow(topics, Policies(encryption_required=True))
+    assert (plain.is_closed, encrypting.is_closed) == (True, False)
+    with pytest.raises(InvalidRequest, match="Encryption is required in persistent://t/n/topic"):
+        await topic.connect_producer(Client("plain").producer)
+    encrypting.publish(payload(), payload(is_encrypted=True), b"garbage")
+    await asyncio.sleep(0.001)
+    errors = [
+        (command.send_error.error, command.send_error.message)
+        for command in encrypting.session.commands()
+        if command.type == api.BaseCommand.SEND_ERROR
+    ]
+    assert errors == [(api.MetadataError, "Messages must be encrypted")] * 2
+    assert ledgers.entries[0] == [payload(is_encrypted=True)]
+
+
+async def test_who_publishes_too_fast_is_not_read_until_the_limit_is_kept_or_lifted(
+    topics: TopicDirectory, topic: PersistentTopic
+) -> None:
+    client = Client("p")
+    await topic.connect_producer(client.producer)
+    follow(topics, Policies(publish_max_message_rate={"standalone": PublishRate(messages=2)}))
+    client.publish(payload(), payload())
+    assert client.session.throttles == []
+    client.publish(payload(), payload())
+    (wait_s,) = client.session.throttles
+    now_s = asyncio.get_running_loop().time()
+    follow(topics, Policies(publish_max_message_rate={"elsewhere": PublishRate(messages=2)}))
+    assert wait_s(now_s) == 0
+    assert client.producer.append_all == topic.append

@@ -1,0 +1,128 @@
+"""Proves who may publish, how fast and whether in the clear, and that this costs nothing if off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession
+
+from magnetar_broker.errors import InvalidRequest, ProducerBusy
+from magnetar_broker.log.appender import Pending
+from magnetar_broker.topics.producing.producers import AccessMode, Producer, Producers
+from magnetar_broker.topics.producing.publish_gate import PublishGate
+from magnetar_broker.topics.producing.publish_policies import PublishPolicies
+from magnetar_broker.topics.producing.publish_rate import PublishLimits, PublishRate
+from magnetar_protocol.pulsar import api_pb2 as api
+from magnetar_protocol.pulsar.payload import encode_payload
+from magnetar_runtime.clock import SystemClock
+
+ENCRYPTED = PublishPolicies(requires_encryption=True)
+SLOW = PublishPolicies(limits=PublishLimits(messages_per_s=10))
+
+
+@dataclass
+class SetClock(SystemClock):
+    """Says what it is told."""
+
+    now_s: float = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+def producer_of(name: str, *, is_encrypting: bool = False, epoch: int = 0) -> Producer:
+    return Producer(
+        NotedSession(),
+        1,
+        name,
+        epoch=epoch,
+        is_name_given=True,
+        access_mode=AccessMode.SHARED,
+        is_encrypting=is_encrypting,
+        metadata={},
+        connected_at_ms=0,
+        on_closed=lambda gone: gone.session.send(b"closed"),
+    )
+
+
+def gate_with(*names: str, broker_rate: PublishRate | None = None) -> tuple[PublishGate, Producers]:
+    producers = Producers("t")
+    for name in names:
+        producers.add(producer_of(name))
+    return PublishGate("t", producers, SetClock(), broker_rate), producers
+
+
+def item_of(producer: Producer, *, is_encrypted: bool) -> Pending:
+    metadata = api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
+    if is_encrypted:
+        metadata.encryption_keys.add(key="k", value=b"v")
+    return encode_payload(metadata, b"text"), 1, producer, 0, 0
+
+
+def take_nothing(items: Sequence[Pending]) -> None:
+    del items
+
+
+def test_what_is_off_stands_in_nobodys_way() -> None:
+    gate, _ = gate_with()
+    gate.apply(PublishPolicies())
+    assert gate.before(take_nothing) is take_nothing
+
+
+def test_one_producer_too_many_is_refused_and_one_that_comes_back_let_in() -> None:
+    gate, producers = gate_with("a", "b")
+    for producers_max, is_refused in ((0, False), (2, True), (3, False)):
+        gate.apply(PublishPolicies(producers_max=producers_max))
+        if is_refused:
+            with pytest.raises(ProducerBusy, match="Topic 't' reached max producers limit"):
+                gate.check(producer_of("c"))
+        else:
+            gate.check(producer_of("c"))
+    gate.apply(PublishPolicies(producers_max=2))
+    again = producer_of("a", epoch=1)
+    gate.check(again)
+    assert len(producers) == 2
+
+
+def test_where_encryption_is_required_who_does_not_encrypt_has_to_go() -> None:
+    gate, producers = gate_with("open")
+    producers.add(producer_of("closed", is_encrypting=True))
+    gate.apply(ENCRYPTED)
+    with pytest.raises(InvalidRequest, match="Encryption is required in t"):
+        gate.check(producer_of("other"))
+    gate.check(producer_of("other", is_encrypting=True))
+    gate.let_go()
+    assert [each.name for each in producers] == ["closed"]
+
+
+def test_a_message_in_the_clear_is_refused_and_those_beside_it_are_taken() -> None:
+    gate, _ = gate_with()
+    gate.apply(ENCRYPTED)
+    sender, taken = producer_of("a", is_encrypting=True), list[Pending]()
+    items = [item_of(sender, is_encrypted=each) for each in (True, False, True)]
+    gate.before(taken.extend)(items)
+    assert taken == [items[0], items[2]]
+    session = sender.session
+    assert isinstance(session, NotedSession)
+    (refused,) = session.commands()
+    assert refused.send_error.error == api.MetadataError
+
+
+def test_who_publishes_too_fast_is_held_back_until_it_may_again_or_the_limit_is_lifted() -> None:
+    broker_rate = PublishRate(PublishLimits(messages_per_s=1000), 100.0)
+    gate, _ = gate_with(broker_rate=broker_rate)
+    gate.apply(SLOW)
+    sender = producer_of("a")
+    session = sender.session
+    assert isinstance(session, NotedSession)
+    item = item_of(sender, is_encrypted=False)
+    gate.before(take_nothing)([item] * 10)
+    assert session.throttles == []
+    gate.before(take_nothing)([item] * 10)
+    (wait_s,) = session.throttles
+    assert wait_s(100.0) == pytest.approx(1.0)
+    assert wait_s(101.5) == 0
+    gate.apply(PublishPolicies())
+    assert wait_s(100.0) == 0
