@@ -30,6 +30,10 @@ SEEDS_TO_FIND = 40
 HONEST_S = 0.3
 
 
+def _do_nothing(*_: object) -> None:
+    """Stands where something should be done."""
+
+
 def journals_lie(patch: pytest.MonkeyPatch) -> None:
     """Soon after the bookies have begun, syncs of their journals make nothing safe."""
     honest = Storage.open
@@ -103,20 +107,22 @@ def forget_what_was_sent(patch: pytest.MonkeyPatch) -> None:
 
 def hand_keys_over_at_once(patch: pytest.MonkeyPatch) -> None:
     """A key's new owner does not wait until the one before it is done with its messages."""
-    patch.setattr(KeysInFlight, "reassigned", lambda *_: None)
+    patch.setattr(KeysInFlight, "reassigned", _do_nothing)
 
 
 def fence_nobody(patch: pytest.MonkeyPatch) -> None:
     """An exclusive producer leaves those before it in the topic."""
-    patch.setattr(Producers, "_fence_all", lambda _: None)
+    patch.setattr(Producers, "_fence_all", _do_nothing)
 
 
 def deliver_early(patch: pytest.MonkeyPatch) -> None:
     """Delayed messages are due a second before their time."""
     honest = Index.take_due
-    patch.setattr(
-        Index, "take_due", lambda index, now_ms, count: honest(index, now_ms + 1000, count)
-    )
+
+    def take_early(index: Index, now_ms: int, count_max: int) -> list[Position]:
+        return honest(index, now_ms + 1000, count_max)
+
+    patch.setattr(Index, "take_due", take_early)
 
 
 def lose_segments(patch: pytest.MonkeyPatch) -> None:
@@ -142,7 +148,7 @@ def count_refusals_twice(patch: pytest.MonkeyPatch) -> None:
 
 def forget_refusals(patch: pytest.MonkeyPatch) -> None:
     """Brokers that take a topic over do not learn how often messages were refused."""
-    patch.setattr(RedeliveryCounts, "restore", lambda *_: None)
+    patch.setattr(RedeliveryCounts, "restore", _do_nothing)
 
 
 def found_by(tell: Callable[[int], object]) -> int:

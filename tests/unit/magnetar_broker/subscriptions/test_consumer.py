@@ -120,7 +120,11 @@ def test_what_has_no_messages_costs_nothing_and_is_passed_over() -> None:
     run: list[Entry] = [(0, b"garbage", 0), batch(1, 5), (2, MARKER, 0)]
     passed: list[tuple[int, int]] = []
     acknowledged = cursor_over(LOG.chain).acknowledged
-    used = consumer.deliver_in_order(1, run, acknowledged, lambda *each: passed.append(each))
+
+    def pass_over(ledger_id: int, entry_id: int) -> None:
+        passed.append((ledger_id, entry_id))
+
+    used = consumer.deliver_in_order(1, run, acknowledged, pass_over)
     assert (used, consumer.permits, passed) == (3, 5, [(1, 0), (1, 2)])
     assert [each.message.message_id.entryId for each in session.commands()] == [1]
 

@@ -15,8 +15,14 @@ from magnetar_protocol.records.redelivery_counts import (
 )
 
 ids = st.integers(0, (1 << 63) - 1)
+
+
+def run_of(ledger_id: int, first: int, more: int, count: int) -> CountedRun:
+    return CountedRun(ledger_id, first, first + more, count)
+
+
 runs = st.builds(
-    lambda ledger_id, first, more, count: CountedRun(ledger_id, first, first + more, count),
+    run_of,
     ids,
     ids,
     st.integers(0, 1000),
