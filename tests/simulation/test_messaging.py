@@ -59,7 +59,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 # `make simulate` runs more.
 SEEDS = int(os.environ.get("MAGNETAR_SEEDS", "100"))
 SEED_FIRST = int(os.environ.get("MAGNETAR_SEED_FIRST", "0"))
-SEEDS_A_TEST = 10
+SEEDS_A_TEST = 5
 SEND_S = 5.0
 CALM_S_MAX = 200.0
 LOOK_S = 0.1
