@@ -146,7 +146,7 @@ async def check_alive(client: FrameClient, settle: Settle) -> None:
     assert not client.transport.is_closing()
 
 
-@pytest.mark.parametrize("name", SERVED.keys() - {"CONNECT"})
+@pytest.mark.parametrize("name", sorted(SERVED.keys() - {"CONNECT"}))
 async def test_what_is_served_is_answered(connect: Connect, settle: Settle, name: str) -> None:
     client = await using(connect, settle)
     fields, expected = SERVED[name]
