@@ -251,9 +251,7 @@ class Broker(Service):
 
     async def _delete_unused(self) -> None:
         while True:
-            await asyncio.sleep(
-                self.options.inactivity.broker_delete_inactive_topics_frequency_seconds
-            )
+            await asyncio.sleep(self.options.inactivity.check_s)
             await self.topics.delete_unused()
 
     # What others ask

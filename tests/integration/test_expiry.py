@@ -26,9 +26,7 @@ NOTHING_MS = 500
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
     """A cluster that looks every half second for what is too old."""
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv(
-            "MAGNETAR_BROKER_EXPIRY__MESSAGE_EXPIRY_CHECK_INTERVAL_IN_MINUTES", str(0.5 / 60)
-        )
+        environment.setenv("MAGNETAR_BROKER_EXPIRY__CHECK_S", "0.5")
         started = StandaloneProcess.start(tmp_path_factory.mktemp("expiry") / "data")
     assert rest(started.web_service_url, "POST", f"{NAMESPACE}/messageTTL", TTL_S) == (204, None)
     yield started

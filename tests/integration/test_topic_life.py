@@ -154,9 +154,7 @@ def test_a_terminated_topic_stays_so_over_a_restart(
 def test_topics_that_nobody_uses_go_and_come_back_when_somebody_does(
     start_standalone: StartStandalone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(
-        "MAGNETAR_BROKER_INACTIVITY__BROKER_DELETE_INACTIVE_TOPICS_FREQUENCY_SECONDS", "0.5"
-    )
+    monkeypatch.setenv("MAGNETAR_BROKER_INACTIVITY__CHECK_S", "0.5")
     cluster = start_standalone()
     web = cluster.web_service_url
 

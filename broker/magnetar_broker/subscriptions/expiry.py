@@ -18,7 +18,6 @@ from magnetar_broker.log.chain import LedgerChain, LedgerSpan
 from magnetar_broker.log.payloads import entry_time_ms
 from magnetar_broker.log.positions import Entry, Position
 
-MINUTE_S = 60
 NEVER_MS = (1 << 63) - 1
 
 
@@ -26,18 +25,13 @@ NEVER_MS = (1 << 63) - 1
 class ExpiryOptions:
     """When messages that nobody acknowledges are passed over; upstream's names in brackets."""
 
-    ttl_duration_default_in_seconds: Annotated[int, Ge(0)] = 0
+    ttl_default_s: Annotated[int, Ge(0)] = 0
     """After so long, where their namespace does not say; 0: never (ttlDurationDefaultInSeconds)."""
-    message_expiry_check_interval_in_minutes: Annotated[float, Gt(0)] = 5.0
+    check_s: Annotated[float, Gt(0)] = 300.0
     """How often that is looked at (messageExpiryCheckIntervalInMinutes)."""
     delayed_from_delivery: bool = True
     """Whether the time of a delayed message counts from its delivery time, where it is held back;
     upstream's counts from its publishing."""
-
-    @property
-    def check_s(self) -> float:
-        """How often it is looked, in seconds."""
-        return self.message_expiry_check_interval_in_minutes * MINUTE_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,25 +21,24 @@ DeleteMode = Literal["delete_when_no_subscriptions", "delete_when_subscriptions_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InactivityOptions:
-    """What becomes of topics that nobody uses, where a namespace does not say; upstream's names."""
+    """What becomes of topics that nobody uses, where a namespace does not say; upstream's names in
+    brackets."""
 
-    broker_delete_inactive_topics_enabled: bool = True
-    """They are deleted."""
-    broker_delete_inactive_topics_frequency_seconds: Annotated[float, Gt(0)] = 60.0
-    """How often it is looked for them."""
-    broker_delete_inactive_topics_mode: DeleteMode = "delete_when_no_subscriptions"
+    deletes_topics: bool = True
+    """They are deleted (brokerDeleteInactiveTopicsEnabled)."""
+    check_s: Annotated[float, Gt(0)] = 60.0
+    """How often it is looked for them (brokerDeleteInactiveTopicsFrequencySeconds)."""
+    mode: DeleteMode = "delete_when_no_subscriptions"
     """delete_when_no_subscriptions, or delete_when_subscriptions_caught_up: those too whose
-    subscriptions have no backlog, with their subscriptions."""
-    broker_delete_inactive_topics_max_inactive_duration_seconds: Annotated[float, Ge(0)] = 0.0
-    """After how long without use; 0: as often as it is looked."""
+    subscriptions have no backlog, with their subscriptions (brokerDeleteInactiveTopicsMode)."""
+    unused_s_max: Annotated[float, Ge(0)] = 0.0
+    """After how long without use; 0: as often as it is looked
+    (brokerDeleteInactiveTopicsMaxInactiveDurationSeconds)."""
 
     @property
     def inactive_s_max(self) -> float:
         """After how long without use a topic is deleted."""
-        return (
-            self.broker_delete_inactive_topics_max_inactive_duration_seconds
-            or self.broker_delete_inactive_topics_frequency_seconds
-        )
+        return self.unused_s_max or self.check_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,8 @@ class Inactivity:
     def default(cls, options: InactivityOptions, *, is_made_by_use: bool) -> Inactivity:
         """What holds where a namespace says nothing; whether using a topic makes it there."""
         return cls(
-            options.broker_delete_inactive_topics_enabled and is_made_by_use,
-            options.broker_delete_inactive_topics_mode == WHEN_CAUGHT_UP,
+            options.deletes_topics and is_made_by_use,
+            options.mode == WHEN_CAUGHT_UP,
             options.inactive_s_max,
         )
 

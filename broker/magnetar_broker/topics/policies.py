@@ -93,7 +93,7 @@ class TopicPolicies:
             delayed or DelayedOptions(),
             KEEP_ALL
             if expiry is None
-            else Expiry(expiry.ttl_duration_default_in_seconds, expiry.delayed_from_delivery),
+            else Expiry(expiry.ttl_default_s, expiry.delayed_from_delivery),
             SUBSCRIBE_FREELY if subscribing is None else SubscribePolicies.default(subscribing),
             inactivity,
             DISPATCH_FREELY if dispatching is None else DispatchPolicies.default(dispatching),

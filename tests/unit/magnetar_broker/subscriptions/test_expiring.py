@@ -175,7 +175,7 @@ async def test_without_a_time_to_live_nothing_is_looked_at(
     assert sub(topic).cursor.backlog_entries == 1
 
 
-@pytest.mark.parametrize("expiry", [ExpiryOptions(ttl_duration_default_in_seconds=TTL_S)])
+@pytest.mark.parametrize("expiry", [ExpiryOptions(ttl_default_s=TTL_S)])
 @pytest.mark.parametrize(("policy", "left"), [(None, 0), (-1, 0), (0, 1), (2 * OLD, 1)])
 async def test_the_namespace_s_word_goes_before_the_broker_s(
     topics: TopicDirectory,

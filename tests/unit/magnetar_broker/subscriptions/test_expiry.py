@@ -31,7 +31,7 @@ def entry(entry_id: int, deliver_at_ms: int | None = None, *, published_ms: int 
 
 
 def test_the_settings_are_upstream_s() -> None:
-    assert ExpiryOptions().ttl_duration_default_in_seconds == 0
+    assert ExpiryOptions().ttl_default_s == 0
     assert ExpiryOptions().check_s == 300
 
 

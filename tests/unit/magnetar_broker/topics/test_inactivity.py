@@ -30,13 +30,13 @@ def test_by_default_they_go_after_a_minute_if_they_have_no_subscription() -> Non
 
 def test_the_brokers_settings_may_say_otherwise() -> None:
     options = InactivityOptions(
-        broker_delete_inactive_topics_mode="delete_when_subscriptions_caught_up",
-        broker_delete_inactive_topics_max_inactive_duration_seconds=7,
+        mode="delete_when_subscriptions_caught_up",
+        unused_s_max=7,
     )
     assert Inactivity.default(options, is_made_by_use=True) == Inactivity(
         is_deleting=True, takes_subscriptions=True, inactive_s_max=7
     )
-    off = InactivityOptions(broker_delete_inactive_topics_enabled=False)
+    off = InactivityOptions(deletes_topics=False)
     assert not Inactivity.default(off, is_made_by_use=True).is_deleting
 
 
