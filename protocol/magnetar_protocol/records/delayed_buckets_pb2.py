@@ -4,44 +4,45 @@
 # source: magnetar_protocol/records/delayed_buckets.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 7, 35, 1, "", "magnetar_protocol/records/delayed_buckets.proto"
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'magnetar_protocol/records/delayed_buckets.proto'
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n/magnetar_protocol/records/delayed_buckets.proto\x12\x18magnetar.records.delayed"\xfe\x01\n\x17SnapshotSegmentMetadata\x12h\n\x15\x64\x65layed_index_bit_map\x18\x01 \x03(\x0b\x32I.magnetar.records.delayed.SnapshotSegmentMetadata.DelayedIndexBitMapEntry\x12\x1e\n\x16max_schedule_timestamp\x18\x02 \x02(\x04\x12\x1e\n\x16min_schedule_timestamp\x18\x03 \x02(\x04\x1a\x39\n\x17\x44\x65layedIndexBitMapEntry\x12\x0b\n\x03key\x18\x01 \x01(\x04\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01"\\\n\x10SnapshotMetadata\x12H\n\rmetadata_list\x18\x01 \x03(\x0b\x32\x31.magnetar.records.delayed.SnapshotSegmentMetadata"\x9d\x01\n\x0c\x44\x65layedIndex\x12\x11\n\ttimestamp\x18\x01 \x02(\x04\x12\x11\n\tledger_id\x18\x02 \x02(\x04\x12\x10\n\x08\x65ntry_id\x18\x03 \x02(\x04\x12U\n\x16\x64\x65layed_operation_type\x18\x04 \x01(\x0e\x32..magnetar.records.delayed.DelayedOperationType:\x05\x44\x45LAY"J\n\x0fSnapshotSegment\x12\x37\n\x07indexes\x18\x01 \x03(\x0b\x32&.magnetar.records.delayed.DelayedIndex*-\n\x14\x44\x65layedOperationType\x12\t\n\x05\x44\x45LAY\x10\x00\x12\n\n\x06\x43\x41NCEL\x10\x01'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/magnetar_protocol/records/delayed_buckets.proto\x12\x18magnetar.records.delayed\"\xfe\x01\n\x17SnapshotSegmentMetadata\x12h\n\x15\x64\x65layed_index_bit_map\x18\x01 \x03(\x0b\x32I.magnetar.records.delayed.SnapshotSegmentMetadata.DelayedIndexBitMapEntry\x12\x1e\n\x16max_schedule_timestamp\x18\x02 \x02(\x04\x12\x1e\n\x16min_schedule_timestamp\x18\x03 \x02(\x04\x1a\x39\n\x17\x44\x65layedIndexBitMapEntry\x12\x0b\n\x03key\x18\x01 \x01(\x04\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\\\n\x10SnapshotMetadata\x12H\n\rmetadata_list\x18\x01 \x03(\x0b\x32\x31.magnetar.records.delayed.SnapshotSegmentMetadata\"\x9d\x01\n\x0c\x44\x65layedIndex\x12\x11\n\ttimestamp\x18\x01 \x02(\x04\x12\x11\n\tledger_id\x18\x02 \x02(\x04\x12\x10\n\x08\x65ntry_id\x18\x03 \x02(\x04\x12U\n\x16\x64\x65layed_operation_type\x18\x04 \x01(\x0e\x32..magnetar.records.delayed.DelayedOperationType:\x05\x44\x45LAY\"J\n\x0fSnapshotSegment\x12\x37\n\x07indexes\x18\x01 \x03(\x0b\x32&.magnetar.records.delayed.DelayedIndex*-\n\x14\x44\x65layedOperationType\x12\t\n\x05\x44\x45LAY\x10\x00\x12\n\n\x06\x43\x41NCEL\x10\x01')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(
-    DESCRIPTOR, "magnetar_protocol.records.delayed_buckets_pb2", _globals
-)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'magnetar_protocol.records.delayed_buckets_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_SNAPSHOTSEGMENTMETADATA_DELAYEDINDEXBITMAPENTRY"]._loaded_options = None
-    _globals["_SNAPSHOTSEGMENTMETADATA_DELAYEDINDEXBITMAPENTRY"]._serialized_options = b"8\001"
-    _globals["_DELAYEDOPERATIONTYPE"]._serialized_start = 664
-    _globals["_DELAYEDOPERATIONTYPE"]._serialized_end = 709
-    _globals["_SNAPSHOTSEGMENTMETADATA"]._serialized_start = 78
-    _globals["_SNAPSHOTSEGMENTMETADATA"]._serialized_end = 332
-    _globals["_SNAPSHOTSEGMENTMETADATA_DELAYEDINDEXBITMAPENTRY"]._serialized_start = 275
-    _globals["_SNAPSHOTSEGMENTMETADATA_DELAYEDINDEXBITMAPENTRY"]._serialized_end = 332
-    _globals["_SNAPSHOTMETADATA"]._serialized_start = 334
-    _globals["_SNAPSHOTMETADATA"]._serialized_end = 426
-    _globals["_DELAYEDINDEX"]._serialized_start = 429
-    _globals["_DELAYEDINDEX"]._serialized_end = 586
-    _globals["_SNAPSHOTSEGMENT"]._serialized_start = 588
-    _globals["_SNAPSHOTSEGMENT"]._serialized_end = 662
+  DESCRIPTOR._loaded_options = None
+  _globals['_SNAPSHOTSEGMENTMETADATA_DELAYEDINDEXBITMAPENTRY']._loaded_options = None
+  _globals['_SNAPSHOTSEGMENTMETADATA_DELAYEDINDEXBITMAPENTRY']._serialized_options = b'8\001'
+  _globals['_DELAYEDOPERATIONTYPE']._serialized_start=664
+  _globals['_DELAYEDOPERATIONTYPE']._serialized_end=709
+  _globals['_SNAPSHOTSEGMENTMETADATA']._serialized_start=78
+  _globals['_SNAPSHOTSEGMENTMETADATA']._serialized_end=332
+  _globals['_SNAPSHOTSEGMENTMETADATA_DELAYEDINDEXBITMAPENTRY']._serialized_start=275
+  _globals['_SNAPSHOTSEGMENTMETADATA_DELAYEDINDEXBITMAPENTRY']._serialized_end=332
+  _globals['_SNAPSHOTMETADATA']._serialized_start=334
+  _globals['_SNAPSHOTMETADATA']._serialized_end=426
+  _globals['_DELAYEDINDEX']._serialized_start=429
+  _globals['_DELAYEDINDEX']._serialized_end=586
+  _globals['_SNAPSHOTSEGMENT']._serialized_start=588
+  _globals['_SNAPSHOTSEGMENT']._serialized_end=662
 # @@protoc_insertion_point(module_scope)

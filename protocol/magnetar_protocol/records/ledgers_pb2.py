@@ -4,64 +4,65 @@
 # source: magnetar_protocol/records/ledgers.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 7, 35, 1, "", "magnetar_protocol/records/ledgers.proto"
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'magnetar_protocol/records/ledgers.proto'
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\'magnetar_protocol/records/ledgers.proto\x12\x18magnetar.records.ledgers"\xbe\x05\n\x14LedgerMetadataFormat\x12\x12\n\nquorumSize\x18\x01 \x02(\x05\x12\x14\n\x0c\x65nsembleSize\x18\x02 \x02(\x05\x12\x0e\n\x06length\x18\x03 \x02(\x03\x12\x13\n\x0blastEntryId\x18\x04 \x01(\x03\x12I\n\x05state\x18\x05 \x02(\x0e\x32\x34.magnetar.records.ledgers.LedgerMetadataFormat.State:\x04OPEN\x12G\n\x07segment\x18\x06 \x03(\x0b\x32\x36.magnetar.records.ledgers.LedgerMetadataFormat.Segment\x12M\n\ndigestType\x18\x07 \x01(\x0e\x32\x39.magnetar.records.ledgers.LedgerMetadataFormat.DigestType\x12\x10\n\x08password\x18\x08 \x01(\x0c\x12\x15\n\rackQuorumSize\x18\t \x01(\x05\x12\r\n\x05\x63time\x18\n \x01(\x03\x12X\n\x0e\x63ustomMetadata\x18\x0b \x03(\x0b\x32@.magnetar.records.ledgers.LedgerMetadataFormat.cMetadataMapEntry\x12\x0e\n\x06\x63Token\x18\x0c \x01(\x03\x1a\x37\n\x07Segment\x12\x16\n\x0e\x65nsembleMember\x18\x01 \x03(\t\x12\x14\n\x0c\x66irstEntryId\x18\x02 \x02(\x03\x1a/\n\x11\x63MetadataMapEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c".\n\x05State\x12\x08\n\x04OPEN\x10\x01\x12\x0f\n\x0bIN_RECOVERY\x10\x02\x12\n\n\x06\x43LOSED\x10\x03"8\n\nDigestType\x12\t\n\x05\x43RC32\x10\x01\x12\x08\n\x04HMAC\x10\x02\x12\n\n\x06\x43RC32C\x10\x03\x12\t\n\x05\x44UMMY\x10\x04"@\n\x1fLedgerRereplicationLayoutFormat\x12\x0c\n\x04type\x18\x01 \x02(\t\x12\x0f\n\x07version\x18\x02 \x02(\x05"=\n\x1bUnderreplicatedLedgerFormat\x12\x0f\n\x07replica\x18\x01 \x03(\t\x12\r\n\x05\x63time\x18\x02 \x01(\x03"q\n\x0c\x43ookieFormat\x12\x12\n\nbookieHost\x18\x01 \x02(\t\x12\x12\n\njournalDir\x18\x02 \x02(\t\x12\x12\n\nledgerDirs\x18\x03 \x02(\t\x12\x12\n\ninstanceId\x18\x04 \x01(\t\x12\x11\n\tindexDirs\x18\x05 \x01(\t""\n\x0eLockDataFormat\x12\x10\n\x08\x62ookieId\x18\x01 \x01(\t"%\n\x11\x41uditorVoteFormat\x12\x10\n\x08\x62ookieId\x18\x01 \x01(\t"5\n\x15\x43heckAllLedgersFormat\x12\x1c\n\x14\x63heckAllLedgersCTime\x18\x01 \x01(\x03"?\n\x1aPlacementPolicyCheckFormat\x12!\n\x19placementPolicyCheckCTime\x18\x01 \x01(\x03"1\n\x13ReplicasCheckFormat\x12\x1a\n\x12replicasCheckCTime\x18\x01 \x01(\x03"\xda\x02\n\x17\x42ookieServiceInfoFormat\x12M\n\tendpoints\x18\x06 \x03(\x0b\x32:.magnetar.records.ledgers.BookieServiceInfoFormat.Endpoint\x12U\n\nproperties\x18\x07 \x03(\x0b\x32\x41.magnetar.records.ledgers.BookieServiceInfoFormat.PropertiesEntry\x1a\x66\n\x08\x45ndpoint\x12\n\n\x02id\x18\x01 \x02(\t\x12\x0c\n\x04port\x18\x02 \x02(\x05\x12\x0c\n\x04host\x18\x03 \x02(\t\x12\x10\n\x08protocol\x18\x04 \x02(\t\x12\x0c\n\x04\x61uth\x18\x05 \x03(\t\x12\x12\n\nextensions\x18\x06 \x03(\t\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'magnetar_protocol/records/ledgers.proto\x12\x18magnetar.records.ledgers\"\xbe\x05\n\x14LedgerMetadataFormat\x12\x12\n\nquorumSize\x18\x01 \x02(\x05\x12\x14\n\x0c\x65nsembleSize\x18\x02 \x02(\x05\x12\x0e\n\x06length\x18\x03 \x02(\x03\x12\x13\n\x0blastEntryId\x18\x04 \x01(\x03\x12I\n\x05state\x18\x05 \x02(\x0e\x32\x34.magnetar.records.ledgers.LedgerMetadataFormat.State:\x04OPEN\x12G\n\x07segment\x18\x06 \x03(\x0b\x32\x36.magnetar.records.ledgers.LedgerMetadataFormat.Segment\x12M\n\ndigestType\x18\x07 \x01(\x0e\x32\x39.magnetar.records.ledgers.LedgerMetadataFormat.DigestType\x12\x10\n\x08password\x18\x08 \x01(\x0c\x12\x15\n\rackQuorumSize\x18\t \x01(\x05\x12\r\n\x05\x63time\x18\n \x01(\x03\x12X\n\x0e\x63ustomMetadata\x18\x0b \x03(\x0b\x32@.magnetar.records.ledgers.LedgerMetadataFormat.cMetadataMapEntry\x12\x0e\n\x06\x63Token\x18\x0c \x01(\x03\x1a\x37\n\x07Segment\x12\x16\n\x0e\x65nsembleMember\x18\x01 \x03(\t\x12\x14\n\x0c\x66irstEntryId\x18\x02 \x02(\x03\x1a/\n\x11\x63MetadataMapEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\".\n\x05State\x12\x08\n\x04OPEN\x10\x01\x12\x0f\n\x0bIN_RECOVERY\x10\x02\x12\n\n\x06\x43LOSED\x10\x03\"8\n\nDigestType\x12\t\n\x05\x43RC32\x10\x01\x12\x08\n\x04HMAC\x10\x02\x12\n\n\x06\x43RC32C\x10\x03\x12\t\n\x05\x44UMMY\x10\x04\"@\n\x1fLedgerRereplicationLayoutFormat\x12\x0c\n\x04type\x18\x01 \x02(\t\x12\x0f\n\x07version\x18\x02 \x02(\x05\"=\n\x1bUnderreplicatedLedgerFormat\x12\x0f\n\x07replica\x18\x01 \x03(\t\x12\r\n\x05\x63time\x18\x02 \x01(\x03\"q\n\x0c\x43ookieFormat\x12\x12\n\nbookieHost\x18\x01 \x02(\t\x12\x12\n\njournalDir\x18\x02 \x02(\t\x12\x12\n\nledgerDirs\x18\x03 \x02(\t\x12\x12\n\ninstanceId\x18\x04 \x01(\t\x12\x11\n\tindexDirs\x18\x05 \x01(\t\"\"\n\x0eLockDataFormat\x12\x10\n\x08\x62ookieId\x18\x01 \x01(\t\"%\n\x11\x41uditorVoteFormat\x12\x10\n\x08\x62ookieId\x18\x01 \x01(\t\"5\n\x15\x43heckAllLedgersFormat\x12\x1c\n\x14\x63heckAllLedgersCTime\x18\x01 \x01(\x03\"?\n\x1aPlacementPolicyCheckFormat\x12!\n\x19placementPolicyCheckCTime\x18\x01 \x01(\x03\"1\n\x13ReplicasCheckFormat\x12\x1a\n\x12replicasCheckCTime\x18\x01 \x01(\x03\"\xda\x02\n\x17\x42ookieServiceInfoFormat\x12M\n\tendpoints\x18\x06 \x03(\x0b\x32:.magnetar.records.ledgers.BookieServiceInfoFormat.Endpoint\x12U\n\nproperties\x18\x07 \x03(\x0b\x32\x41.magnetar.records.ledgers.BookieServiceInfoFormat.PropertiesEntry\x1a\x66\n\x08\x45ndpoint\x12\n\n\x02id\x18\x01 \x02(\t\x12\x0c\n\x04port\x18\x02 \x02(\x05\x12\x0c\n\x04host\x18\x03 \x02(\t\x12\x10\n\x08protocol\x18\x04 \x02(\t\x12\x0c\n\x04\x61uth\x18\x05 \x03(\t\x12\x12\n\nextensions\x18\x06 \x03(\t\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(
-    DESCRIPTOR, "magnetar_protocol.records.ledgers_pb2", _globals
-)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'magnetar_protocol.records.ledgers_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_BOOKIESERVICEINFOFORMAT_PROPERTIESENTRY"]._loaded_options = None
-    _globals["_BOOKIESERVICEINFOFORMAT_PROPERTIESENTRY"]._serialized_options = b"8\001"
-    _globals["_LEDGERMETADATAFORMAT"]._serialized_start = 70
-    _globals["_LEDGERMETADATAFORMAT"]._serialized_end = 772
-    _globals["_LEDGERMETADATAFORMAT_SEGMENT"]._serialized_start = 562
-    _globals["_LEDGERMETADATAFORMAT_SEGMENT"]._serialized_end = 617
-    _globals["_LEDGERMETADATAFORMAT_CMETADATAMAPENTRY"]._serialized_start = 619
-    _globals["_LEDGERMETADATAFORMAT_CMETADATAMAPENTRY"]._serialized_end = 666
-    _globals["_LEDGERMETADATAFORMAT_STATE"]._serialized_start = 668
-    _globals["_LEDGERMETADATAFORMAT_STATE"]._serialized_end = 714
-    _globals["_LEDGERMETADATAFORMAT_DIGESTTYPE"]._serialized_start = 716
-    _globals["_LEDGERMETADATAFORMAT_DIGESTTYPE"]._serialized_end = 772
-    _globals["_LEDGERREREPLICATIONLAYOUTFORMAT"]._serialized_start = 774
-    _globals["_LEDGERREREPLICATIONLAYOUTFORMAT"]._serialized_end = 838
-    _globals["_UNDERREPLICATEDLEDGERFORMAT"]._serialized_start = 840
-    _globals["_UNDERREPLICATEDLEDGERFORMAT"]._serialized_end = 901
-    _globals["_COOKIEFORMAT"]._serialized_start = 903
-    _globals["_COOKIEFORMAT"]._serialized_end = 1016
-    _globals["_LOCKDATAFORMAT"]._serialized_start = 1018
-    _globals["_LOCKDATAFORMAT"]._serialized_end = 1052
-    _globals["_AUDITORVOTEFORMAT"]._serialized_start = 1054
-    _globals["_AUDITORVOTEFORMAT"]._serialized_end = 1091
-    _globals["_CHECKALLLEDGERSFORMAT"]._serialized_start = 1093
-    _globals["_CHECKALLLEDGERSFORMAT"]._serialized_end = 1146
-    _globals["_PLACEMENTPOLICYCHECKFORMAT"]._serialized_start = 1148
-    _globals["_PLACEMENTPOLICYCHECKFORMAT"]._serialized_end = 1211
-    _globals["_REPLICASCHECKFORMAT"]._serialized_start = 1213
-    _globals["_REPLICASCHECKFORMAT"]._serialized_end = 1262
-    _globals["_BOOKIESERVICEINFOFORMAT"]._serialized_start = 1265
-    _globals["_BOOKIESERVICEINFOFORMAT"]._serialized_end = 1611
-    _globals["_BOOKIESERVICEINFOFORMAT_ENDPOINT"]._serialized_start = 1458
-    _globals["_BOOKIESERVICEINFOFORMAT_ENDPOINT"]._serialized_end = 1560
-    _globals["_BOOKIESERVICEINFOFORMAT_PROPERTIESENTRY"]._serialized_start = 1562
-    _globals["_BOOKIESERVICEINFOFORMAT_PROPERTIESENTRY"]._serialized_end = 1611
+  DESCRIPTOR._loaded_options = None
+  _globals['_BOOKIESERVICEINFOFORMAT_PROPERTIESENTRY']._loaded_options = None
+  _globals['_BOOKIESERVICEINFOFORMAT_PROPERTIESENTRY']._serialized_options = b'8\001'
+  _globals['_LEDGERMETADATAFORMAT']._serialized_start=70
+  _globals['_LEDGERMETADATAFORMAT']._serialized_end=772
+  _globals['_LEDGERMETADATAFORMAT_SEGMENT']._serialized_start=562
+  _globals['_LEDGERMETADATAFORMAT_SEGMENT']._serialized_end=617
+  _globals['_LEDGERMETADATAFORMAT_CMETADATAMAPENTRY']._serialized_start=619
+  _globals['_LEDGERMETADATAFORMAT_CMETADATAMAPENTRY']._serialized_end=666
+  _globals['_LEDGERMETADATAFORMAT_STATE']._serialized_start=668
+  _globals['_LEDGERMETADATAFORMAT_STATE']._serialized_end=714
+  _globals['_LEDGERMETADATAFORMAT_DIGESTTYPE']._serialized_start=716
+  _globals['_LEDGERMETADATAFORMAT_DIGESTTYPE']._serialized_end=772
+  _globals['_LEDGERREREPLICATIONLAYOUTFORMAT']._serialized_start=774
+  _globals['_LEDGERREREPLICATIONLAYOUTFORMAT']._serialized_end=838
+  _globals['_UNDERREPLICATEDLEDGERFORMAT']._serialized_start=840
+  _globals['_UNDERREPLICATEDLEDGERFORMAT']._serialized_end=901
+  _globals['_COOKIEFORMAT']._serialized_start=903
+  _globals['_COOKIEFORMAT']._serialized_end=1016
+  _globals['_LOCKDATAFORMAT']._serialized_start=1018
+  _globals['_LOCKDATAFORMAT']._serialized_end=1052
+  _globals['_AUDITORVOTEFORMAT']._serialized_start=1054
+  _globals['_AUDITORVOTEFORMAT']._serialized_end=1091
+  _globals['_CHECKALLLEDGERSFORMAT']._serialized_start=1093
+  _globals['_CHECKALLLEDGERSFORMAT']._serialized_end=1146
+  _globals['_PLACEMENTPOLICYCHECKFORMAT']._serialized_start=1148
+  _globals['_PLACEMENTPOLICYCHECKFORMAT']._serialized_end=1211
+  _globals['_REPLICASCHECKFORMAT']._serialized_start=1213
+  _globals['_REPLICASCHECKFORMAT']._serialized_end=1262
+  _globals['_BOOKIESERVICEINFOFORMAT']._serialized_start=1265
+  _globals['_BOOKIESERVICEINFOFORMAT']._serialized_end=1611
+  _globals['_BOOKIESERVICEINFOFORMAT_ENDPOINT']._serialized_start=1458
+  _globals['_BOOKIESERVICEINFOFORMAT_ENDPOINT']._serialized_end=1560
+  _globals['_BOOKIESERVICEINFOFORMAT_PROPERTIESENTRY']._serialized_start=1562
+  _globals['_BOOKIESERVICEINFOFORMAT_PROPERTIESENTRY']._serialized_end=1611
 # @@protoc_insertion_point(module_scope)

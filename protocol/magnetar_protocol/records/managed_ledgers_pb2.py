@@ -4,66 +4,67 @@
 # source: magnetar_protocol/records/managed_ledgers.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 7, 35, 1, "", "magnetar_protocol/records/managed_ledgers.proto"
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'magnetar_protocol/records/managed_ledgers.proto'
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n/magnetar_protocol/records/managed_ledgers.proto\x12 magnetar.records.managed_ledgers"&\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t"e\n\x15OffloadDriverMetadata\x12\x0c\n\x04name\x18\x01 \x02(\t\x12>\n\nproperties\x18\x02 \x03(\x0b\x32*.magnetar.records.managed_ledgers.KeyValue"\x8b\x02\n\x0eOffloadContext\x12\x0e\n\x06uidMsb\x18\x01 \x01(\x03\x12\x0e\n\x06uidLsb\x18\x02 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x19\n\x11\x62ookkeeperDeleted\x18\x04 \x01(\x08\x12\x11\n\ttimestamp\x18\x05 \x01(\x03\x12O\n\x0e\x64riverMetadata\x18\x06 \x01(\x0b\x32\x37.magnetar.records.managed_ledgers.OffloadDriverMetadata\x12H\n\x0eoffloadSegment\x18\x07 \x03(\x0b\x32\x30.magnetar.records.managed_ledgers.OffloadSegment"\xde\x01\n\x0eOffloadSegment\x12\x0e\n\x06uidMsb\x18\x01 \x01(\x03\x12\x0e\n\x06uidLsb\x18\x02 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x19\n\x11\x61ssignedTimestamp\x18\x04 \x01(\x03\x12\x1a\n\x12offloadedTimestamp\x18\x05 \x01(\x03\x12\x12\n\nendEntryId\x18\x06 \x01(\x03\x12O\n\x0e\x64riverMetadata\x18\x07 \x01(\x0b\x32\x37.magnetar.records.managed_ledgers.OffloadDriverMetadata"\x96\x03\n\x11ManagedLedgerInfo\x12R\n\nledgerInfo\x18\x01 \x03(\x0b\x32>.magnetar.records.managed_ledgers.ManagedLedgerInfo.LedgerInfo\x12P\n\x12terminatedPosition\x18\x02 \x01(\x0b\x32\x34.magnetar.records.managed_ledgers.NestedPositionInfo\x12>\n\nproperties\x18\x03 \x03(\x0b\x32*.magnetar.records.managed_ledgers.KeyValue\x1a\x9a\x01\n\nLedgerInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntries\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12H\n\x0eoffloadContext\x18\x05 \x01(\x0b\x32\x30.magnetar.records.managed_ledgers.OffloadContext"\x87\x03\n\x0cPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12Q\n\x19individualDeletedMessages\x18\x03 \x03(\x0b\x32..magnetar.records.managed_ledgers.MessageRange\x12\x42\n\nproperties\x18\x04 \x03(\x0b\x32..magnetar.records.managed_ledgers.LongProperty\x12\x66\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x05 \x03(\x0b\x32?.magnetar.records.managed_ledgers.BatchedEntryDeletionIndexInfo\x12U\n\x1eindividualDeletedMessageRanges\x18\x06 \x03(\x0b\x32-.magnetar.records.managed_ledgers.LongListMap"7\n\x12NestedPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03"*\n\x0bLongListMap\x12\x0b\n\x03key\x18\x01 \x02(\x03\x12\x0e\n\x06values\x18\x02 \x03(\x03"\xa8\x01\n\x0cMessageRange\x12K\n\rlowerEndpoint\x18\x01 \x02(\x0b\x32\x34.magnetar.records.managed_ledgers.NestedPositionInfo\x12K\n\rupperEndpoint\x18\x02 \x02(\x0b\x32\x34.magnetar.records.managed_ledgers.NestedPositionInfo"z\n\x1d\x42\x61tchedEntryDeletionIndexInfo\x12\x46\n\x08position\x18\x01 \x02(\x0b\x32\x34.magnetar.records.managed_ledgers.NestedPositionInfo\x12\x11\n\tdeleteSet\x18\x02 \x03(\x03"+\n\x0cLongProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\x03"-\n\x0eStringProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t"\xc6\x03\n\x11ManagedCursorInfo\x12\x17\n\x0f\x63ursorsLedgerId\x18\x01 \x02(\x03\x12\x1a\n\x12markDeleteLedgerId\x18\x02 \x01(\x03\x12\x19\n\x11markDeleteEntryId\x18\x03 \x01(\x03\x12Q\n\x19individualDeletedMessages\x18\x04 \x03(\x0b\x32..magnetar.records.managed_ledgers.MessageRange\x12\x42\n\nproperties\x18\x05 \x03(\x0b\x32..magnetar.records.managed_ledgers.LongProperty\x12\x16\n\nlastActive\x18\x06 \x01(\x03\x42\x02\x18\x01\x12\x66\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x07 \x03(\x0b\x32?.magnetar.records.managed_ledgers.BatchedEntryDeletionIndexInfo\x12J\n\x10\x63ursorProperties\x18\x08 \x03(\x0b\x32\x30.magnetar.records.managed_ledgers.StringProperty"\x81\x01\n\x19ManagedLedgerInfoMetadata\x12J\n\x0f\x63ompressionType\x18\x01 \x02(\x0e\x32\x31.magnetar.records.managed_ledgers.CompressionType\x12\x18\n\x10uncompressedSize\x18\x02 \x02(\x05"\x81\x01\n\x19ManagedCursorInfoMetadata\x12J\n\x0f\x63ompressionType\x18\x01 \x02(\x0e\x32\x31.magnetar.records.managed_ledgers.CompressionType\x12\x18\n\x10uncompressedSize\x18\x02 \x02(\x05*D\n\x0f\x43ompressionType\x12\x08\n\x04NONE\x10\x00\x12\x07\n\x03LZ4\x10\x01\x12\x08\n\x04ZLIB\x10\x02\x12\x08\n\x04ZSTD\x10\x03\x12\n\n\x06SNAPPY\x10\x04'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/magnetar_protocol/records/managed_ledgers.proto\x12 magnetar.records.managed_ledgers\"&\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"e\n\x15OffloadDriverMetadata\x12\x0c\n\x04name\x18\x01 \x02(\t\x12>\n\nproperties\x18\x02 \x03(\x0b\x32*.magnetar.records.managed_ledgers.KeyValue\"\x8b\x02\n\x0eOffloadContext\x12\x0e\n\x06uidMsb\x18\x01 \x01(\x03\x12\x0e\n\x06uidLsb\x18\x02 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x19\n\x11\x62ookkeeperDeleted\x18\x04 \x01(\x08\x12\x11\n\ttimestamp\x18\x05 \x01(\x03\x12O\n\x0e\x64riverMetadata\x18\x06 \x01(\x0b\x32\x37.magnetar.records.managed_ledgers.OffloadDriverMetadata\x12H\n\x0eoffloadSegment\x18\x07 \x03(\x0b\x32\x30.magnetar.records.managed_ledgers.OffloadSegment\"\xde\x01\n\x0eOffloadSegment\x12\x0e\n\x06uidMsb\x18\x01 \x01(\x03\x12\x0e\n\x06uidLsb\x18\x02 \x01(\x03\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x19\n\x11\x61ssignedTimestamp\x18\x04 \x01(\x03\x12\x1a\n\x12offloadedTimestamp\x18\x05 \x01(\x03\x12\x12\n\nendEntryId\x18\x06 \x01(\x03\x12O\n\x0e\x64riverMetadata\x18\x07 \x01(\x0b\x32\x37.magnetar.records.managed_ledgers.OffloadDriverMetadata\"\x96\x03\n\x11ManagedLedgerInfo\x12R\n\nledgerInfo\x18\x01 \x03(\x0b\x32>.magnetar.records.managed_ledgers.ManagedLedgerInfo.LedgerInfo\x12P\n\x12terminatedPosition\x18\x02 \x01(\x0b\x32\x34.magnetar.records.managed_ledgers.NestedPositionInfo\x12>\n\nproperties\x18\x03 \x03(\x0b\x32*.magnetar.records.managed_ledgers.KeyValue\x1a\x9a\x01\n\nLedgerInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntries\x18\x02 \x01(\x03\x12\x0c\n\x04size\x18\x03 \x01(\x03\x12\x11\n\ttimestamp\x18\x04 \x01(\x03\x12H\n\x0eoffloadContext\x18\x05 \x01(\x0b\x32\x30.magnetar.records.managed_ledgers.OffloadContext\"\x87\x03\n\x0cPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\x12Q\n\x19individualDeletedMessages\x18\x03 \x03(\x0b\x32..magnetar.records.managed_ledgers.MessageRange\x12\x42\n\nproperties\x18\x04 \x03(\x0b\x32..magnetar.records.managed_ledgers.LongProperty\x12\x66\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x05 \x03(\x0b\x32?.magnetar.records.managed_ledgers.BatchedEntryDeletionIndexInfo\x12U\n\x1eindividualDeletedMessageRanges\x18\x06 \x03(\x0b\x32-.magnetar.records.managed_ledgers.LongListMap\"7\n\x12NestedPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\"*\n\x0bLongListMap\x12\x0b\n\x03key\x18\x01 \x02(\x03\x12\x0e\n\x06values\x18\x02 \x03(\x03\"\xa8\x01\n\x0cMessageRange\x12K\n\rlowerEndpoint\x18\x01 \x02(\x0b\x32\x34.magnetar.records.managed_ledgers.NestedPositionInfo\x12K\n\rupperEndpoint\x18\x02 \x02(\x0b\x32\x34.magnetar.records.managed_ledgers.NestedPositionInfo\"z\n\x1d\x42\x61tchedEntryDeletionIndexInfo\x12\x46\n\x08position\x18\x01 \x02(\x0b\x32\x34.magnetar.records.managed_ledgers.NestedPositionInfo\x12\x11\n\tdeleteSet\x18\x02 \x03(\x03\"+\n\x0cLongProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\x03\"-\n\x0eStringProperty\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x02(\t\"\xc6\x03\n\x11ManagedCursorInfo\x12\x17\n\x0f\x63ursorsLedgerId\x18\x01 \x02(\x03\x12\x1a\n\x12markDeleteLedgerId\x18\x02 \x01(\x03\x12\x19\n\x11markDeleteEntryId\x18\x03 \x01(\x03\x12Q\n\x19individualDeletedMessages\x18\x04 \x03(\x0b\x32..magnetar.records.managed_ledgers.MessageRange\x12\x42\n\nproperties\x18\x05 \x03(\x0b\x32..magnetar.records.managed_ledgers.LongProperty\x12\x16\n\nlastActive\x18\x06 \x01(\x03\x42\x02\x18\x01\x12\x66\n\x1d\x62\x61tchedEntryDeletionIndexInfo\x18\x07 \x03(\x0b\x32?.magnetar.records.managed_ledgers.BatchedEntryDeletionIndexInfo\x12J\n\x10\x63ursorProperties\x18\x08 \x03(\x0b\x32\x30.magnetar.records.managed_ledgers.StringProperty\"\x81\x01\n\x19ManagedLedgerInfoMetadata\x12J\n\x0f\x63ompressionType\x18\x01 \x02(\x0e\x32\x31.magnetar.records.managed_ledgers.CompressionType\x12\x18\n\x10uncompressedSize\x18\x02 \x02(\x05\"\x81\x01\n\x19ManagedCursorInfoMetadata\x12J\n\x0f\x63ompressionType\x18\x01 \x02(\x0e\x32\x31.magnetar.records.managed_ledgers.CompressionType\x12\x18\n\x10uncompressedSize\x18\x02 \x02(\x05*D\n\x0f\x43ompressionType\x12\x08\n\x04NONE\x10\x00\x12\x07\n\x03LZ4\x10\x01\x12\x08\n\x04ZLIB\x10\x02\x12\x08\n\x04ZSTD\x10\x03\x12\n\n\x06SNAPPY\x10\x04')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(
-    DESCRIPTOR, "magnetar_protocol.records.managed_ledgers_pb2", _globals
-)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'magnetar_protocol.records.managed_ledgers_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_MANAGEDCURSORINFO"].fields_by_name["lastActive"]._loaded_options = None
-    _globals["_MANAGEDCURSORINFO"].fields_by_name["lastActive"]._serialized_options = b"\030\001"
-    _globals["_COMPRESSIONTYPE"]._serialized_start = 2735
-    _globals["_COMPRESSIONTYPE"]._serialized_end = 2803
-    _globals["_KEYVALUE"]._serialized_start = 85
-    _globals["_KEYVALUE"]._serialized_end = 123
-    _globals["_OFFLOADDRIVERMETADATA"]._serialized_start = 125
-    _globals["_OFFLOADDRIVERMETADATA"]._serialized_end = 226
-    _globals["_OFFLOADCONTEXT"]._serialized_start = 229
-    _globals["_OFFLOADCONTEXT"]._serialized_end = 496
-    _globals["_OFFLOADSEGMENT"]._serialized_start = 499
-    _globals["_OFFLOADSEGMENT"]._serialized_end = 721
-    _globals["_MANAGEDLEDGERINFO"]._serialized_start = 724
-    _globals["_MANAGEDLEDGERINFO"]._serialized_end = 1130
-    _globals["_MANAGEDLEDGERINFO_LEDGERINFO"]._serialized_start = 976
-    _globals["_MANAGEDLEDGERINFO_LEDGERINFO"]._serialized_end = 1130
-    _globals["_POSITIONINFO"]._serialized_start = 1133
-    _globals["_POSITIONINFO"]._serialized_end = 1524
-    _globals["_NESTEDPOSITIONINFO"]._serialized_start = 1526
-    _globals["_NESTEDPOSITIONINFO"]._serialized_end = 1581
-    _globals["_LONGLISTMAP"]._serialized_start = 1583
-    _globals["_LONGLISTMAP"]._serialized_end = 1625
-    _globals["_MESSAGERANGE"]._serialized_start = 1628
-    _globals["_MESSAGERANGE"]._serialized_end = 1796
-    _globals["_BATCHEDENTRYDELETIONINDEXINFO"]._serialized_start = 1798
-    _globals["_BATCHEDENTRYDELETIONINDEXINFO"]._serialized_end = 1920
-    _globals["_LONGPROPERTY"]._serialized_start = 1922
-    _globals["_LONGPROPERTY"]._serialized_end = 1965
-    _globals["_STRINGPROPERTY"]._serialized_start = 1967
-    _globals["_STRINGPROPERTY"]._serialized_end = 2012
-    _globals["_MANAGEDCURSORINFO"]._serialized_start = 2015
-    _globals["_MANAGEDCURSORINFO"]._serialized_end = 2469
-    _globals["_MANAGEDLEDGERINFOMETADATA"]._serialized_start = 2472
-    _globals["_MANAGEDLEDGERINFOMETADATA"]._serialized_end = 2601
-    _globals["_MANAGEDCURSORINFOMETADATA"]._serialized_start = 2604
-    _globals["_MANAGEDCURSORINFOMETADATA"]._serialized_end = 2733
+  DESCRIPTOR._loaded_options = None
+  _globals['_MANAGEDCURSORINFO'].fields_by_name['lastActive']._loaded_options = None
+  _globals['_MANAGEDCURSORINFO'].fields_by_name['lastActive']._serialized_options = b'\030\001'
+  _globals['_COMPRESSIONTYPE']._serialized_start=2735
+  _globals['_COMPRESSIONTYPE']._serialized_end=2803
+  _globals['_KEYVALUE']._serialized_start=85
+  _globals['_KEYVALUE']._serialized_end=123
+  _globals['_OFFLOADDRIVERMETADATA']._serialized_start=125
+  _globals['_OFFLOADDRIVERMETADATA']._serialized_end=226
+  _globals['_OFFLOADCONTEXT']._serialized_start=229
+  _globals['_OFFLOADCONTEXT']._serialized_end=496
+  _globals['_OFFLOADSEGMENT']._serialized_start=499
+  _globals['_OFFLOADSEGMENT']._serialized_end=721
+  _globals['_MANAGEDLEDGERINFO']._serialized_start=724
+  _globals['_MANAGEDLEDGERINFO']._serialized_end=1130
+  _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_start=976
+  _globals['_MANAGEDLEDGERINFO_LEDGERINFO']._serialized_end=1130
+  _globals['_POSITIONINFO']._serialized_start=1133
+  _globals['_POSITIONINFO']._serialized_end=1524
+  _globals['_NESTEDPOSITIONINFO']._serialized_start=1526
+  _globals['_NESTEDPOSITIONINFO']._serialized_end=1581
+  _globals['_LONGLISTMAP']._serialized_start=1583
+  _globals['_LONGLISTMAP']._serialized_end=1625
+  _globals['_MESSAGERANGE']._serialized_start=1628
+  _globals['_MESSAGERANGE']._serialized_end=1796
+  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_start=1798
+  _globals['_BATCHEDENTRYDELETIONINDEXINFO']._serialized_end=1920
+  _globals['_LONGPROPERTY']._serialized_start=1922
+  _globals['_LONGPROPERTY']._serialized_end=1965
+  _globals['_STRINGPROPERTY']._serialized_start=1967
+  _globals['_STRINGPROPERTY']._serialized_end=2012
+  _globals['_MANAGEDCURSORINFO']._serialized_start=2015
+  _globals['_MANAGEDCURSORINFO']._serialized_end=2469
+  _globals['_MANAGEDLEDGERINFOMETADATA']._serialized_start=2472
+  _globals['_MANAGEDLEDGERINFOMETADATA']._serialized_end=2601
+  _globals['_MANAGEDCURSORINFOMETADATA']._serialized_start=2604
+  _globals['_MANAGEDCURSORINFOMETADATA']._serialized_end=2733
 # @@protoc_insertion_point(module_scope)

@@ -4,38 +4,39 @@
 # source: magnetar_protocol/records/schemas.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 7, 35, 1, "", "magnetar_protocol/records/schemas.proto"
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'magnetar_protocol/records/schemas.proto'
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\'magnetar_protocol/records/schemas.proto\x12\x18magnetar.records.schemas"1\n\x0cPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03"e\n\nIndexEntry\x12\x0f\n\x07version\x18\x01 \x02(\x03\x12\x38\n\x08position\x18\x02 \x02(\x0b\x32&.magnetar.records.schemas.PositionInfo\x12\x0c\n\x04hash\x18\x03 \x02(\x0c"W\n\x0bSchemaEntry\x12\x13\n\x0bschema_data\x18\x02 \x02(\x0c\x12\x33\n\x05index\x18\x05 \x03(\x0b\x32$.magnetar.records.schemas.IndexEntry"x\n\rSchemaLocator\x12\x32\n\x04info\x18\x01 \x02(\x0b\x32$.magnetar.records.schemas.IndexEntry\x12\x33\n\x05index\x18\x02 \x03(\x0b\x32$.magnetar.records.schemas.IndexEntry'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'magnetar_protocol/records/schemas.proto\x12\x18magnetar.records.schemas\"1\n\x0cPositionInfo\x12\x10\n\x08ledgerId\x18\x01 \x02(\x03\x12\x0f\n\x07\x65ntryId\x18\x02 \x02(\x03\"e\n\nIndexEntry\x12\x0f\n\x07version\x18\x01 \x02(\x03\x12\x38\n\x08position\x18\x02 \x02(\x0b\x32&.magnetar.records.schemas.PositionInfo\x12\x0c\n\x04hash\x18\x03 \x02(\x0c\"W\n\x0bSchemaEntry\x12\x13\n\x0bschema_data\x18\x02 \x02(\x0c\x12\x33\n\x05index\x18\x05 \x03(\x0b\x32$.magnetar.records.schemas.IndexEntry\"x\n\rSchemaLocator\x12\x32\n\x04info\x18\x01 \x02(\x0b\x32$.magnetar.records.schemas.IndexEntry\x12\x33\n\x05index\x18\x02 \x03(\x0b\x32$.magnetar.records.schemas.IndexEntry')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(
-    DESCRIPTOR, "magnetar_protocol.records.schemas_pb2", _globals
-)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'magnetar_protocol.records.schemas_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_POSITIONINFO"]._serialized_start = 69
-    _globals["_POSITIONINFO"]._serialized_end = 118
-    _globals["_INDEXENTRY"]._serialized_start = 120
-    _globals["_INDEXENTRY"]._serialized_end = 221
-    _globals["_SCHEMAENTRY"]._serialized_start = 223
-    _globals["_SCHEMAENTRY"]._serialized_end = 310
-    _globals["_SCHEMALOCATOR"]._serialized_start = 312
-    _globals["_SCHEMALOCATOR"]._serialized_end = 432
+  DESCRIPTOR._loaded_options = None
+  _globals['_POSITIONINFO']._serialized_start=69
+  _globals['_POSITIONINFO']._serialized_end=118
+  _globals['_INDEXENTRY']._serialized_start=120
+  _globals['_INDEXENTRY']._serialized_end=221
+  _globals['_SCHEMAENTRY']._serialized_start=223
+  _globals['_SCHEMAENTRY']._serialized_end=310
+  _globals['_SCHEMALOCATOR']._serialized_start=312
+  _globals['_SCHEMALOCATOR']._serialized_end=432
 # @@protoc_insertion_point(module_scope)

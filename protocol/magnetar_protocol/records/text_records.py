@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TypeVar
 
 from google.protobuf import text_format
@@ -21,8 +22,10 @@ def parse_text(kind: type[AnyMessage], text: str, record: str) -> AnyMessage:
     """Parse a message's text form; ``record`` names it in errors. Raises ``MalformedRecord``."""
     message = kind()
     try:
-        text_format.Parse(text, message)
-    except (text_format.ParseError, ValueError, RecursionError) as error:
+        # What is written as an escape and is none, Python only warns of, and protobuf takes.
+        with warnings.catch_warnings(action="error"):
+            text_format.Parse(text, message)
+    except (text_format.ParseError, ValueError, RecursionError, Warning) as error:
         raise MalformedRecord(record, str(error)) from error
     if not message.IsInitialized():
         raise MalformedRecord(record, "a required field is missing")

@@ -96,6 +96,15 @@ def test_a_signal_that_is_to_be_ignored_stays_ignored(caplog: pytest.LogCaptureF
     assert caplog.records[0].__dict__["reason"] == "signal SIGTERM"
 
 
+@pytest.fixture
+def heeded() -> Generator[None]:
+    """As in a terminal, however these tests were started: under nohup SIGHUP is ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("heeded")
 def test_otherwise_every_way_to_stop_is_listened_to() -> None:
     wanted = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
     assert stop_signals(signal.SIGHUP) == wanted

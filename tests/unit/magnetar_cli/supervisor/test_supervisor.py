@@ -304,6 +304,15 @@ async def test_a_signal_has_everybody_log_more_and_the_next_less(tmp_path: Path)
     assert stage.notes().count("first logs DEBUG") >= 2
 
 
+@pytest.fixture
+def heeded() -> Generator[None]:
+    """As in a terminal, however these tests were started: under nohup SIGHUP is ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("heeded")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_stops_everything(stage: Stage, number: signal.Signals) -> None:
     async with stage.running() as supervisor:

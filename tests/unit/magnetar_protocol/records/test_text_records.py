@@ -15,7 +15,12 @@ def test_a_message_is_a_field_a_line_in_ascii() -> None:
     assert parse_text(KeyValue, text, "pair") == KeyValue(key='a\t"', value="ü")
 
 
-@pytest.mark.parametrize("text", ["", 'key: "a"\n', "key: 7", "other: 1", "{", 'key: "\\377"'])
+NO_ESCAPE = r'key: "\ " value: "b"'
+
+
+@pytest.mark.parametrize(
+    "text", ["", 'key: "a"\n', "key: 7", "other: 1", "{", 'key: "\\377"', NO_ESCAPE]
+)
 def test_what_is_no_such_message_is_refused(text: str) -> None:
     with pytest.raises(MalformedRecord, match="pair"):
         parse_text(KeyValue, text, "pair")
