@@ -29,10 +29,14 @@ def rest(web_service_url: str, method: str, path: str, body: object = None) -> t
 
 def metric(metrics_url: str, name: str) -> float:
     """The value of the one sample of ``name`` on a part's metrics page, whatever its labels."""
+    found = samples(metrics_url, name)
+    assert len(found) == 1, f"{len(found)} samples of {name}"
+    return found[0]
+
+
+def samples(metrics_url: str, name: str) -> list[float]:
+    """The values of all samples of ``name``, whatever their labels."""
     with urllib.request.urlopen(metrics_url, timeout=TIMEOUT_S) as answer:
         lines = answer.read().decode().splitlines()
-    found = [
-        line.rpartition(" ")[2] for line in lines if line.startswith((f"{name} ", f"{name}{{"))
-    ]
-    assert len(found) == 1, f"{len(found)} samples of {name}"
-    return float(found[0])
+    found = (line for line in lines if line.startswith((f"{name} ", f"{name}{{")))
+    return [float(line.rpartition(" ")[2]) for line in found]

@@ -66,6 +66,12 @@ class Held:
             return entry_id
         return marks.run_end(entry_id)
 
+    def last_of(self, ledger_id: int) -> Position | None:
+        """The last entry of the ledger that is held."""
+        marks = self._ledgers.get(ledger_id)
+        last = None if marks is None else marks.last()
+        return None if last is None else Position(ledger_id, last)
+
     def runs(self, first_ledger_id: int, last_ledger_id: int) -> Iterator[tuple[int, int, int]]:
         """What is held in these ledgers: ``(ledger_id, first, last)``, in order."""
         for ledger_id in sorted(self._ledgers):

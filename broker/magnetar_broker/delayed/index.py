@@ -1,9 +1,10 @@
 """The delayed messages of one subscription: which are held back, and when each is due. Pure.
 
 Those of the newest ledgers are in memory, in the *open* wheel. When there are enough and their last
-ledger is over, that wheel becomes a bucket: it is written down, and from then on only a byte for
-each of its messages stays, and the segment that is due next, in the *loaded* wheel. Buckets never
-share a ledger, as upstream's: what still comes of a ledger that is in one stays in memory.
+ledger is over (``is_enough`` tells the owner of the index to end it), that wheel becomes a bucket:
+it is written down, and from then on only a byte for each of its messages stays, and the segment that
+is due next, in the *loaded* wheel. Buckets never share a ledger, as upstream's: what still comes of
+a ledger that is in one stays in memory.
 
 A message counts as long as it is held. So it does no harm when a wheel or a bucket still has one
 that came out, was acknowledged or was passed by the mark-delete position: it is no longer held.
@@ -104,7 +105,7 @@ class Index:
             return self._loaded
         open_bucket = self._open
         if open_bucket is not None and ledger_id > open_bucket.key.last_ledger_id:
-            if self.sealing is None and len(open_bucket.wheel) >= self.options.bucket_messages_min:
+            if self.is_enough:
                 self.seal()
                 open_bucket = None
             else:
@@ -138,6 +139,11 @@ class Index:
         return min((each for each in times if each is not None), default=None)
 
     # Buckets
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the open bucket has so much that it should be written, and none is being."""
+        return self.sealing is None and self.open_count >= self.options.bucket_messages_min
 
     def seal(self) -> None:
         """Make the open bucket, if there is one, the bucket that is to be written."""

@@ -77,6 +77,7 @@ class DelayedMessages:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._work: asyncio.Task[object] | None = None
+        self._turning: asyncio.Task[object] | None = None
         # Entries of this ledger known not to be delayed, the second excluded.
         self._plain = (-1, 0, 0)
 
@@ -163,8 +164,37 @@ class DelayedMessages:
                 break
             count += 1
         if count:
+            if self._index.is_enough:
+                self._end_bucket(Position(ledger_id, run[count - 1][0]))
             self._look()
         return count
+
+    def _end_bucket(self, last: Position) -> None:
+        """Have a bucket written that has enough, now, and not when its last ledger is full some day:
+        what is in none is read again by the next owner. Buckets share no ledger, so it ends here.
+
+        ``last`` is the newest message of the bucket.
+        """
+        span = self._managed_ledger.chain.span(last[0])
+        if span is None:
+            return  # trimmed
+        if span.closed_at_ms:
+            if last == span.last:
+                self._index.seal()
+        elif self._turning is None or self._turning.done():
+            work = self._turn_over(last[0])
+            self._turning = self._cursor.spawn(work, name=f"new ledger for {self._cursor.name}")
+
+    async def _turn_over(self, ledger_id: int) -> None:
+        try:
+            await self._managed_ledger.roll_over()
+        except BrokerError as error:
+            log.info("no new ledger", extra={"cursor": self._cursor.name, "error": str(error)})
+            return
+        last = self._index.held.last_of(ledger_id)
+        if last is not None and self._index.is_enough:
+            self._end_bucket(last)
+            self._look()
 
     def _is_held(self, ledger_id: int, entry_id: int) -> bool:
         return len(self._index) > 0 and (ledger_id, entry_id) in self._index.held
@@ -400,9 +430,10 @@ class DelayedMessages:
         """
         if self._timer is not None:
             self._timer.cancel()
-        if self._work is not None:
-            self._work.cancel()
-            await asyncio.wait((self._work,))
+        for task in (self._turning, self._work):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait((task,))
         if self._store is not None:
             try:
                 await self._store.delete_all()

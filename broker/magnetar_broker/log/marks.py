@@ -104,6 +104,11 @@ class Marks:
         """How many entries are marked."""
         return self._marks.count(1)
 
+    def last(self) -> int | None:
+        """The last entry that is marked."""
+        index = self._marks.rfind(1)
+        return None if index < 0 else self.first + index
+
     def runs(self) -> Iterator[tuple[int, int]]:
         """Marked runs in order, the first and the last entry of each."""
         marks, first = self._marks, self.first

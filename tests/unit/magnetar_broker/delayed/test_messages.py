@@ -154,6 +154,61 @@ async def test_the_next_owner_does_not_read_again_what_is_in_buckets(
     assert taken_over.properties == {"team": "x"}
 
 
+async def test_a_bucket_is_written_when_it_has_enough_though_its_ledger_is_not_full(
+    logs: Logs,
+) -> None:
+    async with log_over(logs) as log:
+        first = log.chain.spans[0].ledger_id
+        log.append_all(pending(*map(payload, DELAYS_MS)))
+        await asyncio.sleep(0.1)
+        cursor = await created(logs, log)
+        await reading(log, cursor)
+        assert list(buckets_of(cursor.properties)) == [BucketKey(first, first)]
+        log.append_all(pending(payload(0)))
+        await asyncio.sleep(0.1)
+        assert [span.entries for span in log.chain.spans] == [len(DELAYS_MS), 1]
+        taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+        await taken_over.__aenter__()
+        delayed = await reading(log, taken_over)
+        assert sorted(await drained(delayed)) == expected(first)
+
+
+async def test_a_bucket_holds_all_of_its_ledger_that_was_on_its_way(logs: Logs) -> None:
+    async with log_over(logs) as log:
+        first = log.chain.spans[0].ledger_id
+        log.append_all(pending(*map(payload, DELAYS_MS[:4])))
+        await asyncio.sleep(0.1)
+        cursor = await created(logs, log)
+        delayed = delayed_of(log, cursor)
+        await delayed.recover()
+        delayed.sift(first, await log.read(Position(first, 0), 100))
+        log.append_all(pending(*map(payload, DELAYS_MS[4:])))  # while it is about to end
+        await asyncio.sleep(0.1)
+        assert not buckets_of(cursor.properties), "not all of its ledger was read yet"
+        delayed.sift(first, await log.read(Position(first, 4), 100))
+        await asyncio.sleep(1)
+        assert list(buckets_of(cursor.properties)) == [BucketKey(first, first)]
+        assert delayed.loaded_count == 0, "all are in the bucket"
+
+
+async def test_a_subscription_that_is_deleted_does_not_wait_for_a_new_ledger(
+    logs: Logs, ledgers: MemoryLedgers
+) -> None:
+    async with log_over(logs) as log:
+        first = log.chain.spans[0].ledger_id
+        log.append_all(pending(*map(payload, DELAYS_MS)))
+        await asyncio.sleep(0.1)
+        cursor = await created(logs, log)
+        delayed = delayed_of(log, cursor)
+        await delayed.recover()
+        delayed.sift(first, await log.read(Position(first, 0), 100))
+        before = list(ledgers.entries)
+        await delayed.delete()
+        await asyncio.sleep(1)
+        assert list(ledgers.entries)[: len(before)] == before
+        assert not buckets_of(cursor.properties)
+
+
 async def test_the_next_owner_holds_nothing_back_that_is_acknowledged(
     logs: Logs, log: ManagedLedger
 ) -> None:
