@@ -1,10 +1,10 @@
 """The delayed messages of one subscription: which are held back, and when each is due. Pure.
 
-Those of the newest ledgers are in memory, in the *open* wheel. When there are enough and their last
-ledger is over (``is_enough`` tells the owner of the index to end it), that wheel becomes a bucket:
-it is written down, and from then on only a byte for each of its messages stays, and the segment that
-is due next, in the *loaded* wheel. Buckets never share a ledger, as upstream's: what still comes of
-a ledger that is in one stays in memory.
+Those of the newest ledgers are in memory, in the *open* wheel. When there are enough and their
+last ledger is over (``is_enough`` tells the owner of the index to end it), that wheel becomes a
+bucket: it is written down, and from then on only a byte for each of its messages stays, and the
+segment that is due next, in the *loaded* wheel. Buckets never share a ledger, as upstream's: what
+still comes of a ledger that is in one stays in memory.
 
 A message counts as long as it is held. So it does no harm when a wheel or a bucket still has one
 that came out, was acknowledged or was passed by the mark-delete position: it is no longer held.

@@ -170,7 +170,7 @@ class DelayedMessages:
         return count
 
     def _end_bucket(self, last: Position) -> None:
-        """Have a bucket written that has enough, now, and not when its last ledger is full some day:
+        """Have a bucket written that has enough, now, not when its last ledger is full some day:
         what is in none is read again by the next owner. Buckets share no ledger, so it ends here.
 
         ``last`` is the newest message of the bucket.
