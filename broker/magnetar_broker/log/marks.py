@@ -7,7 +7,7 @@ without moving the rest: each byte is made, counted and given up once, whatever 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 # For each bit of a byte: what turns a byte into that bit alone, 0 or 1.
 _BITS_OF_BYTE = 8
@@ -54,10 +54,26 @@ class Marks:
             if marks[index]:
                 return False
         else:
-            size = max(index + 1, min(2 * len(marks), entries - self.first))
-            marks.extend(bytes(size - len(marks)))
+            self._reach(index, entries)
         marks[index] = 1
         return True
+
+    def add_all(self, entry_ids: Sequence[int], entries: int) -> int:
+        """Mark entries of a ledger of ``entries``, lowest first; returns how many were not."""
+        marks, first = self._marks, self.first
+        start, stop = entry_ids[0] - first, entry_ids[-1] + 1 - first
+        if stop > len(marks):
+            self._reach(stop - 1, entries)
+        marked_before = marks.count(1, start, stop)
+        for entry_id in entry_ids:
+            marks[entry_id - first] = 1
+        return marks.count(1, start, stop) - marked_before
+
+    def _reach(self, index: int, entries: int) -> None:
+        """Have room for a mark at ``index``, and for as many again where the ledger has them."""
+        marks = self._marks
+        size = max(index + 1, min(2 * len(marks), entries - self.first))
+        marks.extend(bytes(size - len(marks)))
 
     def discard(self, entry_id: int) -> bool:
         """Take the mark of an entry away; False where it had none."""

@@ -15,8 +15,8 @@ from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.membership import Membership
 from magnetar_runtime.clock import Clock
 
-# Fewer acknowledged entries than this are not worth being looked at as a run.
-RUN_IDS_MIN = 8
+# Fewer acknowledged entries than this are as quick one by one.
+MANY_IDS_MIN = 8
 
 
 class Acknowledging:
@@ -56,17 +56,13 @@ class Acknowledging:
         self._cursor.changed(on_durable)
 
     def entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
-        """``single`` for whole entries without a receipt: what clients send by the thousand.
-
-        A run that begins where the cursor stands, which is what a client sends that acknowledges
-        everything, takes a third of the time that its entries take one by one.
-        """
+        """``single`` for whole entries without a receipt: what clients send by the thousand."""
         ids.sort()  # they come in any order of a moment; in order, each one moves the cursor on
-        count = self._acknowledge_run(ids) if len(ids) >= RUN_IDS_MIN else 0
-        if count == 0:
-            acknowledge = self._cursor.acknowledged.acknowledge
-            for each in ids:
-                count += acknowledge(*each)
+        acknowledged = self._cursor.acknowledged
+        if len(ids) >= MANY_IDS_MIN:
+            count = acknowledged.acknowledge_all(ids)
+        else:
+            count = sum(acknowledged.acknowledge(*each) for each in ids)
         lets_another_go_on = False
         kind = self._membership.type
         if kind and kind.tracks_entries:
@@ -77,25 +73,6 @@ class Acknowledging:
             lets_another_go_on |= tracker.acknowledged_all(ids)
         self._acknowledged_by(consumer, count, lets_another_go_on=lets_another_go_on)
         self._cursor.changed()
-
-    def _acknowledge_run(self, ids: list[EntryId]) -> int:
-        """Acknowledge ``ids`` (sorted) together if they follow the mark-delete position without a
-        gap; how many they are, 0 where they do not."""
-        acknowledged, chain = self._cursor.acknowledged, self._cursor.chain
-        ledger_id, first = chain.next_after(acknowledged.mark_delete)
-        end = first + len(ids)
-        span = chain.span(ledger_id)
-        if (
-            acknowledged.has_holes
-            or ids[0] != (ledger_id, first)
-            or ids[-1] != (ledger_id, end - 1)
-            or span is None
-            or end > span.entries
-            or [entry_id for _, entry_id in ids] != list(range(first, end))
-        ):
-            return 0
-        acknowledged.acknowledge_upto(Position(ledger_id, end - 1))
-        return len(ids)
 
     def _hold_rest(self, position: Position) -> None:
         """Some messages of a batch are acknowledged: who holds it holds the others only."""

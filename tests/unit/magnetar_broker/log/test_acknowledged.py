@@ -16,6 +16,10 @@ from magnetar_broker.log.positions import Position
 
 LEDGERS = {2: 5, 3: 0, 5: 4, 9: 6}
 ENTRIES = [Position(ledger, entry) for ledger, count in LEDGERS.items() for entry in range(count)]
+STRANGERS = [
+    Position(*each)
+    for each in ((2, 5), (2, -1), (4, 0), (99, 0), (-1, -1), (9, 6), (1 << 62, 3), (3, 0))
+]
 
 
 def chain() -> LedgerChain:
@@ -35,17 +39,27 @@ def expected_mark(done: set[Position]) -> Position:
     return mark
 
 
-steps = st.lists(st.tuples(st.sampled_from(["one", "upto"]), st.sampled_from(ENTRIES)), max_size=25)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["one", "upto"]), st.sampled_from(ENTRIES)),
+        st.tuples(st.just("many"), st.lists(st.sampled_from([*ENTRIES, *STRANGERS]), max_size=12)),
+    ),
+    max_size=25,
+)
 
 
 @given(steps)
 def test_any_order_of_acknowledgements_leaves_what_a_set_would(
-    taken: list[tuple[str, Position]],
+    taken: list[tuple[str, Position | list[Position]]],
 ) -> None:
     acknowledged = begun()
     done: set[Position] = set()
     for kind, entry in taken:
-        if kind == "one":
+        if isinstance(entry, list):
+            fresh = set(entry) & set(ENTRIES) - done
+            assert acknowledged.acknowledge_all(sorted(entry)) == len(fresh)
+            done |= fresh
+        elif kind == "one":
             assert acknowledged.acknowledge(*entry) == (entry not in done)
             done.add(entry)
         else:
@@ -97,8 +111,9 @@ def test_ranges_are_those_that_upstream_wrote() -> None:
 
 def test_entries_that_are_not_in_the_log_change_nothing() -> None:
     acknowledged = begun()
-    for ledger, entry in ((2, 5), (2, -1), (4, 0), (99, 0), (-1, -1), (9, 6), (1 << 62, 3)):
-        assert not acknowledged.acknowledge(ledger, entry)
+    for each in STRANGERS:
+        assert not acknowledged.acknowledge(*each)
+    assert not acknowledged.acknowledge_all(sorted(STRANGERS))
     assert acknowledged.mark_delete == Position(2, -1)
     assert not acknowledged.acknowledge_upto(Position(1, 7))
 
@@ -125,6 +140,14 @@ def test_passing_a_partly_acknowledged_batch_forgets_its_indexes() -> None:
     acknowledged.acknowledge_batch_indexes(2, 1, (1,))
     acknowledged.acknowledge_upto(Position(2, 3))
     assert acknowledged.partial_entries == {}
+
+
+def test_of_many_acknowledged_together_no_batch_is_left() -> None:
+    acknowledged = begun()
+    for entry_id in (1, 3, 4):
+        acknowledged.acknowledge_batch_indexes(2, entry_id, (1,))
+    assert acknowledged.acknowledge_all([(2, 1), (2, 2), (2, 3)]) == 3
+    assert list(acknowledged.partial_entries) == [(2, 4)]
 
 
 def test_a_reset_forgets_everything_beyond() -> None:

@@ -10,7 +10,9 @@ from magnetar_broker.log.marks import Marks
 ENTRIES = 40
 entry_ids = st.integers(0, ENTRIES - 1)
 # Where marks begin; every other step cuts them further.
-steps = st.lists(st.tuples(st.sampled_from(["add", "range", "cut"]), entry_ids), max_size=30)
+steps = st.lists(
+    st.tuples(st.sampled_from(["add", "many", "range", "cut"]), entry_ids), max_size=30
+)
 
 
 def runs_of(members: set[int]) -> list[tuple[int, int]]:
@@ -39,6 +41,11 @@ def test_whatever_is_marked_and_cut_leaves_what_a_set_would(
                 covered - members
             )
             members |= covered
+        elif kind == "many":
+            several = [each for each in range(entry_id, ENTRIES, 3) if each >= marks.first]
+            if several:
+                assert marks.add_all(several, ENTRIES) == len(set(several) - members)
+                members.update(several)
         elif entry_id >= marks.first:
             assert marks.add(entry_id, ENTRIES) == (entry_id not in members)
             members.add(entry_id)
