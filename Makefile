@@ -61,7 +61,7 @@ bench: $(BIN)/.develops setup  ## measure; PEER=pulsar compares with the Apache 
 torture: $(BIN)/.develops setup  ## kill parts of clusters under load, cut their power, miss nothing (45 min)
 	$(BIN)/python -m tests.torture $(ARGS)
 
-simulate: $(BIN)/.develops  ## many seeds of the simulation: SEEDS=10000 unless told
+simulate: $(BIN)/.develops  ## many seeds of the simulation: SEEDS=10000 unless told (40 min)
 	MAGNETAR_SEEDS=$(or $(SEEDS),10000) $(PYTEST) tests/simulation -n 2 --timeout 1800 $(ARGS)
 
 clean:  ## remove .venv and everything that tools leave behind; data and the user's cache stay

@@ -7,7 +7,6 @@ nothing is marked any more; no confirmed entry is lost and none was invented.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 from tests.simulation.owner import Owner, Sizes, Witness, take_over
 from tests.simulation.planted import found_by
+from tests.simulation.seeds import first_seeds
 from tests.simulation.storage import History, Storage
 from tests.simulation.verdicts import raise_failures, results
 
@@ -41,9 +41,6 @@ from magnetar_simulation.host import Host
 from magnetar_simulation.simulate import Outcome, simulate
 from magnetar_simulation.world import World
 
-# `make simulate` runs more.
-SEEDS = int(os.environ.get("MAGNETAR_SEEDS", "100"))
-SEED_FIRST = int(os.environ.get("MAGNETAR_SEED_FIRST", "0"))
 SEEDS_A_TEST = 20
 OWNERS = 3
 OWNER_S_MAX = 2.0
@@ -260,7 +257,7 @@ def run(seed: int, *, record: bool = False) -> Outcome[Told]:
     return simulate(seed, partial(story, menu, sizes, options), record=record)
 
 
-@pytest.mark.parametrize("first", range(SEED_FIRST, SEED_FIRST + SEEDS, SEEDS_A_TEST))
+@pytest.mark.parametrize("first", first_seeds("autorecovery", SEEDS_A_TEST))
 def test_lost_copies_come_back(first: int) -> None:
     confirmed = copied = 0
     for told in results(run, range(first, first + SEEDS_A_TEST)):

@@ -10,7 +10,6 @@ end, every broker starts anew, and somebody reads.
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -25,6 +24,7 @@ from tests.simulation.planted import (
     confirm_acknowledgements_early,
     found_by,
 )
+from tests.simulation.seeds import first_seeds
 from tests.simulation.traffic import (
     FAILOVER,
     LOG_TOPIC,
@@ -58,9 +58,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 # So slow that crashes come within a sync often.
 SLOW_DISK = DiskConditions(sync_s_min=0.005, sync_s_max=0.05, torn_probability=0.9)
-# `make simulate` runs more.
-SEEDS = int(os.environ.get("MAGNETAR_SEEDS", "200"))
-SEED_FIRST = int(os.environ.get("MAGNETAR_SEED_FIRST", "0"))
 SEEDS_A_TEST = 20
 SEND_S = 5.0
 # Faults go on while messages are sent, and so long at the most.
@@ -221,7 +218,7 @@ def run(
     )
 
 
-@pytest.mark.parametrize("first", range(SEED_FIRST, SEED_FIRST + SEEDS, SEEDS_A_TEST))
+@pytest.mark.parametrize("first", first_seeds("cluster", SEEDS_A_TEST))
 def test_a_cluster_under_faults_keeps_what_it_promised(first: int) -> None:
     stored = settled = 0
     for summary in results(run, range(first, first + SEEDS_A_TEST)):

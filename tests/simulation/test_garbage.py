@@ -9,13 +9,13 @@ last confirmed entry; of what was deleted no bookie knows anything any more.
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
 import pytest
 from tests.simulation.owner import RETRY_S, Owner, Sizes, keep_up
+from tests.simulation.seeds import first_seeds
 from tests.simulation.storage import History, Storage
 from tests.simulation.test_ledgers import recover_and_read_all
 from tests.simulation.verdicts import raise_failures, results
@@ -28,8 +28,6 @@ from magnetar_simulation.host import Host
 from magnetar_simulation.simulate import Outcome, simulate
 from magnetar_simulation.world import World
 
-SEEDS = int(os.environ.get("MAGNETAR_SEEDS", "100")) // 2
-SEED_FIRST = int(os.environ.get("MAGNETAR_SEED_FIRST", "0"))
 SEEDS_A_TEST = 10
 WRITE_S = 6.0
 # Garbage is collected every 0.3 s; a bookie that does not answer may cost a round or two.
@@ -135,7 +133,7 @@ def run(seed: int) -> Outcome[Told]:
     return simulate(seed, partial(story, menu, random.choice(SIZES)))
 
 
-@pytest.mark.parametrize("first", range(SEED_FIRST, SEED_FIRST + SEEDS, SEEDS_A_TEST))
+@pytest.mark.parametrize("first", first_seeds("garbage", SEEDS_A_TEST))
 def test_garbage_goes_and_nothing_else(first: int) -> None:
     deleted = confirmed = 0
     for told in results(run, range(first, first + SEEDS_A_TEST)):

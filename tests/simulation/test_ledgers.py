@@ -10,7 +10,6 @@ in order, in a ledger that ends at one place for all.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +25,7 @@ from tests.simulation.planted import (
     found_by,
     journals_lie,
 )
+from tests.simulation.seeds import first_seeds
 from tests.simulation.storage import History, Storage
 from tests.simulation.verdicts import raise_failures, results
 
@@ -34,9 +34,6 @@ from magnetar_simulation.faults import FAILING_DISK, FULL_MENU, FaultInjector, F
 from magnetar_simulation.simulate import Outcome, simulate
 from magnetar_simulation.world import World
 
-# `make simulate` runs more.
-SEEDS = int(os.environ.get("MAGNETAR_SEEDS", "120"))
-SEED_FIRST = int(os.environ.get("MAGNETAR_SEED_FIRST", "0"))
 SEEDS_A_TEST = 20
 OWNERS = 3
 OWNER_S_MAX = 1.5
@@ -169,7 +166,7 @@ def run(seed: int, *, record: bool = False) -> Outcome[Told]:
     return simulate(seed, partial(story, menu, sizes), record=record)
 
 
-@pytest.mark.parametrize("first", range(SEED_FIRST, SEED_FIRST + SEEDS, SEEDS_A_TEST))
+@pytest.mark.parametrize("first", first_seeds("ledgers", SEEDS_A_TEST))
 def test_ledgers_keep_what_they_confirmed(first: int) -> None:
     confirmed = changes = 0
     for told in results(run, range(first, first + SEEDS_A_TEST)):

@@ -10,7 +10,6 @@ cut off while all goes on; another broker takes over.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -42,6 +41,7 @@ from tests.simulation.planted import (
     lose_segments,
 )
 from tests.simulation.refused import Refusals, refuse, send_all
+from tests.simulation.seeds import first_seeds
 from tests.simulation.traffic import FROM_THE_FIRST, PRODUCERS, READER, Told, publish_end, read_all
 from tests.simulation.verdicts import raise_loop_failures, results
 
@@ -56,9 +56,6 @@ from magnetar_simulation.world import World
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
-# `make simulate` runs more.
-SEEDS = int(os.environ.get("MAGNETAR_SEEDS", "100"))
-SEED_FIRST = int(os.environ.get("MAGNETAR_SEED_FIRST", "0"))
 SEEDS_A_TEST = 5
 SEND_S = 5.0
 CALM_S_MAX = 200.0
@@ -264,7 +261,7 @@ def run(seed: int, *, weather: Weather | None = None, record: bool = False) -> O
     )
 
 
-@pytest.mark.parametrize("first", range(SEED_FIRST, SEED_FIRST + SEEDS, SEEDS_A_TEST))
+@pytest.mark.parametrize("first", first_seeds("messaging", SEEDS_A_TEST))
 def test_messages_come_in_order_and_as_often_as_they_should(first: int) -> None:
     summaries = list(results(run, range(first, first + SEEDS_A_TEST)))
     for summary in summaries:

@@ -10,7 +10,6 @@ says nothing more, the readers get the last entry in bounded time; so they do wh
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from random import Random
 import pytest
 from tests.simulation.owner import READ_BYTES, RETRY_S, Owner, Sizes, Witness, keep_up
 from tests.simulation.planted import Plant, found_by
+from tests.simulation.seeds import first_seeds
 from tests.simulation.storage import History, Storage
 from tests.simulation.verdicts import raise_failures, results
 
@@ -33,9 +33,6 @@ from magnetar_simulation.host import Host
 from magnetar_simulation.simulate import Outcome, simulate
 from magnetar_simulation.world import World
 
-# `make simulate` runs more.
-SEEDS = int(os.environ.get("MAGNETAR_SEEDS", "60"))
-SEED_FIRST = int(os.environ.get("MAGNETAR_SEED_FIRST", "0"))
 SEEDS_A_TEST = 20
 READERS = 2
 FAULTS_S_MAX = 4.0
@@ -243,7 +240,7 @@ def run(seed: int) -> Outcome[Told]:
     return simulate(seed, partial(story, menu, random.choice(SIZES)))
 
 
-@pytest.mark.parametrize("first", range(SEED_FIRST, SEED_FIRST + SEEDS, SEEDS_A_TEST))
+@pytest.mark.parametrize("first", first_seeds("tailing", SEEDS_A_TEST))
 def test_readers_follow_a_writer_through_all_that_happens(first: int) -> None:
     entries = changes = 0
     for told in results(run, range(first, first + SEEDS_A_TEST)):
