@@ -27,6 +27,7 @@ from magnetar_broker.compaction.stream import Source
 from magnetar_broker.compaction.survivors import Survivors
 from magnetar_broker.errors import BrokerError, StorageUnavailable, TopicFenced
 from magnetar_broker.log.cursor import Cursor
+from magnetar_broker.log.durable import Durable
 from magnetar_broker.log.logs import Logs
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.positions import Position
@@ -310,15 +311,6 @@ async def _stored(cursor: Cursor) -> None:
 
     Raises what the cursor gives as its reason where it never will be.
     """
-    stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    cursor.changed(lambda error: _settle(stored, error))
-    await stored
-
-
-def _settle(stored: asyncio.Future[None], error: BrokerError | None) -> None:
-    if stored.done():
-        return
-    if error is None:
-        stored.set_result(None)
-    else:
-        stored.set_exception(error)
+    stored = Durable()
+    cursor.changed(stored)
+    await stored.wait()

@@ -25,6 +25,7 @@ from magnetar_broker.log.cursor_state import (
     state_of,
 )
 from magnetar_broker.log.cursor_store import TAKEN_OVER, CursorStore
+from magnetar_broker.log.durable import Durable
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.positions import Position
 from magnetar_ledger import LedgerError
@@ -169,9 +170,9 @@ class Cursor(Service):
         """
         kept = {name: value for name, value in self.properties.items() if name not in remove}
         self.properties = {**kept, **put}
-        durable = asyncio.get_running_loop().create_future()
-        self.changed(lambda error: settle(durable, error))
-        await durable
+        durable = Durable()
+        self.changed(durable)
+        await durable.wait()
 
     def reset(self, mark_delete: Position, on_durable: OnDurable | None = None) -> None:
         """Move to ``mark_delete`` in either direction, forgetting all acknowledgements beyond."""
@@ -308,13 +309,3 @@ class Cursor(Service):
             else:
                 return
         await store.delete()
-
-
-def settle(waiting: asyncio.Future[None], error: BrokerError | None) -> None:
-    """End the waiting of one who asked for durability, unless it was ended already."""
-    if waiting.done():
-        return
-    if error is None:
-        waiting.set_result(None)
-    else:
-        waiting.set_exception(error)

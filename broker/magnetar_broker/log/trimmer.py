@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Protocol
 
-from magnetar_broker.errors import BrokerError, StorageUnavailable, TopicFenced
+from magnetar_broker.errors import StorageUnavailable, TopicFenced
 from magnetar_broker.log.chain import LedgerSpan
 from magnetar_broker.log.cursor import Cursor
+from magnetar_broker.log.durable import Durable
 from magnetar_broker.log.positions import INT64_MAX, Position
 from magnetar_broker.log.recorded_chain import RecordedChain
 from magnetar_broker.log.retention import Retention, trimmable_ledgers
@@ -124,14 +124,14 @@ class Trimmer(Service):
         Raises ``StorageUnavailable`` at the deadline, and what a cursor gives as its reason.
         """
         assert self.readership is not None, "all cursors must be known"
-        moved: list[asyncio.Future[None]] = []
+        moved: list[Durable] = []
         for cursor in self.readership.cursors():
             cursor.acknowledged.acknowledge_upto(end)
-            moved.append(asyncio.get_running_loop().create_future())
-            cursor.changed(partial(_settle, moved[-1]))
+            moved.append(Durable())
+            cursor.changed(moved[-1])
         try:
             async with asyncio.timeout(deadline_s):
-                await asyncio.gather(*moved)
+                await asyncio.gather(*[each.wait() for each in moved])
         except TimeoutError:
             raise StorageUnavailable(
                 f"no cursor could be written in {deadline_s:g} s: are the bookies up?"
@@ -143,12 +143,3 @@ class Trimmer(Service):
         if position is None or position[0] > ledger_id:
             return INT64_MAX
         return position[1] if position[0] == ledger_id else 0
-
-
-def _settle(moved: asyncio.Future[None], error: BrokerError | None = None) -> None:
-    if moved.done():
-        return
-    if error is None:
-        moved.set_result(None)
-    else:
-        moved.set_exception(error)
