@@ -1,18 +1,16 @@
 """How fast may be dispatched: messages and bytes for each period, as token buckets. Pure.
 
-A bucket holds what one period brings and is full at first; it fills up continuously. Whoever finds
-a token in it may send, and may owe it the rest of what was sent together (a batch, a large
+Whoever finds a token may send, and may owe the rest of what was sent together (a batch, a large
 message): then nobody sends before that is paid back.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
+from magnetar_broker.counting.token_bucket import TokenBucket
+
 ANY_NUMBER = float("inf")
-# Less than this is what arithmetic of floats leaves over or loses.
-ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,45 +43,6 @@ class Counting:
 COUNT_ALL = Counting()
 
 
-class TokenBucket:
-    """``count`` tokens for each ``period_s``, which is also the most that it holds."""
-
-    __slots__ = ("_capacity", "_filled_at_s", "_rate", "_tokens")
-
-    def __init__(self, count: float, period_s: float, now_s: float) -> None:
-        assert count > 0
-        assert period_s > 0
-        self._capacity = float(count)
-        self._rate = count / period_s
-        self._tokens = float(count)
-        self._filled_at_s = now_s
-
-    def available(self, now_s: float) -> int:
-        """How many whole ones there are; below 0: so many are owed."""
-        return math.floor(self._fill(now_s) + ROUNDING)
-
-    def _fill(self, now_s: float) -> float:
-        # A clock that went back brings nothing, and takes nothing away.
-        elapsed_s = max(0.0, now_s - self._filled_at_s)
-        self._tokens = min(self._tokens + elapsed_s * self._rate, self._capacity)
-        self._filled_at_s = now_s
-        return self._tokens
-
-    def take(self, count: float, now_s: float) -> None:
-        """Take ``count`` tokens, though there be fewer."""
-        self._tokens = self._fill(now_s) - count
-
-    def wait_s(self, now_s: float) -> float:
-        """How long until there is one."""
-        return max(0.0, (1 - self._fill(now_s)) / self._rate)
-
-    def change(self, count: float, period_s: float, now_s: float) -> None:
-        """From now on so many for so long; what there is stays."""
-        self._fill(now_s)
-        self._capacity = float(count)
-        self._rate = count / period_s
-
-
 class DispatchRate:
     """Counts what is dispatched against ``limit``, which is not unlimited."""
 
@@ -92,8 +51,8 @@ class DispatchRate:
     def __init__(self, limit: DispatchLimit, now_s: float) -> None:
         assert not limit.is_unlimited
         self.limit = limit
-        self._messages = _bucket(limit.messages, limit.period_s, now_s)
-        self._bytes = _bucket(limit.size_bytes, limit.period_s, now_s)
+        self._messages = TokenBucket.limiting(limit.messages, limit.period_s, now_s)
+        self._bytes = TokenBucket.limiting(limit.size_bytes, limit.period_s, now_s)
 
     def available(self, now_s: float) -> tuple[float, float]:
         """How many messages and bytes may be sent; nothing where one of them is not above 0."""
@@ -112,7 +71,7 @@ class DispatchRate:
     def wait_s(self, now_s: float) -> float:
         """How long until something may be sent."""
         buckets = (self._messages, self._bytes)
-        return max(each.wait_s(now_s) for each in buckets if each is not None)
+        return max(each.wait_s(now_s, until=1) for each in buckets if each is not None)
 
     def published(self, messages_per_s: float, bytes_per_s: float, now_s: float) -> None:
         """So fast is published now: a relative limit lies so much above."""
@@ -122,7 +81,3 @@ class DispatchRate:
             self._messages.change(messages_per_s * period_s + limit.messages, period_s, now_s)
         if limit.is_relative and self._bytes is not None:
             self._bytes.change(bytes_per_s * period_s + limit.size_bytes, period_s, now_s)
-
-
-def _bucket(count: int, period_s: int, now_s: float) -> TokenBucket | None:
-    return TokenBucket(count, period_s, now_s) if count > 0 else None

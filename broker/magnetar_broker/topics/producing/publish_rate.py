@@ -1,12 +1,16 @@
 """How fast may be published: token buckets, as upstream's ``PublishRateLimiterImpl``. Pure.
 
-What was sent is always taken; who sent more than the bucket held is not read until it has filled
-up again. A bucket holds what a second brings.
+What was sent is always taken; who sent more than there was is not read until nothing is owed. No
+more is saved up than what a second brings.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from magnetar_broker.counting.token_bucket import TokenBucket
+
+PERIOD_S = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,26 +26,6 @@ class PublishLimits:
         return self.messages_per_s <= 0 and self.bytes_per_s <= 0
 
 
-class TokenBucket:
-    """``rate`` tokens a second, which is also the most that it holds; full at first."""
-
-    def __init__(self, rate: int, now_s: float) -> None:
-        self._rate = rate
-        self._tokens = float(rate)
-        self._filled_at_s = now_s
-
-    def take(self, count: int, now_s: float) -> None:
-        """Take ``count`` tokens, though there be fewer."""
-        filled = self._tokens + (now_s - self._filled_at_s) * self._rate
-        self._tokens = min(filled, float(self._rate)) - count
-        self._filled_at_s = now_s
-
-    def wait_s(self, now_s: float) -> float:
-        """How long until none is owed any more."""
-        owed = -(self._tokens + (now_s - self._filled_at_s) * self._rate)
-        return max(0.0, owed / self._rate)
-
-
 class PublishRate:
     """Counts what is published against ``limits``, which are not all unlimited.
 
@@ -51,8 +35,8 @@ class PublishRate:
     def __init__(self, limits: PublishLimits, now_s: float) -> None:
         self.limits = limits
         self.is_over = False
-        self._messages = _bucket(limits.messages_per_s, now_s)
-        self._bytes = _bucket(limits.bytes_per_s, now_s)
+        self._messages = TokenBucket.limiting(limits.messages_per_s, PERIOD_S, now_s)
+        self._bytes = TokenBucket.limiting(limits.bytes_per_s, PERIOD_S, now_s)
 
     def take(self, messages: int, size_bytes: int, now_s: float) -> None:
         """So much was published."""
@@ -66,8 +50,4 @@ class PublishRate:
         if self.is_over:
             return 0.0
         buckets = (self._messages, self._bytes)
-        return max(each.wait_s(now_s) for each in buckets if each is not None)
-
-
-def _bucket(rate: int, now_s: float) -> TokenBucket | None:
-    return TokenBucket(rate, now_s) if rate > 0 else None
+        return max(each.wait_s(now_s, until=0) for each in buckets if each is not None)
