@@ -238,7 +238,7 @@ class NonPersistentTopic(Service):
         self.producers = Producers(str(name), on_left=self._left, on_promoted=self._promoted)
         self.gate = PublishGate(str(name), self.producers, clock, broker_rate)
         self.gate.apply(publishing)
-        self.epoch = TopicEpoch(None, keep_in_memory)
+        self.epoch = TopicEpoch(self.producers, keep_in_memory)
         self.subscriptions: dict[str, VolatileSubscription] = {}
         self.messages_in = 0
         self.bytes_in = 0
@@ -269,24 +269,14 @@ class NonPersistentTopic(Service):
         self.epoch.check(producer)
         self.producers.add(producer)
         producer.append_all = self.gate.before(self._publish)
-        producer.disconnect = lambda: self.producers.remove(producer)
-        if not producer.is_waiting:
-            try:
-                await self.epoch.claim(producer)
-            except BaseException:
-                self.producers.remove(producer)
-                raise
+        await self.epoch.admit(producer)
+
+    def _promoted(self, producer: Producer) -> None:
+        self.spawn(self.epoch.promote(producer), name=f"let in {producer.name}")
 
     def _left(self, producer: Producer) -> None:
         del producer
         self.last_used_s = self._clock.monotonic()
-
-    def _promoted(self, producer: Producer) -> None:
-        self.spawn(self._promote(producer), name=f"let in {producer.name}")
-
-    async def _promote(self, producer: Producer) -> None:
-        await self.epoch.claim(producer)
-        producer.settle(None)
 
     def _publish(self, items: Sequence[Pending]) -> None:
         for item in items:

@@ -18,11 +18,7 @@ from typing import cast
 from magnetar_broker.counting.durations import Durations
 from magnetar_broker.counting.meter import Meter
 from magnetar_broker.counting.write_latency import WriteLatency
-from magnetar_broker.errors import (
-    BrokerError,
-    TopicFenced,
-    TopicTerminated,
-)
+from magnetar_broker.errors import TopicFenced, TopicTerminated
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.logs import Logs
@@ -38,7 +34,7 @@ from magnetar_broker.topics.inactivity import Inactivity
 from magnetar_broker.topics.policies import TopicPolicies
 from magnetar_broker.topics.producing.deduplication import CURSOR_NAME as DEDUPLICATION_CURSOR
 from magnetar_broker.topics.producing.intake import Intake
-from magnetar_broker.topics.producing.producers import AccessMode, Producer, Producers
+from magnetar_broker.topics.producing.producers import Producer, Producers
 from magnetar_broker.topics.producing.publish_policies import DEFAULT_OPTIONS, PublishOptions
 from magnetar_broker.topics.producing.publish_rate import PublishRate
 from magnetar_broker.topics.producing.topic_epoch import TopicEpoch
@@ -91,7 +87,7 @@ class PersistentTopic(Service):
         self.producers = Producers(
             str(name), on_left=self._producer_left, on_promoted=self._promoted
         )
-        self.epoch = TopicEpoch(None, self._store_epoch)
+        self.epoch = TopicEpoch(self.producers, self._store_epoch)
         self.managed_ledger = logs.log(name.managed_ledger_name, self, create_with=create_with)
         self.compacting = Compacting(name, logs, self.managed_ledger, clock, policies.compaction)
         self.subscribing = Subscribing(self, logs, clock, policies, broker_gate)
@@ -175,14 +171,7 @@ class PersistentTopic(Service):
 
     async def connect_producer(self, producer: Producer) -> None:
         """Let ``producer`` in; one of its name whose client is gone without a word makes room."""
-        present = self.producers.get(producer.name)
-        if (
-            present is not None
-            and producer.access_mode is not AccessMode.EXCLUSIVE_WITH_FENCING
-            and not producer.replaces(present)
-            and not await present.session.is_alive()
-        ):
-            self.producers.remove(present)
+        await self.producers.remove_dead_namesake(producer)
         await self.backlog.check_producer()
         self.check_open()
         if self.managed_ledger.termination.at is not None:
@@ -192,27 +181,10 @@ class PersistentTopic(Service):
         self.producers.add(producer)
         self.intake.welcome(producer)
         producer.last_sequence_id = partial(self.intake.last_sequence_id, producer.name)
-        producer.disconnect = lambda: self.producers.remove(producer)
-        if not producer.is_waiting:
-            try:
-                await self.epoch.claim(producer)
-            except BaseException:
-                self.producers.remove(producer)
-                raise
+        await self.epoch.admit(producer)
 
     def _promoted(self, producer: Producer) -> None:
-        self.spawn(self._promote(producer), name=f"let in {producer.name}")
-
-    async def _promote(self, producer: Producer) -> None:
-        """Let in the one that waited longest, or the next where that cannot be."""
-        refusal: BrokerError | None = None
-        try:
-            await self.epoch.claim(producer)
-        except BrokerError as error:
-            refusal = error
-            self.producers.remove(producer)
-        if refusal is not None or not producer.is_closed:
-            producer.settle(refusal)
+        self.spawn(self.epoch.promote(producer), name=f"let in {producer.name}")
 
     async def _store_epoch(self, epoch: int) -> None:
         await self.managed_ledger.properties.set(EPOCH_PROPERTY, str(epoch))

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 
 from magnetar_broker.client_session import ClientSession
 from magnetar_broker.counting.meter import Meter
@@ -49,7 +50,7 @@ def _note_nothing(_: Producer) -> None:
 
 
 def _do_nothing() -> None:
-    """Before a topic connected the producer there is nothing to disconnect."""
+    """Before a topic knows the producer there is nothing to disconnect."""
 
 
 def _never_waits(_: Producer, __: BrokerError | None) -> None:
@@ -60,7 +61,8 @@ class Producer:
     """A connected producer, or one that ``is_waiting`` to be the exclusive one.
 
     ``on_closed`` tells its session that the topic let it go, ``on_settled`` that it waits no more:
-    it is let in, or refused for that reason. The topic sets ``append_all`` and ``disconnect``.
+    it is let in, or refused for that reason. The topic sets ``append_all``, the registry of its
+    producers ``disconnect``.
     """
 
     def __init__(
@@ -241,6 +243,17 @@ class Producers:
         """The connected producer of this name."""
         return self._by_name.get(name)
 
+    async def remove_dead_namesake(self, producer: Producer) -> None:
+        """Forget one of the same name whose client is gone without a word: it is asked."""
+        present = self._by_name.get(producer.name)
+        if (
+            present is not None
+            and producer.access_mode is not AccessMode.EXCLUSIVE_WITH_FENCING
+            and not producer.replaces(present)
+            and not await present.session.is_alive()
+        ):
+            self.remove(present)
+
     def add(self, producer: Producer) -> None:
         """Let ``producer`` in, or wait. Raises ``ProducerBusy`` or ``ProducerFenced``."""
         holder = self._exclusive
@@ -249,10 +262,12 @@ class Producers:
             if producer.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE and self._by_name:
                 producer.is_waiting = True
                 self._waiting[producer] = None
+                producer.disconnect = partial(self.remove, producer)
                 return
             self._check_access(producer)
         self._make_room(producer)
         self._let_in(producer)
+        producer.disconnect = partial(self.remove, producer)
 
     def _check_access(self, producer: Producer) -> None:
         holder = self._exclusive

@@ -10,20 +10,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from magnetar_broker.errors import ProducerFenced
-from magnetar_broker.topics.producing.producers import AccessMode, Producer
+from magnetar_broker.errors import BrokerError, ProducerFenced
+from magnetar_broker.topics.producing.producers import AccessMode, Producer, Producers
 
 NO_EPOCH = -1
 
 
 class TopicEpoch:
-    """Of one topic; ``current`` is None until it had an exclusive producer. ``store`` makes a new
-    epoch durable, and raises ``BrokerError`` where it cannot."""
+    """Of the topic with these ``producers``; ``current`` is None until it had an exclusive one.
+    ``store`` makes a new epoch durable, and raises ``BrokerError`` where it cannot."""
 
-    __slots__ = ("_store", "_storing", "current")
+    __slots__ = ("_producers", "_store", "_storing", "current")
 
-    def __init__(self, current: int | None, store: Callable[[int], Awaitable[None]]) -> None:
-        self.current = current
+    def __init__(self, producers: Producers, store: Callable[[int], Awaitable[None]]) -> None:
+        self.current: int | None = None
+        self._producers = producers
         self._store = store
         # Guards that epochs are stored in the order in which they are given. Made when it is
         # needed: there may be very many topics.
@@ -38,9 +39,32 @@ class TopicEpoch:
                 f"Topic epoch has already moved. Current epoch: {current}, Producer epoch: {held}"
             )
 
-    async def claim(self, producer: Producer) -> None:
-        """Give ``producer``, which the topic has let in, its epoch: the one that it brings, or the
-        next. Raises ``ProducerFenced``, also where it was let go meanwhile."""
+    async def admit(self, producer: Producer) -> None:
+        """Give ``producer``, which was added to the topic's, its epoch, unless it has to wait.
+
+        Raises ``BrokerError`` where it gets none; then the topic has it no more.
+        """
+        if producer.is_waiting:
+            return
+        try:
+            await self._claim(producer)
+        except BaseException:
+            self._producers.remove(producer)
+            raise
+
+    async def promote(self, producer: Producer) -> None:
+        """It is the turn of ``producer``, which waited: settle it, or let in the next."""
+        refusal: BrokerError | None = None
+        try:
+            await self._claim(producer)
+        except BrokerError as error:
+            refusal = error
+            self._producers.remove(producer)
+        producer.settle(refusal)
+
+    async def _claim(self, producer: Producer) -> None:
+        """Give ``producer`` the epoch that it brings, or the next. Raises ``ProducerFenced``, also
+        where it was let go meanwhile."""
         if producer.access_mode is AccessMode.SHARED:
             producer.topic_epoch = self.current
             return

@@ -125,10 +125,13 @@ async def test_whoever_waited_gets_an_epoch_of_its_own(
     assert client.settled == [None]
 
 
-async def test_one_that_waited_with_an_old_epoch_is_passed_over(topics: TopicDirectory) -> None:
-    old = await connect(topics, PERSISTENT, EXCLUSIVE)
+@pytest.mark.parametrize("name", [PERSISTENT, VOLATILE])
+async def test_one_that_waited_with_an_old_epoch_is_passed_over(
+    topics: TopicDirectory, name: TopicName
+) -> None:
+    old = await connect(topics, name, EXCLUSIVE)
     old.disconnect()
-    first = await connect(topics, PERSISTENT, EXCLUSIVE)
+    first = await connect(topics, name, EXCLUSIVE)
     client, next_client = Client(), Client()
     outdated = client.producer("outdated", WAIT, first.topic_epoch)
     following = next_client.producer("following", WAIT)
@@ -142,6 +145,24 @@ async def test_one_that_waited_with_an_old_epoch_is_passed_over(topics: TopicDir
     assert isinstance(refusal, ProducerFenced)
     assert next_client.settled == [None]
     assert following.topic_epoch == 8
+
+
+@pytest.mark.parametrize("name", [PERSISTENT, VOLATILE])
+async def test_one_that_goes_when_its_turn_has_come_makes_room_for_the_next(
+    topics: TopicDirectory, name: TopicName, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = await connect(topics, name, EXCLUSIVE)
+    client = Client()
+    going, following = Client().producer("going", WAIT), client.producer("following", WAIT)
+    (topic,) = topics.loaded
+    for each in (going, following):
+        await topic.connect_producer(each)
+    first.disconnect()
+    going.disconnect()
+    await asyncio.sleep(0.001)
+    assert client.settled == [None]
+    assert list(topic.producers) == [following]
+    assert not caplog.records
 
 
 async def test_one_that_is_fenced_while_its_epoch_is_stored_is_not_let_in(
