@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from unittest.mock import Mock
 
+from magnetar_broker.errors import BrokerError
 from magnetar_broker.log.chain import LedgerChain, LedgerSpan
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.cursor_state import CursorState
@@ -195,20 +196,39 @@ def consumer_of(
     )
 
 
+def producer_of(
+    session: NotedSession,
+    name: str = "p",
+    *,
+    epoch: int = 0,
+    access_mode: AccessMode = AccessMode.SHARED,
+    topic_epoch: int | None = None,
+    is_encrypting: bool = False,
+    metadata: Mapping[str, str] | None = None,
+    on_closed: Callable[[Producer], None] = lambda _: None,
+    on_settled: Callable[[Producer, BrokerError | None], None] = lambda _, __: None,
+) -> Producer:
+    """A producer that no topic knows yet."""
+    return Producer(
+        session,
+        1,
+        name,
+        epoch=epoch,
+        is_name_given=True,
+        access_mode=access_mode,
+        topic_epoch=topic_epoch,
+        is_encrypting=is_encrypting,
+        metadata={} if metadata is None else metadata,
+        connected_at_ms=0,
+        on_closed=on_closed,
+        on_settled=on_settled,
+    )
+
+
 async def publish(topic: PersistentTopic, *batches: int, age_s: int = 0) -> None:
     """Publish entries of so many messages each (1: none is a batch), as if that long ago, and wait
     until they are durable."""
-    producer = Producer(
-        NotedSession(),
-        1,
-        "p",
-        epoch=0,
-        is_name_given=True,
-        access_mode=AccessMode.SHARED,
-        metadata={},
-        connected_at_ms=0,
-        on_closed=lambda _: None,
-    )
+    producer = producer_of(NotedSession())
     await topic.connect_producer(producer)
     before = topic.managed_ledger.entries_added
     for number, count in enumerate(batches):

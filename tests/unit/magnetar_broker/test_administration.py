@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from tests.unit.magnetar_broker.clients_and_logs import NotedSession
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, producer_of
 from tests.unit.magnetar_broker.sessions.stand_ins import context_over
 
 from magnetar_broker.admin.app import create_app
@@ -21,7 +21,6 @@ from magnetar_broker.log.entry_cache import EntryCache
 from magnetar_broker.topics.backlog_quota import BacklogQuotas, Quota, QuotaPolicy
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
-from magnetar_broker.topics.producing.producers import AccessMode, Producer
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.payload import encode_payload
 from magnetar_protocol.pulsar.topic_names import TopicName
@@ -101,17 +100,7 @@ async def with_backlog(topics: TopicDirectory, name: str, *ages_s: int) -> Persi
     topic = await topics.get(TopicName.parse(f"persistent://t/n/{name}"), create=True)
     assert isinstance(topic, PersistentTopic)
     await topic.create_subscription("slow")
-    producer = Producer(
-        NotedSession(),
-        1,
-        "p",
-        epoch=0,
-        is_name_given=True,
-        access_mode=AccessMode.SHARED,
-        metadata={},
-        connected_at_ms=0,
-        on_closed=lambda _: None,
-    )
+    producer = producer_of(NotedSession())
     await topic.connect_producer(producer)
     now_ms = SystemClock().wall_ms()
     for age_s in ages_s:

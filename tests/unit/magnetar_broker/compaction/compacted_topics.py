@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of, producer_of
 from tests.unit.magnetar_broker.conftest import MemoryZooKeeper
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 
@@ -17,7 +17,6 @@ from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
-from magnetar_broker.topics.producing.producers import AccessMode, Producer
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.commands import parse_command
@@ -122,17 +121,7 @@ async def loaded(topics: TopicDirectory, name: TopicName = NAME) -> PersistentTo
 
 
 async def publish(topic: PersistentTopic, *payloads: bytes) -> None:
-    producer = Producer(
-        NotedSession(),
-        1,
-        f"p{topic.messages_in}",
-        epoch=0,
-        is_name_given=True,
-        access_mode=AccessMode.SHARED,
-        metadata={},
-        connected_at_ms=0,
-        on_closed=lambda _: None,
-    )
+    producer = producer_of(NotedSession(), f"p{topic.messages_in}")
     await topic.connect_producer(producer)
     for number, payload in enumerate(payloads):
         producer.append_all([(payload, 1, producer, number, 0)])

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of, producer_of
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from magnetar_broker.errors import StorageUnavailable
@@ -20,7 +20,6 @@ from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
-from magnetar_broker.topics.producing.producers import AccessMode, Producer
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.payload import encode_payload
@@ -100,17 +99,7 @@ async def topic(topics: TopicDirectory) -> PersistentTopic:
 async def publish(topic: PersistentTopic, *ages_s: int, due_in_s: int | None = None) -> None:
     """Messages of these ages, each to be delivered so long after now."""
     now_ms = clock_now().wall_ms()
-    producer = Producer(
-        NotedSession(),
-        1,
-        "p",
-        epoch=0,
-        is_name_given=True,
-        access_mode=AccessMode.SHARED,
-        metadata={},
-        connected_at_ms=0,
-        on_closed=lambda _: None,
-    )
+    producer = producer_of(NotedSession())
     await topic.connect_producer(producer)
     for age_s in ages_s:
         metadata = api.MessageMetadata(

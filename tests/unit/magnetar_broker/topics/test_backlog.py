@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of, producer_of
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from magnetar_broker.errors import ProducerHeldByQuota, ProducerRefusedByQuota
@@ -15,7 +15,7 @@ from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.backlog_quota import BacklogQuotas, Quota, QuotaPolicy
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
-from magnetar_broker.topics.producing.producers import AccessMode, Producer
+from magnetar_broker.topics.producing.producers import Producer
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.payload import encode_payload
@@ -83,17 +83,7 @@ class Connected:
 
     def __init__(self, name: str = "p") -> None:
         self.closed = 0
-        self.producer = Producer(
-            NotedSession(),
-            1,
-            name,
-            epoch=0,
-            is_name_given=True,
-            access_mode=AccessMode.SHARED,
-            metadata={},
-            connected_at_ms=0,
-            on_closed=self._note,
-        )
+        self.producer = producer_of(NotedSession(), name, on_closed=self._note)
 
     def _note(self, _: Producer) -> None:
         self.closed += 1

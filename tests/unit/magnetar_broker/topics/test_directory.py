@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 import pytest
-from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of, producer_of
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from magnetar_broker.errors import (
@@ -27,7 +27,6 @@ from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.inactivity import Inactivity
 from magnetar_broker.topics.persistent import PersistentTopic
-from magnetar_broker.topics.producing.producers import AccessMode, Producer
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_ledger import LedgerFenced, NotEnoughBookies
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
@@ -75,20 +74,6 @@ async def opened(topics: TopicDirectory) -> PersistentTopic:
     topic = await topics.get(NAME, create=True)
     assert isinstance(topic, PersistentTopic)
     return topic
-
-
-def producer_on(session: NotedSession, name: str = "p") -> Producer:
-    return Producer(
-        session,
-        1,
-        name,
-        epoch=0,
-        is_name_given=True,
-        access_mode=AccessMode.SHARED,
-        metadata={},
-        connected_at_ms=0,
-        on_closed=lambda _: None,
-    )
 
 
 async def test_all_who_ask_at_once_get_the_same_topic(topics: TopicDirectory) -> None:
@@ -151,7 +136,7 @@ async def test_a_topic_whose_log_was_taken_while_it_was_loaded_is_not_served(
             await asking
         assert not topics.loaded
         again = await opened(topics)
-        again.managed_ledger.append_all([(b"a", 1, producer_on(NotedSession()), 0, 0)])
+        again.managed_ledger.append_all([(b"a", 1, producer_of(NotedSession()), 0, 0)])
 
 
 async def test_an_unexpected_failure_to_load_is_answered(
@@ -192,7 +177,7 @@ async def test_a_topic_is_loaded_again_only_after_it_was_closed(
 ) -> None:
     ledgers.is_prompt = False
     topic = await opened(topics)
-    topic.managed_ledger.append_all([(b"a", 1, producer_on(NotedSession()), 0, 0)])
+    topic.managed_ledger.append_all([(b"a", 1, producer_of(NotedSession()), 0, 0)])
     unloading = asyncio.ensure_future(topics.unload(NAME))
     await settle()
     asking = asyncio.ensure_future(topics.get(NAME, create=True))
@@ -210,7 +195,7 @@ async def test_a_topic_is_made_anew_only_after_it_was_deleted(
     topics: TopicDirectory, ledgers: MemoryLedgers, settle: Settle
 ) -> None:
     topic = await opened(topics)
-    topic.managed_ledger.append_all([(b"a", 1, producer_on(NotedSession()), 0, 0)])
+    topic.managed_ledger.append_all([(b"a", 1, producer_of(NotedSession()), 0, 0)])
     await settle()
     _, again = await asyncio.gather(topics.delete(NAME, force=True), _after_a_turn(topics))
     assert isinstance(again, PersistentTopic)
@@ -225,7 +210,7 @@ async def _after_a_turn(topics: TopicDirectory) -> object:
 
 async def test_a_topic_in_use_is_deleted_by_force_only(topics: TopicDirectory) -> None:
     topic = await opened(topics)
-    await topic.connect_producer(producer_on(NotedSession()))
+    await topic.connect_producer(producer_of(NotedSession()))
     with pytest.raises(TopicBusy):
         await topics.delete(NAME, force=False)
     await topics.delete(NAME, force=True)
@@ -280,12 +265,12 @@ async def test_a_reader_that_comes_back_begins_where_it_says(topics: TopicDirect
 
 async def test_a_producer_whose_client_is_gone_makes_room(topics: TopicDirectory) -> None:
     topic = await opened(topics)
-    await topic.connect_producer(producer_on(NotedSession(answers=False)))
-    later = producer_on(NotedSession())
+    await topic.connect_producer(producer_of(NotedSession(answers=False)))
+    later = producer_of(NotedSession())
     await topic.connect_producer(later)
     assert topic.producers.get("p") is later
     with pytest.raises(ProducerBusy):
-        await topic.connect_producer(producer_on(NotedSession()))
+        await topic.connect_producer(producer_of(NotedSession()))
 
 
 async def test_nobody_joins_a_topic_that_was_closed_while_they_waited(
@@ -301,9 +286,9 @@ async def test_nobody_joins_a_topic_that_was_closed_while_they_waited(
 
     subscription = await topic.subscribe(EXCLUSIVE)
     subscription.connected(consumer_of(Slow()))
-    await topic.connect_producer(producer_on(Slow()))
+    await topic.connect_producer(producer_of(Slow()))
     subscribing = asyncio.ensure_future(topic.subscribe(EXCLUSIVE))
-    connecting = asyncio.ensure_future(topic.connect_producer(producer_on(NotedSession())))
+    connecting = asyncio.ensure_future(topic.connect_producer(producer_of(NotedSession())))
     await settle()
     await topics.unload(NAME)
     asked.set()
@@ -421,7 +406,7 @@ async def test_who_uses_a_topic_keeps_it_and_the_minute_begins_when_he_goes(
 ) -> None:
     async with forgetful(coordination, ledgers, AFTER_A_MINUTE, Policies()) as topics:
         topic = await opened(topics)
-        producer = producer_on(NotedSession())
+        producer = producer_of(NotedSession())
         await topic.connect_producer(producer)
         assert await later(topics, 300) == [NAME]
         await asyncio.sleep(20)
@@ -440,7 +425,7 @@ async def test_subscriptions_without_a_backlog_keep_no_topic_where_that_is_wante
     async with forgetful(coordination, ledgers, WITH_SUBSCRIPTIONS, Policies()) as topics:
         topic = await opened(topics)
         await topic.create_subscription("behind", from_earliest=True)
-        topic.managed_ledger.append_all([(b"a", 1, producer_on(NotedSession()), 0, 0)])
+        topic.managed_ledger.append_all([(b"a", 1, producer_of(NotedSession()), 0, 0)])
         await asyncio.sleep(0)
         assert await later(topics, 300) == [NAME]
         await topic.subscriptions["behind"].skipping.everything()

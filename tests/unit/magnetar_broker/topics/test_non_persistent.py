@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.magnetar_broker.clients_and_logs import NotedSession, Told, consumer_of
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, Told, consumer_of, producer_of
 
 from magnetar_broker.errors import ConsumerBusy, NotAllowed, TopicFenced
 from magnetar_broker.log.positions import EARLIEST
@@ -11,7 +11,7 @@ from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics import non_persistent
 from magnetar_broker.topics.non_persistent import NonPersistentTopic, VolatileSubscription
-from magnetar_broker.topics.producing.producers import AccessMode, Producer
+from magnetar_broker.topics.producing.producers import Producer
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.clock import SystemClock
@@ -29,18 +29,8 @@ def topic() -> NonPersistentTopic:
     return NonPersistentTopic(TopicName.parse("non-persistent://t/n/topic"), SystemClock())
 
 
-async def producer_of(topic: NonPersistentTopic, session: NotedSession) -> Producer:
-    producer = Producer(
-        session,
-        1,
-        "p",
-        epoch=0,
-        is_name_given=True,
-        access_mode=AccessMode.SHARED,
-        metadata={},
-        connected_at_ms=0,
-        on_closed=lambda _: None,
-    )
+async def connected(topic: NonPersistentTopic, session: NotedSession) -> Producer:
+    producer = producer_of(session)
     await topic.connect_producer(producer)
     return producer
 
@@ -70,7 +60,7 @@ async def test_whoever_has_permits_gets_it_and_what_is_too_much_is_counted(
 ) -> None:
     producing = NotedSession()
     subscription, consumer, session = await joined(topic, EXCLUSIVE, permits=3)
-    publish(await producer_of(topic, producing), 5)
+    publish(await connected(topic, producing), 5)
     assert len(session.messages()) == 3
     assert subscription.messages_dropped == 2
     assert consumer.last_sent_ms > 0
@@ -80,7 +70,7 @@ async def test_whoever_has_permits_gets_it_and_what_is_too_much_is_counted(
 
 async def test_shared_consumers_take_turns(topic: NonPersistentTopic) -> None:
     sessions = [(await joined(topic, SHARED, name))[2] for name in "abc"]
-    publish(await producer_of(topic, NotedSession()), 9)
+    publish(await connected(topic, NotedSession()), 9)
     assert [len(session.messages()) for session in sessions] == [3, 3, 3]
 
 
@@ -99,7 +89,7 @@ async def test_the_active_consumer_is_chosen_when_consumers_come_and_go_not_for_
     told = Told()
     _, _, first = await joined(topic, FAILOVER, "a", told=told)
     subscription, consumer, second = await joined(topic, FAILOVER, "b")
-    producer = await producer_of(topic, NotedSession())
+    producer = await connected(topic, NotedSession())
     publish(producer, 10)
     await subscription.disconnect(consumer)
     publish(producer, 10)
@@ -136,7 +126,7 @@ async def test_a_deleted_topic_lets_everybody_go_and_takes_nobody(
 ) -> None:
     told = Told()
     await joined(topic, EXCLUSIVE, told=told)
-    producer = await producer_of(topic, NotedSession())
+    producer = await connected(topic, NotedSession())
     assert topic.connected_count
     await topic.delete()
     assert told.closed == 1

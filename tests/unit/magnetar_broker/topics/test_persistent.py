@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.unit.magnetar_broker.clients_and_logs import NotedSession, Told, consumer_of
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, Told, consumer_of, producer_of
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers
 
 from magnetar_broker.errors import (
@@ -21,7 +21,7 @@ from magnetar_broker.subscriptions.key_shared.policy import KeySharedMode, KeySh
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S, TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
-from magnetar_broker.topics.producing.producers import AccessMode, Producer
+from magnetar_broker.topics.producing.producers import Producer
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_ledger import LedgerFenced
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -47,17 +47,7 @@ async def topic(topics: TopicDirectory) -> PersistentTopic:
 
 async def connected(topic: PersistentTopic, session: NotedSession) -> Producer:
     """A producer of ``topic``."""
-    producer = Producer(
-        session,
-        1,
-        "p",
-        epoch=0,
-        is_name_given=True,
-        access_mode=AccessMode.SHARED,
-        metadata={},
-        connected_at_ms=0,
-        on_closed=lambda _: None,
-    )
+    producer = producer_of(session)
     await topic.connect_producer(producer)
     return producer
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of, producer_of
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from magnetar_broker.admin.topics.internal_stats import internal_stats
@@ -18,7 +18,6 @@ from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.non_persistent import NonPersistentTopic
 from magnetar_broker.topics.persistent import PersistentTopic
-from magnetar_broker.topics.producing.producers import AccessMode, Producer
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.payload import encode_payload
@@ -58,17 +57,7 @@ async def consume(topic: PersistentTopic, name: str, kind: SubscriptionType, *ac
 
 
 async def publish(topic: PersistentTopic, count: int) -> None:
-    producer = Producer(
-        NotedSession(),
-        1,
-        "p",
-        epoch=0,
-        is_name_given=True,
-        access_mode=AccessMode.SHARED,
-        metadata={},
-        connected_at_ms=0,
-        on_closed=lambda _: None,
-    )
+    producer = producer_of(NotedSession())
     await topic.connect_producer(producer)
     metadata = api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
     producer.append_all([(encode_payload(metadata, b"m"), 1, producer, 0, 0)] * count)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of, producer_of
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from magnetar_broker.admin.facade import StatsQuery
@@ -14,7 +14,6 @@ from magnetar_broker.admin.topics.stats import topic_snapshot, topic_stats
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.directory import AnyTopic, TopicDirectory
-from magnetar_broker.topics.producing.producers import AccessMode, Producer
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.payload import encode_payload
@@ -51,17 +50,7 @@ async def opened(topics: TopicDirectory, domain: str) -> AnyTopic:
 
 
 async def publish(topic: AnyTopic, count: int) -> None:
-    producer = Producer(
-        NotedSession(),
-        1,
-        "p",
-        epoch=0,
-        is_name_given=True,
-        access_mode=AccessMode.SHARED,
-        metadata={"a": "b"},
-        connected_at_ms=0,
-        on_closed=lambda _: None,
-    )
+    producer = producer_of(NotedSession(), metadata={"a": "b"})
     await topic.connect_producer(producer)
     producer.messages_in = count
     producer.append_all([(PAYLOAD, 1, producer, number, 0) for number in range(count)])

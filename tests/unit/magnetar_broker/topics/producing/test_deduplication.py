@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
-from tests.unit.magnetar_broker.clients_and_logs import NotedSession
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, producer_of
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from magnetar_broker.admin.topics.internal_stats import internal_stats
@@ -18,7 +18,7 @@ from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.producing.deduplication import CURSOR_NAME, UNKNOWN_REASON
-from magnetar_broker.topics.producing.producers import AccessMode, Producer
+from magnetar_broker.topics.producing.producers import Producer
 from magnetar_broker.topics.producing.publish_policies import PublishOptions
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -68,17 +68,7 @@ async def loaded(topics: TopicDirectory) -> PersistentTopic:
 
 async def connected(topic: PersistentTopic, name: str = "p") -> tuple[Producer, NotedSession]:
     session = NotedSession()
-    producer = Producer(
-        session,
-        1,
-        name,
-        epoch=0,
-        is_name_given=True,
-        access_mode=AccessMode.SHARED,
-        metadata={},
-        connected_at_ms=0,
-        on_closed=lambda _: None,
-    )
+    producer = producer_of(session, name)
     await topic.connect_producer(producer)
     return producer, session
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.magnetar_broker.clients_and_logs import NotedSession
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, producer_of
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers
 
 from magnetar_broker.errors import InvalidRequest, ProducerBusy
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
-from magnetar_broker.topics.producing.producers import AccessMode, Producer
+from magnetar_broker.topics.producing.producers import Producer
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.payload import encode_payload
 from magnetar_protocol.pulsar.topic_names import TopicName
@@ -26,16 +26,11 @@ class Client:
     def __init__(self, name: str, *, is_encrypting: bool = False, epoch: int = 0) -> None:
         self.session = NotedSession()
         self.is_closed = False
-        self.producer = Producer(
+        self.producer = producer_of(
             self.session,
-            1,
             name,
             epoch=epoch,
-            is_name_given=True,
-            access_mode=AccessMode.SHARED,
             is_encrypting=is_encrypting,
-            metadata={},
-            connected_at_ms=0,
             on_closed=self.note_closed,
         )
 

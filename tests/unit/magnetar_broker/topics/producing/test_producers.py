@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.magnetar_broker.clients_and_logs import NotedSession
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, producer_of
 
 from magnetar_broker.errors import BrokerError, ProducerBusy, ProducerFenced, TopicFenced
 from magnetar_broker.topics.producing.producers import AccessMode, Producer, Producers
@@ -22,15 +22,11 @@ def producer(
 ) -> Producer:
     noted = closed if closed is not None else []
     noted_settled = settled if settled is not None else []
-    return Producer(
+    return producer_of(
         session or NotedSession(),
-        1,
         name,
         epoch=epoch,
-        is_name_given=True,
         access_mode=mode,
-        metadata={},
-        connected_at_ms=0,
         on_closed=lambda gone: noted.append(gone.name),
         on_settled=lambda waiting, refusal: noted_settled.append((waiting.name, refusal)),
     )

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from tests.unit.magnetar_broker.clients_and_logs import NotedSession
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, producer_of
 
 from magnetar_broker.errors import InvalidRequest, ProducerBusy
 from magnetar_broker.log.appender import Pending
-from magnetar_broker.topics.producing.producers import AccessMode, Producer, Producers
+from magnetar_broker.topics.producing.producers import Producer, Producers
 from magnetar_broker.topics.producing.publish_gate import PublishGate
 from magnetar_broker.topics.producing.publish_policies import PublishPolicies
 from magnetar_broker.topics.producing.publish_rate import PublishLimits, PublishRate
@@ -32,17 +32,12 @@ class SetClock(SystemClock):
         return self.now_s
 
 
-def producer_of(name: str, *, is_encrypting: bool = False, epoch: int = 0) -> Producer:
-    return Producer(
+def publisher(name: str, *, is_encrypting: bool = False, epoch: int = 0) -> Producer:
+    return producer_of(
         NotedSession(),
-        1,
         name,
         epoch=epoch,
-        is_name_given=True,
-        access_mode=AccessMode.SHARED,
         is_encrypting=is_encrypting,
-        metadata={},
-        connected_at_ms=0,
         on_closed=lambda gone: gone.session.send(b"closed"),
     )
 
@@ -50,7 +45,7 @@ def producer_of(name: str, *, is_encrypting: bool = False, epoch: int = 0) -> Pr
 def gate_with(*names: str, broker_rate: PublishRate | None = None) -> tuple[PublishGate, Producers]:
     producers = Producers("t")
     for name in names:
-        producers.add(producer_of(name))
+        producers.add(publisher(name))
     return PublishGate("t", producers, SetClock(), broker_rate), producers
 
 
@@ -77,22 +72,22 @@ def test_one_producer_too_many_is_refused_and_one_that_comes_back_let_in() -> No
         gate.apply(PublishPolicies(producers_max=producers_max))
         if is_refused:
             with pytest.raises(ProducerBusy, match="Topic 't' reached max producers limit"):
-                gate.check(producer_of("c"))
+                gate.check(publisher("c"))
         else:
-            gate.check(producer_of("c"))
+            gate.check(publisher("c"))
     gate.apply(PublishPolicies(producers_max=2))
-    again = producer_of("a", epoch=1)
+    again = publisher("a", epoch=1)
     gate.check(again)
     assert len(producers) == 2
 
 
 def test_where_encryption_is_required_who_does_not_encrypt_has_to_go() -> None:
     gate, producers = gate_with("open")
-    producers.add(producer_of("closed", is_encrypting=True))
+    producers.add(publisher("closed", is_encrypting=True))
     gate.apply(ENCRYPTED)
     with pytest.raises(InvalidRequest, match="Encryption is required in t"):
-        gate.check(producer_of("other"))
-    gate.check(producer_of("other", is_encrypting=True))
+        gate.check(publisher("other"))
+    gate.check(publisher("other", is_encrypting=True))
     gate.let_go()
     assert [each.name for each in producers] == ["closed"]
 
@@ -100,7 +95,7 @@ def test_where_encryption_is_required_who_does_not_encrypt_has_to_go() -> None:
 def test_a_message_in_the_clear_is_refused_and_those_beside_it_are_taken() -> None:
     gate, _ = gate_with()
     gate.apply(ENCRYPTED)
-    sender, taken = producer_of("a", is_encrypting=True), list[Pending]()
+    sender, taken = publisher("a", is_encrypting=True), list[Pending]()
     items = [item_of(sender, is_encrypted=each) for each in (True, False, True)]
     gate.before(taken.extend)(items)
     assert taken == [items[0], items[2]]
@@ -114,7 +109,7 @@ def test_who_publishes_too_fast_is_held_back_until_it_may_again_or_the_limit_is_
     broker_rate = PublishRate(PublishLimits(messages_per_s=1000), 100.0)
     gate, _ = gate_with(broker_rate=broker_rate)
     gate.apply(SLOW)
-    sender = producer_of("a")
+    sender = publisher("a")
     session = sender.session
     assert isinstance(session, NotedSession)
     item = item_of(sender, is_encrypted=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.magnetar_broker.clients_and_logs import NotedSession
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, producer_of
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from magnetar_broker.errors import BrokerError, ProducerFenced
@@ -35,16 +35,11 @@ class Client:
         def note_closed(_: Producer) -> None:
             self.closed += 1
 
-        return Producer(
+        return producer_of(
             NotedSession(),
-            1,
             name,
-            epoch=0,
-            is_name_given=True,
             access_mode=mode,
             topic_epoch=epoch,
-            metadata={},
-            connected_at_ms=0,
             on_closed=note_closed,
             on_settled=lambda _, refusal: self.settled.append(refusal),
         )
