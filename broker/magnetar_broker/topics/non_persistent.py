@@ -268,10 +268,12 @@ class NonPersistentTopic(Service):
         self.gate.check(producer)
         self.epoch.check(producer)
         self.producers.add(producer)
-        producer.append_all = self.gate.before(self._publish)
-        await self.epoch.admit(producer)
+        if not producer.is_waiting:
+            producer.append_all = self.gate.before(self._publish)
+            await self.epoch.admit(producer)
 
     def _promoted(self, producer: Producer) -> None:
+        producer.append_all = self.gate.before(self._publish)
         self.spawn(self.epoch.promote(producer), name=f"let in {producer.name}")
 
     def _left(self, producer: Producer) -> None:

@@ -179,11 +179,13 @@ class PersistentTopic(Service):
         self.intake.check(producer)
         self.epoch.check(producer)
         self.producers.add(producer)
-        self.intake.welcome(producer)
         producer.last_sequence_id = partial(self.intake.last_sequence_id, producer.name)
-        await self.epoch.admit(producer)
+        if not producer.is_waiting:
+            self.intake.welcome(producer)
+            await self.epoch.admit(producer)
 
     def _promoted(self, producer: Producer) -> None:
+        self.intake.welcome(producer)
         self.spawn(self.epoch.promote(producer), name=f"let in {producer.name}")
 
     async def _store_epoch(self, epoch: int) -> None:

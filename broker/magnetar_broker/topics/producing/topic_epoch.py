@@ -40,12 +40,10 @@ class TopicEpoch:
             )
 
     async def admit(self, producer: Producer) -> None:
-        """Give ``producer``, which was added to the topic's, its epoch, unless it has to wait.
+        """Give ``producer``, which was added to the topic's and need not wait, its epoch.
 
         Raises ``BrokerError`` where it gets none; then the topic has it no more.
         """
-        if producer.is_waiting:
-            return
         try:
             await self._claim(producer)
         except BaseException:

@@ -18,7 +18,7 @@ from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.producing.deduplication import CURSOR_NAME, UNKNOWN_REASON
-from magnetar_broker.topics.producing.producers import Producer
+from magnetar_broker.topics.producing.producers import AccessMode, Producer
 from magnetar_broker.topics.producing.publish_policies import PublishOptions
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -269,6 +269,23 @@ async def test_a_snapshot_is_taken_by_time_too_and_who_is_gone_is_forgotten(
     producer.disconnect()
     await asyncio.sleep(601)
     await topics.sweep_deduplication()
+    assert topic.intake.cursor.position_properties == {}
+
+
+async def test_waiting_in_vain_keeps_no_numbers(topics: TopicDirectory) -> None:
+    topic = await loaded(topics)
+    producer, _ = await connected(topic)
+    publish(producer, 1)
+    await settle()
+    producer.disconnect()
+    await connected(topic, "present")
+    again = producer_of(NotedSession(), access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
+    await topic.connect_producer(again)
+    assert again.is_waiting
+    again.disconnect()
+    await asyncio.sleep(601)
+    await topics.sweep_deduplication()
+    assert topic.intake.cursor is not None
     assert topic.intake.cursor.position_properties == {}
 
 

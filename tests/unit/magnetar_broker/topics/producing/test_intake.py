@@ -11,7 +11,7 @@ from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers
 from magnetar_broker.errors import InvalidRequest, ProducerBusy
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
-from magnetar_broker.topics.producing.producers import Producer
+from magnetar_broker.topics.producing.producers import AccessMode, Producer
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.payload import encode_payload
 from magnetar_protocol.pulsar.topic_names import TopicName
@@ -23,13 +23,21 @@ NAME = TopicName.parse("persistent://t/n/topic")
 class Client:
     """One producer, and what became of it."""
 
-    def __init__(self, name: str, *, is_encrypting: bool = False, epoch: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        is_encrypting: bool = False,
+        epoch: int = 0,
+        access_mode: AccessMode = AccessMode.SHARED,
+    ) -> None:
         self.session = NotedSession()
         self.is_closed = False
         self.producer = producer_of(
             self.session,
             name,
             epoch=epoch,
+            access_mode=access_mode,
             is_encrypting=is_encrypting,
             on_closed=self.note_closed,
         )
@@ -98,6 +106,23 @@ async def test_where_encryption_is_required_nothing_else_is_taken(
     ]
     assert errors == [(api.MetadataError, "Messages must be encrypted")] * 2
     assert ledgers.entries[0] == [payload(is_encrypted=True)]
+
+
+@pytest.mark.parametrize("name", [NAME, TopicName.parse("non-persistent://t/n/topic")])
+async def test_whoever_waited_is_held_to_what_was_decided_meanwhile(
+    topics: TopicDirectory, name: TopicName
+) -> None:
+    topic = await topics.get(name, create=True)
+    present = Client("present")
+    waiting = Client("waiting", is_encrypting=True, access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
+    for client in (present, waiting):
+        await topic.connect_producer(client.producer)
+    follow(topics, Policies(encryption_required=True))
+    await asyncio.sleep(0.001)
+    assert not waiting.producer.is_waiting
+    waiting.publish(payload())
+    (command,) = waiting.session.commands()
+    assert command.send_error.message == "Messages must be encrypted"
 
 
 async def test_who_publishes_too_fast_is_not_read_until_the_limit_is_kept_or_lifted(
