@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.magnetar_broker.clients_and_logs import NotedSession, Told, consumer_of, producer_of
 
-from magnetar_broker.errors import ConsumerBusy, NotAllowed, TopicFenced
+from magnetar_broker.errors import ConsumerBusy, NotAllowed, ProducerBusy, TopicFenced
 from magnetar_broker.log.positions import EARLIEST
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
@@ -108,6 +108,15 @@ async def test_an_exclusive_subscription_takes_one_and_types_do_not_mix(
     await subscription.disconnect(consumer)
     assert not topic.subscriptions
     await joined(topic, SHARED)
+
+
+async def test_a_producer_whose_client_is_gone_makes_room(topic: NonPersistentTopic) -> None:
+    gone = await connected(topic, NotedSession(answers=False))
+    later = await connected(topic, NotedSession())
+    assert gone.is_closed
+    assert list(topic.producers) == [later]
+    with pytest.raises(ProducerBusy):
+        await connected(topic, NotedSession())
 
 
 async def test_there_is_nothing_to_go_back_to(topic: NonPersistentTopic) -> None:
