@@ -275,6 +275,8 @@ class Broker(Service):
             brokers=self.brokers,
             authorize=self._authorizer.authorize,
             auto_creation=self.options.auto_creation,
+            force_deletes_namespaces=self.options.force_deletes_namespaces,
+            force_deletes_tenants=self.options.force_deletes_tenants,
         )
 
 

@@ -96,6 +96,9 @@ class BrokerOptions:
     inactivity: InactivityOptions = field(default_factory=InactivityOptions)
     # When and how topics are compacted.
     compaction: CompactionOptions = field(default_factory=CompactionOptions)
+    # Whether a namespace may be deleted with its topics, a tenant with its namespaces.
+    force_deletes_namespaces: bool = False
+    force_deletes_tenants: bool = False
     # How long ending may take for topics whose bookies do not answer.
     close_budget_s: float = CLOSE_BUDGET_S
 

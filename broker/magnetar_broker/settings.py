@@ -107,6 +107,11 @@ class BrokerSettings:
     exposing_broker_entry_metadata_to_client_enabled: bool = False
     """Clients that know it are sent that along with their messages
     (exposingBrokerEntryMetadataToClientEnabled)."""
+    force_deletes_namespaces: bool = False
+    """A namespace may be deleted together with its topics, whoever uses them
+    (forceDeleteNamespaceAllowed)."""
+    force_deletes_tenants: bool = False
+    """A tenant may be deleted together with its namespaces (forceDeleteTenantAllowed)."""
     close_budget_s: Annotated[float, Gt(0)] = CLOSE_BUDGET_S
     """How long topics may take to close, asked to end; the next owner recovers the others."""
     log_level: str = "INFO"
@@ -165,5 +170,7 @@ class BrokerSettings:
             max_unacked_messages_per_consumer=self.max_unacked_messages_per_consumer,
             max_unacked_messages_per_subscription=self.max_unacked_messages_per_subscription,
             compaction=self.compaction,
+            force_deletes_namespaces=self.force_deletes_namespaces,
+            force_deletes_tenants=self.force_deletes_tenants,
             close_budget_s=self.close_budget_s,
         )

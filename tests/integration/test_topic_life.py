@@ -1,4 +1,5 @@
-"""A topic's life on a real cluster: made, used, deleted and made again at once; terminated."""
+"""A topic's life on a real cluster: made, used, deleted and made again at once, alone or with its
+namespace; terminated."""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ NAMESPACE = "/admin/v2/persistent/public/default"
 RECEIVE_MS = 15_000
 LIVES = 100
 LIVES_FULL = 1_000
+NAMESPACE_LIVES = 15
 # After these everything is there that stays: owners of bundles, the topic of the health check.
 WARM_UP_LIVES = 30
 # What the broker may grow by in 500 lives. A topic takes some 13 KB while it is there: were one in
@@ -128,6 +130,35 @@ def test_a_topic_deleted_a_thousand_times_leaves_no_rubble(
     start_standalone: StartStandalone,
 ) -> None:
     assert live_often(start_standalone(), LIVES_FULL) < GROWTH_BYTES_MAX
+
+
+def live_in_namespace(cluster: StandaloneProcess) -> None:
+    """Make a namespace and topics in it, and delete all of it while it is used."""
+    web, path = cluster.web_service_url, "/admin/v2/namespaces/public/short-lived"
+    assert rest(web, "PUT", path) == (204, None)
+    assert rest(web, "PUT", "/admin/v2/persistent/public/short-lived/parts/partitions", 3)[0] == 204
+    with client_of(cluster.service_url) as client:
+        for name in ("one", "parts"):
+            topic = f"persistent://public/short-lived/{name}"
+            consumer = client.subscribe(topic, "sub")
+            client.create_producer(topic).send(b"x")
+            assert consumer.receive(RECEIVE_MS).data() == b"x"
+        assert rest(web, "DELETE", path)[0] == 409
+        assert rest(web, "DELETE", f"{path}?force=true") == (204, None)
+        assert rest(web, "GET", f"{path}/topics")[0] == 404
+
+
+def test_a_namespace_deleted_while_it_is_used_leaves_no_rubble(
+    start_standalone: StartStandalone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAGNETAR_BROKER_FORCE_DELETES_NAMESPACES", "true")
+    cluster = start_standalone()
+    live_in_namespace(cluster)
+    before = Rubble.of(cluster)
+    for _ in range(NAMESPACE_LIVES):
+        live_in_namespace(cluster)
+    after = Rubble.of(cluster)
+    assert (after.nodes, after.ledgers) == (before.nodes, before.ledgers)
 
 
 def test_a_terminated_topic_stays_so_over_a_restart(

@@ -137,4 +137,7 @@ class Services:
     brokers: Brokers
     authorize: Authorize
     auto_creation: AutoCreation = AUTO_CREATION_DEFAULT
+    # Whether namespaces and tenants may be deleted together with what is in them.
+    force_deletes_namespaces: bool = False
+    force_deletes_tenants: bool = False
     part_metrics: PartMetrics = field(default_factory=lambda: PartMetrics("broker"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.differential.scenario import scenario
+from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import Client, World
 
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -10,6 +10,23 @@ from magnetar_protocol.pulsar import api_pb2 as api
 SUBSCRIBE = api.CommandSubscribe
 # Opening a compacted ledger for the first time takes a while.
 READ_S = 2.0
+
+
+def _deletion(entry: int, key: str) -> tuple[object, ...]:
+    """What a reader gets upstream of a message that took a key away."""
+    metadata = {
+        "null_value": True,
+        "partition_key": key,
+        "producer_name": "raw",
+        "sequence_id": entry,
+    }
+    message = {"body": "", "consumer_id": 1, "message_id": f"L0:{entry}", "metadata": metadata}
+    return (["a", "< MESSAGE", message],)
+
+
+def _not_sent(entry: int, key: str) -> Wanted:
+    reason = "upstream goes on in the log behind the last message that is left, not behind what was"
+    return Wanted(_deletion(entry, key), (), f"{reason} compacted, and sends the deletions there")
 
 
 async def publish(client: Client, *pairs: tuple[str, str]) -> None:
@@ -35,7 +52,7 @@ async def read(client: Client, consumer_id: int, *, compacted: bool) -> None:
     await client.silence(READ_S)
 
 
-@scenario()
+@scenario(wanted=[_not_sent(4, "b")])
 async def a_compacted_topic_has_the_last_of_each_key(world: World) -> None:
     client = await world.client()
     await client.producer()
@@ -58,7 +75,23 @@ async def messages_without_a_key_in_a_compacted_topic(world: World) -> None:
     await read(client, 1, compacted=True)
 
 
-@scenario()
+_OPENED = {"highest_sequence_id": 5, "producer_name": "raw", "sequence_id": 5}
+
+
+@scenario(
+    wanted=[
+        Wanted(
+            _OPENED | {"uncompressed_size": 13},
+            _OPENED,
+            "a batch of which nothing goes stays as it was sent",
+        ),
+        Wanted(
+            {"consumer_mark_delete_position": "L0:-1", "last_message_id": "L0:2"},
+            {"consumer_mark_delete_position": "L0:-1", "last_message_id": "L0:2 batch 0/0"},
+            "a message in a batch of one has the id that it is delivered under",
+        ),
+    ]
+)
 async def batches_in_a_compacted_topic(world: World) -> None:
     client = await world.client()
     await client.producer()
@@ -91,7 +124,17 @@ async def compaction_of_an_empty_topic_and_twice(world: World) -> None:
     )
 
 
-@scenario()
+@scenario(
+    wanted=[
+        _not_sent(2, "a"),
+        Wanted(_deletion(3, "b"), (["a", "< nothing"],), "as above"),
+        Wanted(
+            {"consumer_mark_delete_position": "L0:-1", "last_message_id": "L0:3"},
+            {"consumer_mark_delete_position": "L0:-1", "last_message_id": "-1:-1"},
+            "nothing is left to be read, so there is no last message",
+        ),
+    ]
+)
 async def everything_in_a_compacted_topic_was_taken_away(world: World) -> None:
     client = await world.client()
     await client.producer()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.differential.scenario import scenario
+from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import Client, World
 
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -100,7 +100,22 @@ def ranges_of(stats: dict[str, Any]) -> object:
     return [each.get("keyHashRanges", each.get("keyHashRangeArrays")) for each in consumers]
 
 
-@scenario()
+_HOLDER = (
+    "Consumer{subscription=PersistentSubscription{topic=persistent://diff/"
+    "sticky-ranges-that-cannot-be/t, name=s}, consumerId=1, consumerName=a1, "
+    "address=CHANNEL [SR:127.0.0.1, state:Connected]}"
+)
+
+
+@scenario(
+    wanted=[
+        Wanted(
+            f"Range conflict with consumer {_HOLDER}",
+            "Range conflict with consumer a1",
+            "its name says it",
+        )
+    ]
+)
 async def sticky_ranges_that_cannot_be(world: World) -> None:
     client = await world.client()
     await client.subscribe(1, kind=KEY_SHARED, keySharedMeta=sticky((100, 200), (300, 400)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.differential.scenario import scenario
+from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import World
 
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -39,7 +39,54 @@ async def a_producer_name_that_is_taken(world: World) -> None:
     await a.producer(3, producer_name="mine")
 
 
-@scenario()
+_EPOCHS = "persistent://diff/a-producer-that-comes-again-with-an-epoch/t"
+_TAKEN = {
+    "error": "ProducerBusy",
+    "message": f"Producer with name 'mine' is already connected to topic '{_EPOCHS}'",
+}
+_AGAIN = {
+    "producer_id": 1,
+    "producer_name": "mine",
+    "topic": _EPOCHS,
+    "user_provided_producer_name": False,
+}
+_GIVEN = {"epoch": 2, "producer_id": 1, "producer_name": "mine", "topic": _EPOCHS}
+
+
+_RECONNECTED = "a higher epoch is a client that lost its connection: its name is its own again"
+_LET_IN = ["< PRODUCER_SUCCESS", {"producer_name": "mine"}]
+
+
+def _refused(question: dict[str, Any]) -> Wanted:
+    """The name is the other client's now, whatever the one that it was taken from asks."""
+    asked = ["a", "> PRODUCER", question]
+    return Wanted((asked, ["a", *_LET_IN]), (asked, ["a", "< ERROR", _TAKEN]), _RECONNECTED)
+
+
+_SECOND = ["b", "> PRODUCER", _AGAIN | {"epoch": 1}]
+
+
+@scenario(
+    wanted=[
+        Wanted(
+            (_SECOND, ["b", "< ERROR", _TAKEN], ["a", "< nothing"], ["a", "> PRODUCER", _AGAIN]),
+            (
+                _SECOND,
+                ["b", *_LET_IN],
+                ["a", "< CLOSE_PRODUCER", {"producer_id": 1, "request_id": "none"}],
+                ["a", "> PRODUCER", _AGAIN | {"epoch": 0}],
+            ),
+            _RECONNECTED,
+        ),
+        Wanted(
+            (["a", "> PRODUCER", _AGAIN | {"epoch": 0}], ["a", *_LET_IN]),
+            (["a", "> PRODUCER", _AGAIN], ["a", "< ERROR", _TAKEN]),
+            _RECONNECTED,
+        ),
+        _refused(_AGAIN | {"epoch": 1}),
+        _refused(_GIVEN),
+    ]
+)
 async def a_producer_that_comes_again_with_an_epoch(world: World) -> None:
     a, b = await world.client("a"), await world.client("b")
     await a.producer(1, producer_name="mine", epoch=0, user_provided_producer_name=False)
@@ -52,7 +99,26 @@ async def a_producer_that_comes_again_with_an_epoch(world: World) -> None:
     await b.silence()
 
 
-@scenario()
+_ANOTHER = [
+    "a",
+    "> PRODUCER",
+    {
+        "producer_id": 1,
+        "producer_name": "another",
+        "topic": "persistent://diff/the-same-producer-id-twice/t",
+    },
+]
+
+
+@scenario(
+    wanted=[
+        Wanted(
+            (_ANOTHER, ["a", *_LET_IN]),
+            (_ANOTHER, ["a", "< PRODUCER_SUCCESS", {"producer_name": "another"}]),
+            "who asks for another name is that from then on, not told that it has the first",
+        )
+    ]
+)
 async def the_same_producer_id_twice(world: World) -> None:
     client = await world.client()
     await client.producer(1, producer_name="mine")
@@ -92,7 +158,15 @@ async def sequence_ids_that_repeat_without_deduplication(world: World) -> None:
         await client.receipts()
 
 
-@scenario()
+@scenario(
+    wanted=[
+        Wanted(
+            "Checksum failed on the broker",
+            "checksum 0xfeba4c04 came with bytes whose checksum is 0x0cd1cf07",
+            "both numbers tell more",
+        )
+    ]
+)
 async def a_checksum_that_is_wrong(world: World) -> None:
     client = await world.client()
     await client.producer()
@@ -124,6 +198,10 @@ async def a_message_that_is_too_large(world: World) -> None:
     await client.take(1)
 
 
+_CLOSED = {"topic": "persistent://diff/a-message-for-a-producer-that-was-closed/t"}
+_HERE = {"authoritative": True, "brokerServiceUrl": "pulsar://ADDRESS", "response": "Connect"}
+
+
 @scenario()
 async def a_message_for_a_producer_that_is_not_there(world: World) -> None:
     client = await world.client()
@@ -132,7 +210,20 @@ async def a_message_for_a_producer_that_is_not_there(world: World) -> None:
     await client.ping()
 
 
-@scenario()
+@scenario(
+    wanted=[
+        Wanted(
+            "< end of connection",
+            "< nothing",
+            "what crossed the closing on its way costs nobody the connection",
+        ),
+        Wanted(
+            (["a", "> LOOKUP", _CLOSED], ["a", "< nothing"]),
+            (["a", "> LOOKUP", _CLOSED], ["a", "< LOOKUP_RESPONSE", _HERE]),
+            "which goes on",
+        ),
+    ]
+)
 async def a_message_for_a_producer_that_was_closed(world: World) -> None:
     client = await world.client()
     await client.producer()

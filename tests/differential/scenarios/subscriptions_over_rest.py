@@ -50,6 +50,19 @@ def _named(what: str) -> Wanted:
     return Wanted("HTML", {"reason": reason}, "upstream answers with a page")
 
 
+_BYTES = Wanted(
+    "application/json", "application/octet-stream", "what a message holds is bytes, not JSON"
+)
+
+
+def _failure(path: str, message: str, ours: str) -> Wanted:
+    """Upstream fails over a message that is not there: Magnetar says that it is not."""
+    request = f"GET /admin/v2/persistent/diff/{path}"
+    reason = f"\n --- An unexpected error occurred in the server ---\n\nMessage: {message}"
+    theirs = ["rest", request, 500, {"reason": reason}]
+    return Wanted(theirs, ["rest", request, 404, {"reason": ours}], "there is no such message")
+
+
 @scenario()
 async def creating_subscriptions(world: World) -> None:
     await world.filled(["old"])
@@ -205,7 +218,12 @@ async def expiring_messages_by_position(world: World) -> None:
     await backlog(world)
 
 
-@scenario()
+@scenario(
+    wanted=[
+        _BYTES,
+        _failure("peeking-at-messages/t/subscription/s/position/0", "null", "Message not found"),
+    ]
+)
 async def peeking_at_messages(world: World) -> None:
     pair = api.KeyValue(key="colour", value="blue")
     await world.filled(["hello"], partition_key="k", properties=[pair], event_time=12345)
@@ -218,7 +236,7 @@ async def peeking_at_messages(world: World) -> None:
     await backlog(world)
 
 
-@scenario()
+@scenario(wanted=[_BYTES])
 async def peeking_at_batches(world: World) -> None:
     await world.rest("PUT", path(world), {"ledgerId": -1, "entryId": -1})
     client = await world.client()
@@ -229,7 +247,16 @@ async def peeking_at_batches(world: World) -> None:
     await world.rest_headers("GET", path(world, "/position/1"), prefixes=prefixes)
 
 
-@scenario()
+@scenario(
+    wanted=[
+        _BYTES,
+        _failure(
+            "reading-a-message-by-its-id/t/ledger/L0/entry/9",
+            "LastConfirmedEntry is L0:0 when reading entry 9",
+            "Message id not found",
+        ),
+    ]
+)
 async def reading_a_message_by_its_id(world: World) -> None:
     ids = await world.filled(["hello"], partition_key="k")
     ledger = ids[0].ledgerId
@@ -242,7 +269,7 @@ async def reading_a_message_by_its_id(world: World) -> None:
     await world.rest("GET", world.topic_path("t", f"/messageid/{FIRST_MS}"))
 
 
-@scenario()
+@scenario(wanted=[_BYTES])
 async def examining_messages(world: World) -> None:
     await world.filled(["first", "second", "last"])
     prefixes = ("x-pulsar-message-id", "content-type")

@@ -207,7 +207,18 @@ async def a_backlog_quota_holds_producers(world: World) -> None:
     await client.producer(2)
 
 
-@scenario()
+_EVICTED = "/admin/v2/persistent/diff/a-backlog-quota-evicts/t/stats"
+
+
+@scenario(
+    wanted=[
+        Wanted(
+            ["rest", f"GET {_EVICTED}", 200, 1],
+            ["rest", f"GET {_EVICTED}", 200, 0],
+            "upstream rounds down what it skips, and stays above its quota of 10 bytes",
+        )
+    ]
+)
 async def a_backlog_quota_evicts(world: World) -> None:
     await quota(world, "consumer_backlog_eviction")
     client = await world.client()

@@ -48,7 +48,7 @@ _TIMES = {"event_time": "event-time", "deliver_at_time": "deliver-at-time"}
 def message_headers(position: Position, payload: bytes) -> dict[str, str]:
     """What is known of the entry at ``position``. Raises ``WireError`` for one that is none."""
     metadata = parse_metadata(payload)
-    _, body_start = metadata_bounds(payload, 0, len(payload))
+    metadata_start, body_start = metadata_bounds(payload, 0, len(payload))
     headers = {
         f"{PREFIX}Message-ID": str(position),
         f"{PREFIX}PROPERTY": _json({pair.key: pair.value for pair in metadata.properties}),
@@ -60,7 +60,8 @@ def message_headers(position: Position, payload: bytes) -> dict[str, str]:
     }
     if metadata.HasField("num_messages_in_batch"):
         headers[f"{PREFIX}num-batch-message"] = str(metadata.num_messages_in_batch)
-        headers[f"{PREFIX}batch-size"] = str(len(payload) - body_start)
+        # All but the metadata, as upstream counts it: checksum and the like are in it.
+        headers[f"{PREFIX}batch-size"] = str(len(payload) - (body_start - metadata_start))
     if metadata.HasField("compression"):
         headers[f"{PREFIX}compression"] = CompressionType.Name(metadata.compression)
     _add_fields(headers, metadata)

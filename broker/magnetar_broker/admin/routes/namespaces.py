@@ -16,6 +16,7 @@ from magnetar_broker.admin.access import on_namespace, on_tenant
 from magnetar_broker.admin.answers import Json, json_record, no_content
 from magnetar_broker.admin.errors import RestError
 from magnetar_broker.admin.facade import Services
+from magnetar_broker.admin.namespace_deletion import delete_with_topics
 from magnetar_broker.admin.parameters import (
     NamespaceArg,
     ServicesArg,
@@ -27,7 +28,7 @@ from magnetar_broker.admin.routes.topics import names_answer, require_namespace,
 from magnetar_broker.metadata.errors import NamespaceNotFound, TenantNotFound
 from magnetar_broker.metadata.initialize import BUNDLES_DEFAULT
 from magnetar_broker.metadata.system_topics import is_system_topic
-from magnetar_broker.ownership.bundles import BundleRing, check_boundaries, parse_boundary
+from magnetar_broker.ownership.bundles import Bundle, BundleRing, check_boundaries, parse_boundary
 from magnetar_broker.ownership.errors import NotOwned
 from magnetar_protocol.pulsar.topic_names import NamespaceName
 from magnetar_protocol.records.json_records import of_document, to_document
@@ -100,10 +101,14 @@ async def create_namespace(
 async def delete_namespace(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
-    """Delete a namespace without topics."""
-    if flag(request, "force"):
+    """Delete a namespace without topics; with ``force`` also one with them, where that is on."""
+    is_forced = flag(request, "force")
+    if is_forced and not services.force_deletes_namespaces:
         raise RestError(405, "Broker doesn't allow forced deletion of namespaces")
     try:
+        if is_forced:
+            await delete_with_topics(services, namespace)
+            return no_content()
         await _check_empty(services, namespace)
         await services.ownership.unload_namespace(namespace)
         await services.namespaces.delete(namespace)
@@ -144,14 +149,19 @@ async def unload_bundle(
 ) -> Response:
     """The same for one bundle; nothing to do where it is not served."""
     await services.namespaces.policies(namespace)
-    name = path_value(request, "bundle")
     ring = await services.ownership.ring_of(namespace)
-    bundle = ring.named(name)
-    if bundle is None:
-        raise RestError(412, _why_no_bundle(ring, f"{namespace}/{name}"))
+    bundle = bundle_in(ring, f"{namespace}/{path_value(request, 'bundle')}")
     with suppress(NotOwned):
         await services.ownership.unload(bundle)
     return no_content()
+
+
+def bundle_in(ring: BundleRing, name: str) -> Bundle:
+    """The bundle of this name, its namespace included. Raises ``RestError`` 412."""
+    bundle = ring.named(name.rpartition("/")[2])
+    if bundle is None:
+        raise RestError(412, _why_no_bundle(ring, name))
+    return bundle
 
 
 def _why_no_bundle(ring: BundleRing, name: str) -> str:

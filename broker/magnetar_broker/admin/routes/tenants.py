@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -10,8 +12,9 @@ from magnetar_broker.admin.answers import Json, json_record, no_content
 from magnetar_broker.admin.errors import RestError
 from magnetar_broker.admin.facade import Services
 from magnetar_broker.admin.names import is_valid_name
+from magnetar_broker.admin.namespace_deletion import delete_with_topics
 from magnetar_broker.admin.parameters import ServicesArg, flag, object_body, path_value
-from magnetar_broker.metadata.errors import TenantNotFound
+from magnetar_broker.metadata.errors import NamespaceNotFound, TenantNotFound
 from magnetar_protocol.records.json_records import of_document
 from magnetar_protocol.records.tenants import TenantInfo
 from magnetar_server.authorization import Action
@@ -56,11 +59,18 @@ async def update_tenant(request: Request, services: ServicesArg) -> Response:
 
 @router.delete("/{tenant}", dependencies=[on_tenant(Action.ADMINISTER)])
 async def delete_tenant(request: Request, services: ServicesArg) -> Response:
-    """Delete a tenant without namespaces."""
-    if flag(request, "force"):
+    """Delete a tenant without namespaces; ``force`` deletes them and their topics too, where the
+    broker is told so."""
+    tenant = path_value(request, "tenant")
+    is_forced = flag(request, "force")
+    if is_forced and not services.force_deletes_tenants:
         raise RestError(405, "Broker doesn't allow forced deletion of tenants")
     try:
-        await services.tenants.delete(path_value(request, "tenant"))
+        if is_forced:
+            for namespace in await services.namespaces.names(tenant):
+                with suppress(NamespaceNotFound):  # somebody else was faster
+                    await delete_with_topics(services, namespace)
+        await services.tenants.delete(tenant)
     except TenantNotFound:
         raise RestError(404, "Tenant doesn't exist") from None
     return no_content()

@@ -165,7 +165,7 @@ def _add_kept(stats: SubscriptionStats, subscription: Subscription, query: Stats
         for name, value in cursor.properties.items()
         if not name.startswith(INTERNAL_PROPERTY)
     }
-    stats["isReplicated"] = cursor.is_replicated
+    stats["isReplicated"] = stats["replicated"] = cursor.is_replicated
     skipping = subscription.skipping
     stats["totalMsgExpired"] = skipping.expired
     stats["lastExpireTimestamp"] = skipping.last_expired_ms

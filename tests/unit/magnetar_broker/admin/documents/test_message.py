@@ -39,7 +39,7 @@ def test_a_single_message_has_the_headers_of_a_real_broker() -> None:
 def test_a_batch_says_how_many_and_how_large() -> None:
     headers = message_headers(AT, encode_payload(metadata_of(num_messages_in_batch=5), bytes(60)))
     assert headers["X-Pulsar-num-batch-message"] == "5"
-    assert headers["X-Pulsar-batch-size"] == "60"
+    assert headers["X-Pulsar-batch-size"] == "70"  # the ten bytes before the metadata count too
 
 
 def test_a_header_never_holds_what_http_cannot_send() -> None:

@@ -115,8 +115,17 @@ async def test_pulsars_own_topics_do_not_keep_a_namespace(client: httpx.AsyncCli
     assert (await client.delete(f"{NS}/public/default")).status_code == 204
 
 
-async def test_deleting_by_force_is_not_allowed(client: httpx.AsyncClient) -> None:
-    assert (await client.delete(f"{NS}/public/default?force=true")).status_code == 405
+async def test_deleting_by_force_is_not_allowed_unless_the_broker_is_told_so(
+    client: httpx.AsyncClient,
+) -> None:
+    assert reason(await client.delete(f"{NS}/public/default?force=true")) == (
+        405,
+        "Broker doesn't allow forced deletion of namespaces",
+    )
+    assert reason(await client.delete("/admin/v2/tenants/public?force=true")) == (
+        405,
+        "Broker doesn't allow forced deletion of tenants",
+    )
 
 
 async def test_topics_of_both_kinds_are_listed_on_request(client: httpx.AsyncClient) -> None:
