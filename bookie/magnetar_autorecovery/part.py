@@ -32,7 +32,6 @@ from magnetar_server.part_name import part_name
 from magnetar_server.run import StopRequest, run_part
 from magnetar_server.settings import load_settings
 from magnetar_server.wait_for_node import wait_for_node
-from magnetar_server.zookeeper import ZooKeeper
 
 log = logging.getLogger(__name__)
 
@@ -53,14 +52,7 @@ async def serve(settings: AutoRecoveryPartSettings, stop: StopRequest) -> None:
     tune_memory()
     clock = SystemClock()
     async with AsyncExitStack() as stack:
-        zookeeper = await stack.enter_async_context(
-            ZooKeeper(
-                settings.zookeeper,
-                clock,
-                session_timeout_s=settings.zookeeper_session_timeout_s,
-                connect_timeout_s=settings.zookeeper_connect_timeout_s,
-            )
-        )
+        zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock))
         await wait_for_node(zookeeper, INSTANCE_ID_PATH, settings.zookeeper_connect_timeout_s)
         name = settings.recovery_id or made_up_id(socket.gethostname(), os.getpid())
         daemon = await stack.enter_async_context(

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Le
 
 from magnetar_autorecovery.options import AutoRecoveryOptions
+from magnetar_server.part_settings import PartSettings, Port
 
-Port = Annotated[int, Ge(0), Le(65535)]
 RECOVERY = AutoRecoveryOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecoverySettings:
-    """How auto-recovery works, wherever it runs.
+class RecoverySettings(PartSettings):
+    """Settings of a process with auto-recovery, and how that works.
 
     Upstream's names; an interval of 0 turns off what it is for.
     """
@@ -66,19 +66,9 @@ class RecoverySettings:
 class AutoRecoveryPartSettings(RecoverySettings):
     """Settings of a process of auto-recovery alone; port 0 takes a free one."""
 
-    zookeeper: str = "127.0.0.1:2181"
-    """The cluster's ZooKeeper, `HOST:PORT,HOST:PORT`; `HOST:PORT/path` keeps to a path."""
-    zookeeper_session_timeout_s: Annotated[float, Gt(0)] = 6.0
-    """How long ZooKeeper waits for a sign of life before it counts this process as gone."""
-    zookeeper_connect_timeout_s: Annotated[float, Gt(0)] = 30.0
-    """How long it waits for ZooKeeper, and for a cluster there, when it starts."""
     bind_address: str = "127.0.0.1"
     """Where metrics and health are."""
     http_port: Port = 8000
     """The port of metrics and health; 0 takes a free one."""
     recovery_id: str = ""
     """Its name in elections and locks, unlike any other's; empty: made of host and process."""
-    log_level: str = "INFO"
-    """DEBUG, INFO, WARNING or ERROR."""
-    log_json: bool = False
-    """Log one JSON object a line."""

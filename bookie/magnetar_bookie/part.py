@@ -39,7 +39,6 @@ from magnetar_server.part_name import part_name
 from magnetar_server.run import StopRequest, run_part
 from magnetar_server.settings import load_settings
 from magnetar_server.wait_for_node import wait_for_node
-from magnetar_server.zookeeper import ZooKeeper
 
 log = logging.getLogger(__name__)
 
@@ -65,14 +64,7 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
     require_usable(settings.journals(), settings.ledgers(), settings.data_directory / INDEX)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
-        zookeeper = await stack.enter_async_context(
-            ZooKeeper(
-                settings.zookeeper,
-                clock,
-                session_timeout_s=settings.zookeeper_session_timeout_s,
-                connect_timeout_s=settings.zookeeper_connect_timeout_s,
-            )
-        )
+        zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock))
         await wait_for_node(zookeeper, INSTANCE_ID_PATH, settings.zookeeper_connect_timeout_s)
         index = open_index(settings.data_directory / INDEX)
         stack.callback(index.close)

@@ -8,8 +8,9 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
-from magnetar_autorecovery.part_settings import Port, RecoverySettings
+from magnetar_autorecovery.part_settings import RecoverySettings
 from magnetar_bookie.settings import MIB, BookieSettings, GarbageLimits, SpaceLimits
+from magnetar_server.part_settings import Port
 
 DEFAULTS = BookieSettings()
 GARBAGE = DEFAULTS.garbage
@@ -22,12 +23,6 @@ class BookiePartSettings(RecoverySettings):
 
     data_directory: Path = Path("data/bookie")
     """Journal, entry logs and index live below it, unless the next settings say otherwise."""
-    zookeeper: str = "127.0.0.1:2181"
-    """The cluster's ZooKeeper, `HOST:PORT,HOST:PORT`; `HOST:PORT/path` keeps to a path."""
-    zookeeper_session_timeout_s: Annotated[float, Gt(0)] = 6.0
-    """How long ZooKeeper waits for a sign of life before it counts this process as gone."""
-    zookeeper_connect_timeout_s: Annotated[float, Gt(0)] = 30.0
-    """How long a starting bookie waits for ZooKeeper."""
     bind_address: str = "127.0.0.1"
     """Where it listens, for clients and for HTTP; 0.0.0.0 is everywhere."""
     advertised_address: str = ""
@@ -84,10 +79,6 @@ class BookiePartSettings(RecoverySettings):
     """Entries in memory that were read ahead."""
     journal_file_bytes_max: Annotated[int, Ge(MIB)] = DEFAULTS.journal_file_bytes_max
     """A journal file is closed at this size."""
-    log_level: str = "INFO"
-    """DEBUG, INFO, WARNING or ERROR."""
-    log_json: bool = False
-    """Log one JSON object a line."""
 
     def journals(self) -> tuple[Path, ...]:
         """The journal directories."""

@@ -31,7 +31,6 @@ from magnetar_server.memory import tune_memory
 from magnetar_server.part_name import part_name
 from magnetar_server.run import StopRequest, run_part
 from magnetar_server.settings import load_settings
-from magnetar_server.zookeeper import ZooKeeper
 
 log = logging.getLogger(__name__)
 
@@ -60,14 +59,7 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
     async with AsyncExitStack() as stack:
         host = settings.bind_address
         port, web_port = free_port(host, settings.port), free_port(host, settings.web_port)
-        zookeeper = await stack.enter_async_context(
-            ZooKeeper(
-                settings.zookeeper,
-                clock,
-                session_timeout_s=settings.zookeeper_session_timeout_s,
-                connect_timeout_s=settings.zookeeper_connect_timeout_s,
-            )
-        )
+        zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock))
         if settings.initialize:
             await initialize(zookeeper, settings, port, web_port)
         broker = await stack.enter_async_context(

@@ -28,8 +28,8 @@ from magnetar_broker.topics.consuming.subscribe_policies import SubscribeOptions
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
 from magnetar_broker.topics.inactivity import InactivityOptions
 from magnetar_broker.topics.producing.publish_policies import PublishOptions
+from magnetar_server.part_settings import PartSettings, Port
 
-Port = Annotated[int, Ge(0), Le(65535)]
 Interceptor = Literal[
     "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor",
     "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor",
@@ -39,15 +39,9 @@ MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSettings:
+class BrokerSettings(PartSettings):
     """Settings of one broker; bytes and seconds as the names say, port 0 takes any free one."""
 
-    zookeeper: str = "127.0.0.1:2181"
-    """The cluster's ZooKeeper, `HOST:PORT,HOST:PORT`; `HOST:PORT/path` keeps to a path."""
-    zookeeper_session_timeout_s: Annotated[float, Gt(0)] = 6.0
-    """How long ZooKeeper waits for a sign of life before it counts this process as gone."""
-    zookeeper_connect_timeout_s: Annotated[float, Gt(0)] = 30.0
-    """How long a starting broker waits for ZooKeeper."""
     cluster: str = "standalone"
     """The cluster's name."""
     initialize: bool = False
@@ -114,10 +108,6 @@ class BrokerSettings:
     """A tenant may be deleted together with its namespaces (forceDeleteTenantAllowed)."""
     close_budget_s: Annotated[float, Gt(0)] = CLOSE_BUDGET_S
     """How long topics may take to close, asked to end; the next owner recovers the others."""
-    log_level: str = "INFO"
-    """DEBUG, INFO, WARNING or ERROR."""
-    log_json: bool = False
-    """Log one JSON object a line."""
     log: LogOptions = field(default_factory=LogOptions)
     publishing: PublishOptions = field(default_factory=PublishOptions)
     compaction: CompactionOptions = field(default_factory=CompactionOptions)

@@ -29,6 +29,7 @@ from magnetar_cli.supervisor.watch import exit_of
 from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.network import AsyncioNetwork
 from magnetar_server.logging import configure_logging
+from magnetar_server.part_settings import Port
 from magnetar_server.run import StopRequest, run_part
 from magnetar_server.settings import load_settings
 
@@ -37,8 +38,6 @@ log = logging.getLogger(__name__)
 PART = "zookeeper"
 # Java ends within 0.4 s when asked; then it is killed.
 STOP_TIMEOUT_S = 4.0
-
-Port = Annotated[int, Ge(0), Le(65535)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
