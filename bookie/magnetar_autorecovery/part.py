@@ -28,9 +28,9 @@ from magnetar_server.http import HttpServer
 from magnetar_server.logging import configure_logging
 from magnetar_server.memory import tune_memory
 from magnetar_server.metrics import LoopLag, PartMetrics, part_app
-from magnetar_server.part_name import part_name
 from magnetar_server.run import StopRequest, run_part
 from magnetar_server.settings import load_settings
+from magnetar_server.supervision import part_name
 from magnetar_server.wait_for_node import wait_for_node
 
 log = logging.getLogger(__name__)

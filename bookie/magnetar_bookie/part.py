@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import fields
@@ -30,14 +29,14 @@ from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.disk import Disk, FileDisk
 from magnetar_runtime.network import AsyncioNetwork
 from magnetar_server.authorization import Resource
-from magnetar_server.control import ControlClient, PartCommands
+from magnetar_server.control import PartCommands, obeying_supervisor
 from magnetar_server.http import AsgiApp, HttpServer
 from magnetar_server.logging import configure_logging
 from magnetar_server.memory import tune_memory
 from magnetar_server.metrics import LoopLag, PartMetrics, part_app
-from magnetar_server.part_name import part_name
 from magnetar_server.run import StopRequest, run_part
 from magnetar_server.settings import load_settings
+from magnetar_server.supervision import part_name
 from magnetar_server.wait_for_node import wait_for_node
 
 log = logging.getLogger(__name__)
@@ -45,8 +44,6 @@ log = logging.getLogger(__name__)
 PART = "bookie"
 # Where the index is, below the data directory.
 INDEX = "index"
-# Where the supervisor listens; not set where a bookie runs on its own.
-CONTROL_SOCKET_VARIABLE = "MAGNETAR_CONTROL_SOCKET"
 
 
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
@@ -177,9 +174,7 @@ async def announce(
         "bookie": f"{host}:{bookie.port}",
         "metrics": f"http://{host}:{http_port}/metrics/",
     }
-    socket_path = os.environ.get(CONTROL_SOCKET_VARIABLE)
-    if socket_path:
-        commands = PartCommands(shutdown=stop.ask, check_health=lambda: check_health(bookie))
-        control = ControlClient(Path(socket_path), part_name(PART), version("magnetar"), commands)
-        await stack.enter_async_context(control)
-        control.ready(addresses)
+    commands = PartCommands(shutdown=stop.ask, check_health=lambda: check_health(bookie))
+    await stack.enter_async_context(
+        obeying_supervisor(PART, version("magnetar"), commands, addresses)
+    )

@@ -24,21 +24,19 @@ from magnetar_runtime.coordination import Coordination
 from magnetar_runtime.errors import MagnetarError
 from magnetar_runtime.network import AsyncioNetwork
 from magnetar_server.authorization import ALLOW_ALL
-from magnetar_server.control import ControlClient, PartCommands
+from magnetar_server.control import PartCommands, obeying_supervisor
 from magnetar_server.errors import ServerStartError
 from magnetar_server.logging import configure_logging
 from magnetar_server.memory import tune_memory
-from magnetar_server.part_name import part_name
 from magnetar_server.run import StopRequest, run_part
 from magnetar_server.settings import load_settings
+from magnetar_server.supervision import part_name
 
 log = logging.getLogger(__name__)
 
 PART = "broker"
 # So long does a broker wait that started without bookies that take entries, before it looks again.
 HEALTH_RETRY_S = 5.0
-# Where the supervisor listens; not set where a broker runs on its own.
-CONTROL_SOCKET_VARIABLE = "MAGNETAR_CONTROL_SOCKET"
 
 
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
@@ -108,14 +106,10 @@ async def announce(stack: AsyncExitStack, broker: Broker, stop: StopRequest) -> 
         "metrics": f"{broker.address.http_url}/metrics/",
     }
     log.info("broker serves", extra=addresses)
-    socket_path = os.environ.get(CONTROL_SOCKET_VARIABLE)
-    if socket_path:
-        commands = PartCommands(shutdown=stop.ask, check_health=broker.check_health)
-        control = ControlClient(
-            Path(socket_path), part_name(PART), broker.options.version, commands
-        )
-        await stack.enter_async_context(control)
-        control.ready(addresses)
+    commands = PartCommands(shutdown=stop.ask, check_health=broker.check_health)
+    await stack.enter_async_context(
+        obeying_supervisor(PART, broker.options.version, commands, addresses)
+    )
 
 
 async def initialize(

@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from magnetar_server import control_channel
 from magnetar_server.control_channel import Channel
 from magnetar_server.errors import ControlError, SettingsError
 from magnetar_server.logging import set_log_level
+from magnetar_server.supervision import CONTROL_SOCKET_VARIABLE, part_name
 
 log = logging.getLogger(__name__)
 
@@ -345,6 +346,21 @@ class ControlClient(Service):
     def _lose(self, _channel: Channel) -> None:
         if not self._is_closing:
             self._commands.shutdown("the supervisor is gone")
+
+
+@asynccontextmanager
+async def obeying_supervisor(
+    kind: str, version: str, commands: PartCommands, addresses: Mapping[str, str]
+) -> AsyncGenerator[None]:
+    """Tell the supervisor, if there is one, that a part of this ``kind`` serves at ``addresses``,
+    and obey it meanwhile. Raises ``ControlError`` as ``ControlClient`` does."""
+    socket_path = os.environ.get(CONTROL_SOCKET_VARIABLE)
+    if not socket_path:
+        yield
+        return
+    async with ControlClient(Path(socket_path), part_name(kind), version, commands) as control:
+        control.ready(addresses)
+        yield
 
 
 def _future() -> asyncio.Future[Any]:

@@ -22,10 +22,7 @@ from magnetar_cli.gate import Gate
 from magnetar_cli.supervisor.fleet import PartRules
 from magnetar_cli.supervisor.process import Command, Process
 from magnetar_cli.whole_file import keep_whole
-
-CONTROL_SOCKET_VARIABLE = "MAGNETAR_CONTROL_SOCKET"
-# What a part calls itself in its log: one bookie of several is told apart by it.
-PART_NAME_VARIABLE = "MAGNETAR_PART_NAME"
+from magnetar_server.supervision import CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE
 
 
 class Part(Protocol):

@@ -15,8 +15,15 @@ import pytest
 from magnetar_runtime.control_codec import CONTROL, Drained, Fault, HealthRequest, Hello, Ping
 from magnetar_runtime.errors import MagnetarError
 from magnetar_server import control as module
-from magnetar_server.control import ControlClient, ControlServer, PartCommands, PartSession
+from magnetar_server.control import (
+    ControlClient,
+    ControlServer,
+    PartCommands,
+    PartSession,
+    obeying_supervisor,
+)
 from magnetar_server.errors import ControlError
+from magnetar_server.supervision import CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE
 
 
 class Part:
@@ -90,6 +97,25 @@ async def test_a_part_says_who_it_is_and_then_where_it_serves(
         assert (await session.check_health(10)).is_healthy
         assert await session.wait_ready() == {"pulsar": "pulsar://127.0.0.1:6650"}
         assert session.is_open
+
+
+async def test_a_part_that_a_supervisor_started_says_where_it_serves_and_obeys(
+    server: Supervisor, path: Path, part: Part, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CONTROL_SOCKET_VARIABLE, str(path))
+    monkeypatch.setenv(PART_NAME_VARIABLE, "broker-2")
+    async with obeying_supervisor("broker", "0.1.0", part.commands, {"web": "http://h:1"}):
+        session = await server.sessions.get()
+        assert (session.part, session.version) == ("broker-2", "0.1.0")
+        assert await session.wait_ready() == {"web": "http://h:1"}
+        session.set_log_level("DEBUG")
+        assert await part.told.get() == "DEBUG"
+
+
+async def test_a_part_on_its_own_obeys_nobody(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CONTROL_SOCKET_VARIABLE, raising=False)
+    async with obeying_supervisor("broker", "0.1.0", part.commands, {}):
+        assert part.told.empty()
 
 
 async def test_the_supervisor_hears_of_every_session(path: Path, part: Part) -> None:

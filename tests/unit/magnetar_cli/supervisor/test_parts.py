@@ -20,12 +20,11 @@ from magnetar_cli.gate import pass_gate
 from magnetar_cli.supervisor import parts
 from magnetar_cli.supervisor.fleet import PartRules
 from magnetar_cli.supervisor.parts import (
-    CONTROL_SOCKET_VARIABLE,
-    PART_NAME_VARIABLE,
     PythonPart,
     ZooKeeperPart,
 )
 from magnetar_cli.supervisor.process import Command
+from magnetar_server.supervision import CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE
 
 RULES = PartRules("bookie-2", stop_deadline_s=1.0)
 

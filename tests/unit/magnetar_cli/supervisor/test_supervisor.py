@@ -17,11 +17,11 @@ import pytest
 from magnetar_cli.gate import Gate
 from magnetar_cli.supervisor.endpoints import PartEndpoints
 from magnetar_cli.supervisor.fleet import HANGS, Fleet, PartRules, Start
-from magnetar_cli.supervisor.parts import CONTROL_SOCKET_VARIABLE
 from magnetar_cli.supervisor.process import Command, Process
 from magnetar_cli.supervisor.supervisor import Launched, Supervisor
 from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.network import AsyncioNetwork
+from magnetar_server.supervision import CONTROL_SOCKET_VARIABLE
 
 CLOCK = SystemClock()
 WAIT_S = 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar_server.part_name import PART_NAME_VARIABLE, part_name
+from magnetar_server.supervision import PART_NAME_VARIABLE, part_name
 
 
 @pytest.mark.parametrize(("given", "name"), [("bookie-2", "bookie-2"), ("", "bookie")])
