@@ -13,7 +13,7 @@ from operator import itemgetter
 
 from magnetar_broker.log.chain import LedgerChain
 from magnetar_broker.log.marks import Marks
-from magnetar_broker.log.positions import EntryId, Position
+from magnetar_broker.log.positions import Entry, EntryId, Position
 
 Words = tuple[int, ...]
 """A bit set in signed 64-bit words, least significant first."""
@@ -50,6 +50,18 @@ class Acknowledged:
             return True
         marks = self._ahead.get(ledger_id)
         return marks is not None and entry_id in marks
+
+    def still_open(self, ledger_id: int, run: list[Entry]) -> list[Entry]:
+        """Those of ``run``, some entries of a ledger in their order, that need delivery; ``run``
+        itself where all do."""
+        first, last = run[0][0], run[-1][0]
+        if (ledger_id, first) <= self.mark_delete:
+            return [each for each in run if not self.is_acknowledged(ledger_id, each[0])]
+        marks = self._ahead.get(ledger_id)
+        if marks is None:
+            return run
+        is_marked = marks.between(first, last)
+        return [each for each in run if not is_marked[each[0] - first]] if 1 in is_marked else run
 
     @property
     def has_holes(self) -> bool:

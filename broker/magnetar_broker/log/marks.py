@@ -98,6 +98,11 @@ class Marks:
         self._marks = _unpacked(members >> self.first)[: max(entries - self.first, 0)]
         return self.count()
 
+    def between(self, first: int, last: int) -> bytearray:
+        """A byte for each entry from ``first`` (ours at least) to ``last``: 1 where marked."""
+        known = self._marks[first - self.first : last + 1 - self.first]
+        return known.ljust(last + 1 - first, b"\0")
+
     def run_end(self, entry_id: int) -> int:
         """The first entry from ``entry_id`` on that is not marked."""
         start = entry_id - self.first

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from magnetar_broker.log.positions import EntryId, Position
+from magnetar_broker.log.positions import EntryId
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.replay_queue import ReplayQueue
 from magnetar_protocol.errors import WireError
@@ -72,7 +72,7 @@ class ChunkReceivers:
             return False
         return not consumer.can_take or consumer in self.waiting
 
-    def wait(self, chunk: Chunk, position: Position, consumer: Consumer) -> None:
+    def wait(self, chunk: Chunk, position: EntryId, consumer: Consumer) -> None:
         """Let a chunk wait until ``consumer`` has room; those behind it are for it as well."""
         self._receivers[chunk.uuid] = consumer
         self.waiting.setdefault(consumer, ReplayQueue()).add(position)
@@ -87,7 +87,7 @@ class ChunkReceivers:
         for queue in self.waiting.values():
             queue.discard(position)
 
-    def left(self, consumer: Consumer) -> list[Position]:
+    def left(self, consumer: Consumer) -> list[EntryId]:
         """``consumer`` is gone: what waited for it is anybody's."""
         self._receivers = {
             uuid: each for uuid, each in self._receivers.items() if each is not consumer

@@ -12,8 +12,9 @@ from magnetar_broker.client_session import ClientSession
 from magnetar_broker.counting.meter import Meter
 from magnetar_broker.log.acknowledged import Acknowledged, bits_set
 from magnetar_broker.log.payloads import message_count, without_broker_entry
-from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.log.positions import Entry, EntryId, Position
 from magnetar_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
+from magnetar_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from magnetar_protocol.pulsar.message import NO_CONSUMER_EPOCH, MessageEncoder
 from magnetar_runtime.clock import Clock
 
@@ -71,7 +72,7 @@ class Consumer:
         self.reads_compacted = reads_compacted
         self.gets_broker_entries = gets_broker_entries
         self.unacknowledged = 0
-        self.pending: dict[Position, int] = {}
+        self.pending: dict[EntryId, int] = {}
         self.is_blocked_on_unacknowledged = False
         self._unacknowledged_max = NO_LIMIT
         self._clock = clock
@@ -107,6 +108,13 @@ class Consumer:
         return (
             self.permits > 0 and self.session.is_writable and not self.is_blocked_on_unacknowledged
         )
+
+    @property
+    def room(self) -> int:
+        """How many messages may be sent now."""
+        if not self.can_take:
+            return 0
+        return min(self.permits, self._unacknowledged_max - self.unacknowledged)
 
     def look(self, payload: bytes) -> tuple[int, bytes]:
         """How many messages an entry as it is stored has for consumers, and what this one is sent
@@ -170,28 +178,49 @@ class Consumer:
 
     def deliver(
         self,
-        position: Position,
-        payload: bytes,
-        messages: int,
-        redeliveries: int,
-        ack_set: tuple[int, ...] | None,
-    ) -> None:
-        """Send one entry and remember it until it is acknowledged."""
-        out = self.session.out
-        out.append(
-            self._encoder.header(
-                position[0], position[1], len(payload), redeliveries, ack_set or ()
-            )
-        )
-        out.append(payload)
-        self.permits -= messages
-        self.pending[position] = messages
-        self.unacknowledged += messages
+        ledger_id: int,
+        run: list[Entry],
+        messages_max: int,
+        acknowledged: Acknowledged,
+        redeliveries: RedeliveryCounts,
+    ) -> int:
+        """Send entries of ``run``, none of which is acknowledged, and remember them until they are;
+        how many it used.
+
+        It ends when ``messages_max`` messages are sent, or as many as the consumer may have, and
+        before an entry that must be looked at.
+        """
+        out, pending = self.session.out, self.pending
+        header = self._encoder.header
+        is_plain = not acknowledged.partial_entries and not redeliveries
+        sent_max = min(messages_max, self.permits, self._unacknowledged_max - self.unacknowledged)
+        used = sent = size_bytes = 0
+        for entry_id, payload, messages in run:
+            if sent >= sent_max or not messages or size_bytes > DELIVERY_BYTES_MAX:
+                break
+            used += 1
+            position = (ledger_id, entry_id)
+            if is_plain:
+                out.append(header(ledger_id, entry_id, len(payload)))
+            else:
+                times = redeliveries.get(position)
+                ack_set = acknowledged.remaining_indexes(ledger_id, entry_id) or ()
+                if ack_set:
+                    messages = min(messages, bits_set(ack_set))  # noqa: PLW2901 (what is sent of it)
+                if times:
+                    self.messages_redelivered += messages
+                out.append(header(ledger_id, entry_id, len(payload), times, ack_set))
+            out.append(payload)
+            pending[position] = messages
+            sent += messages
+            size_bytes += len(payload)
+        self.permits -= sent
+        self.unacknowledged += sent
         if self.unacknowledged >= self._unacknowledged_max:
             self.is_blocked_on_unacknowledged = True
-        if redeliveries:
-            self.messages_redelivered += messages
-        self._count_sent(messages, len(payload))
+        if sent:
+            self._count_sent(sent, size_bytes)
+        return used
 
     def _count_sent(self, messages: int, size_bytes: int) -> None:
         self.messages_out += messages
@@ -202,7 +231,7 @@ class Consumer:
         """It was sent something just now: called once for all that is sent together."""
         self.last_sent_ms = self._clock.wall_ms()
 
-    def forget(self, position: Position) -> bool:
+    def forget(self, position: EntryId) -> bool:
         """An entry needs no acknowledgement any more; False when it was not sent to this one."""
         messages = self.pending.pop(position, None)
         if messages is None:
@@ -210,13 +239,13 @@ class Consumer:
         self.unacknowledged -= messages
         return True
 
-    def forget_all(self, ids: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    def forget_all(self, ids: Iterable[EntryId]) -> list[EntryId]:
         """Many entries need no acknowledgement any more; returns those not sent to this one."""
         take = self.pending.pop
         messages = 0
-        foreign: list[tuple[int, int]] = []
+        foreign: list[EntryId] = []
         for each in ids:
-            count = take(each, None)  # type: ignore[call-overload]  # equal to its Position
+            count = take(each, None)
             if count is None:
                 foreign.append(each)
             else:
@@ -230,7 +259,7 @@ class Consumer:
         self.unacknowledged = 0
         self.is_blocked_on_unacknowledged = False
 
-    def hold_only(self, position: Position, messages: int) -> bool:
+    def hold_only(self, position: EntryId, messages: int) -> bool:
         """Of an entry only so many messages need an acknowledgement still; False when it was not
         sent to this one."""
         held = self.pending.get(position)

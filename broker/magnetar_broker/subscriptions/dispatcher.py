@@ -111,10 +111,10 @@ class Dispatcher(ABC):
         """Send what can be sent now: entries came, permits came, a socket drained."""
 
     @abstractmethod
-    def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> None:
+    def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
         """Send again what ``consumer`` holds: ``positions``, or everything for None."""
 
-    def acknowledged(self, position: Position) -> bool:
+    def acknowledged(self, position: EntryId) -> bool:
         """An entry was acknowledged: whoever tracks single entries forgets it; True where
         something can be sent now that could not before."""
         del position

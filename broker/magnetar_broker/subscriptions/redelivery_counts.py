@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from magnetar_broker.log.acknowledged import Acknowledged
 from magnetar_broker.log.chain import LedgerChain
-from magnetar_broker.log.positions import Position
+from magnetar_broker.log.positions import EntryId, Position
 from magnetar_protocol.records.redelivery_counts import CountedRun
 
 # Of how many entries counts are kept: looking at them takes some 5 ms, once a second at most.
@@ -40,22 +40,22 @@ class RedeliveryCounts:
     """
 
     def __init__(self) -> None:
-        self._counts: dict[Position, int] = {}
+        self._counts: dict[EntryId, int] = {}
         self.on_changed: Callable[[], None] = _nothing
 
     def __len__(self) -> int:
         return len(self._counts)
 
-    def get(self, position: Position) -> int:
+    def get(self, position: EntryId) -> int:
         """How often this entry was given back."""
         return self._counts.get(position, 0)
 
-    def increment(self, position: Position) -> None:
+    def increment(self, position: EntryId) -> None:
         """It was given back once more."""
         self._counts[position] = self._counts.get(position, 0) + 1
         self.on_changed()
 
-    def forget(self, position: Position) -> None:
+    def forget(self, position: EntryId) -> None:
         """It was acknowledged."""
         if self._counts.pop(position, None) is not None:
             self.on_changed()
@@ -98,7 +98,7 @@ class RedeliveryCounts:
                 self._counts[position] = count
 
 
-def _joined(counts: Iterable[tuple[Position, int]]) -> list[_Run]:
+def _joined(counts: Iterable[tuple[EntryId, int]]) -> list[_Run]:
     """Sorted ``counts`` as runs: plain tuples, for there may be thousands of which few are kept."""
     runs: list[_Run] = []
     ledger_id, first, last, count = -1, 0, -1, 0

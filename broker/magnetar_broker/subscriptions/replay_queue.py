@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
-from magnetar_broker.log.positions import EntryId, Position
+from magnetar_broker.log.positions import EntryId
 
 # So many entries that have left are kept in front of the others before they are cut off.
 LEFT_MIN = 64
@@ -20,22 +20,22 @@ class ReplayQueue:
 
     __slots__ = ("_head", "_positions")
 
-    def __init__(self, positions: Iterable[Position] = ()) -> None:
+    def __init__(self, positions: Iterable[EntryId] = ()) -> None:
         self._positions = sorted(positions)
         self._head = 0
 
     def __len__(self) -> int:
         return len(self._positions) - self._head
 
-    def __iter__(self) -> Iterator[Position]:
+    def __iter__(self) -> Iterator[EntryId]:
         return iter(self._positions[self._head :])
 
     @property
-    def first(self) -> Position:
+    def first(self) -> EntryId:
         """The lowest; there must be one."""
         return self._positions[self._head]
 
-    def add(self, position: Position) -> None:
+    def add(self, position: EntryId) -> None:
         """Let one more wait."""
         positions = self._positions
         if not positions or position > positions[-1]:
@@ -45,12 +45,16 @@ class ReplayQueue:
         if index == len(positions) or positions[index] != position:
             positions.insert(index, position)
 
-    def add_all(self, positions: Iterable[Position]) -> None:
+    def add_all(self, positions: Iterable[EntryId]) -> None:
         """Let many more wait, in any order, none of which waits already."""
-        del self._positions[: self._head]
+        more, waiting = sorted(positions), self._positions
+        if not more or not waiting or more[0] > waiting[-1]:
+            waiting.extend(more)
+            return
+        del waiting[: self._head]
         self._head = 0
-        self._positions.extend(positions)
-        self._positions.sort()
+        waiting.extend(more)
+        waiting.sort()
 
     def discard(self, position: EntryId) -> bool:
         """One does not wait any more; False where it did not."""
@@ -60,7 +64,7 @@ class ReplayQueue:
         del self._positions[index]
         return True
 
-    def near_first(self, count_max: int, distance_max: int) -> list[Position]:
+    def near_first(self, count_max: int, distance_max: int) -> list[EntryId]:
         """At most so many from the first on, of its ledger, less than ``distance_max`` entries
         away from it: those that one read may give."""
         positions = self._positions[self._head : self._head + count_max]

@@ -33,7 +33,7 @@ class SharedDispatcher(TrackingDispatcher):
     def wanted_from(self) -> Position:
         """The first position that is still to be sent to somebody, what is replayed among them."""
         firsts = [each.first for each in (self._replay, *self._chunks.waiting.values()) if each]
-        return min([*firsts, self.read_position])
+        return Position(*min([*firsts, self.read_position]))
 
     @property
     def redelivery_backlog(self) -> int:
@@ -61,7 +61,7 @@ class SharedDispatcher(TrackingDispatcher):
         self._replay.clear()
         self._chunks.clear()
 
-    def acknowledged(self, position: Position) -> bool:
+    def acknowledged(self, position: EntryId) -> bool:
         """Forget an entry: it will not be sent again."""
         if self.redeliveries:
             self.redeliveries.forget(position)
@@ -78,7 +78,7 @@ class SharedDispatcher(TrackingDispatcher):
                 self.acknowledged(Position(*each))
         return self.is_blocked_on_unacknowledged and self._may_send()
 
-    def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> None:
+    def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
         """Replay what ``consumer`` gives back."""
         wanted = list(consumer.pending) if positions is None else positions
         given_back = [position for position in wanted if consumer.forget(position)]
@@ -137,6 +137,7 @@ class SharedDispatcher(TrackingDispatcher):
         if found is None:
             return False
         ledger_id, run = found
+        run = run[:TURN_MESSAGES_MAX]
         if self._throttle is None:
             used = self._send_turn(consumer, ledger_id, run)
         else:
@@ -144,7 +145,7 @@ class SharedDispatcher(TrackingDispatcher):
                 self._throttle,
                 self.cursor.acknowledged,
                 ledger_id,
-                run[:TURN_MESSAGES_MAX],
+                run,
                 lambda allowed: self._send_turn(consumer, ledger_id, allowed),
             )
             if not used:
@@ -156,18 +157,11 @@ class SharedDispatcher(TrackingDispatcher):
 
     def _send_turn(self, consumer: Consumer, ledger_id: int, run: list[Entry]) -> int:
         """Send ``consumer`` entries of ``run`` while its turn lasts; how many it used."""
-        acknowledged = self.cursor.acknowledged
-        turn_ends_at = max(0, consumer.permits - TURN_MESSAGES_MAX)
-        used = 0
-        for entry in run:
-            if consumer.permits <= turn_ends_at or not consumer.can_take:
-                break
-            used += 1
-            if not (acknowledged.has_holes and acknowledged.is_acknowledged(ledger_id, entry[0])):
-                self._send(consumer, Position(ledger_id, entry[0]), entry)
-        return used
+        to_send = self.cursor.acknowledged.still_open(ledger_id, run)
+        sent = self._send_run(consumer, ledger_id, to_send, TURN_MESSAGES_MAX)
+        return len(run) if sent == len(to_send) else to_send[sent][0] - run[0][0]
 
-    def _taker(self, consumer: Consumer, position: Position, payload: bytes) -> Consumer | None:
+    def _taker(self, consumer: Consumer, position: EntryId, payload: bytes) -> Consumer | None:
         """A chunk is for the consumer that has the others of its message."""
         chunk = chunk_of(payload)
         if chunk is None:

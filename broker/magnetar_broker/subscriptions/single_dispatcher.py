@@ -17,7 +17,7 @@ from magnetar_broker.errors import BrokerError, ConsumerBusy, StorageUnavailable
 from magnetar_broker.log.acknowledged import Acknowledged
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
-from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.log.positions import Entry, EntryId, Position
 from magnetar_broker.subscriptions.active_consumer import choose_active
 from magnetar_broker.subscriptions.compacted_reading import CompactedReading
 from magnetar_broker.subscriptions.consumer import Consumer
@@ -205,7 +205,7 @@ class SingleDispatcher(Dispatcher):
         if self._reading is not None:
             self._reading.let_go()
 
-    def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> None:
+    def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
         """Everything unacknowledged again: only that keeps the order (as upstream)."""
         del positions
         if consumer is self._active:

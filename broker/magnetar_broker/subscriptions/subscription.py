@@ -318,7 +318,7 @@ class Subscription:
         if dispatcher is not None:
             dispatcher.dispatch()
 
-    def redeliver(self, consumer: Consumer, positions: list[Position] | None) -> None:
+    def redeliver(self, consumer: Consumer, positions: Sequence[EntryId] | None) -> None:
         """Send again what ``consumer`` holds."""
         if self.dispatcher is not None:
             self.dispatcher.redeliver(consumer, positions)

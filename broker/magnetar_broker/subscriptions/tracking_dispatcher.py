@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 
 from magnetar_broker.delayed.messages import DelayedMessages
-from magnetar_broker.log.acknowledged import bits_set
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.positions import Entry, EntryId, Position
@@ -134,7 +133,7 @@ class TrackingDispatcher(Dispatcher):
     def _replay_turn(self, consumer: Consumer, queue: ReplayQueue, messages_max: int) -> bool:
         """Send ``consumer`` the first of ``queue``; False when they must wait, to be fetched or for
         the dispatch rate."""
-        first = queue.first
+        first = Position(*queue.first)
         if self._is_done(first):
             queue.take(1)
             self._drop(first)
@@ -164,59 +163,65 @@ class TrackingDispatcher(Dispatcher):
     def _replay_run(
         self, consumer: Consumer, ledger_id: int, run: list[Entry], messages_max: int
     ) -> int:
-        """Send ``consumer`` entries of ``run`` while its turn lasts; how many it used."""
-        turn_ends_at = max(0, consumer.permits - messages_max)
-        used = 0
-        for entry in run:
-            if consumer.permits <= turn_ends_at or not consumer.can_take:
-                break
-            used += 1
-            self._send_again(consumer, Position(ledger_id, entry[0]), entry)
+        """Send ``consumer`` what is not acknowledged of ``run``, which leaves the replay, while its
+        turn lasts; how many it used."""
+        to_send = self.cursor.acknowledged.still_open(ledger_id, run)
+        sent = self._send_run(consumer, ledger_id, to_send, messages_max)
+        if to_send is run:
+            return sent
+        used = len(run) if sent == len(to_send) else run.index(to_send[sent])
+        for entry_id in {each[0] for each in run[:used]}.difference(each[0] for each in to_send):
+            self.redeliveries.forget((ledger_id, entry_id))
         return used
 
-    def _is_done(self, position: Position) -> bool:
+    def _is_done(self, position: EntryId) -> bool:
         """Whether an entry needs not be sent any more: acknowledged, or gone with its ledger."""
         return (
             self.cursor.acknowledged.is_acknowledged(position[0], position[1])
             or self.managed_ledger.chain.span(position[0]) is None
         )
 
-    def _drop(self, position: Position) -> None:
+    def _drop(self, position: EntryId) -> None:
         """An entry leaves the replay that need not be sent any more."""
         self.redeliveries.forget(position)
 
-    def _send_again(self, consumer: Consumer, position: Position, entry: Entry) -> None:
-        """An entry leaves the replay to be sent, if it is still to be."""
-        if self._is_done(position):
-            self._drop(position)
-        else:
-            self._send(consumer, position, entry)
+    # Sending
 
-    def _taker(self, consumer: Consumer, position: Position, payload: bytes) -> Consumer | None:
+    def _send_run(
+        self, consumer: Consumer, ledger_id: int, run: list[Entry], messages_max: int
+    ) -> int:
+        """Send ``consumer`` entries, none of which is acknowledged, until it has had
+        ``messages_max`` messages or can take no more; how many of them it used."""
+        acknowledged = self.cursor.acknowledged
+        turn_ends_at = max(0, consumer.permits - messages_max)
+        used = 0
+        while used < len(run) and consumer.permits > turn_ends_at and consumer.can_take:
+            rest = run[used:] if used else run
+            room = consumer.permits - turn_ends_at
+            sent = consumer.deliver(ledger_id, rest, room, acknowledged, self.redeliveries)
+            if not sent:
+                self._look_and_send(consumer, ledger_id, rest[0])
+            used += sent or 1
+        return used
+
+    def _look_and_send(self, consumer: Consumer, ledger_id: int, entry: Entry) -> None:
+        """Send an entry of which it is not known what it is, if it is for consumers at all."""
+        entry_id, payload, _ = entry
+        taker = self._taker(consumer, (ledger_id, entry_id), payload)
+        if taker is None:
+            return
+        messages, payload = taker.look(payload)
+        if messages:
+            known, acknowledged = [(entry_id, payload, messages)], self.cursor.acknowledged
+            taker.deliver(ledger_id, known, messages, acknowledged, self.redeliveries)
+        else:
+            self._pass_over(ledger_id, entry_id)
+
+    def _taker(self, consumer: Consumer, position: EntryId, payload: bytes) -> Consumer | None:
         """Who gets an entry that has to be looked at; None where it waits for another."""
         del position, payload
         return consumer
 
     def _pass_over(self, ledger_id: int, entry_id: int) -> None:
         super()._pass_over(ledger_id, entry_id)
-        self.redeliveries.forget(Position(ledger_id, entry_id))
-
-    def _send(self, consumer: Consumer, position: Position, entry: Entry) -> None:
-        """Send an entry that is not acknowledged."""
-        ledger_id, entry_id = position
-        payload = entry[1]
-        ack_set = self.cursor.acknowledged.remaining_indexes(ledger_id, entry_id)
-        messages = entry[2]
-        if not messages:
-            taker = self._taker(consumer, position, payload)
-            if taker is None:
-                return
-            consumer = taker
-            messages, payload = consumer.look(payload)
-            if not messages:
-                self._pass_over(ledger_id, entry_id)
-                return
-        if ack_set is not None:
-            messages = min(messages, bits_set(ack_set))
-        redeliveries = self.redeliveries.get(position) if self.redeliveries else 0
-        consumer.deliver(position, payload, messages, redeliveries, ack_set)
+        self.redeliveries.forget((ledger_id, entry_id))

@@ -7,7 +7,7 @@ that were read and wait are few.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
@@ -18,6 +18,7 @@ from magnetar_broker.subscriptions.key_shared.keyed_replay import KeyedReplay
 from magnetar_broker.subscriptions.key_shared.keys_in_flight import Held, KeysInFlight
 from magnetar_broker.subscriptions.key_shared.policy import AUTO_SPLIT, HashRange, KeySharedPolicy
 from magnetar_broker.subscriptions.key_shared.selector import new_selector
+from magnetar_broker.subscriptions.key_shared.share import Share
 from magnetar_broker.subscriptions.replay_queue import ReplayQueue
 from magnetar_broker.subscriptions.tracking_dispatcher import TrackingDispatcher
 from magnetar_protocol.pulsar.sticky_key import sticky_key
@@ -79,14 +80,14 @@ class KeySharedDispatcher(TrackingDispatcher):
         """Keys have changed hands. Those of which a consumer still holds entries stay with it until
         it has acknowledged them; where order does not matter they need not."""
         if not self.policy.allows_out_of_order:
-            self._in_flight.reassigned(self._keys.select)
+            self._in_flight.reassigned(self._keys.select, self.consumers)
         self._replay.reassign(self._receiver)
 
     def _receiver(self, key_hash: int) -> Consumer | None:
         """Who may get entries of the hash; None while it is draining, or where it is nobody's."""
         return None if key_hash in self._in_flight.draining else self._keys.select(key_hash)
 
-    def _give_back(self, position: Position) -> int:
+    def _give_back(self, position: EntryId) -> int:
         """Let an entry wait that is in flight; the hash it drains with that, or 0."""
         key_hash = self._in_flight.hash_of(position)
         assert key_hash is not None, "what a consumer holds is in flight"
@@ -102,7 +103,7 @@ class KeySharedDispatcher(TrackingDispatcher):
 
     # What comes back
 
-    def acknowledged(self, position: Position) -> bool:
+    def acknowledged(self, position: EntryId) -> bool:
         """Forget an entry; True where others waited for that."""
         return self.acknowledged_all((position,))
 
@@ -110,21 +111,20 @@ class KeySharedDispatcher(TrackingDispatcher):
         """Forget many."""
         replay = self._replay
         was_full = len(replay) >= self._look_ahead_max
-        remove, discard = self._in_flight.remove, replay.discard
         goes_on = False
-        for each in ids:
-            drained = remove(each)
-            if drained:
-                goes_on |= replay.unblock(drained, self._keys.select(drained))
-            if replay:
-                discard(each)
+        drained, strangers = self._in_flight.remove_all(ids)
+        for key_hash in drained:
+            goes_on |= replay.unblock(key_hash, self._keys.select(key_hash))
+        if replay:
+            for each in strangers:
+                replay.discard(each)
         if self.redeliveries:
             for each in ids:
-                self.redeliveries.forget(Position(*each))
+                self.redeliveries.forget(each)
         goes_on |= was_full and len(replay) < self._look_ahead_max
         return goes_on or (self.is_blocked_on_unacknowledged and self._may_send())
 
-    def redeliver(self, consumer: Consumer, positions: Iterable[Position] | None) -> None:
+    def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
         """Replay what ``consumer`` gives back."""
         wanted = list(consumer.pending) if positions is None else positions
         for position in wanted:
@@ -141,7 +141,7 @@ class KeySharedDispatcher(TrackingDispatcher):
     @property
     def wanted_from(self) -> Position:
         """The first position that is still to be sent to somebody, what waits among them."""
-        return min(self._replay.first_ready, default=self.read_position)
+        return Position(*min(self._replay.first_ready, default=self.read_position))
 
     @property
     def redelivery_backlog(self) -> int:
@@ -167,7 +167,7 @@ class KeySharedDispatcher(TrackingDispatcher):
         """Let entries that are due wait for the consumers of their keys."""
         due = self._due
         while due:
-            first = due.first
+            first = Position(*due.first)
             if self._is_done(first):
                 due.take(1)
                 continue
@@ -216,40 +216,63 @@ class KeySharedDispatcher(TrackingDispatcher):
 
     def _spread(self, ledger_id: int, run: list[Entry]) -> int:
         """Send each entry to whose it is, or let it wait for that one; how many it used."""
-        acknowledged = self.cursor.acknowledged
-        has_holes = acknowledged.has_holes
+        to_send = self.cursor.acknowledged.still_open(ledger_id, run)
+        shares, used = self._share_out(to_send)
+        for consumer, share in shares.items():
+            self._send_share(ledger_id, consumer, share)
+        return len(run) if used == len(to_send) else to_send[used][0] - run[0][0]
+
+    def _share_out(self, run: list[Entry]) -> tuple[dict[Consumer | None, Share], int]:
+        """What of ``run`` is whose, up to where nobody can take more, or too many wait; and how
+        many entries that are."""
         select, hash_of = self._keys.select, self._keys.hash_of
         draining = self._in_flight.draining
-        waiting_max = self._look_ahead_max
-        served: dict[Consumer, None] = {}
+        waiting_left = self._look_ahead_max - len(self._replay)
+        shares: dict[Consumer | None, Share] = {}
         used = 0
         for entry in run:
             used += 1
-            if has_holes and acknowledged.is_acknowledged(ledger_id, entry[0]):
-                continue
-            position = Position(ledger_id, entry[0])
             key_hash = hash_of(sticky_key(entry[1]))
             consumer = select(key_hash)
             if draining and key_hash in draining:
                 draining[key_hash].blocked_attempts += 1
                 consumer = None
-            if consumer is None or not self._wants_new(consumer):
-                self._replay.add(position, key_hash, consumer)
-                if len(self._replay) >= waiting_max:
+            share = shares.get(consumer)
+            if share is None:
+                share = shares[consumer] = Share(self._room(consumer))
+            share.entries.append(entry)
+            share.hashes.append(key_hash)
+            if share.room > 0:
+                share.room -= entry[2] or 1
+                if share.room <= 0 and not self._can_go_on(shares):
                     break
-                continue
-            self._in_flight.add(position, key_hash, consumer)
-            self._send(consumer, position, entry)
-            served[consumer] = None
-            if not self._can_go_on(consumer):
-                break
-        for consumer in served:
-            consumer.note_time()
-        return used
+            else:
+                waiting_left -= 1
+                if waiting_left <= 0:
+                    break
+        return shares, used
 
-    def _can_go_on(self, last: Consumer) -> bool:
-        """Whether anybody can take more, after ``last`` took some."""
-        return last.can_take or any(self._wants_new(each) for each in self.consumers)
+    def _room(self, consumer: Consumer | None) -> int:
+        """How many messages of new entries can be sent to it."""
+        return consumer.room if consumer is not None and self._wants_new(consumer) else 0
+
+    def _can_go_on(self, shares: Mapping[Consumer | None, Share]) -> bool:
+        """Whether anybody can take more than its share."""
+        return any(
+            shares[each].room > 0 if each in shares else self._wants_new(each)
+            for each in self.consumers
+        )
+
+    def _send_share(self, ledger_id: int, consumer: Consumer | None, share: Share) -> None:
+        """Send ``consumer`` of its share what it can take; the rest waits for it."""
+        ids = [(ledger_id, entry[0]) for entry in share.entries]
+        sent = 0
+        if share.is_wanted:
+            assert consumer is not None, "what is nobody's waits"
+            sent = self._send_run(consumer, ledger_id, share.entries, consumer.permits)
+            self._in_flight.add_held(ids[:sent], share.hashes[:sent], consumer.pending)
+            consumer.note_time()
+        self._replay.add_all(ids[sent:], share.hashes[sent:], consumer)
 
     def _wants_new(self, consumer: Consumer) -> bool:
         """Whether a new entry can be sent to it. Where order matters those come first that it is
@@ -258,20 +281,17 @@ class KeySharedDispatcher(TrackingDispatcher):
             self.policy.allows_out_of_order or not self._replay.queues.get(consumer)
         )
 
-    def _send_again(self, consumer: Consumer, position: Position, entry: Entry) -> None:
-        if self._is_done(position):
-            self._drop(position)
-        else:
-            self._in_flight.add(position, self._replay.taken(position), consumer)
-            self._send(consumer, position, entry)
+    def _replay_run(
+        self, consumer: Consumer, ledger_id: int, run: list[Entry], messages_max: int
+    ) -> int:
+        used = super()._replay_run(consumer, ledger_id, run, messages_max)
+        ids = [(ledger_id, entry[0]) for entry in run[:used]]
+        self._in_flight.add_held(ids, self._replay.taken(ids), consumer.pending)
+        return used
 
-    def _drop(self, position: Position) -> None:
+    def _drop(self, position: EntryId) -> None:
         super()._drop(position)
-        self._replay.taken(position)
-
-    def _pass_over(self, ledger_id: int, entry_id: int) -> None:
-        super()._pass_over(ledger_id, entry_id)
-        self._in_flight.remove((ledger_id, entry_id))
+        self._replay.taken((position,))
 
     # Asking
 

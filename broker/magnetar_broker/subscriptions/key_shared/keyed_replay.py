@@ -6,9 +6,9 @@ Those whose hash is draining elsewhere, or belongs to nobody, wait by hash and h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
-from magnetar_broker.log.positions import EntryId, Position
+from magnetar_broker.log.positions import EntryId
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.replay_queue import ReplayQueue
 
@@ -28,15 +28,26 @@ class KeyedReplay:
         return len(self._hash_of)
 
     @property
-    def first_ready(self) -> list[Position]:
+    def first_ready(self) -> list[EntryId]:
         """The first entry of each consumer's that waits; those whose hash is draining wait for
         nobody yet."""
         return [queue.first for queue in self.queues.values() if queue]
 
-    def add(self, position: Position, key_hash: int, receiver: Consumer | None) -> None:
+    def add(self, position: EntryId, key_hash: int, receiver: Consumer | None) -> None:
         """Let an entry wait for ``receiver``, or until its hash has one."""
         self._hash_of[position] = key_hash
         self._queue(key_hash, receiver).add(position)
+
+    def add_all(
+        self, ids: Sequence[EntryId], hashes: Sequence[int], receiver: Consumer | None
+    ) -> None:
+        """Let many wait, none of which waits already."""
+        if receiver is None:
+            for position, key_hash in zip(ids, hashes, strict=True):
+                self.add(position, key_hash, None)
+        elif ids:
+            self._hash_of.update(zip(ids, hashes, strict=True))
+            self._queue(0, receiver).add_all(ids)
 
     def _queue(self, key_hash: int, receiver: Consumer | None) -> ReplayQueue:
         if receiver is not None:
@@ -49,9 +60,9 @@ class KeyedReplay:
             queue = self._blocked[key_hash] = ReplayQueue()
         return queue
 
-    def taken(self, position: Position) -> int:
-        """An entry has left its consumer's queue: the hash of its key."""
-        return self._hash_of.pop(position)
+    def taken(self, ids: Iterable[EntryId]) -> list[int]:
+        """Entries have left their consumer's queue: the hashes of their keys."""
+        return [self._hash_of.pop(each) for each in ids]
 
     def discard(self, position: EntryId) -> bool:
         """An entry needs not wait any more, if it did."""
@@ -79,7 +90,7 @@ class KeyedReplay:
         self.queues = {}
         self._blocked = {}
         for entry_id, key_hash in sorted(self._hash_of.items()):
-            self._queue(key_hash, receiver(key_hash)).add(Position(*entry_id))
+            self._queue(key_hash, receiver(key_hash)).add(entry_id)
 
     def clear(self) -> None:
         """Nothing waits any more."""

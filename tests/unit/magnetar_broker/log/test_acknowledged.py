@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from magnetar_broker.log.acknowledged import Acknowledged, bits_set
 from magnetar_broker.log.chain import LedgerChain, LedgerSpan
-from magnetar_broker.log.positions import Position
+from magnetar_broker.log.positions import Entry, Position
 
 LEDGERS = {2: 5, 3: 0, 5: 4, 9: 6}
 ENTRIES = [Position(ledger, entry) for ledger, count in LEDGERS.items() for entry in range(count)]
@@ -70,6 +70,12 @@ def test_any_order_of_acknowledgements_leaves_what_a_set_would(
         assert acknowledged.ahead_count == len(beyond)
     for entry in ENTRIES:
         assert acknowledged.is_acknowledged(*entry) == (entry in done)
+    for ledger, count in LEDGERS.items():
+        for first in range(count):
+            for step in (1, 2):
+                run: list[Entry] = [(entry, b"", 1) for entry in range(first, count, step)]
+                left = [each for each in run if Position(ledger, each[0]) not in done]
+                assert acknowledged.still_open(ledger, run) == left
 
 
 @given(st.sets(st.sampled_from(ENTRIES)))

@@ -55,6 +55,8 @@ def test_whatever_is_marked_and_cut_leaves_what_a_set_would(
         assert {each for each in range(ENTRIES) if each in marks} == members
         assert marks.bits() == sum(1 << each for each in members)
     for entry_id in range(marks.first, ENTRIES):
+        reached = range(entry_id, ENTRIES + 3)
+        assert list(marks.between(entry_id, reached[-1])) == [each in members for each in reached]
         following = (each for each in range(entry_id, ENTRIES + 1) if each not in members)
         assert marks.run_end(entry_id) == next(following)
 

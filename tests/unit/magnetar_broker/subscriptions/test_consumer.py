@@ -10,12 +10,15 @@ from tests.unit.magnetar_broker.clients_and_logs import (
     cursor_over,
 )
 
+from magnetar_broker.log.acknowledged import Acknowledged
 from magnetar_broker.log.positions import Entry, Position
-from magnetar_broker.subscriptions.consumer import DELIVERY_BYTES_MAX
+from magnetar_broker.subscriptions.consumer import DELIVERY_BYTES_MAX, Consumer
+from magnetar_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.payload import encode_broker_entry, encode_payload
 
 LOG = MemoryLog((1, 10))
+NOTHING = cursor_over(LOG.chain).acknowledged
 
 
 def batch(entry_id: int, messages: int, body: bytes = b"") -> Entry:
@@ -23,6 +26,15 @@ def batch(entry_id: int, messages: int, body: bytes = b"") -> Entry:
         producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=messages
     )
     return entry_id, encode_payload(metadata, body), 0
+
+
+def deliver(
+    consumer: Consumer,
+    *run: Entry,
+    acknowledged: Acknowledged = NOTHING,
+    redeliveries: RedeliveryCounts | None = None,
+) -> int:
+    return consumer.deliver(1, list(run), 1000, acknowledged, redeliveries or RedeliveryCounts())
 
 
 def nothing_to_pass(ledger_id: int, entry_id: int) -> None:
@@ -66,13 +78,48 @@ def test_a_consumer_with_too_much_unacknowledged_waits_until_half_of_it_is_settl
     consumer.permits = 1000
     consumer.limit_unacknowledged(100)
     first, second = Position(1, 0), Position(1, 1)
-    for position in (first, second):
-        consumer.deliver(position, b"", 50, 0, None)
-    assert not consumer.can_take
+    assert deliver(consumer, (0, b"", 50), (1, b"", 50), (2, b"", 50)) == 2
+    assert list(consumer.pending) == [first, second]
+    assert (consumer.room, consumer.can_take) == (0, False)
     assert consumer.forget(first)
     assert not consumer.forget(first)
     assert consumer.unblock()
     assert consumer.can_take
+
+
+def test_what_is_given_back_tells_how_often_and_what_is_done_in_part_tells_what_is_left() -> None:
+    session = NotedSession()
+    consumer = consumer_of(session)
+    consumer.permits = 100
+    redeliveries = RedeliveryCounts()
+    redeliveries.increment((1, 1))
+    run: list[Entry] = [(0, b"", 1), (1, b"", 5), (2, b"", 5)]
+    acknowledged = cursor_over(LOG.chain).acknowledged
+    acknowledged.acknowledge_batch_indexes(1, 2, (0b101,))
+    used = deliver(consumer, *run, acknowledged=acknowledged, redeliveries=redeliveries)
+    assert used == 3
+    sent = [command.message for command in session.commands()]
+    assert [each.redelivery_count for each in sent] == [0, 1, 0]
+    assert [list(each.ack_set) for each in sent] == [[], [], [0b101]]
+    assert consumer.pending == {(1, 0): 1, (1, 1): 5, (1, 2): 2}
+    assert (consumer.permits, consumer.unacknowledged, consumer.messages_redelivered) == (92, 8, 5)
+
+
+def test_a_turn_ends_with_its_messages_and_before_what_must_be_looked_at() -> None:
+    consumer = consumer_of(NotedSession())
+    consumer.permits = 6
+    run: list[Entry] = [(0, b"", 2), (1, b"", 2), (2, b"", 2), (3, b"", 0), (4, b"", 9)]
+    assert consumer.deliver(1, run, 3, NOTHING, RedeliveryCounts()) == 2
+    assert deliver(consumer, *run[2:]) == 1
+    assert deliver(consumer, *run[3:]) == 0
+    assert (consumer.permits, consumer.messages_out) == (0, 6)
+
+
+def test_the_socket_is_asked_again_after_a_mebibyte_of_tracked_entries() -> None:
+    consumer = consumer_of(NotedSession())
+    consumer.permits = 100
+    run: list[Entry] = [(entry_id, bytes(300_000), 1) for entry_id in range(10)]
+    assert deliver(consumer, *run) == 4
 
 
 def test_the_moment_of_the_last_delivery_is_known() -> None:
@@ -87,7 +134,7 @@ def test_the_moment_of_the_last_delivery_is_known() -> None:
 def test_a_limit_holds_for_what_was_sent_before_it_was_set() -> None:
     consumer = consumer_of(NotedSession())
     consumer.permits = 1000
-    consumer.deliver(Position(1, 0), b"", 60, 0, None)
+    deliver(consumer, (0, b"", 60))
     blocked: list[bool] = []
     for messages_max in (61, 60, 0):
         consumer.limit_unacknowledged(messages_max)
@@ -98,7 +145,7 @@ def test_a_limit_holds_for_what_was_sent_before_it_was_set() -> None:
 def test_of_a_batch_only_the_messages_left_are_unacknowledged() -> None:
     consumer = consumer_of(NotedSession())
     consumer.permits = 1000
-    consumer.deliver(Position(1, 0), b"", 60, 0, None)
+    deliver(consumer, (0, b"", 60))
     assert consumer.hold_only(Position(1, 0), 10)
     assert consumer.unacknowledged == 10
     assert consumer.hold_only(Position(1, 0), 64)

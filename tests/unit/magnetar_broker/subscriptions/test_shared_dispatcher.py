@@ -15,7 +15,7 @@ from tests.unit.magnetar_broker.clients_and_logs import (
 )
 
 from magnetar_broker.log.options import LogOptions
-from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.log.positions import Entry, EntryId, Position
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.shared_dispatcher import SharedDispatcher
 
@@ -45,7 +45,7 @@ def joined(
     return consumer, session
 
 
-def acknowledge(dispatcher: SharedDispatcher, consumer: Consumer, position: Position) -> None:
+def acknowledge(dispatcher: SharedDispatcher, consumer: Consumer, position: EntryId) -> None:
     dispatcher.cursor.acknowledged.acknowledge(*position)
     consumer.forget(position)
     dispatcher.acknowledged(position)
