@@ -12,6 +12,7 @@ from magnetar_broker.admin.documents.internal_stats import Document
 from magnetar_broker.admin.documents.topic_stats import TopicStats
 from magnetar_broker.admin.facade import StatsQuery
 from magnetar_broker.admin.snapshot import BrokerSnapshot
+from magnetar_broker.admin.topics.backlog_age import add_earliest
 from magnetar_broker.admin.topics.internal_stats import internal_stats
 from magnetar_broker.admin.topics.stats import topic_stats
 from magnetar_broker.compaction.report import CompactionReport
@@ -55,7 +56,10 @@ class Administration:
     async def topic_stats(self, topic: TopicName, query: StatsQuery) -> TopicStats:
         """Stats of a topic, which is loaded if it exists. Raises ``TopicNotFound``."""
         loaded = await self._topics.get(topic, create=False)
-        return topic_stats(loaded, query, self._ownership.address.broker_id)
+        stats = topic_stats(loaded, query, self._ownership.address.broker_id)
+        if query.earliest_time_in_backlog and isinstance(loaded, PersistentTopic):
+            await add_earliest(stats, loaded)
+        return stats
 
     async def internal_stats(self, topic: TopicName, *, with_metadata: bool) -> Document:
         """The insides of a topic, which is loaded if it exists. Raises ``TopicNotFound``."""

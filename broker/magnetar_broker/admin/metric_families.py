@@ -3,7 +3,7 @@
 The names are Pulsar's, for existing dashboards ask for them; the order is ours. Rendering is in
 ``metrics``. A family is a counter where its value only grows, a gauge otherwise; upstream declares
 nearly all as gauges, which makes no difference to a query and one to checkers. What the broker does
-not do yet (filters, throttling) or does not count has no family:
+not do yet (filters) or does not count has no family:
 one that always says 0 would be taken for a measurement.
 """
 
@@ -46,6 +46,7 @@ TOPIC_FAMILIES = (
     Family("pulsar_in_messages_total", "messages_in_total"),
     Family("pulsar_in_bytes_total", "bytes_in_total"),
     Family("pulsar_average_msg_size", "average_message_bytes"),
+    Family("pulsar_publish_rate_limit_times", "publish_pauses"),
     Family("pulsar_msg_backlog", "backlog"),
     Family("pulsar_storage_size", "storage_bytes"),
     Family("pulsar_storage_logical_size", "storage_logical_bytes"),
@@ -100,6 +101,7 @@ _LATENCY_SUFFIXES = (
 BUCKET_FAMILIES = (
     BucketFamily("pulsar_storage_write_latency", "write_latency_ms", _LATENCY_SUFFIXES),
 )
+COMPACTION_LATENCY = BucketFamily(f"{_COMPACTION}latency", "write_latency_ms", _LATENCY_SUFFIXES)
 
 _SUBSCRIPTION = "pulsar_subscription_"
 SUBSCRIPTION_FAMILIES = (
@@ -126,6 +128,10 @@ SUBSCRIPTION_FAMILIES = (
     Family("pulsar_out_bytes_total", "bytes_out_total"),
     Family("pulsar_out_messages_total", "messages_out_total"),
 )
+
+# Only of subscriptions that a dispatch rate limits: one sample for each limit (label ``reason``).
+STALLED_BY_MESSAGES = f"{_SUBSCRIPTION}dispatch_throttled_msg_events"
+STALLED_BY_BYTES = f"{_SUBSCRIPTION}dispatch_throttled_bytes_events"
 
 # Sums over all topics of a broker: the family, and the topics' field.
 BROKER_SUMS = (

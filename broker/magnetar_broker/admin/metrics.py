@@ -21,12 +21,15 @@ from magnetar_broker.admin.metric_families import (
     BUCKET_FAMILIES,
     CACHE_FAMILIES,
     COMPACTION_FAMILIES,
+    COMPACTION_LATENCY,
     CONNECTION_FAMILIES,
     DELAYED_FAMILIES,
     EVICTIONS_BY_QUOTA,
     LEDGER_CLIENT_PREFIX,
     LEDGER_SUMS,
     LOOKUP_FAMILIES,
+    STALLED_BY_BYTES,
+    STALLED_BY_MESSAGES,
     SUBSCRIPTION_FAMILIES,
     TOPIC_EVICTIONS,
     TOPIC_FAMILIES,
@@ -40,6 +43,8 @@ from magnetar_broker.admin.snapshot import (
     TopicSnapshot,
 )
 from magnetar_broker.counting.buckets import Buckets
+from magnetar_broker.subscriptions.gate import LimitOf
+from magnetar_broker.subscriptions.throttle import Stalls
 
 # So many samples take about 0.7 ms, a seventh of what may hold the event loop.
 SAMPLES_PER_PIECE = 2000
@@ -66,6 +71,8 @@ def render(snapshot: BrokerSnapshot, *, cluster: str, version: str, host: str) -
     ]
     for family in COMPACTION_FAMILIES if compacted else ():
         yield from _samples(family, compacted)
+    if compacted:
+        yield from _buckets(COMPACTION_LATENCY, compacted)
     subscriptions = [
         (f'{labels[:-2]},subscription="{_escape(subscription.name)}"}} ', subscription)
         for labels, topic in topics
@@ -73,6 +80,7 @@ def render(snapshot: BrokerSnapshot, *, cluster: str, version: str, host: str) -
     ]
     for family in SUBSCRIPTION_FAMILIES:
         yield from _samples(family, subscriptions)
+    yield from _stalls([(labels, each.stalls) for labels, each in subscriptions if each.stalls])
     delaying: Labelled = [
         *(each for each in topics if each[1].delayed_buckets),
         *(each for each in subscriptions if each[1].delayed_buckets),
@@ -157,10 +165,25 @@ def _claim_as_number(field: str) -> Callable[[object], int]:
     return lambda snapshot: int(get(snapshot))
 
 
-def _buckets(family: BucketFamily, topics: Sequence[tuple[str, TopicSnapshot]]) -> Iterator[str]:
+def _stalls(labelled: Sequence[tuple[str, Stalls]]) -> Iterator[str]:
+    """How often subscriptions were held back: one sample for each limit."""
+    for name, count in (
+        (STALLED_BY_MESSAGES, Stalls.by_messages),
+        (STALLED_BY_BYTES, Stalls.by_bytes),
+    ):
+        values = (
+            (f'{labels[:-2]},reason="{limit_of.value}"}} ', count(stalls, limit_of))
+            for labels, stalls in labelled
+            for limit_of in LimitOf
+        )
+        if labelled:
+            yield from _lines(name, "gauge", values)
+
+
+def _buckets(family: BucketFamily, snapshots: Labelled) -> Iterator[str]:
     """A gauge per bucket, not cumulative, then how many values and their sum."""
     get = attrgetter(family.field)
-    labelled: list[tuple[str, Buckets]] = [(labels, get(topic)) for labels, topic in topics]
+    labelled: list[tuple[str, Buckets]] = [(labels, get(each)) for labels, each in snapshots]
     names = [f"{family.name}_{suffix}" for suffix in family.suffixes]
     for index, name in enumerate(names):
         values = ((labels, each.counts[index]) for labels, each in labelled)

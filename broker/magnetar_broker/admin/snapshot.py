@@ -14,13 +14,17 @@ from math import nan
 
 from magnetar_broker.compaction.report import CompactionReport
 from magnetar_broker.counting.buckets import Buckets, write_latency_buckets
+from magnetar_broker.subscriptions.throttle import Stalls
 
 SUMMARY_QUANTILES = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
 
 
 @dataclass(slots=True, kw_only=True)
 class SubscriptionSnapshot:
-    """One subscription. Sizes in bytes, timestamps in ms since 1970, rates per second."""
+    """One subscription. Sizes in bytes, timestamps in ms since 1970, rates per second.
+
+    ``stalls`` is None where nothing ever limited how fast it is served.
+    """
 
     name: str
     backlog: int = 0
@@ -47,6 +51,7 @@ class SubscriptionSnapshot:
     last_mark_delete_advanced_ms: int = 0
     bytes_out_total: int = 0
     messages_out_total: int = 0
+    stalls: Stalls | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,6 +73,7 @@ class TopicSnapshot:
     messages_in_total: int = 0
     bytes_in_total: int = 0
     average_message_bytes: float = 0.0
+    publish_pauses: int = 0
     backlog: int = 0
     storage_bytes: int = 0
     storage_logical_bytes: int = 0

@@ -159,7 +159,13 @@ class Compaction(Service):
             source = await self._source()
             if source is None:
                 return Progress()
-            compactor = Compactor(source, self._options(), partition=self._name.partition_index)
+            compactor = Compactor(
+                source,
+                self._options(),
+                partition=self._name.partition_index,
+                clock=self._clock,
+                on_written=self.report.wrote,
+            )
             survivors = await compactor.find_newest()
             ledger_id = await self._write(cursor, compactor, survivors, source.upto)
             await self._put_in_force(cursor, ledger_id, source.upto)

@@ -9,6 +9,7 @@ or deletes it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from magnetar_broker.compaction.compacted_ledger import CompactedEntry
 from magnetar_broker.compaction.entries import keep_only, messages_of
@@ -19,16 +20,28 @@ from magnetar_broker.compaction.survivors import Newest, Survivors
 from magnetar_broker.log.writes import Writes
 from magnetar_ledger import LedgerWriter
 from magnetar_protocol.records.compacted_ledger import encode_compacted
+from magnetar_runtime.clock import Clock
 
 # Rests shorter than this are added up.
 REST_S_MIN = 0.01
 
 
 class Compactor:
-    """Compacts ``source``; ``progress`` may be looked at meanwhile."""
+    """Compacts ``source``; ``progress`` may be looked at meanwhile. ``on_written`` is told how many
+    entries were written, and in how many milliseconds."""
 
-    def __init__(self, source: Source, options: CompactionOptions, *, partition: int) -> None:
+    def __init__(
+        self,
+        source: Source,
+        options: CompactionOptions,
+        *,
+        partition: int,
+        clock: Clock,
+        on_written: Callable[[int, float], None],
+    ) -> None:
         self.progress = Progress()
+        self._clock = clock
+        self._on_written = on_written
         self._source = source
         self._options = options
         self._partition = partition
@@ -54,11 +67,13 @@ class Compactor:
         while entries := await stream.next_turn():
             kept = [each for entry in entries if (each := self._kept(entry, survivors))]
             if kept:
+                began_s = self._clock.monotonic()
                 writer.append_all(kept)
                 self.progress.entries_written += len(kept)
                 self.progress.bytes_written += sum(map(len, kept))
                 # What is on its way is one turn's: no more is held in memory.
                 await written.wait_for(writer.last_pushed)
+                self._on_written(len(kept), (self._clock.monotonic() - began_s) * 1000)
             await self._rest(entries)
         await writer.close()
 

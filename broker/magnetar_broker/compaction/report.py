@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from magnetar_broker.counting.buckets import Buckets, count_write, write_latency_buckets
+
 # What took no time that a clock could see has no rate.
 DURATION_S_MIN = 0.001
 
@@ -46,6 +48,25 @@ class CompactionReport:
     write_bytes_rate: float = 0.0
     entries_left: int = 0
     bytes_left: int = 0
+    # How long entries took to be written, in the last stats period and in this one. None where
+    # nothing was: there may be very many topics.
+    _latency_shown: Buckets | None = None
+    _latency_present: Buckets | None = None
+
+    @property
+    def write_latency_ms(self) -> Buckets:
+        """How long entries took to be written, in the last stats period."""
+        return self._latency_shown or write_latency_buckets()
+
+    def wrote(self, entries: int, duration_ms: float) -> None:
+        """So many entries took so long until they were durable."""
+        if self._latency_present is None:
+            self._latency_present = write_latency_buckets()
+        count_write(self._latency_present, duration_ms, entries)
+
+    def renew(self) -> None:
+        """A stats period is over."""
+        self._latency_shown, self._latency_present = self._latency_present, None
 
     def began(self) -> None:
         """A compaction runs."""

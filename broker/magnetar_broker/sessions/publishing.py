@@ -84,7 +84,7 @@ class Publishing:
             run_messages += messages or 1
             run_bytes += end - payload_start
             if is_chunk:
-                producer.is_chunking = True
+                producer.chunks_in += 1
         self._append(producer, run, run_messages, run_bytes)
         return index
 

@@ -22,7 +22,7 @@ from magnetar_broker.subscriptions.dispatch_rate import Counting
 from magnetar_broker.subscriptions.fetched_runs import FetchedRuns
 from magnetar_broker.subscriptions.gate import Gate
 from magnetar_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
-from magnetar_broker.subscriptions.throttle import BACKLOG_ENTRIES, Throttle
+from magnetar_broker.subscriptions.throttle import BACKLOG_ENTRIES, Stalls, Throttle
 from magnetar_broker.subscriptions.unacknowledged_limits import UnacknowledgedLimits
 
 log = logging.getLogger(__name__)
@@ -90,11 +90,13 @@ class Dispatcher(ABC):
         """From now on these hold, where single entries are tracked."""
         del limits
 
-    def pass_through(self, gates: Sequence[Gate], counting: Counting) -> None:
+    def pass_through(
+        self, gates: Sequence[Gate], counting: Counting, stalls: Stalls | None = None
+    ) -> None:
         """From now on what is sent passes these, where there are any."""
         if self._throttle is not None:
             self._throttle.end()
-        self._throttle = Throttle(gates, counting, self.dispatch) if gates else None
+        self._throttle = Throttle(gates, counting, self.dispatch, stalls) if gates else None
         if self.consumers:
             self.dispatch()
 

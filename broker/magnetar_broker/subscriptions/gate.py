@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from enum import Enum
 
 from magnetar_broker.errors import BrokerError
 from magnetar_broker.subscriptions.dispatch_rate import DispatchLimit, DispatchRate
@@ -27,14 +28,28 @@ Published = Callable[[], tuple[float, float]]
 Wake = Callable[[], None]
 
 
+class LimitOf(Enum):
+    """Whose consumers share a dispatch rate."""
+
+    BROKER = "broker"
+    TOPIC = "topic"
+    SUBSCRIPTION = "subscription"
+
+
 class Gate:
     """One dispatch rate. ``published`` is asked where its limit is relative to that."""
 
-    __slots__ = ("_clock", "_published", "_rate", "_timer", "_waiting")
+    __slots__ = ("_clock", "_published", "_rate", "_timer", "_waiting", "limit_of")
 
     def __init__(
-        self, limit: DispatchLimit, clock: Clock, published: Published | None = None
+        self,
+        limit: DispatchLimit,
+        clock: Clock,
+        published: Published | None = None,
+        *,
+        limit_of: LimitOf = LimitOf.TOPIC,
     ) -> None:
+        self.limit_of = limit_of
         self._clock = clock
         self._published = published
         self._rate = DispatchRate(limit, clock.monotonic())

@@ -15,6 +15,7 @@ from magnetar_broker.subscriptions.dispatcher import Dispatcher
 from magnetar_broker.subscriptions.gate import Gate
 from magnetar_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
+from magnetar_broker.subscriptions.throttle import Stalls
 from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
 
 
@@ -33,6 +34,8 @@ class Membership:
         # What is sent passes these gates, and how it is counted there.
         self._gates: Sequence[Gate] = ()
         self._counting = COUNT_ALL
+        # How often these held it back; None where there never were any.
+        self.stalls: Stalls | None = None
         self._messages_out_before = 0
         self._bytes_out_before = 0
         self._entries_sent_before = 0
@@ -84,7 +87,7 @@ class Membership:
         self.dispatcher = self._new_dispatcher(kind, key_shared)
         self.dispatcher.limit(self._limits)
         if self._gates:
-            self.dispatcher.pass_through(self._gates, self._counting)
+            self.dispatcher.pass_through(self._gates, self._counting, self.stalls)
 
     def limit(self, limits: UnacknowledgedLimits) -> None:
         """From now on these hold."""
@@ -95,8 +98,10 @@ class Membership:
     def pass_through(self, gates: Sequence[Gate], counting: Counting) -> None:
         """From now on what is sent passes these, where there are any."""
         self._gates, self._counting = gates, counting
+        if gates and self.stalls is None:
+            self.stalls = Stalls()
         if self.dispatcher is not None:
-            self.dispatcher.pass_through(gates, counting)
+            self.dispatcher.pass_through(gates, counting, self.stalls)
 
     def add(self, consumer: Consumer) -> None:
         """Let ``consumer`` take part: there is room for it."""

@@ -11,19 +11,50 @@ from collections.abc import Callable, Sequence
 from magnetar_broker.log.payloads import message_count
 from magnetar_broker.log.positions import Entry
 from magnetar_broker.subscriptions.dispatch_rate import ANY_NUMBER, Counting
-from magnetar_broker.subscriptions.gate import Gate
+from magnetar_broker.subscriptions.gate import Gate, LimitOf
 
 # Who has fewer entries before it than this keeps up (managedLedgerCursorBackloggedThreshold).
 BACKLOG_ENTRIES = 1000
 
 
+class Stalls:
+    """How often one subscription was held back, since its topic was loaded: by whose limit, on
+    messages or on bytes."""
+
+    __slots__ = ("_by_bytes", "_by_messages")
+
+    def __init__(self) -> None:
+        self._by_messages = dict.fromkeys(LimitOf, 0)
+        self._by_bytes = dict.fromkeys(LimitOf, 0)
+
+    def note(self, limit_of: LimitOf, messages: float, size_bytes: float) -> None:
+        """Nothing may pass where only so much of one of them is left."""
+        self._by_messages[limit_of] += messages <= 0
+        self._by_bytes[limit_of] += size_bytes <= 0
+
+    def by_messages(self, limit_of: LimitOf) -> int:
+        """How often no message might pass."""
+        return self._by_messages[limit_of]
+
+    def by_bytes(self, limit_of: LimitOf) -> int:
+        """How often no byte might pass."""
+        return self._by_bytes[limit_of]
+
+
 class Throttle:
-    """Of one dispatcher, which ``wake`` lets dispatch again."""
+    """Of one dispatcher, which ``wake`` lets dispatch again; ``stalls`` are counted."""
 
-    __slots__ = ("_gates", "_is_called", "_wake", "counting")
+    __slots__ = ("_gates", "_is_called", "_stalls", "_wake", "counting")
 
-    def __init__(self, gates: Sequence[Gate], counting: Counting, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        gates: Sequence[Gate],
+        counting: Counting,
+        wake: Callable[[], None],
+        stalls: Stalls | None = None,
+    ) -> None:
         self.counting = counting
+        self._stalls = stalls or Stalls()
         self._gates = tuple(gates)
         self._wake = wake
         # Called by a gate: its turn has come, and it waits at no other.
@@ -38,6 +69,7 @@ class Throttle:
         for gate in self._gates:
             gate_messages, gate_bytes = gate.available()
             if min(gate_messages, gate_bytes) <= 0 or (gate.is_crowded and not self._is_called):
+                self._stalls.note(gate.limit_of, gate_messages, gate_bytes)
                 gate.wait(self._called)
                 return []
             messages, size_bytes = min(messages, gate_messages), min(size_bytes, gate_bytes)

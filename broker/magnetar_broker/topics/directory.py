@@ -23,7 +23,7 @@ from magnetar_broker.log.logs import Logs
 from magnetar_broker.metadata.errors import NamespaceNotFound
 from magnetar_broker.metadata.system_topics import is_system_topic
 from magnetar_broker.subscriptions.expiry import ExpiryOptions
-from magnetar_broker.subscriptions.gate import Gate
+from magnetar_broker.subscriptions.gate import Gate, LimitOf
 from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
 from magnetar_broker.topics.backlog_quota import UNLIMITED, BacklogQuotas
 from magnetar_broker.topics.consuming.dispatch_policies import DEFAULT_OPTIONS as DISPATCH_FREELY
@@ -96,7 +96,7 @@ def _broker_rate(options: PublishOptions, clock: Clock) -> PublishRate | None:
 def _broker_gate(options: DispatchOptions, clock: Clock) -> Gate | None:
     """What all that a broker dispatches must pass, where that is limited."""
     limit = options.broker_limit
-    return None if limit.is_unlimited else Gate(limit, clock)
+    return None if limit.is_unlimited else Gate(limit, clock, limit_of=LimitOf.BROKER)
 
 
 def _moved(name: TopicName) -> ServiceNotReady:

@@ -319,6 +319,11 @@ class NonPersistentTopic(Service):
         return False
 
     @property
+    def publish_pauses(self) -> int:
+        """How often somebody was not read for a while, since the topic was loaded."""
+        return self.gate.pauses
+
+    @property
     def is_fenced(self) -> bool:
         """Whether the topic takes nobody any more: it is ending."""
         return self._is_fenced

@@ -112,6 +112,8 @@ class PersistentTopic(Service):
         self._on_fenced = on_fenced
         self._is_fenced = False
         self._is_open = False
+        # Those who have gone again published in parts.
+        self._had_chunks = False
         # When closing must be over, by the event loop's time; what is still open then is left to
         # the next owner to recover, as after a crash. None: it takes as long as it takes.
         self.close_by_s: float | None = None
@@ -191,7 +193,13 @@ class PersistentTopic(Service):
     async def _store_epoch(self, epoch: int) -> None:
         await self.managed_ledger.properties.set(EPOCH_PROPERTY, str(epoch))
 
+    @property
+    def has_chunks(self) -> bool:
+        """Whether a message was published in parts, since the topic was loaded."""
+        return self._had_chunks or any(each.chunks_in for each in self.producers)
+
     def _producer_left(self, producer: Producer) -> None:
+        self._had_chunks = self._had_chunks or producer.chunks_in > 0
         self.last_used_s = self._clock.monotonic()
         self.intake.left(producer)
 
@@ -211,6 +219,11 @@ class PersistentTopic(Service):
     def publish_rates(self) -> tuple[float, float]:
         """Messages and bytes a second, in the last stats period."""
         return self.meter.rates[0], self.meter.rates[1]
+
+    @property
+    def publish_pauses(self) -> int:
+        """How often somebody was not read for a while, since the topic was loaded."""
+        return self.intake.pauses
 
     @property
     def is_fenced(self) -> bool:
@@ -368,3 +381,4 @@ class PersistentTopic(Service):
                 each.skipping.expiry_meter.tick(now_s, each.skipping.expired, period_s=period_s)
         if self.write_latency is not None:
             self.write_latency.renew()
+        self.compacting.report.renew()

@@ -64,5 +64,7 @@ def tick_topic(topic: MeteredTopic, now_s: float) -> None:
                 period_s=period_s,
             )
     for producer in topic.producers:
-        producer.meter.tick(now_s, producer.messages_in, producer.bytes_in, period_s=period_s)
+        producer.meter.tick(
+            now_s, producer.messages_in, producer.bytes_in, producer.chunks_in, period_s=period_s
+        )
     topic.meter.tick(now_s, topic.messages_in, topic.bytes_in, messages_out, bytes_out)

@@ -45,8 +45,8 @@ def _whole_mean(numbers: Numbers) -> float:
 
 
 def _earliest(numbers: Numbers) -> float:
-    """The least; 0 stands for "none" and counts only where there is nothing else."""
-    return min((number for number in numbers if number), default=0)
+    """The least; 0 and -1 stand for "none" and count only where there is nothing else."""
+    return min((number for number in numbers if number > 0), default=min(numbers))
 
 
 # What is not added up. A time is the latest, a limit or an age the largest.

@@ -18,8 +18,10 @@ from magnetar_broker.admin.snapshot import SubscriptionSnapshot, TopicSnapshot
 from magnetar_broker.admin.topics.key_shared_stats import add_key_shared
 from magnetar_broker.compaction.report import CompactionReport, CompactionStatus
 from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.gate import LimitOf
 from magnetar_broker.subscriptions.key_shared.dispatcher import KeySharedDispatcher
 from magnetar_broker.subscriptions.subscription import Subscription
+from magnetar_broker.subscriptions.throttle import Stalls
 from magnetar_broker.topics.backlog import Backlog
 from magnetar_broker.topics.directory import AnyTopic
 from magnetar_broker.topics.non_persistent import NonPersistentTopic, VolatileSubscription
@@ -48,7 +50,9 @@ def topic_stats(topic: AnyTopic, query: StatsQuery, owner_broker: str) -> TopicS
     stats["msgThroughputOut"] = throughput_out
     stats["msgInCounter"] = topic.messages_in
     stats["bytesInCounter"] = topic.bytes_in
-    stats["averageMsgSize"] = topic.bytes_in / topic.messages_in if topic.messages_in else 0.0
+    stats["averageMsgSize"] = _average(throughput_in, rate_in)
+    stats["publishRateLimitedTimes"] = topic.publish_pauses
+    stats["topicEpoch"] = topic.epoch.current
     stats["topicCreationTimeStamp"] = topic.created_at_ms
     stats["lastPublishTimeStamp"] = topic.last_publish_ms
     stats["ownerBroker"] = owner_broker
@@ -70,6 +74,7 @@ def topic_stats(topic: AnyTopic, query: StatsQuery, owner_broker: str) -> TopicS
         stats["nonContiguousDeletedMessagesRanges"] = sum(
             each["nonContiguousDeletedMessagesRanges"] for each in subscriptions.values()
         )
+        stats["msgChunkPublished"] = topic.has_chunks
         _add_quotas(stats, topic.backlog)
         if topic.intake.deduplication is not None:
             stats["deduplicationStatus"] = topic.intake.deduplication.status.value
@@ -78,6 +83,7 @@ def topic_stats(topic: AnyTopic, query: StatsQuery, owner_broker: str) -> TopicS
         # What publishers have sent and no subscription was asked to take, as upstream: it drops
         # what comes while too much is under way, of which here there is never any.
         stats["msgDropRate"] = 0.0
+        stats["deduplicationStatus"] = None
         for publisher in stats["publishers"]:
             publisher["msgDropRate"] = 0.0
     return stats
@@ -111,10 +117,16 @@ def _publisher(producer: Producer) -> PublisherStats:
     stats["connectedSince"] = iso_time(producer.connected_at_ms)
     stats["clientVersion"] = producer.session.client_version
     stats["metadata"] = dict(producer.metadata)
-    if producer.messages_in:
-        stats["averageMsgSize"] = producer.bytes_in / producer.messages_in
-    stats["msgRateIn"], stats["msgThroughputIn"] = producer.meter.rates
+    rate_in, throughput_in, chunk_rate = producer.meter.rates
+    stats["msgRateIn"], stats["msgThroughputIn"] = rate_in, throughput_in
+    stats["averageMsgSize"] = _average(throughput_in, rate_in)
+    stats["chunkedMessageRate"] = chunk_rate
     return stats
+
+
+def _average(throughput: float, rate: float) -> float:
+    """Bytes a message, in the last period (as upstream)."""
+    return throughput / rate if rate else 0.0
 
 
 def _subscription(subscription: AnySubscription, query: StatsQuery) -> SubscriptionStats:
@@ -166,6 +178,8 @@ def _add_kept(stats: SubscriptionStats, subscription: Subscription, query: Stats
         if not name.startswith(INTERNAL_PROPERTY)
     }
     stats["isReplicated"] = stats["replicated"] = cursor.is_replicated
+    if subscription.membership.stalls is not None:
+        _add_stalls(stats, subscription.membership.stalls)
     skipping = subscription.skipping
     stats["totalMsgExpired"] = skipping.expired
     stats["lastExpireTimestamp"] = skipping.last_expired_ms
@@ -174,6 +188,16 @@ def _add_kept(stats: SubscriptionStats, subscription: Subscription, query: Stats
     stats["lastConsumedFlowTimestamp"] = subscription.last_flow_ms
     stats["lastMarkDeleteAdvancedTimestamp"] = cursor.last_mark_delete_ms
     stats["nonContiguousDeletedMessagesRanges"] = sum(1 for _ in cursor.acknowledged.ranges())
+
+
+def _add_stalls(stats: SubscriptionStats, stalls: Stalls) -> None:
+    of_broker, of_topic, own = LimitOf.BROKER, LimitOf.TOPIC, LimitOf.SUBSCRIPTION
+    stats["dispatchThrottledMsgEventsByBrokerLimit"] = stalls.by_messages(of_broker)
+    stats["dispatchThrottledBytesEventsByBrokerLimit"] = stalls.by_bytes(of_broker)
+    stats["dispatchThrottledMsgEventsByTopicLimit"] = stalls.by_messages(of_topic)
+    stats["dispatchThrottledBytesEventsByTopicLimit"] = stalls.by_bytes(of_topic)
+    stats["dispatchThrottledMsgEventsBySubscriptionLimit"] = stalls.by_messages(own)
+    stats["dispatchThrottledBytesEventsBySubscriptionLimit"] = stalls.by_bytes(own)
 
 
 def _consumer(consumer: Consumer) -> ConsumerStats:
@@ -217,7 +241,8 @@ def topic_snapshot(topic: AnyTopic) -> TopicSnapshot:
         throughput_out=throughput_out,
         messages_in_total=topic.messages_in,
         bytes_in_total=topic.bytes_in,
-        average_message_bytes=topic.bytes_in / topic.messages_in if topic.messages_in else 0.0,
+        average_message_bytes=_average(throughput_in, rate_in),
+        publish_pauses=topic.publish_pauses,
         backlog=max((each.backlog for each in subscriptions), default=0),
         ack_rate=sum(each.ack_rate for each in subscriptions),
         delayed_index_bytes=sum(each.delayed_index_bytes for each in subscriptions),
@@ -286,6 +311,7 @@ def _subscription_snapshot(subscription: AnySubscription) -> SubscriptionSnapsho
         snapshot.delayed_loaded = subscription.delayed_loaded
         snapshot.in_replay = dispatcher.redelivery_backlog if dispatcher else 0
         skipping = subscription.skipping
+        snapshot.stalls = subscription.membership.stalls
         snapshot.expired_total = skipping.expired
         snapshot.last_expired_ms = skipping.last_expired_ms
         snapshot.rate_expired = subscription.expiry_rate

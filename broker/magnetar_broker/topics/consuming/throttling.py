@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from magnetar_broker.subscriptions.dispatch_rate import DispatchLimit
-from magnetar_broker.subscriptions.gate import Gate
+from magnetar_broker.subscriptions.gate import Gate, LimitOf
 from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.topics.consuming.dispatch_policies import DEFAULT_POLICIES, DispatchPolicies
 from magnetar_runtime.clock import Clock
@@ -42,13 +42,15 @@ class Throttling:
         if policies == self._policies:
             return
         self._policies = policies
-        self._topic_gate = self._changed(self._topic_gate, policies.topic)
+        self._topic_gate = self._changed(self._topic_gate, policies.topic, LimitOf.TOPIC)
         for subscription in subscriptions:
             self.hold(subscription)
 
     def hold(self, subscription: Subscription) -> None:
         """Hold ``subscription`` back as is said now."""
-        own = self._changed(self._own.pop(subscription, None), self._policies.subscription)
+        own = self._changed(
+            self._own.pop(subscription, None), self._policies.subscription, LimitOf.SUBSCRIPTION
+        )
         if own is not None:
             self._own[subscription] = own
         gates = [gate for gate in (self._broker_gate, self._topic_gate, own) if gate is not None]
@@ -61,17 +63,15 @@ class Throttling:
             own.close()
         subscription.throttle([], self._policies.counting)
 
-    def _changed(self, gate: Gate | None, limit: DispatchLimit) -> Gate | None:
+    def _changed(self, gate: Gate | None, limit: DispatchLimit, limit_of: LimitOf) -> Gate | None:
         """The gate with that limit; a new one is full, whoever waited at another is called."""
         if gate is not None and gate.limit == limit:
             return gate
         if gate is not None:
             gate.close()
-        return (
-            None
-            if limit.is_unlimited
-            else Gate(limit, self._clock, lambda: self._topic.publish_rates)
-        )
+        if limit.is_unlimited:
+            return None
+        return Gate(limit, self._clock, lambda: self._topic.publish_rates, limit_of=limit_of)
 
     def close(self) -> None:
         """The topic is closed."""

@@ -101,6 +101,11 @@ class Intake:
         self._gate.let_go()
 
     @property
+    def pauses(self) -> int:
+        """How often somebody was not read for a while, since the topic was loaded."""
+        return self._gate.pauses
+
+    @property
     def policies(self) -> PublishPolicies:
         """Those that hold."""
         return self._gate.policies

@@ -99,13 +99,13 @@ class Producer:
         self._receipt = ReceiptEncoder(producer_id).receipt
         self.append_all: Callable[[Sequence[Pending]], None] = _not_connected
         self.disconnect: Callable[[], None] = _do_nothing
-        self.meter = Meter(None, 0, 0)
+        self.meter = Meter(None, 0, 0, 0)
         self.is_closed = False
         self.messages_in = 0
         self.bytes_in = 0
         self.bytes_confirmed = 0
-        # A chunk was sent once: from then on it has to be looked for others.
-        self.is_chunking = False
+        # Of the messages, those that are a part (chunk) of one.
+        self.chunks_in = 0
         # The broker writes something in front of what it stores.
         self.has_stamps = False
         self.entries_taken = 0
@@ -113,6 +113,11 @@ class Producer:
         # Receipts of repeats, each with the number of entries that are to be answered before.
         self._repeats: deque[tuple[int, bytes]] = deque()
         self._drained: asyncio.Future[None] | None = None
+
+    @property
+    def is_chunking(self) -> bool:
+        """Whether a chunk was sent: from then on it has to be looked for others."""
+        return self.chunks_in > 0
 
     def replaces(self, other: Producer) -> bool:
         """Whether this is ``other`` after a reconnect, not somebody else of the same name."""

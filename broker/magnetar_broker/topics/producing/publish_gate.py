@@ -35,6 +35,7 @@ class PublishGate:
         "_producers",
         "_rate",
         "_rates",
+        "pauses",
         "policies",
     )
 
@@ -42,6 +43,8 @@ class PublishGate:
         self, name: str, producers: Producers, clock: Clock, broker_rate: PublishRate | None
     ) -> None:
         self.policies = DEFAULT_POLICIES
+        # How often somebody was not read for a while, since the topic was loaded.
+        self.pauses = 0
         self._name = name
         self._producers = producers
         self._clock = clock
@@ -96,6 +99,7 @@ class PublishGate:
         for rate in self._rates:
             rate.take(messages, size_bytes, now_s)
             if rate.wait_s(now_s) > 0:
+                self.pauses += 1
                 producer.session.throttle(rate.wait_s)
 
     def _take_encrypted(self, items: Sequence[Pending]) -> None:

@@ -22,20 +22,22 @@ from magnetar_broker.admin.metric_families import (
 )
 from magnetar_broker.admin.metrics import SAMPLES_PER_PIECE, render
 from magnetar_broker.admin.snapshot import BrokerSnapshot, SubscriptionSnapshot, TopicSnapshot
+from magnetar_broker.compaction.report import CompactionReport, CompactionStatus
 from magnetar_broker.counting.buckets import WRITE_LATENCY_BOUNDS_MS
+from magnetar_broker.subscriptions.gate import LimitOf
+from magnetar_broker.subscriptions.throttle import Stalls
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "admin" / "metric-families.json"
 REFERENCE: dict[str, list[str]] = json.loads(GOLDEN.read_text())
 
 # Of the topic and broker families, what only later work can count.
 NOT_YET = re.compile(
-    "pulsar_(txn|schema|compaction|resource_group|web_executor|metadata_store|replication)|"
-    "pulsar_subscription_dispatch_throttled|pulsar_ml_(cursor|cache_p|reads)|"
+    "pulsar_(txn|schema|resource_group|web_executor|metadata_store|replication)|"
+    "pulsar_ml_(cursor|cache_p|reads)|"
     "pulsar_ml_.*(Buckets|WithReplicas)|pulsar_topic_load_(time|rate)|pulsar_delayed_message_index_"
     "(bucket|loaded)|pulsar_storage_backlog_quota_check|_created$|pulsar_broker_load|"
-    # What is not done yet (expiry, filters, offloading, throttling) ...
-    "expire|filter_|offloaded|"
-    "publish_rate_limit|throttled|"
+    # What is not done yet (filters, offloading, limits on connections) ...
+    "filter_|offloaded|broker_throttled_connections|"
     # ... and what is not counted yet.
     "pulsar_entry_size|storage_ledger_write_latency|pending_bytes_to_dispatch|"
     "pulsar_ml_(AddEntry(Succeed|Errors)|ReadEntries(BytesRate|Succeeded|Errors)|MarkDelete)"
@@ -69,7 +71,10 @@ def samples(name: str, *topics: TopicSnapshot) -> list[tuple[dict[str, str], flo
 
 
 def test_every_family_of_a_real_broker_is_here_that_we_can_fill() -> None:
-    ours = {sample.name for family in families(topic()).values() for sample in family.samples}
+    full = topic()
+    full.compaction = CompactionReport(CompactionStatus.SUCCESS)
+    full.subscriptions[0].stalls = Stalls()
+    ours = {sample.name for family in families(full).values() for sample in family.samples}
     missing = {name for name in REFERENCE if not NOT_YET.search(name)} - ours
     assert missing == set()
 
@@ -112,6 +117,39 @@ def test_buckets_are_not_cumulative() -> None:
     snapshot.write_latency_ms.counts = list(range(len(WRITE_LATENCY_BOUNDS_MS) + 1))
     assert samples("pulsar_storage_write_latency_le_0_5", snapshot)[0][1] == 0
     assert samples("pulsar_storage_write_latency_overflow", snapshot)[0][1] == 9
+
+
+def test_how_long_compaction_writes_is_shown_of_those_that_were_compacted() -> None:
+    plain, compacted = topic("persistent://a/b/1"), topic("persistent://a/b/2")
+    compacted.compaction = report = CompactionReport(CompactionStatus.SUCCESS)
+    report.wrote(3, duration_ms=4.0)
+    name = "pulsar_compaction_latency"
+    assert [value for _, value in samples(f"{name}_count", plain, compacted)] == [0]
+    report.renew()
+    assert [value for _, value in samples(f"{name}_le_5", plain, compacted)] == [3]
+    assert [value for _, value in samples(f"{name}_sum", plain, compacted)] == [12]
+    report.renew()
+    assert [value for _, value in samples(f"{name}_count", plain, compacted)] == [0]
+
+
+def test_who_was_held_back_is_shown_with_the_reason_where_there_is_a_limit() -> None:
+    free, slow = topic("persistent://a/b/1"), topic("persistent://a/b/2")
+    slow.subscriptions[0].stalls = stalls = Stalls()
+    stalls.note(LimitOf.TOPIC, messages=0, size_bytes=5)
+    stalls.note(LimitOf.BROKER, messages=-3, size_bytes=-1)
+    found = {
+        kind: {
+            labels["reason"]: value
+            for labels, value in samples(
+                f"pulsar_subscription_dispatch_throttled_{kind}_events", free, slow
+            )
+        }
+        for kind in ("msg", "bytes")
+    }
+    assert found == {
+        "msg": {"broker": 1, "topic": 1, "subscription": 0},
+        "bytes": {"broker": 1, "topic": 0, "subscription": 0},
+    }
 
 
 def test_a_claim_is_shown_as_a_number() -> None:

@@ -79,6 +79,9 @@ def test_the_earliest_message_in_a_backlog_is_the_earliest_of_those_there_are() 
     empty, full = new_topic_stats(), new_topic_stats()
     full["earliestMsgPublishTimeInBacklogs"] = 7
     assert summed(empty, full)["earliestMsgPublishTimeInBacklogs"] == 7
+    empty["earliestMsgPublishTimeInBacklogs"] = -1
+    assert summed(empty, full)["earliestMsgPublishTimeInBacklogs"] == 7
+    assert summed(empty, empty)["earliestMsgPublishTimeInBacklogs"] == -1
 
 
 def test_subscriptions_are_paired_by_name() -> None:

@@ -12,12 +12,15 @@ from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 from magnetar_broker.admin.facade import StatsQuery
 from magnetar_broker.admin.topics.stats import topic_snapshot, topic_stats
 from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.gate import LimitOf
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.directory import AnyTopic, TopicDirectory
+from magnetar_broker.topics.producing.producers import AccessMode
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.payload import encode_payload
 from magnetar_protocol.pulsar.topic_names import TopicName
+from magnetar_protocol.records.namespaces import DispatchRate, Policies, PublishRate
 from magnetar_runtime.coordination import Coordination
 
 PAYLOAD = encode_payload(
@@ -72,7 +75,6 @@ async def test_what_was_published_delivered_and_left_is_counted(topics: TopicDir
     stats = topic_stats(topic, EVERYTHING, "here:8080")
     assert (stats["msgInCounter"], stats["bytesInCounter"]) == (10, 10 * len(PAYLOAD))
     assert (stats["msgOutCounter"], stats["bytesOutCounter"]) == (7, 7 * len(PAYLOAD))
-    assert stats["averageMsgSize"] == len(PAYLOAD)
     assert stats["storageSize"] == 10 * len(PAYLOAD)
     subscription = stats["subscriptions"]["sub"]
     assert (subscription["msgBacklog"], subscription["unackedMessages"]) == (10, 7)
@@ -100,6 +102,9 @@ async def test_rates_are_those_of_the_period_before(topics: TopicDirectory) -> N
     await topics.renew_rates()
     snapshot = topic_snapshot(topic)
     assert snapshot.rate_in == pytest.approx(100 / PERIOD_S, rel=0.01)
+    assert snapshot.average_message_bytes == pytest.approx(len(PAYLOAD))
+    stats = topic_stats(topic, EVERYTHING, "here:8080")
+    assert stats["averageMsgSize"] == pytest.approx(len(PAYLOAD))
     assert snapshot.rate_out == pytest.approx(50 / PERIOD_S, rel=0.01)
     assert snapshot.storage_write_rate == pytest.approx(100 / PERIOD_S, rel=0.01)
     assert snapshot.storage_read_rate == pytest.approx(50 / PERIOD_S, rel=0.01)
@@ -113,6 +118,77 @@ async def test_rates_are_those_of_the_period_before(topics: TopicDirectory) -> N
     await topics.renew_rates()
     assert topic_snapshot(topic).rate_in == 0
     assert topic_snapshot(topic).write_latency_ms.count == 0
+
+
+async def test_the_epoch_is_shown_once_there_was_an_exclusive_producer(
+    topics: TopicDirectory,
+) -> None:
+    topic = await opened(topics, "persistent")
+    assert topic_stats(topic, EVERYTHING, "here:8080")["topicEpoch"] is None
+    producer = producer_of(NotedSession(), access_mode=AccessMode.EXCLUSIVE)
+    await topic.connect_producer(producer)
+    assert topic_stats(topic, EVERYTHING, "here:8080")["topicEpoch"] == 0
+
+
+async def test_chunks_are_counted_and_remembered_of_those_who_have_gone(
+    topics: TopicDirectory,
+) -> None:
+    topic = await opened(topics, "persistent")
+    await topics.renew_rates()
+    producer = producer_of(NotedSession())
+    await topic.connect_producer(producer)
+    assert not topic_stats(topic, EVERYTHING, "here:8080")["msgChunkPublished"]
+    producer.chunks_in = 20
+    await asyncio.sleep(PERIOD_S)
+    await topics.renew_rates()
+    stats = topic_stats(topic, EVERYTHING, "here:8080")
+    assert stats["msgChunkPublished"]
+    assert stats["publishers"][0]["chunkedMessageRate"] == pytest.approx(20 / PERIOD_S)
+    producer.disconnect()
+    assert topic_stats(topic, EVERYTHING, "here:8080")["msgChunkPublished"]
+
+
+@pytest.mark.parametrize(
+    ("policies", "member", "reason"),
+    [
+        (
+            Policies(topic_dispatch_rate={"standalone": DispatchRate(messages=10)}),
+            "dispatchThrottledMsgEventsByTopicLimit",
+            LimitOf.TOPIC,
+        ),
+        (
+            Policies(subscription_dispatch_rate={"standalone": DispatchRate(size_bytes=1000)}),
+            "dispatchThrottledBytesEventsBySubscriptionLimit",
+            LimitOf.SUBSCRIPTION,
+        ),
+    ],
+)
+async def test_who_is_held_back_is_told_by_which_limit(
+    topics: TopicDirectory, policies: Policies, member: str, reason: LimitOf
+) -> None:
+    topic = await opened(topics, "persistent")
+    topics.apply_policies(topic.name.namespace, policies)
+    await subscribed(topic, permits=1000)
+    await publish(topic, 30)
+    shown = topic_stats(topic, EVERYTHING, "here:8080")["subscriptions"]["sub"]
+    counts = {name: value for name, value in shown.items() if name.startswith("dispatchThrottled")}
+    assert {name for name, count in counts.items() if count} == {member}
+    stalls = topic_snapshot(topic).subscriptions[0].stalls
+    assert stalls is not None
+    assert counts[member] == stalls.by_messages(reason) + stalls.by_bytes(reason)
+    topics.apply_policies(topic.name.namespace, Policies())
+    again = topic_stats(topic, EVERYTHING, "here:8080")["subscriptions"]["sub"]
+    assert dict(again)[member] == counts[member]
+
+
+async def test_who_publishes_too_fast_is_counted(topics: TopicDirectory) -> None:
+    limit = Policies(publish_max_message_rate={"standalone": PublishRate(messages=5)})
+    for domain in ("persistent", "non-persistent"):
+        topic = await opened(topics, domain)
+        topics.apply_policies(topic.name.namespace, limit)
+        await publish(topic, 20)
+        assert topic_stats(topic, EVERYTHING, "here:8080")["publishRateLimitedTimes"] == 1
+        assert topic_snapshot(topic).publish_pauses == 1
 
 
 async def test_what_nobody_could_take_is_a_drop_rate(topics: TopicDirectory) -> None:

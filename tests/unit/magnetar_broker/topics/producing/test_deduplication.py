@@ -182,7 +182,7 @@ async def test_chunks_of_one_message_bear_one_number_and_the_last_one_decides(
     topics: TopicDirectory, ledgers: MemoryLedgers
 ) -> None:
     producer, session = await connected(await loaded(topics))
-    producer.is_chunking = True
+    producer.chunks_in = 1
     for number in (0, 1):
         producer.append_all([(payload("p", 7, chunk=(number, 2)), 1, producer, 7, 0)])
     await settle()
@@ -195,7 +195,7 @@ async def test_the_first_chunks_alone_do_not_make_the_message_known(
     topics: TopicDirectory, coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
     producer, _ = await connected(await loaded(topics))
-    producer.is_chunking = True
+    producer.chunks_in = 1
     producer.append_all([(payload("p", 7, chunk=(0, 2)), 1, producer, 7, 0)])
     await settle()
     async with directory(coordination, ledgers) as next_owner:

@@ -117,6 +117,7 @@ def test_who_publishes_too_fast_is_held_back_until_it_may_again_or_the_limit_is_
     assert session.throttles == []
     gate.before(take_nothing)([item] * 10)
     (wait_s,) = session.throttles
+    assert gate.pauses == 1
     assert wait_s(100.0) == pytest.approx(1.0)
     assert wait_s(101.5) == 0
     gate.apply(PublishPolicies())
