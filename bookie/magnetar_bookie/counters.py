@@ -26,7 +26,6 @@ class Counters:
     lac_writes: int = 0
     lac_reads: int = 0
     forces: int = 0
-    connections_opened: int = 0
     connections_faulty: int = 0
     read_latency: Latency = field(init=False)
 

@@ -19,7 +19,6 @@ from contextlib import suppress
 from magnetar_ledger.counters import LedgerCounters
 from magnetar_ledger.digests import (
     Decode,
-    entry_decoder,
     payload_decoder,
 )
 from magnetar_ledger.errors import (
@@ -131,14 +130,6 @@ class LedgerReader:
         if digest_type is None:
             raise UnsupportedLedger(self.ledger_id, "does not say which digest it has")
         decode = payload_decoder(digest_type, self._view.password)
-        return await self._read_some(first, last, bytes_max, decode)
-
-    async def read_raw(self, first: int, last: int, *, bytes_max: int) -> list[bytes]:
-        """The same entries whole, as bookies store them, to be stored elsewhere as they are.
-
-        They are verified, unless the ledger does not say which digest it has.
-        """
-        decode = entry_decoder(self.metadata.digest_type, self._view.password)
         return await self._read_some(first, last, bytes_max, decode)
 
     async def _read_some(

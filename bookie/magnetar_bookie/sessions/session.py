@@ -98,7 +98,6 @@ class Session(asyncio.Protocol):
         """The connection is open."""
         # Not isinstance: uvloop's transports descend from nothing of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
-        self._counters.connections_opened += 1
         context = self._context
         context.intake.join(self)
         try:

@@ -1,8 +1,7 @@
 """What can go wrong with a topic's compaction.
 
 BrokerError
-├── CompactionRunning       one at a time
-└── CompactionFailed        the topic is as it was before
+└── CompactionRunning       one at a time
 StorageUnavailable
 └── CompactedLedgerGone     somebody deleted it; the log is all there is
 """
@@ -21,12 +20,6 @@ class CompactionRunning(BrokerError):
 
     def __init__(self) -> None:
         super().__init__("Compaction already in progress")
-
-
-class CompactionFailed(BrokerError):
-    """Nothing has changed: what was compacted before is still in force."""
-
-    retry: ClassVar[bool] = True
 
 
 class CompactedLedgerGone(StorageUnavailable):

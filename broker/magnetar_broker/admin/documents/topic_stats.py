@@ -16,10 +16,8 @@ from typing import TypedDict
 
 from magnetar_protocol.pulsar.timestamps import EPOCH_ISO
 
-# Values of SubscriptionStats.type and of deduplicationStatus.
-SUBSCRIPTION_TYPES = ("Exclusive", "Shared", "Failover", "Key_Shared")
+# deduplicationStatus of a topic where it was never turned on.
 DEDUPLICATION_DISABLED = "Disabled"
-DEDUPLICATION_ENABLED = "Enabled"
 
 # What upstream prints as a topic's quota when none is set: 10 GB, no time limit.
 BACKLOG_QUOTA_DEFAULT_BYTES = 10 * 1024**3
