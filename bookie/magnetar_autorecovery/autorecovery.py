@@ -34,13 +34,10 @@ class AutoRecovery(Service):
         clock: Clock,
         random: Random,
         options: AutoRecoveryOptions | None = None,
-        ledger_options: LedgerOptions | None = None,
     ) -> None:
         super().__init__()
         options = options or AutoRecoveryOptions()
-        self._repair = LedgerRepair(
-            coordination, network, clock, random, options, ledger_options or LedgerOptions()
-        )
+        self._repair = LedgerRepair(coordination, network, clock, random, options, LedgerOptions())
         self._auditor = Auditor(coordination, clock, self._repair, options)
         self._election = Election(
             coordination, bookie_id, self._auditor.run, retry_s=options.retry_s

@@ -69,7 +69,7 @@ class LedgerListener(Protocol):
 class AddPipeline:
     """Appends entries ``last_confirmed + 1``, … to one ensemble, whose bookies ``change`` replaces.
 
-    ``length_bytes`` is the sum of all payloads of the ledger so far, ``flags`` go with every add.
+    ``flags`` go with every add; ``length_bytes`` is the sum of all payloads of the ledger so far.
     """
 
     # With more than 30 attributes and no slots, CPython looks each up in a dictionary: an entry
@@ -123,7 +123,6 @@ class AddPipeline:
         options: LedgerOptions,
         flags: int = 0,
         last_confirmed: int = -1,
-        length_bytes: int = 0,
     ) -> None:
         assert len(links) == quorum.ensemble_size
         self.ledger_id = ledger_id
@@ -131,7 +130,7 @@ class AddPipeline:
         self.is_over = False
         self.last_pushed = last_confirmed
         self.last_confirmed = last_confirmed
-        self.length_bytes = length_bytes
+        self.length_bytes = 0
         self.pending_bytes = 0
         self.failure: LedgerError | None = None
         self._links = list(links)

@@ -174,11 +174,6 @@ class Cursor(Service):
         self.changed(durable)
         await durable.wait()
 
-    def reset(self, mark_delete: Position, on_durable: OnDurable | None = None) -> None:
-        """Move to ``mark_delete`` in either direction, forgetting all acknowledgements beyond."""
-        self.acknowledged.reset(mark_delete)
-        self.changed(on_durable)
-
     def state(self) -> CursorState:
         """What must be kept."""
         state, left_out = state_of(

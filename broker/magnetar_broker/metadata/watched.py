@@ -110,12 +110,10 @@ def watched_values(
     return Watched(coordination, read, entries_max=entries_max)
 
 
-def watched_children(
-    coordination: Coordination, *, entries_max: int = ENTRIES_MAX
-) -> Watched[frozenset[str]]:
+def watched_children(coordination: Coordination) -> Watched[frozenset[str]]:
     """Keep the names of nodes' children."""
 
     async def read(path: str, on_change: OnChange) -> frozenset[str]:
         return frozenset(await coordination.children(path, on_change=on_change))
 
-    return Watched(coordination, read, entries_max=entries_max)
+    return Watched(coordination, read)

@@ -80,7 +80,7 @@ class Resetting:
 
     async def _move_to(self, position: Position, remaining: Words = ()) -> None:
         durable = Durable()
-        self._cursor.reset(self._managed_ledger.chain.previous_of(position))
+        self._cursor.acknowledged.reset(self._managed_ledger.chain.previous_of(position))
         if any(remaining):
             self._cursor.acknowledged.acknowledge_batch_indexes(*position, remaining)
         self._cursor.changed(durable)

@@ -144,7 +144,8 @@ async def test_a_cursor_moves_back_and_forgets_what_lay_beyond(
     cursor = await created(logs, log)
     cursor.acknowledged.acknowledge_upto(Position(0, 3))
     assert cursor.backlog_entries == 1
-    cursor.reset(Position(0, 0), lambda _: None)
+    cursor.acknowledged.reset(Position(0, 0))
+    cursor.changed(lambda _: None)
     await settle()
     assert cursor.backlog_entries == 4
     assert (await logs.load_cursor(LOG, "sub", log.chain)).mark_delete == (0, 0)
