@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from magnetar_broker.metadata.errors import NotInitialized
-from magnetar_broker.metadata.persistent_topics import MANAGED_LEDGERS_PATH
 from magnetar_protocol.records.clusters import (
     GLOBAL_CLUSTER,
     ClusterData,
@@ -25,6 +24,7 @@ from magnetar_protocol.records.clusters import (
 )
 from magnetar_protocol.records.layout import LAYOUT_PATH, LedgerLayout
 from magnetar_protocol.records.ledger_metadata import LEDGERS_PATH
+from magnetar_protocol.records.managed_ledger import MANAGED_LEDGERS_PATH
 from magnetar_protocol.records.namespaces import (
     LOCAL_POLICIES_PATH,
     BundlesData,

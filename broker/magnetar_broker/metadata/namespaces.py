@@ -13,9 +13,9 @@ from contextlib import suppress
 
 from magnetar_broker.errors import ServiceNotReady
 from magnetar_broker.metadata.errors import NamespaceExists, NamespaceNotFound, TenantNotFound
-from magnetar_broker.metadata.persistent_topics import MANAGED_LEDGERS_PATH
 from magnetar_broker.metadata.watched import watched_values
 from magnetar_protocol.pulsar.topic_names import NamespaceName
+from magnetar_protocol.records.managed_ledger import MANAGED_LEDGERS_PATH
 from magnetar_protocol.records.namespaces import (
     BundlesData,
     LocalPolicies,

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from magnetar_broker.errors import ServiceNotReady, TopicExists
 from magnetar_broker.metadata.errors import PartitionedTopicNotFound, TooFewPartitions
-from magnetar_broker.metadata.persistent_topics import managed_ledger_path
+from magnetar_broker.metadata.persistent_topics import topic_path
 from magnetar_broker.metadata.watched import watched_children, watched_values
 from magnetar_protocol.pulsar.errors import InvalidTopicName
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName, decode_local
@@ -202,7 +202,7 @@ def _partition_paths(topic: TopicName, first: int, end: int) -> list[str]:
     """The managed ledgers' nodes of partitions first..end-1; none if messages are not stored."""
     if not topic.is_persistent:
         return []
-    return [managed_ledger_path(topic.partition(index)) for index in range(first, end)]
+    return [topic_path(topic.partition(index)) for index in range(first, end)]
 
 
 def _topic_named(namespace: NamespaceName, domain: str, encoded_local: str) -> TopicName | None:

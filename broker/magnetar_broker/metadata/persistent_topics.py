@@ -14,10 +14,12 @@ from magnetar_broker.errors import TopicNotFound
 from magnetar_protocol.pulsar.errors import InvalidTopicName
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName, decode_local
 from magnetar_protocol.records.cursor import CursorRecord
-from magnetar_protocol.records.managed_ledger import ManagedLedgerRecord
+from magnetar_protocol.records.managed_ledger import (
+    MANAGED_LEDGERS_PATH,
+    ManagedLedgerRecord,
+    managed_ledger_path,
+)
 from magnetar_runtime.coordination import Coordination, NodeMissing, NodeStat
-
-MANAGED_LEDGERS_PATH = "/managed-ledgers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class PersistentTopics:
 
     async def stored(self, topic: TopicName) -> StoredLog:
         """What stands in ZooKeeper of a topic, loaded or not. Raises ``TopicNotFound``."""
-        path = managed_ledger_path(topic)
+        path = topic_path(topic)
         try:
             value, stat = await self._coordination.get(path)
             names = await self._coordination.children(path)
@@ -71,12 +73,12 @@ class PersistentTopics:
 
     async def exists(self, topic: TopicName) -> bool:
         """Whether the topic, or the partition, has a managed ledger."""
-        return await self._coordination.exists(managed_ledger_path(topic)) is not None
+        return await self._coordination.exists(topic_path(topic)) is not None
 
 
-def managed_ledger_path(topic: TopicName) -> str:
-    """The node of a persistent topic."""
-    return f"{MANAGED_LEDGERS_PATH}/{topic.managed_ledger_name}"
+def topic_path(topic: TopicName) -> str:
+    """The node of a persistent topic: its log's."""
+    return managed_ledger_path(topic.managed_ledger_name)
 
 
 def domain_path(namespace: NamespaceName, domain: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from magnetar_broker.metadata.errors import TenantExists, TenantNotEmpty, TenantNotFound
-from magnetar_broker.metadata.persistent_topics import MANAGED_LEDGERS_PATH
 from magnetar_broker.metadata.watched import watched_values
+from magnetar_protocol.records.managed_ledger import MANAGED_LEDGERS_PATH
 from magnetar_protocol.records.namespaces import LOCAL_POLICIES_PATH
 from magnetar_protocol.records.ownership import OWNERSHIP_PATH
 from magnetar_protocol.records.partitioned_topics import PARTITIONED_TOPICS_PATH

@@ -15,7 +15,7 @@ from magnetar_broker.metadata.errors import NamespaceNotFound
 from magnetar_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
 from magnetar_broker.metadata.namespaces import Namespaces
 from magnetar_broker.metadata.partitioned_topics import PartitionedTopics
-from magnetar_broker.metadata.persistent_topics import PersistentTopics, managed_ledger_path
+from magnetar_broker.metadata.persistent_topics import PersistentTopics, topic_path
 from magnetar_broker.ownership.address import BrokerAddress
 from magnetar_broker.ownership.ownership import Ownership
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
@@ -94,7 +94,7 @@ async def set_rule(coordination: Coordination, rule: AutoTopicCreation) -> None:
 
 async def keep(coordination: Coordination, topic: TopicName) -> None:
     """Let a persistent topic exist."""
-    await coordination.create(managed_ledger_path(topic), make_parents=True)
+    await coordination.create(topic_path(topic), make_parents=True)
 
 
 async def test_a_topic_is_told_as_if_it_were_there_where_using_it_makes_it(

@@ -33,7 +33,7 @@ from magnetar_broker.log.positions import Position
 from magnetar_broker.metadata.clusters import Clusters
 from magnetar_broker.metadata.namespaces import Namespaces
 from magnetar_broker.metadata.partitioned_topics import PartitionedTopics
-from magnetar_broker.metadata.persistent_topics import PersistentTopics, managed_ledger_path
+from magnetar_broker.metadata.persistent_topics import PersistentTopics, topic_path
 from magnetar_broker.metadata.tenants import Tenants
 from magnetar_broker.ownership.address import BrokerAddress
 from magnetar_broker.ownership.brokers import Brokers
@@ -80,7 +80,7 @@ class RememberingBroker:
             raise TopicExists(str(topic))
         self.properties[str(topic)] = properties
         if topic.is_persistent:
-            await self.coordination.create(managed_ledger_path(topic), make_parents=True)
+            await self.coordination.create(topic_path(topic), make_parents=True)
         else:
             self.volatile.add(topic)
 
@@ -89,7 +89,7 @@ class RememberingBroker:
         if str(topic) in self.busy and not force:
             raise TopicBusy("Topic has active producers/subscriptions")
         self.volatile.discard(topic)
-        await delete_tree(self.coordination, managed_ledger_path(topic))
+        await delete_tree(self.coordination, topic_path(topic))
 
     async def topic_stats(self, topic: TopicName, query: StatsQuery) -> TopicStats:
         await self._check(topic)
@@ -164,7 +164,7 @@ class RememberingBroker:
     async def _exists(self, topic: TopicName) -> bool:
         if not topic.is_persistent:
             return topic in self.volatile
-        return await self.coordination.exists(managed_ledger_path(topic)) is not None
+        return await self.coordination.exists(topic_path(topic)) is not None
 
     async def _check(self, topic: TopicName) -> None:
         if not await self._exists(topic):

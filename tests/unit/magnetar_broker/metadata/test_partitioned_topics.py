@@ -10,7 +10,7 @@ from magnetar_broker.errors import TopicExists
 from magnetar_broker.metadata import partitioned_topics
 from magnetar_broker.metadata.errors import PartitionedTopicNotFound, TooFewPartitions
 from magnetar_broker.metadata.partitioned_topics import PartitionedTopics
-from magnetar_broker.metadata.persistent_topics import PersistentTopics, managed_ledger_path
+from magnetar_broker.metadata.persistent_topics import PersistentTopics, topic_path
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_runtime.coordination import Coordination
 
@@ -79,10 +79,10 @@ async def test_a_topic_is_partitioned_once(topics: PartitionedTopics) -> None:
 async def test_partitions_left_by_a_deletion_that_was_cut_short_are_taken(
     topics: PartitionedTopics, coordination: Coordination
 ) -> None:
-    await coordination.create(managed_ledger_path(ORDERS.partition(1)), b"old", make_parents=True)
+    await coordination.create(topic_path(ORDERS.partition(1)), b"old", make_parents=True)
     await topics.create(ORDERS, 3)
     assert await topics.partitions(ORDERS) == 3
-    value, _ = await coordination.get(managed_ledger_path(ORDERS.partition(1)))
+    value, _ = await coordination.get(topic_path(ORDERS.partition(1)))
     assert value == b"old"
 
 

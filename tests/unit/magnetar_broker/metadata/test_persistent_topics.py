@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from magnetar_broker.errors import TopicNotFound
-from magnetar_broker.metadata.persistent_topics import PersistentTopics, managed_ledger_path
+from magnetar_broker.metadata.persistent_topics import PersistentTopics, topic_path
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_protocol.records.cursor import CursorRecord
 from magnetar_protocol.records.managed_ledger import LedgerRecord, ManagedLedgerRecord
@@ -21,7 +21,7 @@ def topics(coordination: Coordination) -> PersistentTopics:
 
 async def create(coordination: Coordination, local: str) -> TopicName:
     topic = TopicName.of("persistent", "acme", "shop", local)
-    await coordination.create(managed_ledger_path(topic), make_parents=True)
+    await coordination.create(topic_path(topic), make_parents=True)
     return topic
 
 
@@ -31,7 +31,7 @@ async def test_an_unknown_namespace_has_no_topics(topics: PersistentTopics) -> N
 
 async def test_a_topic_stands_where_pulsar_looks_for_it() -> None:
     topic = TopicName.parse("persistent://acme/shop/a/b %?")
-    assert managed_ledger_path(topic) == "/managed-ledgers/acme/shop/persistent/a%2Fb+%25%3F"
+    assert topic_path(topic) == "/managed-ledgers/acme/shop/persistent/a%2Fb+%25%3F"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ async def test_a_cursors_node_is_no_topic(
     topics: PersistentTopics, coordination: Coordination
 ) -> None:
     topic = await create(coordination, "orders")
-    await coordination.create(f"{managed_ledger_path(topic)}/billing")
+    await coordination.create(f"{topic_path(topic)}/billing")
     assert await topics.names(SHOP) == [topic]
 
 
@@ -72,7 +72,7 @@ async def test_what_is_stored_of_a_topic_is_found_with_its_cursors(
     topic = await create(coordination, "a/b")
     log = ManagedLedgerRecord(ledgers=(LedgerRecord(7),))
     cursor = CursorRecord(mark_delete=(7, -1))
-    path = managed_ledger_path(topic)
+    path = topic_path(topic)
     await coordination.set(path, log.encode())
     await coordination.create(f"{path}/my+sub%2F1", cursor.encode())
     stored = await topics.stored(topic)
