@@ -16,7 +16,7 @@ from magnetar_broker.log.entry_stamps import StampKinds
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.metadata.auto_creation import AutoCreation
 from magnetar_broker.metadata.policy_rules import PRODUCER_REQUEST_HOLD
-from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT, PATTERN_LENGTH_MAX_DEFAULT
+from magnetar_broker.sessions.context import PATTERN_LENGTH_MAX_DEFAULT
 from magnetar_broker.subscriptions.expiry import ExpiryOptions
 from magnetar_broker.subscriptions.unacknowledged_limits import (
     PER_CONSUMER_MAX,
@@ -29,6 +29,7 @@ from magnetar_broker.topics.consuming.subscribe_policies import SubscribeOptions
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
 from magnetar_broker.topics.inactivity import Inactivity, InactivityOptions
 from magnetar_broker.topics.producing.publish_policies import PublishOptions
+from magnetar_protocol.pulsar.frames import MAX_MESSAGE_BYTES_DEFAULT
 
 # So often are backlogs compared with their quotas (backlogQuotaCheckIntervalInSeconds).
 BACKLOG_QUOTA_CHECK_S = 60.0

@@ -17,7 +17,7 @@ from magnetar_broker.log.entry_cache import (
 )
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.options import BACKLOG_QUOTA_CHECK_S, BrokerOptions
-from magnetar_broker.sessions.context import MAX_MESSAGE_BYTES_DEFAULT, PATTERN_LENGTH_MAX_DEFAULT
+from magnetar_broker.sessions.context import PATTERN_LENGTH_MAX_DEFAULT
 from magnetar_broker.subscriptions.expiry import ExpiryOptions
 from magnetar_broker.subscriptions.unacknowledged_limits import (
     PER_CONSUMER_MAX,
@@ -28,6 +28,7 @@ from magnetar_broker.topics.consuming.subscribe_policies import SubscribeOptions
 from magnetar_broker.topics.directory import CLOSE_BUDGET_S
 from magnetar_broker.topics.inactivity import InactivityOptions
 from magnetar_broker.topics.producing.publish_policies import PublishOptions
+from magnetar_protocol.pulsar.frames import MAX_MESSAGE_BYTES_DEFAULT
 from magnetar_server.part_settings import PartSettings, Port
 
 Interceptor = Literal[

@@ -11,6 +11,7 @@ from magnetar_broker.errors import ServiceNotReady
 from magnetar_broker.metadata.topic_lists import TopicLists
 from magnetar_broker.ownership.address import Owner
 from magnetar_broker.topics.directory import AnyTopic, TopicDirectory
+from magnetar_protocol.pulsar.frames import FRAME_OVERHEAD_BYTES, MAX_MESSAGE_BYTES_DEFAULT
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_runtime.clock import Clock
 from magnetar_server.authorization import Authorizer
@@ -18,9 +19,6 @@ from magnetar_server.authorization import Authorizer
 if TYPE_CHECKING:
     from magnetar_broker.sessions.connection import Connection
 
-MAX_MESSAGE_BYTES_DEFAULT = 5 * 1024 * 1024
-# Room for command and metadata beside the largest message, as upstream has it.
-FRAME_PADDING_BYTES = 10 * 1024
 # The longest pattern of topic names that is matched here (subscriptionPatternMaxLength).
 PATTERN_LENGTH_MAX_DEFAULT = 50
 
@@ -112,4 +110,4 @@ class SessionContext:
     @property
     def frame_bytes_max(self) -> int:
         """The largest frame a client may send."""
-        return self.max_message_bytes + FRAME_PADDING_BYTES
+        return self.max_message_bytes + FRAME_OVERHEAD_BYTES
