@@ -16,6 +16,14 @@ from typing import ClassVar, Protocol
 from magnetar_runtime.errors import MagnetarError
 
 ANY_VERSION = -1
+# ZooKeeper drops the connection over a request longer than jute.maxbuffer (0xfffff bytes).
+REQUEST_BYTES_MAX = 1_000_000
+# A session that hears nothing gives itself up after this part of its time-out. The server counts
+# from what it last heard of us, which is a little before we heard its answer; the tenth covers
+# that and the time our own callbacks take to stop serving.
+GIVE_UP_FRACTION = 0.9
+# Parents made for one create may be deleted again before it arrives; then they are made again.
+MAKE_PARENTS_ATTEMPTS_MAX = 5
 
 
 class CoordinationError(MagnetarError):
@@ -58,6 +66,15 @@ class VersionMismatch(NodeError):
 
     def __init__(self, path: str) -> None:
         super().__init__(path, "was changed by somebody else")
+
+
+class NodeTooLarge(NodeError):
+    """The value does not fit into one request, which would cost us the connection."""
+
+    def __init__(self, path: str, size_bytes: int) -> None:
+        what = f"would hold {size_bytes} bytes; ZooKeeper takes {REQUEST_BYTES_MAX}"
+        super().__init__(path, what)
+        self.size_bytes = size_bytes
 
 
 class ConnectionLost(CoordinationError):
@@ -189,6 +206,18 @@ class Coordination(Protocol):
     def on_session(self, callback: OnSession) -> None:
         """Call ``callback`` at every change of the session's state, in order."""
         ...
+
+
+def check_size(path: str, size_bytes: int) -> None:
+    """Raise ``NodeTooLarge`` for a request about ``path`` with so many bytes of values."""
+    if len(path) + size_bytes > REQUEST_BYTES_MAX:
+        raise NodeTooLarge(path, size_bytes)
+
+
+def operation_bytes(operation: Operation) -> int:
+    """About how many bytes ``operation`` takes in a request."""
+    value = operation.value if isinstance(operation, Create | Set) else b""
+    return len(operation.path) + len(value)
 
 
 async def delete_tree(coordination: Coordination, path: str) -> None:

@@ -6,16 +6,13 @@
     ├── SettingsError             a setting nobody can work with; says where it stands
     ├── ControlError              supervisor and part misunderstood each other
     ├── NotAuthorized             this principal may not do that
-    ├── ServerStartError          this process cannot run here: no uvloop, a port that is taken
-    └── CoordinationError         (magnetar_runtime.coordination)
-        └── NodeTooLarge          more than ZooKeeper takes in one request
+    └── ServerStartError          this process cannot run here: no uvloop, a port that is taken
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from magnetar_runtime.coordination import NodeError
 from magnetar_runtime.errors import MagnetarError
 
 
@@ -47,12 +44,3 @@ class NotAuthorized(MagnetarError):
         self.role = role
         self.action = action
         self.resource = resource
-
-
-class NodeTooLarge(NodeError):
-    """The value does not fit into one ZooKeeper request, which would cost us the connection."""
-
-    def __init__(self, path: str, size_bytes: int, limit_bytes: int) -> None:
-        super().__init__(path, f"would hold {size_bytes} bytes; ZooKeeper takes {limit_bytes}")
-        self.size_bytes = size_bytes
-        self.limit_bytes = limit_bytes

@@ -43,13 +43,10 @@ from magnetar_runtime.coordination import (
     Set,
     VersionMismatch,
 )
-from magnetar_server.errors import NodeTooLarge
 from magnetar_server.kazoo_bridge import Client, LoopHandler, TransactionBuilder
 
 log = logging.getLogger(__name__)
 
-# ZooKeeper drops the connection over a request longer than jute.maxbuffer (0xfffff bytes).
-REQUEST_BYTES_MAX = 1_000_000
 RECONNECT_FIRST_S = 0.05
 RECONNECT_LIMIT_S = 0.5
 
@@ -161,18 +158,6 @@ def stop_client(client: Client) -> None:
         client.close()
     except Exception:  # a bare Exception is what kazoo raises for a thread that hangs
         log.debug("zookeeper client did not stop in time", exc_info=True)
-
-
-def operation_bytes(operation: Operation) -> int:
-    """About how many bytes ``operation`` takes in a request."""
-    value = operation.value if isinstance(operation, Create | Set) else b""
-    return len(operation.path) + len(value)
-
-
-def check_size(path: str, size_bytes: int) -> None:
-    """Raise ``NodeTooLarge`` for a request that would cost us the connection."""
-    if len(path) + size_bytes > REQUEST_BYTES_MAX:
-        raise NodeTooLarge(path, size_bytes, REQUEST_BYTES_MAX)
 
 
 def add_operation(builder: TransactionBuilder, operation: Operation) -> None:

@@ -30,6 +30,8 @@ from typing import cast
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.coordination import (
     ANY_VERSION,
+    GIVE_UP_FRACTION,
+    MAKE_PARENTS_ATTEMPTS_MAX,
     ConnectionLost,
     CoordinationError,
     NodeExists,
@@ -40,35 +42,29 @@ from magnetar_runtime.coordination import (
     Operation,
     SessionExpired,
     SessionState,
-    take_over_ephemeral,
+    check_size,
+    operation_bytes,
 )
 from magnetar_runtime.service import Service
 from magnetar_server.kazoo_bridge import Answer, Client, LoopHandler
 from magnetar_server.kazoo_words import (
     KazooStat,
     add_operation,
-    check_size,
     connect_kazoo,
     coordination_error,
     is_dead,
     node_stat,
-    operation_bytes,
     parents,
     session_state,
     stop_client,
     transaction_error,
 )
 
-__all__ = ["ZooKeeper", "take_over_ephemeral"]
-
 log = logging.getLogger(__name__)
 
 # A standalone's parts must see each other's death within seconds; 6 s is three of kazoo's pings.
 SESSION_TIMEOUT_S = 6.0
 CONNECT_TIMEOUT_S = 10.0
-# The server counts the time-out from what it last heard of us, which is a little before we heard
-# its answer; the tenth covers that and the time our own callbacks take to stop serving.
-GIVE_UP_FRACTION = 0.9
 # How long a closing part waits for the server to confirm that its session is over.
 CLOSE_TIMEOUT_S = 2.0
 # More than this on the way only makes the server's queue longer (its own limit is 1000 for all).
@@ -76,8 +72,6 @@ REQUESTS_IN_FLIGHT_MAX = 128
 # Requests held back while there is no connection or too many are on the way. A broker that loads
 # 10,000 topics at once asks about this many questions; more waiting than that is a mistake.
 REQUESTS_HELD_MAX = 65_536
-# Parents made for one create may be deleted again before it arrives; then they are made again.
-MAKE_PARENTS_ATTEMPTS_MAX = 5
 
 ClientFactory = Callable[[LoopHandler], Client]
 
@@ -267,7 +261,7 @@ class ZooKeeper(Service):
         if not operations:
             return
         first = operations[0].path
-        check_size(first, sum(operation_bytes(operation) for operation in operations))
+        check_size(first, sum(map(operation_bytes, operations)))
 
         def send(client: Client) -> Answer:
             builder = client.transaction()

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 from magnetar_runtime.coordination import (
     ANY_VERSION,
+    GIVE_UP_FRACTION,
+    MAKE_PARENTS_ATTEMPTS_MAX,
     ConnectionLost,
     CoordinationError,
     NodeExists,
@@ -27,6 +29,8 @@ from magnetar_runtime.coordination import (
     Operation,
     SessionExpired,
     SessionState,
+    check_size,
+    operation_bytes,
 )
 from magnetar_simulation.incarnation import CURRENT
 
@@ -36,11 +40,6 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 CONNECT_TIMEOUT_S = 10.0
-# The part of the time-out after which a client that hears nothing gives its session up.
-GIVE_UP_FRACTION = 0.9
-# ZooKeeper drops the connection over a longer request (jute.maxbuffer); the adapter refuses it.
-REQUEST_BYTES_MAX = 1_000_000
-MAKE_PARENTS_ATTEMPTS_MAX = 5
 
 
 class Watch:
@@ -184,7 +183,7 @@ class SimulatedSession:
         make_parents: bool = False,
     ) -> str:
         """As ``Coordination.create``."""
-        _check_size(path, value)
+        check_size(path, len(value))
         tree = self._server.tree
 
         def work() -> str:
@@ -227,7 +226,7 @@ class SimulatedSession:
 
     async def set(self, path: str, value: bytes, *, version: int = ANY_VERSION) -> NodeStat:
         """As ``Coordination.set``."""
-        _check_size(path, value)
+        check_size(path, len(value))
         return await self._ask(path, lambda: self._server.tree.set(path, value, version))
 
     async def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
@@ -239,6 +238,7 @@ class SimulatedSession:
         if not operations:
             return
         batch = tuple(operations)
+        check_size(batch[0].path, sum(map(operation_bytes, batch)))
         tree = self._server.tree
         await self._ask(batch[0].path, lambda: tree.transaction(batch, self._session_id))
 
@@ -419,9 +419,3 @@ class SimulatedSession:
         self._state = state
         for callback in self._callbacks:
             self._server.loop.call_soon(callback, state)
-
-
-def _check_size(path: str, value: bytes) -> None:
-    if len(path) + len(value) > REQUEST_BYTES_MAX:
-        size = len(path) + len(value)
-        raise CoordinationError(f"node {path} would hold {size} bytes; ZooKeeper takes a megabyte")

@@ -20,6 +20,7 @@ from magnetar_runtime.coordination import (
     NodeExists,
     NodeMissing,
     NodeNotEmpty,
+    NodeTooLarge,
     SessionExpired,
     SessionState,
     Set,
@@ -27,7 +28,6 @@ from magnetar_runtime.coordination import (
     delete_tree,
     take_over_ephemeral,
 )
-from magnetar_server.errors import NodeTooLarge
 from magnetar_server.zookeeper import REQUESTS_IN_FLIGHT_MAX, ZooKeeper
 
 pytestmark = pytest.mark.integration

@@ -1,4 +1,4 @@
-"""The helpers that stand on the interface: whole trees deleted, ephemeral nodes taken over."""
+"""Helpers of the interface: trees deleted, ephemeral nodes taken over, requests measured."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from magnetar_runtime.coordination import (
     ANY_VERSION,
+    REQUEST_BYTES_MAX,
     Check,
     Coordination,
     Create,
@@ -17,12 +18,15 @@ from magnetar_runtime.coordination import (
     NodeMissing,
     NodeNotEmpty,
     NodeStat,
+    NodeTooLarge,
     OnChange,
     OnSession,
     Operation,
     Set,
     VersionMismatch,
+    check_size,
     delete_tree,
+    operation_bytes,
     take_over_ephemeral,
 )
 
@@ -165,3 +169,12 @@ async def test_two_who_fight_for_a_node_do_not_fight_for_ever(tree: Tree) -> Non
 def test_operations_are_values() -> None:
     assert Check("/a", 1) == Check("/a", 1)
     assert Set("/a", b"", 2) != Set("/a", b"", 3)
+
+
+def test_a_request_over_the_limit_is_refused_with_its_size() -> None:
+    check_size("/a", REQUEST_BYTES_MAX - 2)
+    with pytest.raises(NodeTooLarge, match="node /a would hold 1000000 bytes") as refused:
+        check_size("/a", REQUEST_BYTES_MAX)
+    assert refused.value.size_bytes == REQUEST_BYTES_MAX
+    assert operation_bytes(Set("/abc", b"12")) == 6
+    assert operation_bytes(Delete("/abc")) == 4

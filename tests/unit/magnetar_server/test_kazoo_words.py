@@ -26,7 +26,6 @@ from magnetar_runtime.coordination import (
     VersionMismatch,
 )
 from magnetar_server import kazoo_words
-from magnetar_server.errors import NodeTooLarge
 from magnetar_server.kazoo_bridge import Answer, LoopHandler
 
 
@@ -147,15 +146,6 @@ def test_operations_are_said_in_kazoos_words() -> None:
         ("delete", "/c", 3),
         ("check", "/d", 4),
     ]
-
-
-def test_a_request_over_the_limit_is_refused_with_its_size() -> None:
-    kazoo_words.check_size("/a", kazoo_words.REQUEST_BYTES_MAX - 2)
-    with pytest.raises(NodeTooLarge) as refused:
-        kazoo_words.check_size("/a", kazoo_words.REQUEST_BYTES_MAX)
-    assert refused.value.size_bytes == kazoo_words.REQUEST_BYTES_MAX
-    assert kazoo_words.operation_bytes(Set("/abc", b"12")) == 6
-    assert kazoo_words.operation_bytes(Delete("/abc")) == 4
 
 
 async def test_a_client_that_hangs_on_stopping_is_left_alone() -> None:

@@ -11,6 +11,7 @@ from kazoo.exceptions import ConnectionLoss, NoNodeError
 from kazoo.protocol.states import KazooState, KeeperState, ZnodeStat
 
 from magnetar_runtime.coordination import (
+    MAKE_PARENTS_ATTEMPTS_MAX,
     ConnectionLost,
     CoordinationError,
     NodeMissing,
@@ -304,7 +305,7 @@ async def test_parents_that_vanish_for_ever_are_not_made_for_ever(stage: Stage) 
             answer.set_exception(NoNodeError())
     with pytest.raises(NodeMissing):
         await task
-    assert len(stage.client.asked) == 2 * module.MAKE_PARENTS_ATTEMPTS_MAX
+    assert len(stage.client.asked) == 2 * MAKE_PARENTS_ATTEMPTS_MAX
 
 
 async def test_a_watch_comes_after_the_answer_that_set_it(stage: Stage) -> None:

@@ -9,7 +9,8 @@ from tests.unit.magnetar_simulation.coordination_conformance import Heard
 
 from magnetar_runtime.coordination import (
     ConnectionLost,
-    CoordinationError,
+    Create,
+    NodeTooLarge,
     SessionExpired,
     SessionState,
 )
@@ -110,8 +111,11 @@ async def test_closing_without_a_connection_leaves_the_server_to_find_out(
 
 async def test_too_large_a_value_is_refused(zookeeper: SimulatedZooKeeper) -> None:
     session = zookeeper.session()
-    with pytest.raises(CoordinationError, match="megabyte"):
+    with pytest.raises(NodeTooLarge):
         await session.create("/big", bytes(1_000_001))
+    halves = [Create("/one", bytes(500_000)), Create("/two", bytes(500_000))]
+    with pytest.raises(NodeTooLarge):
+        await session.transaction(halves)
 
 
 async def test_a_dead_process_hears_nothing_and_asks_in_vain(
