@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-full test-bookkeeper check lint types unit integration protocol bench torture simulate clean
+.PHONY: help setup run test test-full test-java check lint types unit integration protocol bench torture simulate clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,10 +30,10 @@ test: check unit integration  ## linters, types, import rules, all tests but the
 test-full: $(BIN)/.develops setup  ## the long tests that `make test` leaves out (45 min at most)
 	@$(PYTEST) -m full --timeout 1800 $(ARGS) || { code=$$?; [ $$code -eq 5 ] || exit $$code; }
 
-# Needs a JDK, and BookKeeper's jars: from Maven Central by `mvn` (the first time: 93 MB, into the user's
-# cache), from the Apache Pulsar in PULSAR_HOME, or as the class path in BOOKKEEPER_CLASSPATH.
-test-bookkeeper: $(BIN)/.develops setup  ## Apache BookKeeper's client, tools and bookies with ours, where Java is
-	@$(PYTEST) -m bookkeeper tests/bookkeeper --timeout 300 $(ARGS)
+# Needs a JDK, and Apache's jars: from the Apache Pulsar in PULSAR_HOME, or from Maven Central by `mvn` (the
+# first time: 180 MB, into the user's cache), or as class paths in BOOKKEEPER_CLASSPATH and PULSAR_CLASSPATH.
+test-java: $(BIN)/.develops setup  ## Pulsar's Java client, and BookKeeper's client and bookies, with ours, where Java is
+	@$(PYTEST) -m java tests/bookkeeper tests/java_client --timeout 300 $(ARGS)
 
 check: lint types  ## linters, types, import rules
 
@@ -47,7 +47,7 @@ types: $(BIN)/.develops
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 unit: $(BIN)/.develops
-	$(PYTEST) -m "not integration and not full and not bookkeeper" -n 2 $(ARGS)
+	$(PYTEST) -m "not integration and not full and not java" -n 2 $(ARGS)
 
 integration: $(BIN)/.develops setup
 	$(PYTEST) -m "integration and not full" $(ARGS)

@@ -29,7 +29,7 @@ TOP_LEVEL = {
 }
 TEST_FOLDERS = {
     *("unit", "integration", "simulation", "performance", "torture", "bookkeeper", "golden"),
-    "differential",
+    *("differential", "apache_java", "java_client"),
 }
 
 # Modules that ask for the time or wait in a thread of their own, and why.

@@ -1,4 +1,4 @@
-"""BookKeeper's own clients, tools and bookies against ours: run by ``make test-bookkeeper``."""
+"""BookKeeper's own clients, tools and bookies against ours: run by ``make test-java``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from tests.bookkeeper.java_bookkeeper import JavaBookKeeper, NotRun, find_java_bookkeeper
+from tests.apache_java.java import NotRun
+from tests.bookkeeper.java_bookkeeper import JavaBookKeeper, find_java_bookkeeper
 
 from magnetar_server.run import uvloop_factory
 
@@ -17,7 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
-            item.add_marker(pytest.mark.bookkeeper)
+            item.add_marker(pytest.mark.java)
             item.add_marker(pytest.mark.timeout(300))
 
 

@@ -1,0 +1,131 @@
+"""Java for tests: where the JDK and Apache's jars are; how programs of ours are compiled and run.
+
+Jars come, in this order, from an environment variable (a Java class path), from an Apache Pulsar
+(``PULSAR_HOME``, or one in ``apache-pulsar`` of the user's cache), or from Maven Central by
+``mvn``, into the user's cache. ``make test-java`` runs what needs them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+FETCH_TIMEOUT_S = 300.0
+COMPILE_TIMEOUT_S = 60.0
+_LOGGING = Path(__file__).parent / "log4j2.xml"
+# Small heaps, quick starts; and what Apache's own scripts open for their programs on new Javas.
+OPTIONS = (
+    *("-Xmx256m", "-XX:MaxDirectMemorySize=256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    *("--add-opens", "java.base/java.io=ALL-UNNAMED"),
+    *("--add-opens", "java.base/java.util.zip=ALL-UNNAMED"),
+    *("--add-opens", "java.base/java.nio=ALL-UNNAMED"),
+    *("--add-opens", "java.base/jdk.internal.misc=ALL-UNNAMED"),
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    f"-Dlog4j2.configurationFile={_LOGGING}",
+    f"-Dlog4j.configurationFile={_LOGGING}",
+)
+
+
+class NotRun(Exception):
+    """This machine lacks what the tests need; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jars:
+    """Jars of Apache's: how they are called, and where they are looked for.
+
+    ``variable`` may hold their class path; ``pattern`` is the jar by which a distribution that has
+    them is known; ``pom`` names them to Maven.
+    """
+
+    name: str
+    variable: str
+    pattern: str
+    pom: Path
+
+    def classpath(self) -> str:
+        """Where Java finds them, fetched if need be. Raises ``NotRun``."""
+        given = os.environ.get(self.variable)
+        if given:
+            return given
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        homes = [Path(os.environ["PULSAR_HOME"])] if os.environ.get("PULSAR_HOME") else []
+        homes += sorted((cache / "apache-pulsar").glob("apache-pulsar-*"), reverse=True)
+        for home in homes:
+            if any((home / "lib").glob(self.pattern)):
+                return f"{home / 'lib'}/*"
+        return self._fetched(cache / "magnetar" / self.name)
+
+    def _fetched(self, directory: Path) -> str:
+        """The jars as Maven resolves them for the pom, which are fetched whole or not at all."""
+        if not directory.exists():
+            mvn = shutil.which("mvn")
+            if mvn is None:
+                raise NotRun(
+                    f"not run: no {self.name} jars, and no mvn to fetch them; set PULSAR_HOME to "
+                    f"an Apache Pulsar, or {self.variable}"
+                )
+            unfinished = directory.with_suffix(".unfinished")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            ended = subprocess.run(
+                [
+                    *(mvn, "-q", "-B", "-f", str(self.pom), "dependency:copy-dependencies"),
+                    *(f"-DoutputDirectory={unfinished}", "-DincludeScope=runtime"),
+                ],
+                capture_output=True,
+                text=True,
+                timeout=FETCH_TIMEOUT_S,
+                check=False,
+            )
+            if ended.returncode:
+                raise NotRun(f"not run: mvn could not fetch {self.name}: {ended.stdout[-1000:]}")
+            unfinished.rename(directory)
+        return f"{directory}/*"
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java, Apache's jars, and programs of ours, compiled."""
+
+    java: str
+    classpath: str
+
+    def command(self, *words: str) -> list[str]:
+        """The command line that runs a class with arguments; options of Java may stand before."""
+        return [self.java, *OPTIONS, "-cp", self.classpath, *words]
+
+    def run(self, *words: str, timeout_s: float) -> str:
+        """All that it printed; fails unless it succeeds."""
+        ended = subprocess.run(
+            self.command(*words), capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout + ended.stderr
+
+
+def compiled(sources: Path, jars: Jars, directory: Path) -> Java:
+    """The programs in ``sources``, compiled into ``directory``. Raises ``NotRun``."""
+    java = shutil.which("java")
+    if java is None:
+        raise NotRun("not run: no java")
+    javac = shutil.which("javac")
+    if javac is None:
+        raise NotRun(f"not run: {java} comes without javac")
+    classpath = jars.classpath()
+    classes = directory / "classes"
+    ended = subprocess.run(
+        [
+            *(javac, "-Xlint:all,-classfile,-processing,-try", "-proc:none"),
+            *("-cp", classpath, "-d", str(classes)),
+            *sorted(map(str, sources.glob("*.java"))),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=COMPILE_TIMEOUT_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return Java(java, f"{classes}:{classpath}")

@@ -1,0 +1,159 @@
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.pulsar.client.admin.PulsarAdmin;
+import org.apache.pulsar.client.api.Consumer;
+import org.apache.pulsar.client.api.ConsumerBuilder;
+import org.apache.pulsar.client.api.Message;
+import org.apache.pulsar.client.api.MessageId;
+import org.apache.pulsar.client.api.Producer;
+import org.apache.pulsar.client.api.ProducerBuilder;
+import org.apache.pulsar.client.api.PulsarClient;
+import org.apache.pulsar.client.api.Reader;
+import org.apache.pulsar.client.api.Schema;
+import org.apache.pulsar.client.api.SubscriptionInitialPosition;
+import org.apache.pulsar.client.api.SubscriptionType;
+
+/** The cluster under test, and what every theme does with one. */
+final class Cluster {
+    static final String NAMESPACE = "public/default";
+    static final int PATIENCE_S = 20;
+    /** So long is waited for what must not come. */
+    static final int SILENCE_MS = 300;
+    private static final AtomicInteger NAMES = new AtomicInteger();
+
+    final PulsarClient client;
+    final PulsarAdmin admin;
+    private final Path endpoints;
+
+    /** `endpoints` is what the standalone wrote about itself. */
+    Cluster(Path endpoints) throws Exception {
+        this.endpoints = endpoints;
+        client = newClient();
+        admin = PulsarAdmin.builder().serviceHttpUrl(endpoint("web_service_url")).build();
+    }
+
+    /** A client with connections of its own. */
+    PulsarClient newClient() throws Exception {
+        return PulsarClient.builder().serviceUrl(serviceUrl()).build();
+    }
+
+    String serviceUrl() throws Exception {
+        return endpoint("service_url");
+    }
+
+    /** Kills the broker without a warning; the standalone starts another. */
+    void killBroker() throws Exception {
+        Matcher pid = Pattern.compile("\"broker\": *\\{[^}]*?\"pid\": *(\\d+)").matcher(Files.readString(endpoints));
+        Expect.that(pid.find(), "no process id of the broker in " + endpoints);
+        ProcessHandle.of(Long.parseLong(pid.group(1))).orElseThrow().destroyForcibly();
+    }
+
+    private String endpoint(String name) throws Exception {
+        Matcher found = Pattern.compile("\"" + name + "\": *\"([^\"]*)\"").matcher(Files.readString(endpoints));
+        Expect.that(found.find(), "no " + name + " in " + endpoints);
+        return found.group(1);
+    }
+
+    /** The name of a topic that nobody used before. */
+    static String newTopic() {
+        return "persistent://" + NAMESPACE + "/" + newName("topic");
+    }
+
+    static String newName(String kind) {
+        return kind + "-" + NAMES.incrementAndGet() + "-" + ProcessHandle.current().pid();
+    }
+
+    // Clients of the plainest kind
+
+    ProducerBuilder<String> producing(String topic) {
+        return client.newProducer(Schema.STRING).topic(topic);
+    }
+
+    /** A producer that sends every message alone. */
+    Producer<String> producer(String topic) throws Exception {
+        return producing(topic).enableBatching(false).create();
+    }
+
+    /** A producer whose batches end where it is flushed. */
+    Producer<String> batchProducer(String topic) throws Exception {
+        return producing(topic).batchingMaxMessages(1000).batchingMaxPublishDelay(1, TimeUnit.HOURS).create();
+    }
+
+    /** A subscription called `s` from the first message on, unless told otherwise. */
+    ConsumerBuilder<String> consuming(String... topics) {
+        return client.newConsumer(Schema.STRING).topic(topics).subscriptionName("s")
+                .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest);
+    }
+
+    Consumer<String> consumer(String topic, SubscriptionType type) throws Exception {
+        return consuming(topic).subscriptionType(type).subscribe();
+    }
+
+    Reader<String> reader(String topic, MessageId start) throws Exception {
+        return client.newReader(Schema.STRING).topic(topic).startMessageId(start).create();
+    }
+
+    // Many messages at once
+
+    /** Sends `<prefix>0` and so on, flushes, and returns their ids. */
+    static List<MessageId> send(Producer<String> producer, String prefix, int count) throws Exception {
+        var sent = new ArrayList<java.util.concurrent.CompletableFuture<MessageId>>();
+        for (int number = 0; number < count; number++) {
+            sent.add(producer.sendAsync(prefix + number));
+        }
+        producer.flush();
+        List<MessageId> ids = new ArrayList<>();
+        for (var future : sent) {
+            ids.add(future.get(PATIENCE_S, TimeUnit.SECONDS));
+        }
+        return ids;
+    }
+
+    /** The next message, which must come. */
+    static Message<String> receive(Consumer<String> consumer) throws Exception {
+        Message<String> message = consumer.receive(PATIENCE_S, TimeUnit.SECONDS);
+        Expect.that(message != null, "no message within " + PATIENCE_S + " s");
+        return message;
+    }
+
+    /** The next messages, not acknowledged. */
+    static List<Message<String>> receive(Consumer<String> consumer, int count) throws Exception {
+        List<Message<String>> messages = new ArrayList<>();
+        for (int number = 0; number < count; number++) {
+            Message<String> message = consumer.receive(PATIENCE_S, TimeUnit.SECONDS);
+            Expect.that(message != null, "after " + texts(messages) + " came no message within " + PATIENCE_S + " s");
+            messages.add(message);
+        }
+        return messages;
+    }
+
+    static List<Message<String>> read(Reader<String> reader) throws Exception {
+        List<Message<String>> messages = new ArrayList<>();
+        while (reader.hasMessageAvailable()) {
+            Message<String> message = reader.readNext(PATIENCE_S, TimeUnit.SECONDS);
+            Expect.that(message != null, "after " + texts(messages) + " a message was said to be available, none came");
+            messages.add(message);
+        }
+        return messages;
+    }
+
+    static void expectSilence(Consumer<String> consumer) throws Exception {
+        Message<String> message = consumer.receive(SILENCE_MS, TimeUnit.MILLISECONDS);
+        Expect.that(message == null, "expected no message, found " + (message == null ? "" : message.getValue()));
+    }
+
+    static List<String> texts(List<Message<String>> messages) {
+        return messages.stream().map(Message::getValue).toList();
+    }
+
+    /** `<prefix><first>` to `<prefix><last>`. */
+    static List<String> numbered(String prefix, int first, int last) {
+        return java.util.stream.IntStream.rangeClosed(first, last).mapToObj(number -> prefix + number).toList();
+    }
+}
