@@ -132,6 +132,12 @@ class Dispatcher(ABC):
         self.read_position = self._after_mark_delete()
         self._fetched.clear()
 
+    def tell_end(self) -> None:
+        """Tell consumers, once each, where all that will ever come is acknowledged."""
+        if not self.cursor.backlog_entries:
+            for consumer in self.consumers:
+                consumer.tell_end()
+
     @property
     def wanted_from(self) -> Position:
         """The first position that is still to be sent to somebody."""
@@ -162,6 +168,8 @@ class Dispatcher(ABC):
         if span is None or position[1] >= span.entries:
             if not self.redelivery_backlog:
                 self._fetched.clear()  # all is delivered
+            if self.managed_ledger.termination.at is not None:
+                self.tell_end()  # what came last may have been for nobody
             return None
         run = self._entries_at(position)
         return (position[0], run) if run else None

@@ -195,9 +195,10 @@ class SingleDispatcher(Dispatcher):
             if self._fetched_timer is None:
                 self._let_go_later()
         elif horizon is not None:
+            # Also where the cursor is not durable: a reader acknowledges what it is sent, and is
+            # told that a topic has ended once nothing is left.
             after = Position(horizon[0], horizon[1] + 1)
-            if self.cursor.is_durable:
-                reading.pass_over(self.read_position, after[0], (after[1],))
+            reading.pass_over(self.read_position, after[0], (after[1],))
             self.read_position = after
 
     def _let_go_if_idle(self) -> None:

@@ -308,9 +308,8 @@ class Subscription:
 
     def tell_end(self) -> None:
         """Tell consumers, once each, where all that will ever come is acknowledged."""
-        if not self.cursor.backlog_entries:
-            for consumer in self.consumers:
-                consumer.tell_end()
+        if self.dispatcher is not None:
+            self.dispatcher.tell_end()
 
     def entries_available(self) -> None:
         """Look whether something can be sent."""

@@ -164,6 +164,7 @@ class Told:
     def __init__(self) -> None:
         self.active: list[bool] = []
         self.closed = 0
+        self.ends = 0
 
 
 def consumer_of(
@@ -181,6 +182,9 @@ def consumer_of(
     def note_closed(_: Consumer) -> None:
         told.closed += 1
 
+    def note_end(_: Consumer) -> None:
+        told.ends += 1
+
     return Consumer(
         session,
         1,
@@ -193,6 +197,7 @@ def consumer_of(
         clock=SystemClock(),
         on_active_changed=lambda _, is_active: told.active.append(is_active),
         on_closed=note_closed,
+        on_end=note_end,
     )
 
 
