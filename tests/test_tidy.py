@@ -79,6 +79,7 @@ MIRRORS_NO_MODULE = {
     "tests/unit/magnetar_broker/ownership/test_ownership_simulated.py": "ownership, under faults",
     "tests/unit/magnetar_broker/sessions/test_publishing_lies.py": "what a SEND may lie about",
     "tests/unit/magnetar_broker/subscriptions/test_dispatch_model.py": "all dispatchers",
+    "tests/unit/magnetar_broker/topics/test_persistent_end.py": "who is told that a topic ended",
     "tests/unit/magnetar_protocol/records/test_records.py": "what all records have in common",
     "tests/unit/magnetar_protocol/test_generated.py": "that generated modules are current",
 }
