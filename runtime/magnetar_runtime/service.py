@@ -24,17 +24,19 @@ class Service:
     """Base of long-lived objects. Subclasses override ``_open`` and register what must close.
 
     Of some there are hundreds of thousands: what nobody used yet (a stack, a dictionary of tasks)
-    does not exist, and their classes override ``_open_parts`` and ``_close_parts``, not ``_open``.
+    does not exist, and their classes have ``__slots__``, and override ``_open_parts`` and
+    ``_close_parts``, not ``_open``.
     """
 
-    _exit_stack: AsyncExitStack | None = None
-    # In the order of spawning: a set's order would differ from run to run of a simulation.
-    _tasks: dict[asyncio.Task[object], None] | None = None
-    # How often lasting work was ended by an error that nobody foresaw.
-    faults: int = 0
+    __slots__ = ("_exit_stack", "_is_closing", "_tasks", "faults")
 
     def __init__(self) -> None:
         self._is_closing = False
+        self._exit_stack: AsyncExitStack | None = None
+        # In the order of spawning: a set's order would differ from run to run of a simulation.
+        self._tasks: dict[asyncio.Task[object], None] | None = None
+        # How often lasting work was ended by an error that nobody foresaw.
+        self.faults = 0
 
     async def __aenter__(self) -> Self:
         self._is_closing = False

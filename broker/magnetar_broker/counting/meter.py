@@ -6,6 +6,18 @@ on the hot path: whoever counts only adds to plain integers.
 
 from __future__ import annotations
 
+from functools import cache
+
+
+def _kept(counters: tuple[int, ...]) -> tuple[float, ...]:
+    return counters if any(counters) else _zeros(len(counters))
+
+
+@cache
+def _zeros(count: int) -> tuple[float, ...]:
+    """The same tuple for all: most of what is metered stands still."""
+    return (0.0,) * count
+
 
 class Meter:
     """Turns some growing counters into rates per second.
@@ -14,10 +26,12 @@ class Meter:
     averages over the whole of it.
     """
 
+    __slots__ = ("_at_s", "_counters", "rates")
+
     def __init__(self, now_s: float | None, *counters: int) -> None:
         self._at_s = now_s
-        self._counters = counters
-        self.rates: tuple[float, ...] = (0.0,) * len(counters)
+        self._counters: tuple[float, ...] = _kept(counters)
+        self.rates = _zeros(len(counters))
 
     def tick(self, now_s: float, *counters: int, period_s: float = 0.0) -> None:
         """The counters' values now: the rates become those since the last tick, or those of the
@@ -25,11 +39,14 @@ class Meter:
         elapsed_s = period_s if self._at_s is None else now_s - self._at_s
         if elapsed_s <= 0:
             return
+        self._at_s = now_s
+        if counters == self._counters:
+            self.rates = _zeros(len(counters))
+            return
         self.rates = tuple(
             max(0.0, (now - before) / elapsed_s)
             for now, before in zip(counters, self._counters, strict=True)
         )
-        self._at_s = now_s
         self._counters = counters
 
     def elapsed_s(self, now_s: float) -> float:

@@ -37,6 +37,8 @@ class Acknowledged:
     over whatever joins it.
     """
 
+    __slots__ = ("_ahead", "_chain", "_partial", "ahead_count", "mark_delete")
+
     def __init__(self, chain: LedgerChain, mark_delete: Position) -> None:
         self._chain = chain
         self.mark_delete = mark_delete

@@ -34,6 +34,8 @@ class LedgerSpan:
 class LedgerChain:
     """Ledgers in order of their ids, which is the order in which they were written."""
 
+    __slots__ = ("_ids", "_last_removed", "_spans")
+
     def __init__(self, spans: Iterable[LedgerSpan] = ()) -> None:
         self._spans = sorted(spans, key=lambda span: span.ledger_id)
         self._ids = [span.ledger_id for span in self._spans]

@@ -56,6 +56,28 @@ class Cursor(Service):
     its mark-delete position was stored in another ledger than before: its owner may set them.
     """
 
+    __slots__ = (
+        "_clock",
+        "_is_dirty",
+        "_is_flushing",
+        "_is_over",
+        "_left_out",
+        "_options",
+        "_random",
+        "_store",
+        "_stored_ledger_id",
+        "_timer",
+        "_waiting",
+        "acknowledged",
+        "chain",
+        "last_mark_delete_ms",
+        "name",
+        "on_ledger_left",
+        "on_lost",
+        "position_properties",
+        "properties",
+    )
+
     def __init__(
         self,
         name: str,
@@ -83,10 +105,7 @@ class Cursor(Service):
         self._store = store
         self._clock = clock
         self._options = options
-        self._limits = StateLimits(
-            ranges_max=options.cursor_ranges_max, batches_max=options.cursor_batches_max
-        )
-        self._backoff = Backoff(options.retry_first_s, options.retry_limit_s, random)
+        self._random = random
         self._is_dirty = False
         self._is_flushing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -176,9 +195,13 @@ class Cursor(Service):
 
     def state(self) -> CursorState:
         """What must be kept."""
+        limits = StateLimits(
+            ranges_max=self._options.cursor_ranges_max,
+            batches_max=self._options.cursor_batches_max,
+        )
         state, left_out = state_of(
             self.acknowledged,
-            self._limits,
+            limits,
             position_properties=self.position_properties,
             cursor_properties=self.properties,
         )
@@ -204,6 +227,7 @@ class Cursor(Service):
             self._timer = None
 
     async def _flush(self) -> None:
+        backoff = self._new_backoff()
         try:
             while self._is_dirty:
                 self._is_dirty = False
@@ -215,9 +239,9 @@ class Cursor(Service):
                     return
                 except (LedgerError, CoordinationError) as error:
                     self._is_dirty = True
-                    await self._back_off("cursor not saved", error)
+                    await self._back_off(backoff, "cursor not saved", error)
                     continue
-                self._backoff.reset()
+                backoff.reset()
                 self.last_mark_delete_ms = self._clock.wall_ms()
                 self._tell(covered, None)
                 self._tell_ledger_left()
@@ -246,8 +270,11 @@ class Cursor(Service):
         if rest_s > REST_S_MIN:
             await asyncio.sleep(rest_s)
 
-    async def _back_off(self, what: str, error: Exception) -> None:
-        delay_s = self._backoff.next_s()
+    def _new_backoff(self) -> Backoff:
+        return Backoff(self._options.retry_first_s, self._options.retry_limit_s, self._random)
+
+    async def _back_off(self, backoff: Backoff, what: str, error: Exception) -> None:
+        delay_s = backoff.next_s()
         log.warning(what, extra={"cursor": self.name, "error": str(error), "retry_in_s": delay_s})
         await asyncio.sleep(delay_s)
 
@@ -296,11 +323,12 @@ class Cursor(Service):
 
     async def _delete_stored(self, store: CursorStore) -> None:
         """A lost answer leaves in doubt whether the ledgers may go: ask until there is one."""
+        backoff = self._new_backoff()
         for _ in range(DELETE_ATTEMPTS_MAX - 1):
             try:
                 await store.delete()
             except ConnectionLost as error:
-                await self._back_off("cursor not deleted", error)
+                await self._back_off(backoff, "cursor not deleted", error)
             else:
                 return
         await store.delete()

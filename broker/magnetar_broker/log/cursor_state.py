@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from magnetar_broker.log.acknowledged import Acknowledged, PositionRange, Words
+from magnetar_broker.log.nothing import NO_BITS, NO_NUMBERS, NO_TEXTS
 from magnetar_broker.log.positions import Position
 from magnetar_protocol.records.bit_sets import bits_of_words, words_of_bits
 from magnetar_protocol.records.cursor import NO_CURSOR_LEDGER, CursorRecord, PositionRecord
@@ -50,10 +51,10 @@ class CursorState:
 
     mark_delete: Position
     ranges: tuple[PositionRange, ...] = ()
-    bits: Mapping[int, int] = field(default_factory=dict)
+    bits: Mapping[int, int] = field(default_factory=lambda: NO_BITS)
     partial: tuple[tuple[Position, Words], ...] = ()
-    position_properties: Mapping[str, int] = field(default_factory=dict)
-    cursor_properties: Mapping[str, str] = field(default_factory=dict)
+    position_properties: Mapping[str, int] = field(default_factory=lambda: NO_NUMBERS)
+    cursor_properties: Mapping[str, str] = field(default_factory=lambda: NO_TEXTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +168,13 @@ def state_from(record: CursorRecord, written: PositionRecord | None) -> CursorSt
         ranges=tuple((Position(*low), Position(*high)) for low, high in source.acknowledged),
         bits=_bits_of(written),
         partial=tuple((Position(*at), words) for at, words in source.partial_batches.items()),
-        position_properties=source.properties,
-        cursor_properties=record.cursor_properties,
+        position_properties=source.properties or NO_NUMBERS,
+        cursor_properties=record.cursor_properties or NO_TEXTS,
     )
 
 
-def _bits_of(written: PositionRecord | None) -> dict[int, int]:
+def _bits_of(written: PositionRecord | None) -> Mapping[int, int]:
     """The bit sets, which count only where there are no ranges (``ManagedCursorImpl``)."""
     if written is None or written.acknowledged:
-        return {}
+        return NO_BITS
     return {each: bits_of_words(words) for each, words in written.acknowledged_bits.items()}

@@ -70,6 +70,24 @@ class CursorStore:
     ``ledger_switched_ms`` is when the cursor was loaded or its ledger last replaced (Unix time).
     """
 
+    __slots__ = (
+        "_candidate",
+        "_clock",
+        "_coordination",
+        "_current",
+        "_doubtful",
+        "_last_entry",
+        "_ledger_id",
+        "_ledgers",
+        "_log_name",
+        "_name",
+        "_node",
+        "_stored",
+        "_unneeded",
+        "ledger_switched_ms",
+        "options",
+    )
+
     def __init__(
         self,
         coordination: Coordination,
@@ -95,9 +113,9 @@ class CursorStore:
         # A ledger that has the state already and waits to be named.
         self._candidate: _OpenLedger | None = None
         # Candidates given up, of which it is in doubt whether the record names one.
-        self._doubtful: list[int] = []
+        self._doubtful: tuple[int, ...] = ()
         # Ledgers that the record surely does not name: to be deleted.
-        self._unneeded: list[int] = []
+        self._unneeded: tuple[int, ...] = ()
         self.ledger_switched_ms = clock.wall_ms()
 
     @property
@@ -247,9 +265,9 @@ class CursorStore:
             finished.writer.detach()
         former, self._ledger_id = self._ledger_id, _id_of(ledger)
         self._unneeded += self._doubtful
-        self._doubtful.clear()
+        self._doubtful = ()
         if former != NO_CURSOR_LEDGER:
-            self._unneeded.append(former)
+            self._unneeded += (former,)
 
     async def _clean_up(self) -> None:
         """Delete what nobody needs; what cannot be deleted now is tried again with the next write.
@@ -265,7 +283,7 @@ class CursorStore:
                     extra={"ledgers": list(self._unneeded), "error": str(error)},
                 )
                 return
-            self._unneeded.pop()
+            self._unneeded = self._unneeded[:-1]
 
     # Ending
 
@@ -315,7 +333,7 @@ class CursorStore:
         candidate, self._candidate = self._candidate, None
         if candidate is not None:
             candidate.writer.detach()
-            self._doubtful.append(candidate.writer.ledger_id)
+            self._doubtful += (candidate.writer.ledger_id,)
 
 
 def _id_of(ledger: _OpenLedger | None) -> int:

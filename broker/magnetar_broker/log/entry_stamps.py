@@ -68,7 +68,11 @@ class StampedLog(Protocol):
 
     name: str
     chain: LedgerChain
-    properties: LogProperties
+
+    @property
+    def properties(self) -> LogProperties:
+        """What is kept with its record."""
+        ...
 
     async def read(self, position: Position, count_max: int) -> list[Entry]:
         """Stored entries from there on."""

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from magnetar_broker.log.entry_cache import EntryCache, LedgerCache, nobody
 from magnetar_broker.log.positions import Entry, Position
 
 
+class Wanted(Protocol):
+    """Who knows what of a log is still to be sent."""
+
+    def wanted_from(self, ledger_id: int) -> int:
+        """The first entry of this ledger that some subscription has to be sent."""
+        ...
+
+
 class LogCache:
-    """One log's part of ``cache``.
+    """One log's part of ``cache``, which keeps longest what is ``wanted``."""
 
-    ``wanted_from`` tells, for a ledger, the first entry that some subscription has to be sent.
-    """
+    __slots__ = ("_cache", "_ledgers", "_wanted")
 
-    def __init__(self, cache: EntryCache, wanted_from: Callable[[int], int]) -> None:
+    def __init__(self, cache: EntryCache, wanted: Wanted) -> None:
         self._cache = cache
-        self._wanted_from = wanted_from
+        self._wanted = wanted
         # None until something is published to it: there may be very many logs.
         self._ledgers: dict[int, LedgerCache | None] = {}
 
@@ -33,7 +40,7 @@ class LogCache:
         ledger = self._ledgers[ledger_id]
         if ledger is None:
             ledger = self._ledgers[ledger_id] = LedgerCache(
-                0, partial(self._wanted_from, ledger_id)
+                0, partial(self._wanted.wanted_from, ledger_id)
             )
         self._cache.insert(ledger, entries, size_bytes, now_s)
 

@@ -78,23 +78,21 @@ class ManagedLedger(Service):
         self.last_ledger_created_ms = self.last_ledger_failed_ms = 0
         self._ledgers = ledgers
         self._recorded = RecordedChain(store, ledgers)
-        self.properties = LogProperties(self, self._recorded)
         self.stamps = stamps
         self._recorded.noted = dict if stamps is None else stamps.properties
         retention = Retention(options.retention_time_ms, options.retention_bytes)
         self.termination = Termination(self, self._recorded)
         self._trimmer = Trimmer(self, self._recorded, clock, retention)
         self._readers = Readers(ledgers)
-        self._cached = LogCache(cache, self._trimmer.wanted_from)
+        self._cached = LogCache(cache, self._trimmer)
         self._clock = clock
         self._random = random
-        self._backoff = Backoff(options.retry_first_s, options.retry_limit_s, random)
         self._listener = listener
         self._create_with = create_with
         self._opened = opened if opened is not None else {}
         # The ledger that takes entries; those that take no more and are not closed yet.
         self._appender: Appender | None = None
-        self._finishing: list[Appender] = []
+        self._finishing: tuple[Appender, ...] = ()
         self._appender_since_s = self._appender_age_max_s = 0.0
         self._waiting: list[Pending] = []
         self._switching: asyncio.Task[object] | None = None
@@ -114,17 +112,13 @@ class ManagedLedger(Service):
             await self._recover_last()
             if self.stamps is not None:
                 await self.stamps.recover(self)
-        await self._trimmer.__aenter__()
         self._opened[self.name] = self
         self.trim_soon()
 
     async def _close_parts(self) -> None:
         if self._opened.get(self.name) is self:
             del self._opened[self.name]
-        try:
-            await self._trimmer.__aexit__(None, None, None)
-        finally:
-            await self._finish()
+        await self._finish()
 
     async def _create(self, properties: Mapping[str, str]) -> None:
         """A new log has a ledger from the beginning: cursors need something to point at."""
@@ -189,6 +183,11 @@ class ManagedLedger(Service):
             return LogState.CREATING_LEDGER
         return LogState.LEDGER_OPENED
 
+    @property
+    def properties(self) -> LogProperties:
+        """What is kept with the log's record."""
+        return LogProperties(self, self._recorded)
+
     # Appending
 
     def append_all(self, items: Sequence[Pending]) -> None:
@@ -228,7 +227,7 @@ class ManagedLedger(Service):
         """Write to another ledger as soon as what ``appender`` has on its way is confirmed."""
         if appender is self._appender:
             self._appender = None
-            self._finishing.append(appender)
+            self._finishing += (appender,)
             self._switch_soon()
 
     @property
@@ -236,9 +235,9 @@ class ManagedLedger(Service):
         """Entries taken and not yet durable."""
         return sum(each.pending_count for each in self._appenders()) + len(self._waiting)
 
-    def _appenders(self) -> list[Appender]:
+    def _appenders(self) -> tuple[Appender, ...]:
         """Those of ledgers that are not closed yet."""
-        return [*self._finishing, *([self._appender] if self._appender else [])]
+        return self._finishing if self._appender is None else (*self._finishing, self._appender)
 
     def run_confirmed(
         self, appender: Appender, entries: list[Entry], batch: list[Pending], size_bytes: int
@@ -276,7 +275,7 @@ class ManagedLedger(Service):
         for each in self._appenders():
             each.writer.detach()  # what it might still confirm, nobody here wants to hear
         self._appender = None
-        self._finishing.clear()
+        self._finishing = ()
         self._waiting.clear()
         switching = self._switching
         if switching is not None and switching is not asyncio.current_task():
@@ -299,6 +298,7 @@ class ManagedLedger(Service):
 
         Keeps trying: while the bookies are away the producers wait, they are not failed.
         """
+        backoff = Backoff(self.options.retry_first_s, self.options.retry_limit_s, self._random)
         while self._appender is None and not self.is_fenced:
             try:
                 await self._close_finishing()
@@ -307,12 +307,12 @@ class ManagedLedger(Service):
                 self.fence()
             except (LedgerError, CoordinationError) as error:
                 self.last_ledger_failed_ms = self._clock.wall_ms()
-                delay_s = self._backoff.next_s()
+                delay_s = backoff.next_s()
                 told = {"log": self.name, "error": str(error), "retry_in_s": delay_s}
                 log.warning("no ledger to write", extra=told)
                 await asyncio.sleep(delay_s)
             else:
-                self._backoff.reset()
+                backoff.reset()
         self.trim_soon()
 
     async def _close_finishing(self) -> None:
@@ -322,7 +322,7 @@ class ManagedLedger(Service):
             span = self.chain.span(appender.ledger_id)
             assert span is not None
             span.closed_at_ms = self._clock.wall_ms()
-            del self._finishing[0]
+            self._finishing = self._finishing[1:]
 
     async def _begin_ledger(self) -> None:
         appender = await self._new_appender()
@@ -487,13 +487,12 @@ class ManagedLedger(Service):
         """Delete all ledgers and the log's own record; call when nothing uses it any more."""
         self.is_fenced = True
         await self._end_tasks()
-        await self._trimmer.__aexit__(None, None, None)
         unclosed, self._appender = self._appenders(), None
         for each in unclosed:
             try:
                 await each.writer.close()
             except LedgerError as error:
                 log.info("deleting an unclosed ledger", extra={"error": str(error)})
-        self._finishing.clear()
+        self._finishing = ()
         self._cached.clear()
         await self._recorded.delete()

@@ -13,17 +13,19 @@ from magnetar_runtime.coordination import Coordination, NodeMissing, VersionMism
 class OwnRecord:
     """The node ``path``. ``load`` or ``create`` comes first; calls must not overlap."""
 
+    __slots__ = ("_coordination", "_in_doubt", "_version", "path")
+
     def __init__(self, coordination: Coordination, path: str) -> None:
         self.path = path
         self._coordination = coordination
         self._version = -1
-        self._in_doubt: list[bytes] = []
+        self._in_doubt: tuple[bytes, ...] = ()
 
     async def load(self) -> bytes:
         """The value now. Raises ``NodeMissing``."""
         value, stat = await self._coordination.get(self.path)
         self._version = stat.version
-        self._in_doubt.clear()
+        self._in_doubt = ()
         return value
 
     async def create(self, value: bytes, *, make_parents: bool = False) -> None:
@@ -35,13 +37,13 @@ class OwnRecord:
         """Replace the value. Raises ``VersionMismatch`` where somebody changed or deleted it."""
         if self._in_doubt:
             await self._resolve()
-        self._in_doubt.append(value)
+        self._in_doubt = (*self._in_doubt, value)
         try:
             stat = await self._coordination.set(self.path, value, version=self._version)
         except (VersionMismatch, NodeMissing):
-            self._in_doubt.clear()
+            self._in_doubt = ()
             raise VersionMismatch(self.path) from None
-        self._in_doubt.clear()
+        self._in_doubt = ()
         self._version = stat.version
 
     async def _resolve(self) -> None:
@@ -53,4 +55,4 @@ class OwnRecord:
             if value not in self._in_doubt:
                 raise VersionMismatch(self.path)
             self._version = stat.version
-        self._in_doubt.clear()
+        self._in_doubt = ()

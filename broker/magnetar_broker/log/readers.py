@@ -18,6 +18,8 @@ READERS_MAX = 16
 class Readers:
     """Readers by ledger; the one longest unused makes room."""
 
+    __slots__ = ("_ledgers", "_readers")
+
     def __init__(self, ledgers: Ledgers) -> None:
         self._ledgers = ledgers
         # In the order of their last use.

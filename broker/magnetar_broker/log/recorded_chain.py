@@ -30,14 +30,21 @@ class RecordedChain:
     log.
     """
 
+    __slots__ = ("_in_doubt", "_ledgers", "_lock", "_store", "chain")
+
     def __init__(self, store: LogStore, ledgers: Ledgers) -> None:
         self.chain = LedgerChain()
         self._store = store
         self._ledgers = ledgers
-        # Guards the record, and that the chain is what was last written.
-        self._changing = asyncio.Lock()
+        # Guards the record, and that the chain is what was last written. None before that.
+        self._lock: asyncio.Lock | None = None
         # Ledgers made for this log of which it is not known whether the record names them.
-        self._in_doubt: list[int] = []
+        self._in_doubt: tuple[int, ...] = ()
+
+    def _changing(self) -> asyncio.Lock:
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+        return self._lock
 
     @property
     def has_garbage(self) -> bool:
@@ -65,7 +72,7 @@ class RecordedChain:
 
     async def set_property(self, name: str, value: str) -> None:
         """Write it down; the ledgers stay as they are."""
-        async with self._changing:
+        async with self._changing():
             before = self._store.properties
             self._store.properties = {**before, name: value}
             try:
@@ -73,7 +80,7 @@ class RecordedChain:
             except BaseException:
                 self._store.properties = before
                 raise
-            self._in_doubt.clear()
+            self._in_doubt = ()
 
     async def load(self) -> None:
         """Read the record. Raises ``NodeMissing``."""
@@ -92,31 +99,31 @@ class RecordedChain:
 
     async def terminate(self) -> None:
         """Write down that the log's last entry is so for ever."""
-        async with self._changing:
+        async with self._changing():
             self._store.terminated_at = self.chain.last_confirmed
             try:
                 await self._store.save(self.chain.spans, dropped=self._in_doubt)
             except BaseException:
                 self._store.terminated_at = None
                 raise
-            self._in_doubt.clear()
+            self._in_doubt = ()
 
     async def save(self) -> None:
         """Write down what became of the ledgers; none but those of the chain are named."""
-        async with self._changing:
+        async with self._changing():
             await self._store.save(self.chain.spans, dropped=self._in_doubt)
-            self._in_doubt.clear()
+            self._in_doubt = ()
 
     async def append(self, span: LedgerSpan) -> None:
         """Add the ledger that is written from now on; ledgers closed without an entry go."""
-        async with self._changing:
+        async with self._changing():
             kept = [each for each in self.chain.spans if each.entries or not each.closed_at_ms]
             empty = [each for each in self.chain.spans if each.closed_at_ms and not each.entries]
-            unused, self._in_doubt = self._in_doubt, [*self._in_doubt, span.ledger_id]
+            unused, self._in_doubt = self._in_doubt, (*self._in_doubt, span.ledger_id)
             dropped = [*unused, *(each.ledger_id for each in empty)]
             await self._store.save((*kept, span), dropped=dropped)
             # Only now: until the record was written, it was in doubt whether it names one of these.
-            self._in_doubt.clear()
+            self._in_doubt = ()
             for each in empty:
                 self.chain.remove(each.ledger_id)
             self.chain.append(span)
@@ -131,7 +138,7 @@ class RecordedChain:
         ``before_removal`` is called with them when the record is written, the chain not yet
         changed. They are deleted by ``delete_garbage``.
         """
-        async with self._changing:
+        async with self._changing():
             room = GARBAGE_LEDGERS_MAX - len(self._store.garbage)
             removed = choose()[: max(room, 0)]
             if not removed:
@@ -145,7 +152,7 @@ class RecordedChain:
 
     async def delete_garbage(self) -> None:
         """Delete the ledgers that the record names no longer; those that cannot be stay garbage."""
-        for ledger_id in list(self._store.garbage):
+        for ledger_id in self._store.garbage:
             try:
                 await self._ledgers.delete(ledger_id)
             except (LedgerError, CoordinationError) as error:
@@ -154,13 +161,14 @@ class RecordedChain:
             self._forget_garbage((ledger_id,))
 
     def _forget_garbage(self, ledger_ids: Collection[int]) -> None:
-        self._store.garbage = [each for each in self._store.garbage if each not in ledger_ids]
+        garbage = self._store.garbage
+        self._store.garbage = tuple(each for each in garbage if each not in ledger_ids)
 
     async def delete(self) -> None:
         """Delete all ledgers, then the record: after a crash in between, the log is found empty."""
-        async with self._changing:
+        async with self._changing():
             ids = [*(span.ledger_id for span in self.chain.spans), *self._in_doubt]
             await self._store.save((), dropped=ids)
-            for ledger_id in list(self._store.garbage):
+            for ledger_id in self._store.garbage:
                 await self._ledgers.delete(ledger_id)
             await self._store.delete()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from magnetar_broker.errors import TopicExists
 from magnetar_broker.log.chain import LedgerSpan
+from magnetar_broker.log.nothing import NO_TEXTS
 from magnetar_broker.log.own_record import OwnRecord
 from magnetar_protocol.records.managed_ledger import (
     LedgerRecord,
@@ -35,18 +36,29 @@ class LogStore:
     ``garbage`` are ledgers that the record surely does not name and that may still exist.
     """
 
+    __slots__ = (
+        "_coordination",
+        "_offloads",
+        "_record",
+        "garbage",
+        "name",
+        "noted",
+        "properties",
+        "terminated_at",
+    )
+
     def __init__(self, coordination: Coordination, name: str) -> None:
         self.name = name
-        self.properties: Mapping[str, str] = {}
-        self.garbage: list[int] = []
+        self.properties: Mapping[str, str] = NO_TEXTS
+        self.garbage: tuple[int, ...] = ()
         # Gives properties that are written whenever the record is.
         self.noted: Callable[[], Mapping[str, str]] = dict
         self._coordination = coordination
         self._record = OwnRecord(coordination, managed_ledger_path(name))
         # Where the log ends for good; None where it does not.
         self.terminated_at: StoredPosition | None = None
-        # What only upstream uses is kept as it came.
-        self._offloads: dict[int, bytes] = {}
+        # What only upstream uses is kept as it came; None where it uses nothing.
+        self._offloads: dict[int, bytes] | None = None
 
     @property
     def ledger_labels(self) -> dict[str, bytes]:
@@ -58,21 +70,21 @@ class LogStore:
         record = ManagedLedgerRecord.decode(await self._record.load())
         properties = dict(record.properties)
         self.garbage = _ledger_ids(properties.pop(GARBAGE_PROPERTY, ""))
-        self.properties = properties
+        self.properties = properties or NO_TEXTS
         self.terminated_at = record.terminated_at
         self._offloads = {
             each.ledger_id: each.offload for each in record.ledgers if each.offload is not None
-        }
+        } or None
         return [self._span(each) for each in record.ledgers]
 
     def _span(self, record: LedgerRecord) -> LedgerSpan:
-        offload = OffloadContext.FromString(record.offload or b"")
+        is_offloaded = record.offload and OffloadContext.FromString(record.offload).complete
         return LedgerSpan(
             record.ledger_id,
             record.entries or 0,
             record.size_bytes or 0,
             record.closed_at_ms or 0,
-            is_offloaded=offload.complete,
+            is_offloaded=bool(is_offloaded),
         )
 
     async def create(self, spans: Iterable[LedgerSpan], properties: Mapping[str, str]) -> None:
@@ -88,18 +100,19 @@ class LogStore:
 
         They are garbage from then on. Raises ``VersionMismatch`` where another broker changed it.
         """
-        garbage = [*self.garbage, *(each for each in dropped if each not in self.garbage)]
+        garbage = (*self.garbage, *(each for each in dropped if each not in self.garbage))
         await self._record.write(self._encode(spans, garbage))
         self.garbage = garbage
 
     def _encode(self, spans: Iterable[LedgerSpan], garbage: Collection[int]) -> bytes:
+        offloads = self._offloads or {}
         ledgers = tuple(
             LedgerRecord(
                 span.ledger_id,
                 entries=span.entries if span.closed_at_ms else None,
                 size_bytes=span.size_bytes if span.closed_at_ms else None,
                 closed_at_ms=span.closed_at_ms,
-                offload=self._offloads.get(span.ledger_id),
+                offload=offloads.get(span.ledger_id),
             )
             for span in spans
         )
@@ -115,6 +128,6 @@ class LogStore:
         await delete_tree(self._coordination, self._record.path)
 
 
-def _ledger_ids(listed: str) -> list[int]:
+def _ledger_ids(listed: str) -> tuple[int, ...]:
     """The ids in the property; what is no number is nobody's ledger."""
-    return [int(each) for each in listed.split(",") if each.isascii() and each.isdigit()]
+    return tuple(int(each) for each in listed.split(",") if each.isascii() and each.isdigit())

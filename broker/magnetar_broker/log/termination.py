@@ -32,6 +32,8 @@ class EndingLog(Protocol):
 class Termination:
     """Ends ``owner``, whose record is ``recorded``; ``at`` is its last entry once it has ended."""
 
+    __slots__ = ("_is_under_way", "_owner", "_recorded", "at")
+
     def __init__(self, owner: EndingLog, recorded: RecordedChain) -> None:
         self.at: Position | None = None
         self._is_under_way = False

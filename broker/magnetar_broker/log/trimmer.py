@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, Protocol
 
 from magnetar_broker.errors import StorageUnavailable, TopicFenced
 from magnetar_broker.log.chain import LedgerSpan
@@ -20,7 +20,6 @@ from magnetar_broker.log.recorded_chain import RecordedChain
 from magnetar_broker.log.retention import Retention, trimmable_ledgers
 from magnetar_runtime.clock import Clock
 from magnetar_runtime.coordination import CoordinationError, VersionMismatch
-from magnetar_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
@@ -51,14 +50,19 @@ class TrimmedLog(Protocol):
         """Another broker has the log."""
         ...
 
+    def spawn(self, work: Coroutine[Any, Any, object], *, name: str) -> asyncio.Task[object]:
+        """Do ``work`` in the background while the log is open."""
+        ...
 
-class Trimmer(Service):
+
+class Trimmer:
     """Trims ``recorded``, the chain of ``owner``; ``retention`` may be changed at any time."""
+
+    __slots__ = ("_clock", "_owner", "_recorded", "_running", "readership", "retention")
 
     def __init__(
         self, owner: TrimmedLog, recorded: RecordedChain, clock: Clock, retention: Retention
     ) -> None:
-        super().__init__()
         self.retention = retention
         self.readership: Readership | None = None
         self._owner = owner
@@ -66,15 +70,12 @@ class Trimmer(Service):
         self._clock = clock
         self._running: asyncio.Task[object] | None = None
 
-    async def _open_parts(self) -> None:
-        """There is nothing to open."""
-
     def trim_soon(self) -> None:
         """Delete in the background what may go now, and what an earlier attempt left behind."""
         if self._running is not None or self._owner.is_fenced:
             return
         if self._recorded.has_garbage or self._trimmable(self.retention):
-            self._running = self.spawn(self._trim_quietly(), name=f"trim {self._owner.name}")
+            self._running = self._owner.spawn(self._trim_quietly(), name=f"trim {self._owner.name}")
 
     async def _trim_quietly(self) -> None:
         try:

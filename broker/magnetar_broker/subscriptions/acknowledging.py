@@ -22,6 +22,8 @@ MANY_IDS_MIN = 8
 class Acknowledging:
     """Acknowledgements of the consumers in ``membership``, kept by ``cursor``."""
 
+    __slots__ = ("_clock", "_cursor", "_membership", "last_ms")
+
     def __init__(self, cursor: Cursor, membership: Membership, clock: Clock) -> None:
         self.last_ms = 0
         self._cursor = cursor

@@ -67,6 +67,11 @@ class Dispatcher(ABC):
         """Whether entries are being fetched from bookies."""
         return self._is_reading
 
+    @property
+    def is_forgettable(self) -> bool:
+        """Whether a new one would do as well, when consumers come back."""
+        return False
+
     def skip_acknowledged(self) -> None:
         """The cursor was moved on by somebody else: what it has passed is not sent any more."""
         self.read_position = max(self.read_position, self._after_mark_delete())

@@ -6,7 +6,8 @@ was counted of consumers and dispatchers that are gone is kept here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from magnetar_broker.errors import ConsumerBusy
 from magnetar_broker.subscriptions.consumer import Consumer
@@ -19,17 +20,39 @@ from magnetar_broker.subscriptions.throttle import Stalls
 from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
 
 
-class Membership:
-    """The consumers of one subscription; ``new_dispatcher`` makes what serves a type of them."""
+class Dispatching(Protocol):
+    """The subscription, as far as its members must know it."""
 
-    def __init__(
-        self, new_dispatcher: Callable[[SubscriptionType, KeySharedPolicy], Dispatcher]
-    ) -> None:
+    def new_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Dispatcher:
+        """What serves consumers of type ``kind``."""
+        ...
+
+
+class Membership:
+    """The consumers of ``subscription``. It has a dispatcher while there are any, and as long
+    after that as the dispatcher knows what the next one must know."""
+
+    __slots__ = (
+        "_bytes_out_before",
+        "_counting",
+        "_entries_fetched_before",
+        "_entries_sent_before",
+        "_gates",
+        "_limits",
+        "_messages_out_before",
+        "_subscription",
+        "dispatcher",
+        "key_shared",
+        "stalls",
+        "type",
+    )
+
+    def __init__(self, subscription: Dispatching) -> None:
         self.type: SubscriptionType | None = None
         # How keys are shared, where the type is Key_Shared.
         self.key_shared = AUTO_SPLIT
         self.dispatcher: Dispatcher | None = None
-        self._new_dispatcher = new_dispatcher
+        self._subscription = subscription
         self._limits = LIMITS_DEFAULT
         # What is sent passes these gates, and how it is counted there.
         self._gates: Sequence[Gate] = ()
@@ -61,9 +84,9 @@ class Membership:
         if self.consumers:
             self._check_alike(kind, key_shared)
         elif self.type is not kind or not self.key_shared.is_alike(key_shared):
-            self._serve_with(kind, key_shared)
-        assert self.dispatcher is not None
-        self.dispatcher.check_room(key_shared)
+            self._let_dispatcher_go()
+            self.type, self.key_shared = kind, key_shared
+        self._served().check_room(key_shared)
 
     def _check_alike(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> None:
         assert self.type is not None
@@ -76,18 +99,23 @@ class Membership:
         if kind is SubscriptionType.KEY_SHARED:
             key_shared.check_alike(self.key_shared)
 
-    def _serve_with(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> None:
-        self._entries_sent_before, self._entries_fetched_before = (
-            self.entries_sent,
-            self.entries_fetched,
-        )
-        self.type, self.key_shared = kind, key_shared
-        if self.dispatcher is not None and self._gates:
-            self.dispatcher.pass_through((), self._counting)
-        self.dispatcher = self._new_dispatcher(kind, key_shared)
-        self.dispatcher.limit(self._limits)
-        if self._gates:
-            self.dispatcher.pass_through(self._gates, self._counting, self.stalls)
+    def _served(self) -> Dispatcher:
+        """The dispatcher, made where there is none."""
+        if self.dispatcher is None:
+            assert self.type is not None
+            self.dispatcher = self._subscription.new_dispatcher(self.type, self.key_shared)
+            self.dispatcher.limit(self._limits)
+            if self._gates:
+                self.dispatcher.pass_through(self._gates, self._counting, self.stalls)
+        return self.dispatcher
+
+    def _let_dispatcher_go(self) -> None:
+        if self.dispatcher is not None:
+            self._entries_sent_before += self.dispatcher.entries_sent
+            self._entries_fetched_before += self.dispatcher.entries_fetched
+            if self._gates:
+                self.dispatcher.pass_through((), self._counting)
+            self.dispatcher = None
 
     def limit(self, limits: UnacknowledgedLimits) -> None:
         """From now on these hold."""
@@ -105,8 +133,7 @@ class Membership:
 
     def add(self, consumer: Consumer) -> None:
         """Let ``consumer`` take part: there is room for it."""
-        assert self.dispatcher is not None
-        self.dispatcher.add(consumer)
+        self._served().add(consumer)
 
     def remove(self, consumer: Consumer) -> None:
         """``consumer`` is gone, if it was here; what it held goes to the others."""
@@ -114,6 +141,8 @@ class Membership:
             self._messages_out_before += consumer.messages_out
             self._bytes_out_before += consumer.bytes_out
             self.dispatcher.remove(consumer)
+            if self.dispatcher.is_forgettable:
+                self._let_dispatcher_go()
 
     def close(self) -> None:
         """Tell every consumer to subscribe again."""

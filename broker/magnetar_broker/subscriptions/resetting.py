@@ -8,8 +8,9 @@ durable finds it still there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 from magnetar_broker.errors import ConsumerBusy
 from magnetar_broker.log.acknowledged import Words
@@ -25,23 +26,28 @@ from magnetar_broker.subscriptions.membership import Membership
 SEEK_RETURN_S = 60.0
 
 
-class Resetting:
-    """Moves ``cursor``; ``on_deserted`` is called when nobody came back to one not durable,
-    ``on_moved`` when everything is read anew."""
+class Moved(Protocol):
+    """The subscription, as far as moving it goes."""
 
-    def __init__(
-        self,
-        managed_ledger: ManagedLedger,
-        cursor: Cursor,
-        membership: Membership,
-        on_deserted: Callable[[], None],
-        on_moved: Callable[[], None],
-    ) -> None:
+    membership: Membership
+
+    def moved(self) -> None:
+        """Everything is read anew."""
+        ...
+
+    def end_if_deserted(self) -> None:
+        """End, where nobody came back to a subscription that is not durable."""
+        ...
+
+
+class Resetting:
+    """Moves ``cursor``, that of ``subscription``."""
+
+    def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor, subscription: Moved) -> None:
         self._managed_ledger = managed_ledger
         self._cursor = cursor
-        self._membership = membership
-        self._on_deserted = on_deserted
-        self._on_moved = on_moved
+        self._subscription = subscription
+        self._membership = subscription.membership
         self._is_resetting = False
         self._reset_over: asyncio.Future[None] | None = None
         self._return_timer: asyncio.TimerHandle | None = None
@@ -84,7 +90,7 @@ class Resetting:
         if any(remaining):
             self._cursor.acknowledged.acknowledge_batch_indexes(*position, remaining)
         self._cursor.changed(durable)
-        self._on_moved()
+        self._subscription.moved()
         if self._membership.dispatcher is not None:
             self._membership.dispatcher.rewind()
         await durable.wait()
@@ -108,8 +114,7 @@ class Resetting:
 
     def _never_returned(self) -> None:
         self._return_timer = None
-        if not self._membership.consumers:
-            self._on_deserted()
+        self._subscription.end_if_deserted()
 
     def stop_waiting(self) -> None:
         """A consumer has come back, or the subscription ends."""

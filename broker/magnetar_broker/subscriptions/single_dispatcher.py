@@ -53,6 +53,11 @@ class SingleDispatcher(Dispatcher):
         """The consumer that gets everything."""
         return self._active
 
+    @property
+    def is_forgettable(self) -> bool:
+        """Whether nobody is here: reading begins anew with whoever comes."""
+        return not self.consumers and not self._is_reading and self._damage is None
+
     def in_the_way(self, key_shared: KeySharedPolicy) -> Consumer | None:
         """The one consumer of an Exclusive subscription."""
         del key_shared

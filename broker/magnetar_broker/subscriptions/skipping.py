@@ -41,6 +41,16 @@ class Skipping:
         self._clock = clock
         self._on_passed = on_passed
 
+    @property
+    def expiry_rate(self) -> float:
+        """How many entries a second grow too old."""
+        return 0.0 if self.expiry_meter is None else self.expiry_meter.rates[0]
+
+    def tick(self, now_s: float, period_s: float) -> None:
+        """Once a stats period: renew that rate."""
+        if self.expiry_meter is not None:
+            self.expiry_meter.tick(now_s, self.expired, period_s=period_s)
+
     async def entries(self, count: int) -> None:
         """Pass the next ``count`` entries of the backlog, all where it has fewer."""
         if count > 0:

@@ -78,19 +78,12 @@ class Subscription:
         self._delayed: DelayedMessages | None = None
         self._delayed_options = DelayedOptions()
         self._kept_counts: KeptCounts | None = None
-        # Methods, not closures: there may be very many subscriptions without any consumer.
-        self.membership = Membership(self._new_dispatcher)
+        self.membership = Membership(self)
         self._acknowledging = Acknowledging(cursor, self.membership, clock)
-        self.skipping = Skipping(managed_ledger, cursor, clock, self._skipped)
-        # None until something may expire: there may be very many subscriptions.
+        # None until they are needed: there may be very many subscriptions.
+        self._skipping: Skipping | None = None
         self._expiring: Expiring | None = None
-        self._resetting = Resetting(
-            managed_ledger,
-            cursor,
-            self.membership,
-            on_deserted=self._deserted,
-            on_moved=self._moved,
-        )
+        self._resetting: Resetting | None = None
 
     @property
     def name(self) -> str:
@@ -106,12 +99,6 @@ class Subscription:
     def backlog_entries(self) -> int:
         """How many entries are still to be acknowledged."""
         return self.cursor.backlog_entries
-
-    @property
-    def expiry_rate(self) -> float:
-        """How many entries a second grow too old."""
-        meter = self.skipping.expiry_meter
-        return meter.rates[0] if meter is not None else 0.0
 
     @property
     def type(self) -> SubscriptionType | None:
@@ -204,7 +191,8 @@ class Subscription:
             self._kept_counts = KeptCounts(self.cursor)
         return self._kept_counts
 
-    def _new_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Dispatcher:
+    def new_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Dispatcher:
+        """What serves consumers of type ``kind``."""
         return new_dispatcher(
             kind,
             key_shared,
@@ -216,9 +204,6 @@ class Subscription:
             redeliveries=lambda: self.kept_counts.counts,
         )
 
-    def _deserted(self) -> None:
-        self._owner.subscription_left(self)
-
     def passed_ledger(self) -> None:
         """The mark-delete position has left a ledger, which may be one that nobody needs."""
         self._managed_ledger.trim_soon()
@@ -227,7 +212,7 @@ class Subscription:
         if self._kept_counts is not None or has_kept_counts(self.cursor):
             self.kept_counts.refresh()
 
-    def _moved(self) -> None:
+    def moved(self) -> None:
         """Everything is read anew; what an owner before has noted as well."""
         if self._expiring is not None:
             self._expiring.moved()
@@ -254,9 +239,10 @@ class Subscription:
             await self.disconnect(holder)
         if kind.tracks_entries:
             await self.delayed.recover()
-        await self._resetting.wait_until_over()
+        if self._resetting is not None:
+            await self._resetting.wait_until_over()
         self.membership.make_room(kind, key_shared)
-        self._resetting.stop_waiting()
+        self._stop_waiting()
 
     def limit_unacknowledged(self, limits: UnacknowledgedLimits) -> None:
         """So much may be with consumers from now on."""
@@ -290,8 +276,10 @@ class Subscription:
         self.end_if_deserted()
 
     def end_if_deserted(self) -> None:
-        """One that is not durable ends with its last consumer."""
-        if not (self.cursor.is_durable or self.consumers or self._resetting.is_return_awaited):
+        """One that is not durable ends with its last consumer, but for one that comes back."""
+        if self.cursor.is_durable or self.consumers:
+            return
+        if self._resetting is None or not self._resetting.is_return_awaited:
             self._owner.subscription_left(self)
 
     def close_consumers(self) -> None:
@@ -353,19 +341,58 @@ class Subscription:
 
     # Moving
 
+    def _moving(self) -> Resetting:
+        if self._resetting is None:
+            self._resetting = Resetting(self._managed_ledger, self.cursor, self)
+        return self._resetting
+
+    def _stop_waiting(self) -> None:
+        """For a consumer to come back, after a move."""
+        if self._resetting is not None:
+            self._resetting.stop_waiting()
+
     async def seek(self, position: Position, remaining: Sequence[int] = ()) -> None:
         """Make ``position`` the next entry to deliver, and of its batch what ``remaining`` holds
         (all of it where that is empty)."""
         if self._compacted is not None:
             self._compacted.first = position
-        await self._resetting.to_position(position, remaining)
+        await self._moving().to_position(position, remaining)
 
     async def seek_time(self, time_ms: int) -> None:
         """Make the first message published at or after ``time_ms`` the next to deliver."""
         if self._compacted is not None:
             found = await self._compacted.view.first_published(time_ms)
             self._compacted.first = LATEST if found is None else found
-        await self._resetting.to_time(time_ms)
+        await self._moving().to_time(time_ms)
+
+    # Passing what nobody has acknowledged
+
+    @property
+    def skipping(self) -> Skipping:
+        """Lets it pass messages; made when the first are."""
+        if self._skipping is None:
+            self._skipping = Skipping(self._managed_ledger, self.cursor, self._clock, self._skipped)
+        return self._skipping
+
+    @property
+    def expired_count(self) -> int:
+        """How many entries grew too old, since the topic was loaded."""
+        return 0 if self._skipping is None else self._skipping.expired
+
+    @property
+    def last_expired_ms(self) -> int:
+        """When any were last found; 0 for never."""
+        return 0 if self._skipping is None else self._skipping.last_expired_ms
+
+    @property
+    def expiry_rate(self) -> float:
+        """How many entries a second grow too old."""
+        return 0.0 if self._skipping is None else self._skipping.expiry_rate
+
+    def tick(self, now_s: float, period_s: float) -> None:
+        """Once a stats period: renew that rate."""
+        if self._skipping is not None:
+            self._skipping.tick(now_s, period_s)
 
     async def expire(self, expiry: Expiry) -> None:
         """Pass what has grown too old. Raises ``StorageUnavailable``."""
@@ -441,4 +468,4 @@ class Subscription:
         if consumer is not None:
             self.membership.remove(consumer)  # it is answered, not told to come back
         self.close_consumers()
-        self._resetting.stop_waiting()
+        self._stop_waiting()

@@ -56,6 +56,16 @@ class Backlog:
     time. ``oldest`` is the message that was found when the age was last looked at; the evictions
     are those since the topic was loaded."""
 
+    __slots__ = (
+        "_clock",
+        "_log",
+        "_topic",
+        "age_evictions",
+        "oldest",
+        "quotas",
+        "size_evictions",
+    )
+
     def __init__(self, managed_ledger: ManagedLedger, topic: Cursors, clock: Clock) -> None:
         self.quotas = UNLIMITED
         self.oldest: OldestMessage | None = None

@@ -20,6 +20,7 @@ from magnetar_broker.errors import (
     TopicNotFound,
 )
 from magnetar_broker.log.logs import Logs
+from magnetar_broker.log.nothing import NO_TEXTS
 from magnetar_broker.metadata.errors import NamespaceNotFound
 from magnetar_broker.metadata.system_topics import is_system_topic
 from magnetar_broker.subscriptions.expiry import ExpiryOptions
@@ -230,7 +231,7 @@ class TopicDirectory(Service):
         failure: MagnetarError = ServiceNotReady(f"{name} could not be loaded: try again")
         began_s = self._clock.monotonic()
         try:
-            topic = await self._opened(name, properties or {} if create else None)
+            topic = await self._opened(name, properties or NO_TEXTS if create else None)
             # What is fenced before it is loaded, ``_fenced`` has not unloaded.
             if self._owns(name) and not topic.is_fenced:
                 self._topics[name] = topic

@@ -130,8 +130,9 @@ class PersistentTopic(Service):
         self.backlog.quotas = policies.quotas
         self.compacting.options = policies.compaction
         self.inactivity = policies.inactivity
-        if self.managed_ledger.retention != policies.retention:
-            self.managed_ledger.retention = policies.retention
+        is_kept_otherwise = self.managed_ledger.retention != policies.retention
+        self.managed_ledger.retention = policies.retention
+        if is_kept_otherwise:
             self.managed_ledger.trim_soon()
         self.intake.apply(policies.publishing)
         self._catch_up()
@@ -377,8 +378,7 @@ class PersistentTopic(Service):
             sum(each.entries_fetched for each in subscriptions),
         )
         for each in subscriptions:
-            if each.skipping.expiry_meter is not None:
-                each.skipping.expiry_meter.tick(now_s, each.skipping.expired, period_s=period_s)
+            each.tick(now_s, period_s)
         if self.write_latency is not None:
             self.write_latency.renew()
         self.compacting.report.renew()

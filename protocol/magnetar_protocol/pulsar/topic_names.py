@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from sys import intern
 from typing import Literal
 from urllib.parse import quote_plus, unquote_plus
 
@@ -23,6 +24,9 @@ PARTITION_SUFFIX = "-partition-"
 PARTITION_INDEX_MAX = 0x7FFF_FFFF
 
 _TENANT_OR_NAMESPACE = re.compile(r"[-=:.\w]+", re.ASCII)
+# Letters that stand for themselves in paths, and with what a letter that does not is written there.
+_PLAIN = re.compile(r"[-*.\w]+", re.ASCII)
+_ENCODED = re.compile(r"[%+]")
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,9})", re.ASCII | re.DOTALL)
 
 
@@ -102,7 +106,8 @@ class TopicName:
             local.encode()
         except UnicodeEncodeError:
             raise InvalidTopicName(name, "it holds half a surrogate pair") from None
-        return cls(known_domain, tenant, namespace_local, local)
+        # Interned: very many topics lie in one namespace.
+        return cls(known_domain, intern(tenant), intern(namespace_local), local)
 
     @classmethod
     def from_managed_ledger_name(cls, name: str) -> TopicName:
@@ -171,11 +176,15 @@ class TopicName:
 
 def encode_local(local: str) -> str:
     """A name for use in paths, encoded as Java's ``URLEncoder`` does: ``a/b c`` is ``a%2Fb+c``."""
+    if _PLAIN.fullmatch(local):
+        return local  # as most are
     return quote_plus(local, safe="*").replace("~", "%7E")
 
 
 def decode_local(encoded: str) -> str:
     """The opposite of ``encode_local``; raises ``InvalidTopicName`` for broken UTF-8."""
+    if not _ENCODED.search(encoded):
+        return encoded  # as most are
     try:
         return unquote_plus(encoded, errors="strict")
     except UnicodeDecodeError:

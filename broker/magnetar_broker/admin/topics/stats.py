@@ -180,9 +180,8 @@ def _add_kept(stats: SubscriptionStats, subscription: Subscription, query: Stats
     stats["isReplicated"] = stats["replicated"] = cursor.is_replicated
     if subscription.membership.stalls is not None:
         _add_stalls(stats, subscription.membership.stalls)
-    skipping = subscription.skipping
-    stats["totalMsgExpired"] = skipping.expired
-    stats["lastExpireTimestamp"] = skipping.last_expired_ms
+    stats["totalMsgExpired"] = subscription.expired_count
+    stats["lastExpireTimestamp"] = subscription.last_expired_ms
     stats["msgRateExpired"] = subscription.expiry_rate
     stats["lastAckedTimestamp"] = subscription.last_acknowledged_ms
     stats["lastConsumedFlowTimestamp"] = subscription.last_flow_ms
@@ -310,10 +309,9 @@ def _subscription_snapshot(subscription: AnySubscription) -> SubscriptionSnapsho
         snapshot.delayed_buckets = subscription.delayed_buckets
         snapshot.delayed_loaded = subscription.delayed_loaded
         snapshot.in_replay = dispatcher.redelivery_backlog if dispatcher else 0
-        skipping = subscription.skipping
         snapshot.stalls = subscription.membership.stalls
-        snapshot.expired_total = skipping.expired
-        snapshot.last_expired_ms = skipping.last_expired_ms
+        snapshot.expired_total = subscription.expired_count
+        snapshot.last_expired_ms = subscription.last_expired_ms
         snapshot.rate_expired = subscription.expiry_rate
         snapshot.last_acked_ms = subscription.last_acknowledged_ms
         snapshot.last_consumed_flow_ms = subscription.last_flow_ms

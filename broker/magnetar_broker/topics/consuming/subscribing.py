@@ -17,8 +17,9 @@ from magnetar_broker.subscriptions.gate import Gate
 from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.topics.compacting import Compacting, check_read_compacted, check_subscription
 from magnetar_broker.topics.consuming.admission import Admission, check_durability, check_name
+from magnetar_broker.topics.consuming.dispatch_policies import DispatchPolicies
 from magnetar_broker.topics.consuming.throttling import Throttling
-from magnetar_broker.topics.policies import TopicPolicies
+from magnetar_broker.topics.policies import DISPATCH_FREELY, TopicPolicies
 from magnetar_broker.topics.producing.deduplication import CURSOR_NAME as DEDUPLICATION_CURSOR
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar.topic_names import TopicName
@@ -65,6 +66,7 @@ class Subscribing:
 
     __slots__ = (
         "_admission",
+        "_broker_gate",
         "_changing",
         "_clock",
         "_logs",
@@ -87,7 +89,8 @@ class Subscribing:
         self._logs = logs
         self._clock = clock
         self._policies = policies
-        self._throttling = Throttling(topic, clock, broker_gate)
+        self._broker_gate = broker_gate
+        self._throttling: Throttling | None = None  # most topics have no limit
         self._admission = Admission(str(topic.name), policies.subscribing)
         # Guards which subscriptions exist while one is being created or deleted; None before that.
         self._changing: asyncio.Lock | None = None
@@ -96,10 +99,17 @@ class Subscribing:
         """From now on these hold, for the subscriptions that are there and those to come."""
         self._policies = policies
         self._admission.policies = policies.subscribing
-        self._throttling.follow(policies.dispatching, list(self.subscriptions.values()))
+        self._throttle(policies.dispatching)
         for subscription in self.subscriptions.values():
             subscription.hold_back(policies.delayed)
             subscription.limit_unacknowledged(policies.unacknowledged)
+
+    def _throttle(self, policies: DispatchPolicies) -> None:
+        is_limited = policies != DISPATCH_FREELY or self._broker_gate is not None
+        if self._throttling is None and is_limited:
+            self._throttling = Throttling(self._topic, self._clock, self._broker_gate)
+        if self._throttling is not None:
+            self._throttling.follow(policies, list(self.subscriptions.values()))
 
     @property
     def expires(self) -> bool:
@@ -127,7 +137,8 @@ class Subscribing:
         )
         subscription.limit_unacknowledged(self._policies.unacknowledged)
         subscription.hold_back(self._policies.delayed)
-        self._throttling.hold(subscription)
+        if self._throttling is not None:
+            self._throttling.hold(subscription)
         cursor.on_ledger_left = subscription.passed_ledger
         self.subscriptions[cursor.name] = subscription
         return subscription
@@ -146,11 +157,10 @@ class Subscribing:
         check_name(request.subscription, reserved=DEDUPLICATION_CURSOR)
         self._admission.check(request, self._clock.monotonic())
         while True:
-            async with self._change():
-                self._topic.check_open()
-                subscription = self.subscriptions.get(request.subscription)
-                if subscription is None:
-                    subscription = await self._create(request)
+            self._topic.check_open()
+            subscription = self.subscriptions.get(request.subscription)
+            if subscription is None:
+                subscription = await self._made(request)
             try:
                 is_ready = await self._admit(request, subscription)
             except BaseException:
@@ -161,6 +171,12 @@ class Subscribing:
                     chain = self._topic.managed_ledger.chain
                     subscription.read_compacted(first=_first_wanted(request, chain))
                 return subscription
+
+    async def _made(self, request: SubscribeRequest) -> Subscription:
+        async with self._change():
+            self._topic.check_open()
+            present = self.subscriptions.get(request.subscription)
+            return await self._create(request) if present is None else present
 
     async def _admit(self, request: SubscribeRequest, subscription: Subscription) -> bool:
         """Make room for one more consumer; False where the subscription was deleted meanwhile."""
@@ -273,7 +289,8 @@ class Subscribing:
 
     def _take_out(self, subscription: Subscription) -> None:
         del self.subscriptions[subscription.name]
-        self._throttling.forget(subscription)
+        if self._throttling is not None:
+            self._throttling.forget(subscription)
         self._topic.last_used_s = self._clock.monotonic()
 
     async def delete_subscription(
@@ -297,9 +314,10 @@ class Subscribing:
     async def close(self) -> None:
         """Write what is not yet written, and close the cursors."""
         async with self._change():
-            for each in self.subscriptions.values():
-                self._throttling.forget(each)
-            self._throttling.close()
+            if self._throttling is not None:
+                for each in self.subscriptions.values():
+                    self._throttling.forget(each)
+                self._throttling.close()
             await asyncio.gather(*(each.close() for each in self.subscriptions.values()))
 
     async def delete_stored(self) -> None:

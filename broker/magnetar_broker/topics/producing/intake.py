@@ -54,7 +54,6 @@ class Intake:
         "_behind_delays",
         "_clock",
         "_delay_max_ms",
-        "_first",
         "_gate",
         "_logs",
         "_options",
@@ -77,9 +76,6 @@ class Intake:
         self._options = options
         self._gate = PublishGate(str(topic.name), topic.producers, clock, broker_rate)
         self._delay_max_ms = 0
-        # The steps that are on, from the last to the first: each knows the one behind it.
-        self._behind_delays: Append = topic.append
-        self._first: Append = topic.append
 
     def limit_delays(self, delay_max_ms: int) -> None:
         """From now on refuse messages that are delayed for longer than this; 0: none."""
@@ -164,17 +160,22 @@ class Intake:
             self.deduplication = None
 
     def _rearrange(self) -> None:
-        """Put the steps together, and hand the first one to the producers."""
+        """Hand the first step to the producers."""
+        if len(self._topic.producers):
+            first = self._first_step()
+            for producer in self._topic.producers:
+                producer.append_all = first
+
+    def _first_step(self) -> Append:
+        """Put the steps that are on together, from the last to the first: each knows the one behind
+        it."""
         first: Append = self._topic.append
         deduplication = self.deduplication
         if self.policies.deduplicates and deduplication is not None and deduplication.is_enabled:
             first = deduplication.take
         if self._delay_max_ms:
             self._behind_delays, first = first, self._take_not_too_late
-        first = self._gate.before(first)
-        self._first = first
-        for producer in self._topic.producers:
-            producer.append_all = first
+        return self._gate.before(first)
 
     # Steps
 
@@ -195,7 +196,7 @@ class Intake:
 
     def welcome(self, producer: Producer) -> None:
         """A producer is let in."""
-        producer.append_all = self._first
+        producer.append_all = self._first_step()
         producer.has_stamps = self._topic.managed_ledger.stamps is not None
         if self.deduplication is not None:
             self.deduplication.connected(producer)

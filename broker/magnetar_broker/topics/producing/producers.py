@@ -216,6 +216,8 @@ def _settle(producer: Producer) -> None:
 class Producers:
     """The registry of a topic's producers, by name. It is empty only when nobody waits either."""
 
+    __slots__ = ("_by_name", "_exclusive", "_on_left", "_on_promoted", "_topic", "_waiting")
+
     def __init__(
         self,
         topic: str,

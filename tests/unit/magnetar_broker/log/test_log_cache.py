@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 
 from magnetar_broker.log.entry_cache import EntryCache
 from magnetar_broker.log.log_cache import LogCache
@@ -13,9 +14,19 @@ def entries(first: int, count: int) -> list[Entry]:
     return [(entry_id, b"%d" % entry_id, 1) for entry_id in range(first, first + count)]
 
 
+class Wanted:
+    """From where on entries were not sent yet, by ledger; from the fourth on where none is said."""
+
+    def __init__(self, first: Mapping[int, int]) -> None:
+        self.first = first
+
+    def wanted_from(self, ledger_id: int) -> int:
+        return self.first.get(ledger_id, 4)
+
+
 def filled(cache: EntryCache) -> LogCache:
     """Ledgers 3 and 5 with four entries each; of ledger 5, two were not sent yet."""
-    log = LogCache(cache, lambda ledger_id: 2 if ledger_id == 5 else 4)
+    log = LogCache(cache, Wanted({5: 2}))
     for ledger_id in (3, 5):
         log.begin(ledger_id)
         for first in (0, 2):
@@ -64,12 +75,8 @@ def test_forgotten_ledgers_and_a_closed_log_leave_nothing() -> None:
 
 
 def test_nothing_of_a_log_that_was_closed_is_kept_alive() -> None:
-    class Log:
-        def wanted_from(self, _: int) -> int:
-            return 0
-
-    cache, log = EntryCache(bytes_max=1 << 20), Log()
-    entries = LogCache(cache, log.wanted_from)
+    cache, log = EntryCache(bytes_max=1 << 20), Wanted({})
+    entries = LogCache(cache, log)
     entries.begin(7)
     entries.insert(7, [(0, b"a", 1)], 1, 0.0)
     is_alive = weakref.ref(log)

@@ -243,6 +243,45 @@ async def test_counters_outlive_the_consumers_they_came_from() -> None:
     assert subscription.bytes_out > 0
 
 
+@pytest.mark.parametrize("kind", [EXCLUSIVE, FAILOVER])
+async def test_nothing_serves_a_subscription_in_order_while_nobody_is_there(
+    kind: SubscriptionType,
+) -> None:
+    subscription = subscription_over(MemoryLog((1, 4)))
+    for first in (0, 2):
+        consumer, session = await joined(subscription, kind, permits=2)
+        assert session.positions() == [(1, first), (1, first + 1)]
+        subscription.acknowledge_upto(consumer, Position(1, first + 1), (), None)
+        await subscription.disconnect(consumer)
+        assert (subscription.dispatcher, subscription.type) == (None, kind)
+    assert (subscription.entries_sent, subscription.messages_out) == (4, 4)
+
+
+async def test_a_consumer_let_in_before_the_last_one_went_is_served() -> None:
+    subscription = subscription_over(MemoryLog((1, 2)))
+    consumer, _ = await joined(subscription, FAILOVER, permits=1)
+    await subscription.admit(FAILOVER)
+    await subscription.disconnect(consumer)
+    session = NotedSession()
+    follower = consumer_of(session)
+    subscription.connected(follower)
+    subscription.flow(follower, 9)
+    assert session.positions() == [(1, 0), (1, 1)]
+
+
+async def test_what_is_fetched_for_a_consumer_that_went_is_counted() -> None:
+    log = MemoryLog((1, 3))
+    log.is_cold = True
+    subscription = subscription_over(log)
+    consumer, _ = await joined(subscription, EXCLUSIVE)
+    await subscription.disconnect(consumer)
+    await log.settled()
+    assert subscription.entries_fetched == 3
+    await subscription.disconnect((await joined(subscription, EXCLUSIVE))[0])
+    await log.settled()
+    assert (subscription.entries_fetched, log.reads) == (6, 2)
+
+
 async def test_redelivery_counts_outlive_the_last_consumer_and_the_type() -> None:
     subscription = subscription_over(MemoryLog((1, 2)))
     consumer, _ = await joined(subscription, SHARED)
