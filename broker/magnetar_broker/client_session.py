@@ -35,3 +35,8 @@ class ClientSession(Protocol):
     async def is_alive(self) -> bool:
         """Ask the client for a sign of life; False, and closed, when none comes in time."""
         ...
+
+
+def host_of(address: str) -> str:
+    """The host of a session's ``address``, which ends in a port."""
+    return address.rpartition(":")[0]

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from magnetar_broker.client_session import host_of
 from magnetar_broker.errors import ConsumerNotFound, InvalidRequest, NotAllowed
 from magnetar_broker.log.positions import Position
 from magnetar_broker.sessions.consumer_stats import encode_consumer_stats
@@ -132,7 +133,7 @@ class Consuming:
             else None,
             properties={pair.key: pair.value for pair in command.subscription_properties},
             consumer=ConsumerIdentity(
-                connection.address.rpartition(":")[0], command.consumer_name, command.consumer_id
+                host_of(connection.address), command.consumer_name, command.consumer_id
             ),
             key_shared=key_shared,
         )

@@ -307,8 +307,10 @@ class NonPersistentTopic(Service):
             self.admission.check_subscriptions(len(self.subscriptions))
             subscription = VolatileSubscription(self, request.subscription)
         if self.admission.limits_consumers:
-            of_topic = sum(len(each.consumers) for each in self.subscriptions.values())
-            self.admission.check_consumers(of_topic, len(subscription.consumers))
+            of_topic = [each for other in self.subscriptions.values() for each in other.consumers]
+            self.admission.check_consumers(
+                request.consumer.host, of_topic, len(subscription.consumers)
+            )
         subscription.check(request.type, request.key_shared)
         self.subscriptions[subscription.name] = subscription
         return subscription

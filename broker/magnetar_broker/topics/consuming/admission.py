@@ -6,12 +6,16 @@ The order of the checks and their words are upstream's (``PersistentTopic.intern
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from magnetar_broker.client_session import host_of
 from magnetar_broker.errors import (
     ConsumerBusy,
     NameReserved,
     NotAllowed,
     SubscriptionAbsent,
 )
+from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.topics.consuming.subscribe_policies import SubscribePolicies
 from magnetar_broker.topics.consuming.subscribe_rate import SubscribeRate
 from magnetar_broker.topics.topic import SubscribeRequest
@@ -19,6 +23,7 @@ from magnetar_broker.topics.topic import SubscribeRequest
 # What replicators call their subscriptions (replicatorPrefix).
 REPLICATOR_PREFIX = "pulsar.repl"
 TOPIC_FULL = "Topic reached max consumers limit"
+HOST_FULL = "Topic reached max same address consumers limit"
 SUBSCRIPTION_FULL = "Subscription reached max consumers limit"
 
 
@@ -55,7 +60,11 @@ class Admission:
     def limits_consumers(self) -> bool:
         """Whether ``check_consumers`` ever refuses anybody."""
         policies = self._policies
-        return policies.consumers_max > 0 or policies.consumers_per_subscription_max > 0
+        return (
+            policies.consumers_max > 0
+            or policies.consumers_per_subscription_max > 0
+            or policies.consumers_per_host_max > 0
+        )
 
     def check(self, request: SubscribeRequest, now_s: float) -> None:
         """Raise ``NotAllowed`` for a type that is not enabled, and for who comes too often."""
@@ -81,10 +90,18 @@ class Admission:
                 f"Exceed the maximum number of subscriptions of the topic: {self._topic}"
             )
 
-    def check_consumers(self, of_topic: int, of_subscription: int) -> None:
-        """Raise ``ConsumerBusy`` where they have so many consumers and may have no more."""
-        if 0 < self._policies.consumers_max <= of_topic:
+    def check_consumers(
+        self, host: str, of_topic: Sequence[Consumer], of_subscription: int
+    ) -> None:
+        """Raise ``ConsumerBusy`` where a topic with these consumers may have no more, or no more of
+        ``host``, or a subscription that has so many of them."""
+        if 0 < self._policies.consumers_max <= len(of_topic):
             raise ConsumerBusy(TOPIC_FULL)
+        per_host_max = self._policies.consumers_per_host_max
+        if per_host_max > 0:
+            of_host = sum(host_of(each.session.address) == host for each in of_topic)
+            if of_host >= per_host_max:
+                raise ConsumerBusy(HOST_FULL)
         if 0 < self._policies.consumers_per_subscription_max <= of_subscription:
             raise ConsumerBusy(SUBSCRIPTION_FULL)
 

@@ -25,6 +25,9 @@ class SubscribeOptions:
     """So many consumers may a topic have; 0: any number (maxConsumersPerTopic)."""
     consumers_per_subscription_max: Annotated[int, Ge(0)] = 0
     """So many may a subscription have; 0: any number (maxConsumersPerSubscription)."""
+    same_address_consumers_per_topic_max: Annotated[int, Ge(0)] = 0
+    """So many of a topic's consumers may be clients of one host; 0: any number
+    (maxSameAddressConsumersPerTopic)."""
     subscriptions_per_topic_max: Annotated[int, Ge(0)] = 0
     """So many subscriptions may a topic have; 0: any number (maxSubscriptionsPerTopic)."""
     types_enabled: tuple[TypeLabel, ...] = ALL_LABELS
@@ -55,6 +58,7 @@ class SubscribePolicies:
 
     consumers_max: int = 0
     consumers_per_subscription_max: int = 0
+    consumers_per_host_max: int = 0
     subscriptions_max: int = 0
     types: frozenset[SubscriptionType] = ALL_TYPES
     auto_creation: bool = True
@@ -66,6 +70,7 @@ class SubscribePolicies:
         return cls(
             consumers_max=options.consumers_per_topic_max,
             consumers_per_subscription_max=options.consumers_per_subscription_max,
+            consumers_per_host_max=options.same_address_consumers_per_topic_max,
             subscriptions_max=options.subscriptions_per_topic_max,
             types=types_of(options.types_enabled) or ALL_TYPES,
             auto_creation=options.auto_creation,

@@ -189,31 +189,34 @@ class Subscribing:
         self._topic.check_open()
         if self.subscriptions.get(request.subscription) is not subscription:
             return False
-        self._check_consumers(subscription)
+        self._check_consumers(request, subscription)
         return True
 
     async def _ask_namesakes(self, request: SubscribeRequest, subscription: Subscription) -> None:
         """Where there is no more room: a consumer of the same name, whose client is gone without a
         word, makes room for the one that comes back."""
         try:
-            self._check_consumers(subscription)
+            self._check_consumers(request, subscription)
         except ConsumerBusy:
             for each in list(subscription.consumers):
                 if each.name == request.consumer.name and not await each.session.is_alive():
                     await subscription.disconnect(each)
 
-    def _check_consumers(self, subscription: Subscription | None) -> None:
+    def _check_consumers(
+        self, request: SubscribeRequest, subscription: Subscription | None
+    ) -> None:
         """Raise ``ConsumerBusy`` where one more would be too many."""
         if self._admission.limits_consumers:
             self._admission.check_consumers(
-                sum(len(each.consumers) for each in self.subscriptions.values()),
+                request.consumer.host,
+                [each for other in self.subscriptions.values() for each in other.consumers],
                 0 if subscription is None else len(subscription.consumers),
             )
 
     async def _create(self, request: SubscribeRequest) -> Subscription:
         self._admission.check_use(is_durable=request.is_durable)
         self._admission.check_subscriptions(len(self.subscriptions))
-        self._check_consumers(None)
+        self._check_consumers(request, None)
         chain = self._topic.managed_ledger.chain
         if request.is_durable:
             await self._topic.managed_ledger.begin()

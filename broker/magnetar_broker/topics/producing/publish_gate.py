@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from magnetar_broker.client_session import host_of
 from magnetar_broker.errors import InvalidRequest, ProducerBusy
 from magnetar_broker.log.appender import Pending
 from magnetar_broker.log.payloads import is_encrypted
@@ -73,11 +74,17 @@ class PublishGate:
         """Raise ``InvalidRequest``, ``ProducerBusy`` for one that may not be let in."""
         if self.policies.requires_encryption and not producer.is_encrypting:
             raise InvalidRequest(f"Encryption is required in {self._name}")
-        limit = self.policies.producers_max
-        if 0 < limit <= len(self._producers):
-            present = self._producers.get(producer.name)
-            if present is None or not producer.replaces(present):
-                raise ProducerBusy(f"Topic '{self._name}' reached max producers limit")
+        present = self._producers.get(producer.name)
+        if present is not None and producer.replaces(present):
+            return
+        if 0 < self.policies.producers_max <= len(self._producers):
+            raise ProducerBusy(f"Topic '{self._name}' reached max producers limit")
+        if 0 < self.policies.producers_per_host_max <= self._count_of_host(producer):
+            raise ProducerBusy(f"Topic '{self._name}' reached max same address producers limit")
+
+    def _count_of_host(self, producer: Producer) -> int:
+        host = host_of(producer.session.address)
+        return sum(host_of(each.session.address) == host for each in self._producers)
 
     def before(self, take: Append) -> Append:
         """The steps that are on, with ``take`` behind them; ``take`` itself where none is."""

@@ -36,6 +36,9 @@ class PublishOptions:
     (brokerDeduplicationProducerInactivityTimeoutMinutes)."""
     producers_per_topic_max: Annotated[int, Ge(0)] = 0
     """So many producers may a topic have; 0: any number (maxProducersPerTopic)."""
+    same_address_producers_per_topic_max: Annotated[int, Ge(0)] = 0
+    """So many of them may be clients of one host; 0: any number
+    (maxSameAddressProducersPerTopic)."""
     encryption_required: bool = False
     """Whether producers must encrypt what they send (encryptionRequireOnProducer)."""
     topic_messages_per_s_max: Annotated[int, Ge(0)] = 0
@@ -59,6 +62,7 @@ class PublishPolicies:
     deduplicates: bool = False
     snapshot_interval_s: int = 0
     producers_max: int = 0
+    producers_per_host_max: int = 0
     requires_encryption: bool = False
     limits: PublishLimits = UNLIMITED
 
@@ -69,6 +73,7 @@ class PublishPolicies:
             deduplicates=options.deduplication,
             snapshot_interval_s=options.deduplication_snapshot_interval_s,
             producers_max=options.producers_per_topic_max,
+            producers_per_host_max=options.same_address_producers_per_topic_max,
             requires_encryption=options.encryption_required,
             limits=PublishLimits(options.topic_messages_per_s_max, options.topic_bytes_per_s_max),
         )

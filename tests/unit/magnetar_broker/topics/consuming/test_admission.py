@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of
 
 from magnetar_broker.errors import ConsumerBusy, NameReserved, NotAllowed, SubscriptionAbsent
+from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.consuming.admission import Admission, check_durability, check_name
 from magnetar_broker.topics.consuming.subscribe_policies import SubscribeLimit, SubscribePolicies
@@ -19,6 +21,7 @@ def admission(
     *,
     consumers_max: int = 0,
     consumers_per_subscription_max: int = 0,
+    consumers_per_host_max: int = 0,
     subscriptions_max: int = 0,
     types: tuple[SubscriptionType, ...] = tuple(SubscriptionType),
     auto_creation: bool = True,
@@ -27,12 +30,23 @@ def admission(
     policies = SubscribePolicies(
         consumers_max=consumers_max,
         consumers_per_subscription_max=consumers_per_subscription_max,
+        consumers_per_host_max=consumers_per_host_max,
         subscriptions_max=subscriptions_max,
         types=frozenset(types),
         auto_creation=auto_creation,
         rate=rate or SubscribeLimit(),
     )
     return Admission(TOPIC, policies)
+
+
+def connected(count: int, host: str = WHO.host) -> list[Consumer]:
+    """So many consumers of that host, each on a connection of its own."""
+    found: list[Consumer] = []
+    for number in range(count):
+        session = NotedSession()
+        session.address = f"{host}:{50_000 + number}"
+        found.append(consumer_of(session))
+    return found
 
 
 def test_only_types_that_are_enabled() -> None:
@@ -85,15 +99,25 @@ def test_only_so_many_subscriptions() -> None:
 def test_only_so_many_consumers(of_topic: int, of_subscription: int, reason: str) -> None:
     few = admission(consumers_max=3, consumers_per_subscription_max=2)
     assert few.limits_consumers
-    few.check_consumers(2, 1)
+    few.check_consumers(WHO.host, connected(2), 1)
     with pytest.raises(ConsumerBusy) as refused:
-        few.check_consumers(of_topic, of_subscription)
+        few.check_consumers(WHO.host, connected(of_topic), of_subscription)
     assert str(refused.value) == reason
+
+
+def test_only_so_many_consumers_of_one_host() -> None:
+    few = admission(consumers_per_host_max=2)
+    assert few.limits_consumers
+    present = connected(9, host="/10.0.0.2") + connected(1)
+    few.check_consumers(WHO.host, present, 9)
+    with pytest.raises(ConsumerBusy) as refused:
+        few.check_consumers(WHO.host, present + connected(1), 0)
+    assert str(refused.value) == "Topic reached max same address consumers limit"
 
 
 def test_any_number_of_consumers_where_nothing_is_said() -> None:
     assert not admission().limits_consumers
-    admission().check_consumers(1000, 1000)
+    admission().check_consumers(WHO.host, connected(1000), 1000)
 
 
 def test_subscribing_makes_a_subscription_unless_it_is_forbidden() -> None:

@@ -66,6 +66,20 @@ def test_what_is_off_stands_in_nobodys_way() -> None:
     assert gate.before(take_nothing) is take_nothing
 
 
+def test_only_so_many_producers_are_of_one_host() -> None:
+    gate, producers = gate_with("a", "b")
+    elsewhere = producers.get("a")
+    assert elsewhere is not None
+    elsewhere.session.address = "/10.0.0.9:1"
+    gate.apply(PublishPolicies(producers_per_host_max=2))
+    gate.check(publisher("c"))
+    producers.add(publisher("c"))
+    with pytest.raises(ProducerBusy) as refused:
+        gate.check(publisher("d"))
+    assert str(refused.value) == "Topic 't' reached max same address producers limit"
+    gate.check(publisher("b", epoch=1))
+
+
 def test_one_producer_too_many_is_refused_and_one_that_comes_back_let_in() -> None:
     gate, producers = gate_with("a", "b")
     for producers_max, is_refused in ((0, False), (2, True), (3, False)):
