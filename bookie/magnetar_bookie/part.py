@@ -23,7 +23,7 @@ from magnetar_bookie.disks.paths import require_usable
 from magnetar_bookie.errors import BookieError
 from magnetar_bookie.metrics import BookieMetrics
 from magnetar_bookie.part_settings import BookiePartSettings
-from magnetar_bookie.storage.rocks_store import open_index
+from magnetar_bookie.storage.rocks_store import INDEX_DIRECTORY, open_index
 from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.disk import Disk, FileDisk
@@ -42,8 +42,6 @@ from magnetar_server.wait_for_node import wait_for_node
 log = logging.getLogger(__name__)
 
 PART = "bookie"
-# Where the index is, below the data directory.
-INDEX = "index"
 
 
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
@@ -58,12 +56,13 @@ def main(file: Path | None, flags: Mapping[str, object]) -> int:
 async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
     """Open everything, say so, and wait to be told to stop."""
     tune_memory()
-    require_usable(settings.journals(), settings.ledgers(), settings.data_directory / INDEX)
+    index_directory = settings.data_directory / INDEX_DIRECTORY
+    require_usable(settings.journals(), settings.ledgers(), index_directory)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock))
         await wait_for_node(zookeeper, INSTANCE_ID_PATH, settings.zookeeper_connect_timeout_s)
-        index = open_index(settings.data_directory / INDEX)
+        index = open_index(index_directory)
         stack.callback(index.close)
         bookie = await stack.enter_async_context(
             Bookie(
@@ -98,7 +97,7 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
                 network=AsyncioNetwork(),
                 clock=clock,
                 random=Random(),  # noqa: S311 - as above
-                index_files=lambda: _names(settings.data_directory / INDEX),
+                index_files=lambda: _names(index_directory),
                 configuration=configuration_of(settings),
             )
         )

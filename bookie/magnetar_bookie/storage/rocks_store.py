@@ -21,6 +21,8 @@ from magnetar_bookie.storage.index import Pair
 
 log = logging.getLogger(__name__)
 
+# Where the index is, below a bookie's data directory.
+INDEX_DIRECTORY = "index"
 # A checkpoint writes 40 bytes for each 64 KiB of entries: small buffers keep the memory small.
 WRITE_BUFFER_BYTES = 4 * 1024 * 1024
 LOG_FILES_KEPT = 2

@@ -11,16 +11,14 @@ from pathlib import Path
 
 from magnetar_bookie.formats.entry_log_v1 import file_name
 from magnetar_bookie.storage.index import FORMAT_VERSION, Index
-from magnetar_bookie.storage.rocks_store import IndexNotOpened, RocksStore
+from magnetar_bookie.storage.rocks_store import INDEX_DIRECTORY, IndexNotOpened, RocksStore
 from magnetar_cli.bookie_admin.errors import UnreadableFile
 from magnetar_cli.bookie_admin.text import count_words, size_words, table
-
-INDEX = "index"
 
 
 def dump_index(options: argparse.Namespace) -> int:
     """Print ledgers, entry logs and marks, or one ledger with its blocks; 1 for what is wrong."""
-    directory: Path = options.data_directory / INDEX
+    directory: Path = options.data_directory / INDEX_DIRECTORY
     if not (directory / "CURRENT").is_file():
         raise UnreadableFile(directory, "there is no index; name the bookie's data directory")
     try:
