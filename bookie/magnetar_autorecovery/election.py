@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from typing import Any
@@ -22,6 +21,7 @@ from magnetar_protocol.records.underreplication import (
     VOTES_PATH,
     encode_leader,
     encode_vote,
+    votes_in_order,
 )
 from magnetar_runtime.coordination import (
     Coordination,
@@ -34,7 +34,6 @@ from magnetar_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
-_VOTE = re.compile(rf"{VOTE_PREFIX}(-?\d{{1,10}})", re.ASCII)
 # A watch should tell; this is for one that was missed.
 RECHECK_S = 60.0
 LEAVE_TIMEOUT_S = 1.0
@@ -193,18 +192,11 @@ class Election(Service):
     async def _names(self) -> list[str]:
         """All votes, the lowest first."""
         try:
-            names = await self._coordination.children(VOTES_PATH)
+            return votes_in_order(await self._coordination.children(VOTES_PATH))
         except NodeMissing:
             return []
-        return sorted(filter(_VOTE.fullmatch, names), key=_number)
 
     def _session_changed(self, state: SessionState) -> None:
         if state is SessionState.EXPIRED:
             self._vote = None
         self._watches.wake()
-
-
-def _number(name: str) -> int:
-    match = _VOTE.fullmatch(name)
-    assert match is not None
-    return int(match[1])

@@ -6,28 +6,23 @@ Pulsar.
 
 from __future__ import annotations
 
-import re
-
 from magnetar_protocol.records.errors import MalformedRecord
 from magnetar_protocol.records.underreplication import (
     LEADER_PATH,
-    VOTE_PREFIX,
     VOTES_PATH,
     decode_leader,
     decode_vote,
+    votes_in_order,
 )
 from magnetar_runtime.coordination import Coordination, NodeMissing
-
-_VOTE = re.compile(rf"{VOTE_PREFIX}(-?\d{{1,10}})", re.ASCII)
 
 
 async def current_auditor(coordination: Coordination) -> str | None:
     """The bookie id of the auditor; None where nobody was elected. Raises ``CoordinationError``."""
     try:
-        names = await coordination.children(VOTES_PATH)
-        votes = [(int(match[1]), name) for name in names if (match := _VOTE.fullmatch(name))]
+        votes = votes_in_order(await coordination.children(VOTES_PATH))
         if votes:
-            value, _ = await coordination.get(f"{VOTES_PATH}/{min(votes)[1]}")
+            value, _ = await coordination.get(f"{VOTES_PATH}/{votes[0]}")
             return decode_vote(value)
     except (NodeMissing, MalformedRecord):
         pass  # no vote, or one that says nothing: there is the other way to be elected

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -58,6 +59,7 @@ _VOTE = "auditor's vote"
 _LEADER = "auditor's node"
 _DELAY = "lost bookie's grace"
 
+_VOTE_NAME = re.compile(rf"{VOTE_PREFIX}(-?\d{{1,10}})", re.ASCII)
 _MARK_NAME = re.compile(r"urL(\d{1,19})", re.ASCII)
 _DELAY_TEXT = re.compile(rb"\d{1,10}")
 
@@ -118,6 +120,12 @@ def decode_lock(value: bytes) -> str:
 def encode_vote(bookie_id: str) -> bytes:
     """The bytes of a vote, and of ``VOTES_PATH`` once the voter is the auditor."""
     return render_text(AuditorVoteFormat(bookieId=bookie_id)).encode()
+
+
+def votes_in_order(names: Iterable[str]) -> list[str]:
+    """Which of ``names`` are votes, the lowest first: that one is the auditor's."""
+    votes = [(int(match[1]), name) for name in names if (match := _VOTE_NAME.fullmatch(name))]
+    return [name for _, name in sorted(votes)]
 
 
 def decode_vote(value: bytes) -> str:

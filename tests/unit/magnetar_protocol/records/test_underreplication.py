@@ -22,6 +22,7 @@ from magnetar_protocol.records.underreplication import (
     lock_path,
     mark_path,
     marked_ledger_id,
+    votes_in_order,
 )
 
 
@@ -78,6 +79,11 @@ def test_locks_and_votes_tell_whose_they_are() -> None:
     assert decode_lock(b"") == ""
     with pytest.raises(MalformedRecord):
         decode_vote(b"who?")
+
+
+def test_votes_are_counted_by_number_and_what_is_no_vote_is_not() -> None:
+    names = ["V_0000000010", "V_0000000009", "v_1", "V_", "V_-2147483648", "V_1x", "leader"]
+    assert votes_in_order(names) == ["V_-2147483648", "V_0000000009", "V_0000000010"]
 
 
 def test_the_leader_is_the_recorded_json() -> None:
