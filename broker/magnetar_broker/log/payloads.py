@@ -6,8 +6,9 @@ brings its number of messages along.
 
 from __future__ import annotations
 
+from magnetar_broker.log.positions import Entry
 from magnetar_protocol.errors import WireError
-from magnetar_protocol.pulsar.message_count import count_messages
+from magnetar_protocol.pulsar.message_count import count_messages, count_usual
 from magnetar_protocol.pulsar.payload import (
     BROKER_ENTRY_START,
     parse_broker_entry,
@@ -20,9 +21,14 @@ def message_count(payload: bytes) -> int:
     """Messages in the entry for those who consume it; 0 for a marker, and for what nobody can read:
     clients would close their connections over it, again and again."""
     try:
-        return count_messages(payload)
+        return count_usual(payload) or count_messages(payload)
     except WireError:
         return 0
+
+
+def counted(entries: list[Entry]) -> list[Entry]:
+    """Entries from a bookie with their messages counted, where there is nothing else to look at."""
+    return [(entry_id, payload, count_usual(payload)) for entry_id, payload, _ in entries]
 
 
 def without_broker_entry(payload: bytes) -> bytes:

@@ -15,6 +15,7 @@ from magnetar_broker.errors import BrokerError, EntryDamaged, StorageUnavailable
 from magnetar_broker.log.acknowledged import Acknowledged
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
+from magnetar_broker.log.payloads import counted
 from magnetar_broker.log.positions import Entry, EntryId, Position
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.damage import Damage
@@ -238,7 +239,7 @@ class Dispatcher(ABC):
         limit = self.managed_ledger.options.read_entries_max
         damage: Damage | None = None
         try:
-            self._keep(position[0], await self.managed_ledger.read(position, limit))
+            self._keep(position[0], counted(await self.managed_ledger.read(position, limit)))
             if self._damage is not None and self._damage.position == position:
                 self._damage = None  # somebody repaired it
         except EntryDamaged as error:

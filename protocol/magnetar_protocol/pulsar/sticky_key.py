@@ -14,31 +14,32 @@ from contextlib import suppress
 
 from magnetar_protocol.errors import WireError
 from magnetar_protocol.pulsar.api_pb2 import MessageMetadata
-from magnetar_protocol.pulsar.integers import signed
+from magnetar_protocol.pulsar.integers import decode_varint, signed
 from magnetar_protocol.pulsar.payload import (
     BROKER_ENTRY_START,
+    CHECKSUM_MAGIC,
     metadata_bounds,
     skip_broker_entry,
 )
 from magnetar_protocol.pulsar.protobuf import parse_message
+from magnetar_protocol.pulsar.usual_metadata import (
+    END,
+    METADATA_AT,
+    NAME_AT,
+    NAME_HEAD,
+    NAME_HEAD_MAX,
+    POSITIVE,
+    VARINT,
+    read_head,
+)
 
 # What a payload gives that has no key, no producer or no readable metadata (Commands.NONE_KEY).
 NONE_KEY = b"NONE_KEY"
 
-# A payload with a checksum whose metadata begins with a producer's name shorter than 128 bytes:
-# +--------+----------+---------------+------+------+------+--------+------+--------+------+-------
-# | magic  | checksum | metadata size | 0x0a | size | name | 0x10   | 0x18 | varint | 0x32 | size
-# | 0x0e01 |  u32     |  u32          |      |      |      | varint |      |        |      | key ...
-# +--------+----------+---------------+------+------+------+--------+------+--------+------+-------
-# The varints are sequence_id=2 and publish_time=3, the key is partition_key=6.
-PAYLOAD_MAGIC = b"\x0e\x01"
-NAME_TAG_AT = 10
-NAME_SIZE_AT = 11
-NAME_AT = 12
-NAME_TAG = 0x0A
-_match_upto_key = re.compile(
-    rb"\x10[\x80-\xff]*[\x00-\x7f]\x18[\x80-\xff]*[\x00-\x7f]\x32(?=[\x00-\x7f])"
-).match
+# From the end of the producer's name: up to the key; or to the end of the metadata, where there is
+# no key, with the sequence id as the group.
+_match_upto_key = re.compile(rb"\x10" + VARINT + rb"\x18" + VARINT + rb"\x32(?=[\x00-\x7f])").match
+_match_keyless = re.compile(rb"\x10(" + POSITIVE + rb")\x18" + VARINT + END).fullmatch
 # Among the fields behind the key, two change what it is: partition_key_b64_encoded=17 and
 # ordering_key=18. Where neither tag stands anywhere, neither field does.
 _find_exception = re.compile(rb"[\x88\x92]\x01").search
@@ -47,19 +48,38 @@ _find_exception = re.compile(rb"[\x88\x92]\x01").search
 def sticky_key(payload: bytes) -> bytes:
     """The ordering key, else the partition key, else producer and sequence id (as upstream's
     ``Commands.resolveStickyKey``); ``NONE_KEY`` where there is nothing of it."""
-    if payload[:2] == PAYLOAD_MAGIC and len(payload) > NAME_AT and payload[NAME_TAG_AT] == NAME_TAG:
-        found = _match_upto_key(payload, NAME_AT + payload[NAME_SIZE_AT])
-        if found is not None and payload[NAME_SIZE_AT] < 128:
-            key_at = found.end() + 1
-            key_end = key_at + payload[key_at - 1]
-            metadata_end = NAME_TAG_AT + int.from_bytes(payload[6:10], "big")
-            if key_end <= metadata_end <= len(payload) and not _find_exception(
-                payload, key_end, metadata_end
-            ):
-                return payload[key_at:key_end]
+    if len(payload) >= NAME_AT:
+        magic, _, metadata_bytes, name_head = read_head(payload)
+        metadata_end = METADATA_AT + metadata_bytes
+        if (
+            magic == CHECKSUM_MAGIC
+            and NAME_HEAD <= name_head <= NAME_HEAD_MAX
+            and metadata_end <= len(payload)
+        ):
+            key = _usual_key(payload, NAME_AT - NAME_HEAD + name_head, metadata_end)
+            if key is not None:
+                return key
     if payload.startswith(BROKER_ENTRY_START):
         return _key_behind(payload)
     return _parsed_key(payload)
+
+
+def _usual_key(payload: bytes, name_end: int, metadata_end: int) -> bytes | None:
+    """The key where the metadata is as clients usually write it; None for any other."""
+    found = _match_upto_key(payload, name_end)
+    if found is not None:
+        key_at = found.end() + 1
+        key_end = key_at + payload[key_at - 1]
+        if key_end == metadata_end or (
+            key_end < metadata_end and not _find_exception(payload, key_end, metadata_end)
+        ):
+            return payload[key_at:key_end]
+        return None
+    found = _match_keyless(payload, name_end, metadata_end)
+    name = payload[NAME_AT:name_end]
+    if found is None or not name.isascii():
+        return None
+    return b"%b-%d" % (name, decode_varint(found[1], 0)[0])
 
 
 def _key_behind(payload: bytes) -> bytes:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from magnetar_broker.log.payloads import (
     batch_size,
+    counted,
     message_count,
     publish_time_ms,
     without_broker_entry,
@@ -29,6 +30,12 @@ def test_a_batch_counts_its_messages_and_a_single_message_is_no_batch(
 ) -> None:
     assert batch_size(payload(batch)) == size
     assert message_count(payload(batch)) == count
+
+
+def test_what_comes_from_bookies_is_counted_where_nothing_else_is_to_be_seen() -> None:
+    stamped = encode_broker_entry(api.BrokerEntryMetadata(index=1)) + payload()
+    found = counted([(4, payload(), 0), (5, payload(7), 0), (6, stamped, 0), (7, b"garbage", 0)])
+    assert [(entry_id, count) for entry_id, _, count in found] == [(4, 1), (5, 0), (6, 0), (7, 0)]
 
 
 def test_a_batch_that_says_it_is_empty_counts_as_one() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from magnetar_protocol.errors import ChecksumMismatch, WireError
 from magnetar_protocol.pulsar import api_pb2 as api
-from magnetar_protocol.pulsar.message_count import count_messages, take_payload
+from magnetar_protocol.pulsar.message_count import count_messages, count_usual, take_payload
 from magnetar_protocol.pulsar.payload import (
     COPY_BYTES_MAX,
     encode_batch,
@@ -61,6 +61,9 @@ SINGLES: list[dict[str, Any]] = [
 ]
 
 
+UNUSUAL = {"properties", "ordering_key", "replicated_from"}
+
+
 @pytest.mark.parametrize("fields", SINGLES)
 @pytest.mark.parametrize(
     "sequence_id", [0, 127, 128, 16383, 16384, 1 << 21, 1 << 40, (1 << 64) - 1]
@@ -70,6 +73,10 @@ def test_what_is_no_batch_is_one_message(fields: dict[str, Any], sequence_id: in
         payload = encode_payload(metadata_of(sequence_id=sequence_id, **fields), body)
         assert taken(payload) == 1
         assert count_messages(payload) == count_messages(STAMP + payload) == 1
+        is_usual = not UNUSUAL & fields.keys() and not any(
+            len(str(fields.get(name))) > 127 for name in ("producer_name", "partition_key")
+        )
+        assert (count_usual(payload), count_usual(STAMP + payload)) == (is_usual, 0)
 
 
 @pytest.mark.parametrize("fields", SINGLES)
@@ -80,6 +87,7 @@ def test_a_batch_is_as_many_as_its_metadata_says(fields: dict[str, Any], count: 
     payload = encode_payload(metadata_of(num_messages_in_batch=count, **fields), batch_of(count))
     assert taken(payload) == count
     assert count_messages(payload) == count_messages(STAMP + payload) == count
+    assert count_usual(payload) in (0, count)
 
 
 def test_an_empty_message_may_be_batched_and_compressed() -> None:
@@ -102,14 +110,14 @@ def test_a_batch_that_cannot_be_is_refused(told: int, fields: dict[str, Any]) ->
 @pytest.mark.parametrize("marker_type", [0, 1, 10, 22, 99])
 def test_a_marker_has_no_messages(marker_type: int) -> None:
     payload = encode_payload(metadata_of(marker_type=marker_type), b"for brokers")
-    assert taken(payload) == count_messages(payload) == 0
+    assert taken(payload) == count_messages(payload) == count_usual(payload) == 0
 
 
 def test_a_chunk_is_one_message_that_has_to_be_looked_at_on_its_way() -> None:
     payload = encode_payload(
         metadata_of(uuid="u", chunk_id=0, num_chunks_from_msg=2, total_chunk_msg_size=9), b"text"
     )
-    assert taken(payload) == 0
+    assert taken(payload) == count_usual(payload) == 0
     assert count_messages(payload) == 1
 
 
@@ -157,7 +165,9 @@ def test_a_key_that_reaches_beyond_the_metadata_is_refused() -> None:
 def test_garbage_gives_a_wire_error_or_what_protobuf_finds_in_it(garbage: bytes) -> None:
     covered = b"\x0a\x01p\x10" + garbage
     sized = bytes(3) + bytes([len(covered)]) + covered
-    for payload in (garbage, sized, sized[:-1]):
+    for payload in (garbage, sized, sized[:-1], b"\x0e\x01crc!" + sized):
+        usual = count_usual(payload)
+        assert not usual or usual == count_messages(payload)
         try:
             found = parse_metadata(payload)
         except WireError:
@@ -188,6 +198,7 @@ def test_any_change_is_seen_as_protobuf_sees_it(
         )
     except (WireError, DecodeError):
         expected = False
+    assert count_usual(with_checksum) != 1 or expected
     try:
         assert (taken(with_checksum) == 1) == expected
     except WireError:

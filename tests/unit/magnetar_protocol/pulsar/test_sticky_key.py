@@ -72,17 +72,37 @@ names = st.text(max_size=140)
 numbers = st.integers(0, (1 << 63) - 1)
 
 
-@given(names, numbers, numbers, st.none() | st.text(max_size=200), st.none() | st.binary())
+OTHERS: list[dict[str, object]] = [
+    {},
+    {"uncompressed_size": 17 << 7 | 0x12},
+    {"num_messages_in_batch": 300, "highest_sequence_id": 1 << 63},
+    {"compression": 3, "event_time": 1, "null_value": True},
+]
+
+
+@given(
+    names,
+    numbers,
+    numbers,
+    st.none() | st.text(max_size=200),
+    st.none() | st.binary(),
+    st.sampled_from(OTHERS),
+)
 def test_the_short_way_finds_what_the_long_way_finds(
-    name: str, sequence_id: int, publish_time: int, key: str | None, ordering_key: bytes | None
+    name: str,
+    sequence_id: int,
+    publish_time: int,
+    key: str | None,
+    ordering_key: bytes | None,
+    others: dict[str, object],
 ) -> None:
     metadata = MessageMetadata(
         producer_name=name,
         sequence_id=sequence_id,
         publish_time=publish_time,
-        uncompressed_size=17 << 7 | 0x12,
         partition_key=key,
         ordering_key=ordering_key,
+        **others,  # type: ignore[arg-type]  # of any type
     )
     assert key_of(metadata) == dumb_key(metadata)
 
