@@ -36,7 +36,7 @@ class Service:
         # In the order of spawning: a set's order would differ from run to run of a simulation.
         self._tasks: dict[asyncio.Task[object], None] | None = None
         # How often lasting work was ended by an error that nobody foresaw.
-        self.faults = 0
+        self.faults: int = 0
 
     async def __aenter__(self) -> Self:
         self._is_closing = False

@@ -1,4 +1,4 @@
-"""The epoch of a topic: counts who was its exclusive producer (PIP-68).
+"""The epoch of a topic: counts who was its exclusive producer (PIP-68). Whoever is let in gets it.
 
 Each new exclusive producer gets the next epoch and shows it when it reconnects. One with an earlier
 epoch than the topic's was away while another had the topic: it is fenced, also where the broker was
