@@ -26,6 +26,7 @@ def new_dispatcher(
     partition: int,
     delayed: Callable[[], DelayedMessages],
     redeliveries: Callable[[], RedeliveryCounts],
+    failover_delay_s: float,
 ) -> Dispatcher:
     """A dispatcher without consumers; ``partition`` is -1 for a ``topic`` that is none."""
     if kind.tracks_entries:
@@ -39,6 +40,7 @@ def new_dispatcher(
         topic=topic,
         partition=partition,
         is_exclusive=kind is SubscriptionType.EXCLUSIVE,
+        handover_delay_s=failover_delay_s,
     )
 
 

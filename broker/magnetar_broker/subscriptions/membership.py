@@ -144,8 +144,15 @@ class Membership:
             if self.dispatcher.is_forgettable:
                 self._let_dispatcher_go()
 
+    def stop(self) -> None:
+        """Send nobody anything any more: all are about to go, and what one leaves would only come
+        to the others a moment before they do."""
+        for consumer in self.consumers:
+            consumer.permits = 0
+
     def close(self) -> None:
         """Tell every consumer to subscribe again."""
+        self.stop()
         for consumer in list(self.consumers):
             self.remove(consumer)
             consumer.on_closed(consumer)

@@ -38,11 +38,18 @@ class SingleDispatcher(Dispatcher):
         topic: str,
         partition: int,
         is_exclusive: bool,
+        handover_delay_s: float = 0.0,
     ) -> None:
         super().__init__(managed_ledger, cursor)
         self._topic = topic
         self._partition = partition
         self._is_exclusive = is_exclusive
+        # A consumer that is no longer the active one may acknowledge for so long what it was sent,
+        # before that is sent to the next one.
+        self._handover_delay_s = 0.0 if is_exclusive else handover_delay_s
+        self._handover: asyncio.TimerHandle | None = None
+        # Who is to get everything, and who gets it: nobody while that changes.
+        self._chosen: Consumer | None = None
         self._active: Consumer | None = None
         self.compacted: CompactedReading | None = None
         # The same while the active consumer reads so.
@@ -50,8 +57,8 @@ class SingleDispatcher(Dispatcher):
 
     @property
     def active(self) -> Consumer | None:
-        """The consumer that gets everything."""
-        return self._active
+        """The consumer that gets everything, or will when it is handed over."""
+        return self._chosen
 
     @property
     def is_forgettable(self) -> bool:
@@ -78,24 +85,40 @@ class SingleDispatcher(Dispatcher):
     def remove(self, consumer: Consumer) -> None:
         """``consumer`` is gone; another may become the active one."""
         self.consumers.remove(consumer)
-        if consumer is self._active:
-            self._active = None
+        if consumer is self._chosen:
+            self._chosen = self._active = None
         if self.consumers:
             self._choose()
+        elif self._handover is not None:
+            self._handover.cancel()
+            self._handover = None
 
     def _choose(self) -> bool:
         """Choose the active consumer; True when that changed it."""
         names = [(each.priority, each.name) for each in self.consumers]
         chosen = self.consumers[choose_active(self._topic, self._partition, names)]
-        if chosen is self._active:
+        if chosen is self._chosen:
             return False
-        self._active = chosen
+        self._chosen = chosen
+        if not self._handover_delay_s:
+            self._hand_over()
+            return True
+        self._active = None
+        if self._handover is None:
+            loop = asyncio.get_running_loop()
+            self._handover = loop.call_later(self._handover_delay_s, self._hand_over)
+        return True
+
+    def _hand_over(self) -> None:
+        """Whoever is chosen by now gets everything that is not acknowledged."""
+        self._handover = None
+        self._active = chosen = self._chosen
+        assert chosen is not None, "the last consumer that goes stops the timer"
         self._reading = self.compacted if chosen.reads_compacted else None
         self.rewind()
         for each in self.consumers:
             self._tell(each)
         self.dispatch()
-        return True
 
     def _tell(self, consumer: Consumer) -> None:
         if not self._is_exclusive:

@@ -41,6 +41,11 @@ from magnetar_runtime.clock import Clock
 class SubscriptionOwner(Protocol):
     """The topic a subscription belongs to."""
 
+    @property
+    def failover_delay_s(self) -> float:
+        """How long after a change of the active consumer the next one is sent messages."""
+        ...
+
     def subscription_left(self, subscription: Subscription) -> None:
         """The last consumer of a subscription that is not durable has gone for good."""
         ...
@@ -202,6 +207,7 @@ class Subscription:
             partition=self._partition,
             delayed=lambda: self.delayed,
             redeliveries=lambda: self.kept_counts.counts,
+            failover_delay_s=self._owner.failover_delay_s,
         )
 
     def passed_ledger(self) -> None:
@@ -465,6 +471,7 @@ class Subscription:
         Raises ``InvalidRequest`` where another consumer came while ``consumer`` waited for this.
         """
         self._check_alone(consumer, force=force)
+        self.membership.stop()
         if consumer is not None:
             self.membership.remove(consumer)  # it is answered, not told to come back
         self.close_consumers()

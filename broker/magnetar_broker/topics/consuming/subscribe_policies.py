@@ -34,6 +34,10 @@ class SubscribeOptions:
     """The types of subscription that there may be (subscriptionTypesEnabled)."""
     auto_creation: bool = True
     """Whether subscribing makes a durable subscription (allowAutoSubscriptionCreation)."""
+    failover_delay_s: Annotated[float, Ge(0)] = 0.0
+    """When another consumer of a Failover subscription becomes the active one: how long the one
+    before may still acknowledge what it was sent, before that goes to the next one
+    (activeConsumerFailoverDelayTimeMillis, a second by default upstream)."""
     rate_per_consumer: Annotated[int, Ge(0)] = 0
     """So often may a consumer subscribe to a topic in one period; 0: any number
     (subscribeThrottlingRatePerConsumer)."""
@@ -62,6 +66,7 @@ class SubscribePolicies:
     subscriptions_max: int = 0
     types: frozenset[SubscriptionType] = ALL_TYPES
     auto_creation: bool = True
+    failover_delay_s: float = 0.0
     rate: SubscribeLimit = SubscribeLimit()
 
     @classmethod
@@ -74,6 +79,7 @@ class SubscribePolicies:
             subscriptions_max=options.subscriptions_per_topic_max,
             types=types_of(options.types_enabled) or ALL_TYPES,
             auto_creation=options.auto_creation,
+            failover_delay_s=options.failover_delay_s,
             rate=SubscribeLimit(options.rate_per_consumer, options.rate_period_s),
         )
 

@@ -112,6 +112,11 @@ class Subscribing:
             self._throttling.follow(policies, list(self.subscriptions.values()))
 
     @property
+    def failover_delay_s(self) -> float:
+        """How long after a change of the active consumer the next one is sent messages."""
+        return self._policies.subscribing.failover_delay_s
+
+    @property
     def expires(self) -> bool:
         """Whether messages grow too old here."""
         return self._policies.expiry.ttl_s > 0

@@ -1,7 +1,8 @@
 """Proves, for each subscription type, that dispatching keeps its promises whatever consumers do.
 
-Consumers come, leave, take, acknowledge (entries, up to an entry, parts of batches), give back and
-seek at random, messages are skipped and expire under their hands, and dispatch rates come and go.
+Consumers come, leave, take, acknowledge (entries, up to an entry, parts of batches), give back,
+seek and unsubscribe (alone, or by force) at random, messages are skipped and expire under their
+hands, and dispatch rates come and go.
 ``Model`` is told the same and checks each message that anybody is sent: that it was still to be
 sent, to that one, in that order, within its permits; after each step, that nobody who could have a
 message was left without; and in the end, that nothing was forgotten.
@@ -13,7 +14,6 @@ import asyncio
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import cast
-from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -21,10 +21,12 @@ from hypothesis import strategies as st
 from tests.unit.magnetar_broker.clients_and_logs import (
     KeyedLog,
     NotedSession,
+    Told,
     consumer_of,
     cursor_over,
 )
 
+from magnetar_broker.errors import InvalidRequest
 from magnetar_broker.log.acknowledged import bits_set
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.positions import Entry, Position
@@ -33,7 +35,7 @@ from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.dispatch_rate import COUNT_ALL, DispatchLimit
 from magnetar_broker.subscriptions.gate import Gate
 from magnetar_broker.subscriptions.key_shared.hash_ring import HashRing, ring_hash
-from magnetar_broker.subscriptions.subscription import Subscription, SubscriptionOwner
+from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_runtime.clock import SystemClock
@@ -69,7 +71,8 @@ class Client:
         self.name = name
         self.permits = permits
         self.session = NotedSession()
-        self.consumer: Consumer = consumer_of(self.session, name)
+        self.told = Told()
+        self.consumer: Consumer = consumer_of(self.session, name, told=self.told)
         self.held: dict[Position, int] = {}
 
     def received(self) -> Iterator[api.CommandMessage]:
@@ -207,25 +210,38 @@ class Model:
         return self.owners[KEYS[position.entry_id % len(KEYS)]]
 
 
+class Owner:
+    """The topic, where a subscription is deleted and nothing else becomes of it."""
+
+    failover_delay_s = 0.0
+
+    def subscription_left(self, subscription: Subscription) -> None:
+        """It may outlive its consumers here."""
+
+    async def delete_subscription(
+        self, subscription: Subscription, consumer: Consumer | None = None, *, force: bool = False
+    ) -> None:
+        subscription.give_up(consumer, force=force)
+
+
 class Rig:
     """A subscription and its model, told the same."""
 
     def __init__(self, kind: SubscriptionType, loop: SimulatedLoop) -> None:
         self.kind = kind
         self.loop = loop
+        self.joined = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """A subscription that nobody knows yet."""
         log = BatchLog(KEYS, *LEDGERS)
-        self.model = Model(kind)
+        self.model = Model(self.kind)
         self.subscription = Subscription(
-            cast(SubscriptionOwner, Mock(spec=["subscription_left"])),
-            TOPIC,
-            -1,
-            cast(ManagedLedger, log),
-            cursor_over(log.chain),
-            SystemClock(),
+            Owner(), TOPIC, -1, cast(ManagedLedger, log), cursor_over(log.chain), SystemClock()
         )
         # It may outlive its consumers here.
         self.subscription.disconnect = self._leave  # type: ignore[method-assign]  # no owner to tell
-        self.joined = 0
 
     async def _leave(self, consumer: Consumer) -> None:
         self.subscription.membership.remove(consumer)
@@ -251,6 +267,8 @@ class Rig:
                 self.flow(client, number % 12 + 1)
             elif step == "nack all":
                 self.nack(client, None)
+            elif step == "unsubscribe":
+                self.unsubscribe(client, force=bool(number % 2))
             else:
                 self.acknowledge_or_give_back(step, client, number)
         if self.is_slow:
@@ -289,6 +307,24 @@ class Rig:
         self.model.clients.remove(client)
         self.model.changed()
         self.subscription.membership.remove(client.consumer)
+
+    def unsubscribe(self, client: Client, *, force: bool) -> None:
+        """Only who is alone may without force; whoever else is here is told so, once."""
+        others = [each for each in self.model.clients if each is not client]
+        asked = self.subscription.unsubscribe(client.consumer, force=force)
+        if others and not force:
+            with pytest.raises(InvalidRequest):
+                self.loop.run_until_complete(asked)
+            return
+        self.loop.run_until_complete(asked)
+        assert [each.told.closed for each in others] == [1] * len(others)
+        assert client.told.closed == 0
+        assert self.subscription.consumers == []
+        self.let_time_pass()
+        for each in (client, *others):
+            assert list(each.received()) == [], "sent of a subscription that is gone"
+            assert each.consumer.unacknowledged >= 0
+        self.begin()
 
     def flow(self, client: Client, permits: int) -> None:
         client.permits += permits
@@ -390,7 +426,7 @@ def rig_of(kind: SubscriptionType) -> Generator[Rig]:
 
 STEPS = [
     *("join", "leave", "flow", "flow", "flow", "ack", "ack run", "ack part", "ack upto"),
-    *("nack", "nack all", "seek", "skip", "expire", "throttle"),
+    *("nack", "nack all", "seek", "skip", "expire", "throttle", "unsubscribe"),
 ]
 # Before them two consumers come and take some: steps that find nobody there prove nothing.
 BEGINNING = [("join", 2), ("flow", 10), ("join", 1), ("flow", 11)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from tests.unit.magnetar_broker.clients_and_logs import (
     MemoryLog,
@@ -16,13 +18,16 @@ from magnetar_broker.log.positions import Position
 from magnetar_broker.subscriptions.single_dispatcher import SingleDispatcher
 
 
-def dispatcher_over(log: MemoryLog, *, is_exclusive: bool = True) -> SingleDispatcher:
+def dispatcher_over(
+    log: MemoryLog, *, is_exclusive: bool = True, handover_delay_s: float = 0.0
+) -> SingleDispatcher:
     return SingleDispatcher(
         log,  # type: ignore[arg-type]  # a stand-in with what dispatchers use
         cursor_over(log.chain),
         topic="persistent://t/n/topic",
         partition=0,
         is_exclusive=is_exclusive,
+        handover_delay_s=handover_delay_s,
     )
 
 
@@ -88,6 +93,68 @@ def test_the_next_active_consumer_begins_after_the_mark_delete_position() -> Non
     assert dispatcher.active is two
     assert told_second.active == [False, True]
     assert second.positions() == [(1, 1), (1, 2), (1, 3)]
+
+
+async def test_what_the_one_before_acknowledges_in_time_is_not_sent_to_the_next() -> None:
+    dispatcher = dispatcher_over(MemoryLog((1, 4)), is_exclusive=False, handover_delay_s=1.0)
+    first, second = NotedSession(), NotedSession()
+    told_first, told_second = Told(), Told()
+    one = consumer_of(first, "b", told=told_first)
+    one.permits = 10
+    dispatcher.add(one)
+    assert (dispatcher.active, told_first.active) == (one, [])
+    await asyncio.sleep(1.1)
+    assert (told_first.active, len(first.positions())) == ([True], 4)
+    two = consumer_of(second, "a", told=told_second)
+    two.permits = 10
+    dispatcher.add(two)
+    assert dispatcher.active is two
+    dispatcher.dispatch()
+    await asyncio.sleep(0.9)
+    dispatcher.cursor.acknowledged.acknowledge_upto(Position(1, 2))
+    assert (second.positions(), told_second.active) == ([], [])
+    await asyncio.sleep(0.2)
+    assert second.positions() == [(1, 3)]
+    assert (told_first.active, told_second.active) == ([True, False], [True])
+
+
+async def test_who_is_chosen_last_within_the_delay_gets_everything_once() -> None:
+    dispatcher = dispatcher_over(MemoryLog((1, 2)), is_exclusive=False, handover_delay_s=1.0)
+    sessions = {name: NotedSession() for name in "cba"}
+    consumers = {name: consumer_of(session, name) for name, session in sessions.items()}
+    for consumer in consumers.values():
+        consumer.permits = 10
+        dispatcher.add(consumer)
+        await asyncio.sleep(0.2)
+    dispatcher.remove(consumers["a"])
+    assert dispatcher.active is consumers["b"]
+    await asyncio.sleep(0.5)
+    sent = {name: len(session.positions()) for name, session in sessions.items()}
+    assert sent == {"a": 0, "b": 2, "c": 0}
+
+
+async def test_when_the_last_one_goes_within_the_delay_nothing_is_handed_over() -> None:
+    dispatcher = dispatcher_over(MemoryLog((1, 2)), is_exclusive=False, handover_delay_s=1.0)
+    gone, session = consumer_of(NotedSession(), "a"), NotedSession()
+    dispatcher.add(gone)
+    dispatcher.remove(gone)
+    await asyncio.sleep(0.9)
+    consumer = consumer_of(session, "b")
+    consumer.permits = 10
+    dispatcher.add(consumer)
+    await asyncio.sleep(0.9)
+    assert session.positions() == []
+    await asyncio.sleep(0.2)
+    assert len(session.positions()) == 2
+
+
+async def test_an_exclusive_consumer_waits_for_nobody() -> None:
+    dispatcher = dispatcher_over(MemoryLog((1, 2)), handover_delay_s=1.0)
+    session = NotedSession()
+    consumer = consumer_of(session)
+    consumer.permits = 10
+    dispatcher.add(consumer)
+    assert len(session.positions()) == 2
 
 
 def test_redelivery_begins_again_in_order() -> None:

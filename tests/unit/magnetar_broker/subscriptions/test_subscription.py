@@ -32,6 +32,8 @@ EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = SubscriptionType
 class Owner:
     """The topic, which notes what it is told."""
 
+    failover_delay_s = 0.0
+
     def __init__(self) -> None:
         self.deleted: list[str] = []
         self.left: list[str] = []
@@ -360,3 +362,16 @@ async def test_only_the_sole_consumer_unsubscribes_unless_forced() -> None:
     await subscription.unsubscribe(first, force=True)
     assert told.closed == 1
     assert owner.deleted == ["sub"]
+
+
+@pytest.mark.parametrize("kind", [SHARED, FAILOVER, KEY_SHARED])
+async def test_those_who_are_let_go_together_get_nothing_of_each_other(
+    kind: SubscriptionType,
+) -> None:
+    subscription = subscription_over(MemoryLog((1, 40)))
+    sessions = [(await joined(subscription, kind, f"c{number}"))[1] for number in range(3)]
+    before = [len(session.positions()) for session in sessions]
+    assert sum(before) >= 40
+    subscription.close_consumers()
+    assert [len(session.positions()) for session in sessions] == before
+    assert subscription.consumers == []
