@@ -6,6 +6,7 @@ Those whose hash is draining elsewhere, or belongs to nobody, wait by hash and h
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from magnetar_broker.log.positions import EntryId
@@ -87,10 +88,18 @@ class KeyedReplay:
 
     def reassign(self, receiver: Receiver) -> None:
         """Consumers came or went, or hashes are draining now: everything waits anew."""
-        self.queues = {}
+        ids_of_hash: defaultdict[int, list[EntryId]] = defaultdict(list)
+        for entry_id, key_hash in self._hash_of.items():
+            ids_of_hash[key_hash].append(entry_id)
         self._blocked = {}
-        for entry_id, key_hash in sorted(self._hash_of.items()):
-            self._queue(key_hash, receiver(key_hash)).add(entry_id)
+        ids_of: defaultdict[Consumer, list[EntryId]] = defaultdict(list)
+        for key_hash, ids in ids_of_hash.items():
+            consumer = receiver(key_hash)
+            if consumer is None:
+                self._blocked[key_hash] = ReplayQueue(ids)
+            else:
+                ids_of[consumer] += ids
+        self.queues = {consumer: ReplayQueue(ids) for consumer, ids in ids_of.items()}
 
     def clear(self) -> None:
         """Nothing waits any more."""

@@ -1,0 +1,61 @@
+"""Proves that what waits for its key's consumer waits in order, also when keys change hands."""
+
+from __future__ import annotations
+
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of
+
+from magnetar_broker.log.positions import EntryId
+from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.key_shared.keyed_replay import KeyedReplay
+
+IDS: list[EntryId] = [(1, entry) for entry in range(8)]
+# The key of entry i has the hash i % 4 + 1.
+HASHES = [entry % 4 + 1 for _, entry in IDS]
+
+
+def consumers(count: int) -> list[Consumer]:
+    return [consumer_of(NotedSession(), f"c{number}") for number in range(count)]
+
+
+def waiting(replay: KeyedReplay) -> dict[str, list[int]]:
+    """The entries that wait for each consumer, by its name."""
+    return {each.name: [entry for _, entry in queue] for each, queue in replay.queues.items()}
+
+
+def test_what_changes_hands_waits_in_order_among_what_was_there() -> None:
+    first, second = consumers(2)
+    replay = KeyedReplay()
+    replay.add_all(IDS[::2], HASHES[::2], first)
+    replay.add_all(IDS[1::2], HASHES[1::2], second)
+    assert waiting(replay) == {"c0": [0, 2, 4, 6], "c1": [1, 3, 5, 7]}
+    replay.reassign({1: first, 2: first, 3: second, 4: first}.get)
+    assert waiting(replay) == {"c0": [0, 1, 3, 4, 5, 7], "c1": [2, 6]}
+    assert sorted(replay.first_ready) == [(1, 0), (1, 2)]
+
+
+def test_what_is_nobodys_waits_until_it_is_somebodys() -> None:
+    first, second = consumers(2)
+    replay = KeyedReplay()
+    replay.add_all(IDS, HASHES, None)
+    assert (len(replay), waiting(replay)) == (8, {})
+    assert not replay.unblock(1, None)
+    assert not replay.unblock(99, first)
+    assert replay.unblock(2, first)
+    assert waiting(replay) == {"c0": [1, 5]}
+    replay.reassign({1: second, 2: second}.get)
+    assert waiting(replay) == {"c1": [0, 1, 4, 5]}
+    unblocked = [replay.unblock(key_hash, first) for key_hash in (1, 2, 3, 4)]
+    assert unblocked == [False, False, True, True]
+    assert waiting(replay) == {"c1": [0, 1, 4, 5], "c0": [2, 3, 6, 7]}
+
+
+def test_what_is_taken_or_acknowledged_waits_no_more() -> None:
+    (first,) = consumers(1)
+    replay = KeyedReplay()
+    replay.add_all(IDS[:4], HASHES[:4], first)
+    replay.add_all(IDS[4:], HASHES[4:], None)
+    replay.queues[first].take(2)
+    assert replay.taken(IDS[:2]) == [1, 2]
+    assert [replay.discard(each) for each in (IDS[0], IDS[3], IDS[7])] == [False, True, True]
+    assert not replay.unblock(4, first), "its only entry was acknowledged"
+    assert (len(replay), waiting(replay)) == (4, {"c0": [2]})
