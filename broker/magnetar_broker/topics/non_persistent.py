@@ -31,7 +31,11 @@ from magnetar_broker.topics.producing.publish_policies import (
 )
 from magnetar_broker.topics.producing.publish_policies import PublishPolicies
 from magnetar_broker.topics.producing.publish_rate import PublishRate
-from magnetar_broker.topics.producing.topic_epoch import TopicEpoch, keep_in_memory
+from magnetar_broker.topics.producing.topic_epoch import (
+    TopicEpoch,
+    keep_in_memory,
+    nothing_under_way,
+)
 from magnetar_broker.topics.rates import tick_topic
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar.sticky_key import sticky_key
@@ -238,7 +242,7 @@ class NonPersistentTopic(Service):
         self.producers = Producers(str(name), on_left=self._left, on_promoted=self._promoted)
         self.gate = PublishGate(str(name), self.producers, clock, broker_rate)
         self.gate.apply(publishing)
-        self.epoch = TopicEpoch(self.producers, keep_in_memory)
+        self.epoch = TopicEpoch(self.producers, keep_in_memory, nothing_under_way)
         self.subscriptions: dict[str, VolatileSubscription] = {}
         self.messages_in = 0
         self.bytes_in = 0

@@ -87,7 +87,7 @@ class PersistentTopic(Service):
         self.producers = Producers(
             str(name), on_left=self._producer_left, on_promoted=self._promoted
         )
-        self.epoch = TopicEpoch(self.producers, self._store_epoch)
+        self.epoch = TopicEpoch(self.producers, self._store_epoch, self._settle)
         self.managed_ledger = logs.log(name.managed_ledger_name, self, create_with=create_with)
         self.compacting = Compacting(name, logs, self.managed_ledger, clock, policies.compaction)
         self.subscribing = Subscribing(self, logs, clock, policies, broker_gate)
@@ -190,6 +190,10 @@ class PersistentTopic(Service):
     def _promoted(self, producer: Producer) -> None:
         self.intake.welcome(producer)
         self.spawn(self.epoch.promote(producer), name=f"let in {producer.name}")
+
+    async def _settle(self, producer_name: str) -> None:
+        await self.intake.settled(producer_name)
+        self.check_open()
 
     async def _store_epoch(self, epoch: int) -> None:
         await self.managed_ledger.properties.set(EPOCH_PROPERTY, str(epoch))

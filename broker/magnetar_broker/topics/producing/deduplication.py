@@ -78,6 +78,9 @@ class Deduplication:
         self._snapshot_at_s = clock.monotonic()
         # Guards the cursor while it is made or deleted.
         self._changing = asyncio.Lock()
+        # Those who wait until nothing of theirs is under way.
+        self._waiting: list[asyncio.Future[None]] = []
+        self._is_closed = False
 
     @property
     def is_enabled(self) -> bool:
@@ -87,6 +90,20 @@ class Deduplication:
     def last_sequence_id(self, name: str) -> int:
         """The last number that this producer sent; -1 for none that is known."""
         return self._numbers.last_of(name)
+
+    async def settled(self, name: str) -> None:
+        """Return when nothing of this producer is under way: whoever goes on behind the last number
+        that it sent would leave a hole where that is lost. Also when all is over here."""
+        while self.is_enabled and not self._is_closed and self._numbers.is_under_way(name):
+            woken = asyncio.get_running_loop().create_future()
+            self._waiting.append(woken)
+            await woken
+
+    def _wake(self) -> None:
+        woken, self._waiting = self._waiting, []
+        for each in woken:
+            if not each.done():
+                each.set_result(None)
 
     # Turning it on and off
 
@@ -145,9 +162,12 @@ class Deduplication:
             finally:
                 self.status = DeduplicationStatus.DISABLED
                 self._numbers = SequenceIds()
+                self._wake()
 
     async def close(self) -> None:
         """Keep the newest numbers, so that the next owner has nothing to read again."""
+        self._is_closed = True
+        self._wake()
         async with self._changing:
             cursor = self.cursor
             if cursor is not None:
@@ -193,6 +213,8 @@ class Deduplication:
             return
         for publisher, run in groupby(batch, key=lambda item: cast(Producer, item[2])):
             self._numbers.stored(publisher.name, run, is_chunking=publisher.is_chunking)
+        if self._waiting:
+            self._wake()
         self._entries_since_snapshot += len(batch)
         if self._entries_since_snapshot >= self._options.deduplication_snapshot_entries:
             self._take_snapshot(last)

@@ -201,6 +201,11 @@ class Intake:
         if self.deduplication is not None:
             self.deduplication.connected(producer)
 
+    async def settled(self, name: str) -> None:
+        """Return when ``last_sequence_id`` is that of a stored message."""
+        if self.deduplication is not None:
+            await self.deduplication.settled(name)
+
     def last_sequence_id(self, name: str) -> int:
         """The last number sent under this name, -1 where that is not kept."""
         if self.deduplication is None:

@@ -49,6 +49,10 @@ class SequenceIds:
         """The last number that this producer has sent; -1 for one that is not known."""
         return self._taken.get(name, NO_SEQUENCE_ID)
 
+    def is_under_way(self, name: str) -> bool:
+        """Whether anything of this producer was taken and is not stored yet."""
+        return self.last_of(name) > self._stored.get(name, NO_SEQUENCE_ID)
+
     # Publishing
 
     def all_new(self, name: str, items: Sequence[Pending]) -> int | None:

@@ -1,4 +1,4 @@
-"""The epoch of a topic: counts who was its exclusive producer (PIP-68). Whoever is let in gets it.
+"""Letting producers in, and the epoch of a topic, which counts who was its exclusive one (PIP-68).
 
 Each new exclusive producer gets the next epoch and shows it when it reconnects. One with an earlier
 epoch than the topic's was away while another had the topic: it is fenced, also where the broker was
@@ -18,14 +18,22 @@ NO_EPOCH = -1
 
 class TopicEpoch:
     """Of the topic with these ``producers``; ``current`` is None until it had an exclusive one.
-    ``store`` makes a new epoch durable, and raises ``BrokerError`` where it cannot."""
 
-    __slots__ = ("_producers", "_store", "_storing", "current")
+    ``store`` makes a new epoch durable, ``settle`` returns when nothing that was sent under a name
+    is under way any more. Both raise ``BrokerError`` where they cannot."""
 
-    def __init__(self, producers: Producers, store: Callable[[int], Awaitable[None]]) -> None:
+    __slots__ = ("_producers", "_settle", "_store", "_storing", "current")
+
+    def __init__(
+        self,
+        producers: Producers,
+        store: Callable[[int], Awaitable[None]],
+        settle: Callable[[str], Awaitable[None]],
+    ) -> None:
         self.current: int | None = None
         self._producers = producers
         self._store = store
+        self._settle = settle
         # Guards that epochs are stored in the order in which they are given. Made when it is
         # needed: there may be very many topics.
         self._storing: asyncio.Lock | None = None
@@ -61,11 +69,20 @@ class TopicEpoch:
         producer.settle(refusal)
 
     async def _claim(self, producer: Producer) -> None:
-        """Give ``producer`` the epoch that it brings, or the next. Raises ``ProducerFenced``, also
-        where it was let go meanwhile."""
+        """Wait for what is under way of its name, and give ``producer`` its epoch. Raises
+        ``ProducerFenced``, also where it was let go meanwhile."""
+        await self._settle(producer.name)
         if producer.access_mode is AccessMode.SHARED:
-            producer.topic_epoch = self.current
-            return
+            epoch = self.current
+        else:
+            epoch = await self._next(producer)
+        if producer.is_closed:
+            raise ProducerFenced("Fenced out")
+        producer.topic_epoch = epoch
+
+    async def _next(self, producer: Producer) -> int:
+        """The epoch that the exclusive ``producer`` brings, or a new one. Raises
+        ``ProducerFenced``."""
         if self._storing is None:
             self._storing = asyncio.Lock()
         async with self._storing:
@@ -77,10 +94,12 @@ class TopicEpoch:
             if epoch != self.current:
                 await self._store(epoch)
                 self.current = epoch
-        if producer.is_closed:
-            raise ProducerFenced("Fenced out")
-        producer.topic_epoch = epoch
+        return epoch
 
 
 async def keep_in_memory(_: int) -> None:
     """For a topic of which nothing is stored."""
+
+
+async def nothing_under_way(_: str) -> None:
+    """For a topic that keeps nothing: what was sent is there, or lost, at once."""

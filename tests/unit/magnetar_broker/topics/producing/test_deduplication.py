@@ -11,7 +11,7 @@ from tests.unit.magnetar_broker.clients_and_logs import NotedSession, producer_o
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from magnetar_broker.admin.topics.internal_stats import internal_stats
-from magnetar_broker.errors import NameReserved
+from magnetar_broker.errors import NameReserved, TopicFenced
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.retention import KEEP_NOTHING
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
@@ -135,13 +135,46 @@ async def test_what_is_under_way_cannot_be_told_from_what_is_lost(
     producer, session = await connected(topic)
     ledgers.is_prompt = False
     publish(producer, 1)
-    producer.disconnect()
-    again, session = await connected(topic)
-    publish(again, 1)
+    publish(producer, 1)
     assert answers(session) == [(1, UNKNOWN_REASON)]
     ledgers.writers[0].confirm()
-    publish(again, 1)
-    assert answers(session)[1:] == [(1, NOWHERE)]
+    publish(producer, 1)
+    assert answers(session)[2:] == [(1, NOWHERE)]
+
+
+async def test_who_comes_back_hears_the_last_number_when_it_is_stored(
+    topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    topic = await loaded(topics)
+    producer, _ = await connected(topic)
+    ledgers.is_prompt = False
+    publish(producer, 1, 2)
+    producer.disconnect()
+    coming = asyncio.ensure_future(connected(topic))
+    others, _ = await connected(topic, "another")
+    assert others.last_sequence_id() == -1
+    await settle()
+    assert not coming.done(), "what is under way may be lost: it would go on behind a hole"
+    ledgers.writers[-1].confirm()
+    successor, _ = await coming
+    assert successor.last_sequence_id() == 2
+
+
+async def test_who_comes_back_does_not_wait_for_a_topic_that_is_closed(
+    topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    topic = await loaded(topics)
+    producer, _ = await connected(topic)
+    ledgers.is_prompt = False
+    publish(producer, 1)
+    producer.disconnect()
+    coming = asyncio.ensure_future(connected(topic))
+    await settle()
+    unloading = asyncio.ensure_future(topics.unload(NAME))
+    with pytest.raises(TopicFenced):
+        await coming
+    ledgers.writers[-1].confirm()
+    await unloading
 
 
 async def test_the_numbers_are_read_again_after_a_crash(
