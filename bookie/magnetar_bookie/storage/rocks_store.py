@@ -8,6 +8,7 @@ of the directory.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -64,6 +65,8 @@ def open_index(path: Path) -> RocksStore:
         if not damage:
             return store
         store.close()
+    # A half-read table in what is left of an error would keep the directory locked.
+    gc.collect()
     aside = _set_aside(path)
     log.error(
         "the index is damaged and was set aside; it is rebuilt from the entry logs, and the "
@@ -76,8 +79,8 @@ def open_index(path: Path) -> RocksStore:
 def _damage_in(store: RocksStore) -> str:
     """What is wrong with what a bookie reads of its index before anything else; empty: nothing.
 
-    Words, not the error: that would keep a half-read table open, and the directory locked. Raises
-    ``OSError`` for what says nothing against the files.
+    Words, not the error, which keeps a half-read table open. Raises ``OSError`` for what says
+    nothing against the files.
     """
     try:
         for prefix in (b"e", b"m"):
