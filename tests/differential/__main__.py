@@ -7,8 +7,9 @@
 
 The real broker wants these settings besides its defaults:
 acknowledgmentAtBatchIndexLevelEnabled=true, brokerDeleteInactiveTopicsEnabled=false,
-forceDeleteNamespaceAllowed=true, backlogQuotaCheckIntervalInSeconds=2. ``record`` twice, the second
-time with ``compare`` on a broker started anew: nothing may differ.
+forceDeleteNamespaceAllowed=true, backlogQuotaCheckIntervalInSeconds=2,
+activeConsumerFailoverDelayTimeMillis=100. ``record`` twice, the second time with ``compare`` on a
+broker started anew: nothing may differ.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ def magnetar(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandalonePr
         # As the recorded broker was told to, so that nobody waits for long.
         environment.setenv("MAGNETAR_BROKER_BACKLOG_QUOTA_CHECK_S", "2")
         environment.setenv("MAGNETAR_BROKER_FORCE_DELETES_NAMESPACES", "true")
+        environment.setenv("MAGNETAR_BROKER_SUBSCRIBING__FAILOVER_DELAY_S", "0.1")
         directory = tmp_path_factory.mktemp("differential")
         cluster = StandaloneProcess.start(directory / "data")
     prepare(cluster.web_service_url)

@@ -194,18 +194,7 @@ async def failover_goes_by_priority_first(world: World) -> None:
     await active(world)
 
 
-@scenario(
-    wanted=[
-        Wanted(
-            (["a", "< ACTIVE_CONSUMER_CHANGE", {"consumer_id": 1, "is_active": False}],),
-            (
-                ["a", "< ACTIVE_CONSUMER_CHANGE", {"consumer_id": 1, "is_active": True}],
-                ["a", "< ACTIVE_CONSUMER_CHANGE", {"consumer_id": 1, "is_active": False}],
-            ),
-            "who is alone hears at once that it is active, upstream waits whether others come",
-        )
-    ]
-)
+@scenario()
 async def failover_hands_over_what_was_not_acknowledged(world: World) -> None:
     ids = await world.filled([f"m{number}" for number in range(4)])
     a, b = await world.client("a"), await world.client("b")
