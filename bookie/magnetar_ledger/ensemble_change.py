@@ -87,6 +87,8 @@ class Changeable(Protocol):
 class EnsembleChange:
     """Keeps one pipeline's ensemble working. At most one change is under way at a time."""
 
+    __slots__ = ("_bookies", "_commit", "_counters", "_options", "_purpose", "_task")
+
     def __init__(
         self,
         bookies: Bookies,

@@ -145,21 +145,23 @@ class AddPipeline:
         # Why ``append`` raises; None while it takes entries.
         self._refusal: LedgerError | None = None
         self._acks = Acknowledgements(quorum, last_confirmed)
-        # (everything before the payload, payload) of the entries from last_confirmed + 1 on.
-        self._pending: deque[tuple[bytes, bytes]] = deque()
+        # (everything before the payload, payload) of the entries from last_confirmed + 1 on. Made
+        # with the first, and the sets below are shared while empty: there may be very many ledgers
+        # that nobody writes to.
+        self._pending: deque[tuple[bytes, bytes]] | None = None
         self._ensemble_size = quorum.ensemble_size
         self._outboxes = self._route()
         self._timer: asyncio.TimerHandle | None = None
         # Slots whose bookies should be replaced; by slot: why its bookie refused, how far was
         # pushed when it was first found unreachable, and the entries it answered for last.
-        self._failing: set[int] = set()
+        self._failing: frozenset[int] = frozenset()
         self._refusals: dict[int, AppendRefused] = {}
         self._unreachable_since: dict[int, int] = {}
         # One more than there are bookies: ``release`` has a place of its own.
         self._answers: list[Answers] = [(last_confirmed,)] * (quorum.ensemble_size + 1)
         self._silence = SilenceWatch()
-        self._retired: set[int] = set()
-        self._overloaded: set[int] = set()
+        self._retired: frozenset[int] = frozenset()
+        self._overloaded: frozenset[int] = frozenset()
         self._stalled_entry = -1
         self._stalled_since_s = 0.0
         self._drained: asyncio.Future[None] | None = None
@@ -200,6 +202,8 @@ class AddPipeline:
         outboxes, ensemble_size = self._outboxes, self._ensemble_size
         entry_id, length_bytes = self.last_pushed, self.length_bytes
         pending = self._pending
+        if pending is None:
+            pending = self._pending = deque()
         for payload in payloads:
             entry_id += 1
             length_bytes += len(payload)
@@ -261,7 +265,7 @@ class AddPipeline:
         # What is not confirmed does not count as part of the ledger.
         self.length_bytes -= self.pending_bytes
         self.pending_bytes = 0
-        self._pending.clear()
+        self._pending = None
         log.warning("ledger writer failed", extra={"ledger": self.ledger_id, "error": str(error)})
         self._wake_drained()
         self._listener.writer_failed(error)
@@ -277,6 +281,7 @@ class AddPipeline:
             return
         self.last_confirmed = confirmed
         pending = self._pending
+        assert pending is not None, "what is confirmed was pending"
         if count == len(pending):
             pending.clear()
             self.pending_bytes = 0
@@ -299,7 +304,7 @@ class AddPipeline:
             return
         if return_code == ReturnCode.ETOOMANYREQUESTS:
             # It did not begin with it; the next check sends it again.
-            self._overloaded.add(bookie)
+            self._overloaded |= {bookie}
             return
         self._acks.refuse(bookie, entry_id)
         if bookie not in self._refusals:
@@ -330,13 +335,13 @@ class AddPipeline:
         was_failing = bookie in self._failing
         self._fails(bookie)
         if not was_failing and not self._change.is_under_way:
-            self._failing.discard(bookie)
+            self._failing -= {bookie}
 
     def bookie_connected(self, bookie: int) -> None:
         """A bookie can be reached (again): send what it has not stored (``AddListener``)."""
         self._unreachable_since.pop(bookie, None)
         self._refusals.pop(bookie, None)
-        self._failing.discard(bookie)
+        self._failing -= {bookie}
         acks = self._acks
         acks.forgive(bookie)
         outbox = self._links[bookie].outbox
@@ -347,7 +352,7 @@ class AddPipeline:
             return
         if not outbox.chunks:
             outbox.wake()
-        for entry_id, entry in enumerate(self._pending, self.last_confirmed + 1):
+        for entry_id, entry in enumerate(self._pending or (), self.last_confirmed + 1):
             if entry_id in unstored:
                 outbox.chunks += entry
         log.debug(
@@ -367,19 +372,19 @@ class AddPipeline:
 
     def _fails(self, bookie: int) -> None:
         if bookie not in self._retired:
-            self._failing.add(bookie)
+            self._failing |= {bookie}
             self._change.look(self)
 
     def retire(self, slots: Mapping[int, BookieLink]) -> None:
         """Count no more what these slots' bookies say, and confirm nothing for the moment."""
         self._acks.hold()
         for bookie in slots:
-            self._retired.add(bookie)
+            self._retired |= {bookie}
             self._links[bookie].detach(self.ledger_id, self)
             self._acks.forget(bookie)
-            self._failing.discard(bookie)
+            self._failing -= {bookie}
             self._refusals.pop(bookie, None)
-            self._overloaded.discard(bookie)
+            self._overloaded -= {bookie}
 
     def release(self) -> None:
         """Confirm again what enough bookies have."""
@@ -391,7 +396,7 @@ class AddPipeline:
     def admit(self, newcomers: Mapping[int, BookieLink]) -> None:
         """These are the slots' bookies from now on: send them all that is not confirmed."""
         for bookie, link in newcomers.items():
-            self._retired.discard(bookie)
+            self._retired -= {bookie}
             self._unreachable_since.pop(bookie, None)
             self._links[bookie] = link
             link.attach(self.ledger_id, self, bookie)
@@ -423,7 +428,7 @@ class AddPipeline:
             return
         if self._pending or owing:
             self._watch()
-        overloaded, self._overloaded = sorted(self._overloaded), set()
+        overloaded, self._overloaded = sorted(self._overloaded), frozenset()
         for bookie in overloaded:
             self.bookie_connected(bookie)
         for bookie in dict.fromkeys(silent):

@@ -16,6 +16,8 @@ Answers = Sequence[int]
 class SilenceWatch:
     """Remembers, for each bookie of an ensemble, since when it has said nothing new."""
 
+    __slots__ = ("_seen",)
+
     def __init__(self) -> None:
         self._seen: dict[int, tuple[Answers, float]] = {}
 

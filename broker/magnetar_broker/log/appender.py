@@ -41,11 +41,14 @@ class Appender:
     are not told, as those of entries that were read are not.
     """
 
+    __slots__ = ("_confirmed", "_has_stamps", "_listener", "_pending", "_writer", "ledger_id")
+
     def __init__(self, listener: AppendListener, *, has_stamps: bool = False) -> None:
         self._listener = listener
         self._has_stamps = has_stamps
         self._writer: LedgerWriter | None = None
-        self._pending: deque[Pending] = deque()
+        # None before the first entry: there may be very many logs that nobody writes to.
+        self._pending: deque[Pending] | None = None
         self._confirmed = -1
 
     def attach(self, writer: LedgerWriter) -> None:
@@ -62,12 +65,14 @@ class Appender:
     @property
     def pending_count(self) -> int:
         """Entries appended and not yet confirmed."""
-        return len(self._pending)
+        return len(self._pending or ())
 
     def append_all(self, items: Sequence[Pending]) -> None:
         """Send entries on their way. Raises ``LedgerError``, then none of them is."""
         assert self._writer is not None
         self._writer.append_all([item[0] for item in items])
+        if self._pending is None:
+            self._pending = deque()
         self._pending.extend(items)
 
     def entries_confirmed(self, last_confirmed: int) -> None:
@@ -76,6 +81,7 @@ class Appender:
         count = last_confirmed - self._confirmed
         self._confirmed = last_confirmed
         pending = self._pending
+        assert pending is not None, "what is confirmed was appended"
         if count == len(pending):
             batch = list(pending)
             pending.clear()
@@ -99,6 +105,5 @@ class Appender:
 
     def take_pending(self) -> list[Pending]:
         """The unconfirmed entries, in order; they are no longer this appender's."""
-        rest = list(self._pending)
-        self._pending.clear()
+        rest, self._pending = list(self._pending or ()), None
         return rest

@@ -79,10 +79,9 @@ class Namespaces:
 
     async def bundles(self, namespace: NamespaceName) -> BundlesData:
         """How the ring is cut in this cluster. Raises ``NamespaceNotFound``."""
-        policies, local = await asyncio.gather(
-            self.policies(namespace),
-            self._local_policies.get(local_policies_path(str(namespace))),
-        )
+        # One after the other: they are nearly always known, and asked for with every topic.
+        policies = await self.policies(namespace)
+        local = await self._local_policies.get(local_policies_path(str(namespace)))
         if policies.deleted:
             raise NamespaceNotFound(str(namespace))
         return (local or await self._copy_bundles(namespace, policies)).bundles

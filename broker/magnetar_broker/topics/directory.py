@@ -275,7 +275,9 @@ class TopicDirectory(Service):
         except NodeMissing:
             raise TopicNotFound(str(name)) from None
         try:
-            topic.apply(await self._policies_of(name))  # they may have changed meanwhile
+            present = await self._policies_of(name)
+            if present is not policies:  # they have changed meanwhile
+                topic.apply(present)
         except BaseException:
             await topic.__aexit__(None, None, None)
             raise

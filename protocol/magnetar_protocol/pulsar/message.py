@@ -50,7 +50,10 @@ class MessageEncoder:
         self._partition = b"\x18" + encode_varint(partition)
         self._epoch = b"\x28" + encode_varint(consumer_epoch) if consumer_epoch >= 0 else b""
         self._end = self._partition + self._epoch
-        self._turn_to_ledger(0)
+        # Nothing is made ready before the first message: of most consumers one encoder is never
+        # used, and making it takes as long as ten messages.
+        self._ledger_id: int | None = None
+        self._beginnings: list[bytes] = []
 
     def header(
         self,
@@ -75,7 +78,7 @@ class MessageEncoder:
         command_bytes = self._plain_bytes + entry_bytes
         if redelivery_count or ack_set:
             more = _more_fields(redelivery_count, ack_set) + self._epoch
-            return self._long_header(entry, more, payload_bytes)
+            return self._long_header(ledger_id, entry, more, payload_bytes)
         return b"".join(
             (
                 _pack_head(4 + command_bytes + payload_bytes, command_bytes),
@@ -85,9 +88,9 @@ class MessageEncoder:
             )
         )
 
-    def _long_header(self, entry: bytes, more: bytes, payload_bytes: int) -> bytes:
+    def _long_header(self, ledger_id: int, entry: bytes, more: bytes, payload_bytes: int) -> bytes:
         """With ``more`` fields, among them an ack set of any length, all sizes are computed."""
-        ledger = b"\x08" + encode_varint(self._ledger_id) + b"\x10"
+        ledger = b"\x08" + encode_varint(ledger_id) + b"\x10"
         message_id = ledger + entry + self._partition
         message = self._consumer + b"\x12" + LAST[len(message_id)] + message_id + more
         command = b"\x08\x09\x4a" + encode_varint(len(message)) + message
@@ -96,7 +99,7 @@ class MessageEncoder:
     def _turn_to_ledger(self, ledger_id: int) -> None:
         self._ledger_id = ledger_id
         ledger = b"\x08" + encode_varint(ledger_id) + b"\x10"
-        self._beginnings: list[bytes] = []
+        self._beginnings = []
         for entry_bytes in range(VARINT_BYTES_MAX + 1):
             message_id_bytes = len(ledger) + entry_bytes + len(self._partition)
             message_bytes = len(self._consumer) + 2 + message_id_bytes + len(self._epoch)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -27,6 +29,9 @@ from magnetar_protocol.records.racks import RACKS_PATH, BookieRack, BookieRacks
 
 OPTIONS = LedgerOptions()
 CUSTOM = {"application": b"pulsar", "component": b"managed-ledger"}
+# Seen: 4,200 with CPython 3.11, of which the stand-ins for ZooKeeper take 500. A broker may have
+# 100,000 topics that nobody uses, each with a ledger, in a GB.
+LEDGER_BYTES_MAX = 5_000
 
 
 async def test_a_new_ledgers_metadata_says_all_that_was_asked_for() -> None:
@@ -224,3 +229,18 @@ async def test_a_bookie_in_quarantine_gets_no_new_ledgers_while_there_are_others
         await asyncio.sleep(options.doubt_s)
         ensembles = {(await ledgers.create(listener=Listener())).ensemble for _ in range(20)}
         assert ensembles == {("b1",)}
+
+
+async def test_a_ledger_that_nobody_writes_to_takes_a_few_kilobytes() -> None:
+    world = World(1)
+    async with world.ledgers() as ledgers:
+        kept = [await ledgers.create(listener=Listener(), custom=CUSTOM)]
+        gc.collect()
+        tracemalloc.start()
+        try:
+            kept += [await ledgers.create(listener=Listener(), custom=CUSTOM) for _ in range(100)]
+            gc.collect()
+            bytes_now, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert bytes_now / 100 < LEDGER_BYTES_MAX
