@@ -81,6 +81,7 @@ class Consumer:
         self.meter = Meter(None, 0, 0, 0, 0)
         self.messages_out = 0
         self.bytes_out = 0
+        self.entries_out = 0
         self.messages_redelivered = 0
         self.messages_acknowledged = 0
         self.last_flow_ms = 0
@@ -140,6 +141,7 @@ class Consumer:
         has_holes = acknowledged.has_holes
         has_partial = bool(acknowledged.partial_entries)
         used = sent = size_bytes = 0
+        frames_before = len(out)
         for entry_id, payload, count in run:
             if permits <= 0:
                 break
@@ -164,7 +166,8 @@ class Consumer:
                 break
         self.permits = permits
         if sent:
-            self._count_sent(sent, size_bytes)
+            # An entry is two pieces: its header, and what is stored.
+            self._count_sent((len(out) - frames_before) // 2, sent, size_bytes)
             self.note_time()
         return used
 
@@ -174,7 +177,7 @@ class Consumer:
         out.append(self._encoder.header(position[0], position[1], len(payload)))
         out.append(payload)
         self.permits -= messages
-        self._count_sent(messages, len(payload))
+        self._count_sent(1, messages, len(payload))
 
     def deliver(
         self,
@@ -219,10 +222,11 @@ class Consumer:
         if self.unacknowledged >= self._unacknowledged_max:
             self.is_blocked_on_unacknowledged = True
         if sent:
-            self._count_sent(sent, size_bytes)
+            self._count_sent(used, sent, size_bytes)
         return used
 
-    def _count_sent(self, messages: int, size_bytes: int) -> None:
+    def _count_sent(self, entries: int, messages: int, size_bytes: int) -> None:
+        self.entries_out += entries
         self.messages_out += messages
         self.bytes_out += size_bytes
         self.session.delivered(size_bytes)

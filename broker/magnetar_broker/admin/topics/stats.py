@@ -207,6 +207,8 @@ def _consumer(consumer: Consumer) -> ConsumerStats:
     stats["blockedConsumerOnUnackedMsgs"] = consumer.is_blocked_on_unacknowledged
     stats["msgOutCounter"] = consumer.messages_out
     stats["bytesOutCounter"] = consumer.bytes_out
+    if consumer.entries_out:
+        stats["avgMessagesPerEntry"] = round(consumer.messages_out / consumer.entries_out)
     stats["address"] = consumer.session.address
     stats["clientVersion"] = consumer.session.client_version
     stats["connectedSince"] = iso_time(consumer.connected_at_ms)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of, producer_of
+from tests.unit.magnetar_broker.clients_and_logs import publish as publish_batches
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from magnetar_broker.admin.facade import StatsQuery
@@ -15,6 +16,7 @@ from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.gate import LimitOf
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics.directory import AnyTopic, TopicDirectory
+from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.producing.producers import AccessMode
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar import api_pb2 as api
@@ -118,6 +120,24 @@ async def test_rates_are_those_of_the_period_before(topics: TopicDirectory) -> N
     await topics.renew_rates()
     assert topic_snapshot(topic).rate_in == 0
     assert topic_snapshot(topic).write_latency_ms.count == 0
+
+
+@pytest.mark.parametrize("kind", SubscriptionType)
+async def test_it_is_shown_how_many_messages_an_entry_has(
+    topics: TopicDirectory, kind: SubscriptionType
+) -> None:
+    topic = await opened(topics, "persistent")
+    assert isinstance(topic, PersistentTopic)
+    await topic.create_subscription("sub")
+    await publish_batches(topic, *[3] * 7, 2)
+    subscription = await topic.subscribe(SubscribeRequest("sub", kind))
+    consumer = consumer_of(NotedSession())
+    subscription.connected(consumer)
+    subscription.flow(consumer, 1000)
+    await asyncio.sleep(1)
+    assert (consumer.entries_out, consumer.messages_out) == (8, 23)
+    (shown,) = topic_stats(topic, EVERYTHING, "here:8080")["subscriptions"]["sub"]["consumers"]
+    assert shown["avgMessagesPerEntry"] == 3
 
 
 async def test_the_epoch_is_shown_once_there_was_an_exclusive_producer(
