@@ -12,6 +12,7 @@ from magnetar_broker.log.acknowledged import bits_set
 from magnetar_broker.log.cursor import Cursor, OnDurable
 from magnetar_broker.log.positions import AckedEntry, EntryId, Position
 from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.dispatcher import Dispatcher
 from magnetar_broker.subscriptions.membership import Membership
 from magnetar_runtime.clock import Clock
 
@@ -34,47 +35,48 @@ class Acknowledging:
         self, consumer: Consumer, entries: Iterable[AckedEntry], on_durable: OnDurable | None
     ) -> None:
         """Acknowledge single entries, or messages of their batches."""
-        acknowledged = self._cursor.acknowledged
-        acknowledge = acknowledged.acknowledge
-        kind = self._membership.type
-        tracker = self._membership.dispatcher if kind and kind.tracks_entries else None
-        count = 0
-        lets_another_go_on = False
+        acknowledge_in_part = self._cursor.acknowledged.acknowledge_batch_indexes
+        whole: list[EntryId] = []
+        completed: list[EntryId] = []
         for ledger_id, entry_id, ack_set in entries:
-            if ack_set and any(ack_set):
-                if not acknowledged.acknowledge_batch_indexes(ledger_id, entry_id, tuple(ack_set)):
-                    if tracker is not None:
-                        self._hold_rest(Position(ledger_id, entry_id))
-                    continue
-                count += 1
-            else:
-                count += acknowledge(ledger_id, entry_id)
-            if tracker is not None:
-                position = Position(ledger_id, entry_id)
-                if not consumer.forget(position):
-                    lets_another_go_on |= self._forget_elsewhere(position)
-                lets_another_go_on |= tracker.acknowledged(position)
-        self._acknowledged_by(consumer, count, lets_another_go_on=lets_another_go_on)
+            if not any(ack_set):
+                whole.append((ledger_id, entry_id))
+            elif acknowledge_in_part(ledger_id, entry_id, tuple(ack_set)):
+                completed.append((ledger_id, entry_id))
+            elif self._tracker is not None:
+                self._hold_rest(Position(ledger_id, entry_id))
+        count = self._acknowledge(whole) + len(completed)
+        self._settle(consumer, [*whole, *completed], count)
         self._cursor.changed(on_durable)
 
     def entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
         """``single`` for whole entries without a receipt: what clients send by the thousand."""
+        self._settle(consumer, ids, self._acknowledge(ids))
+        self._cursor.changed()
+
+    def _acknowledge(self, ids: list[EntryId]) -> int:
+        """Acknowledge entries, which are sorted then; how many were not acknowledged before."""
         ids.sort()  # they come in any order of a moment; in order, each one moves the cursor on
         acknowledged = self._cursor.acknowledged
         if len(ids) >= MANY_IDS_MIN:
-            count = acknowledged.acknowledge_all(ids)
-        else:
-            count = sum(acknowledged.acknowledge(*each) for each in ids)
+            return acknowledged.acknowledge_all(ids)
+        return sum(acknowledged.acknowledge(*each) for each in ids)
+
+    def _settle(self, consumer: Consumer, ids: list[EntryId], count: int) -> None:
+        """Nobody holds these any more; ``count`` of them were acknowledged just now."""
         lets_another_go_on = False
-        kind = self._membership.type
-        if kind and kind.tracks_entries:
-            tracker = self._membership.dispatcher
-            assert tracker is not None
+        tracker = self._tracker
+        if tracker is not None:
             for each in consumer.forget_all(ids):
                 lets_another_go_on |= self._forget_elsewhere(Position(*each))
             lets_another_go_on |= tracker.acknowledged_all(ids)
         self._acknowledged_by(consumer, count, lets_another_go_on=lets_another_go_on)
-        self._cursor.changed()
+
+    @property
+    def _tracker(self) -> Dispatcher | None:
+        """The dispatcher, where it tracks single entries."""
+        kind = self._membership.type
+        return self._membership.dispatcher if kind and kind.tracks_entries else None
 
     def _hold_rest(self, position: Position) -> None:
         """Some messages of a batch are acknowledged: who holds it holds the others only."""
