@@ -51,6 +51,9 @@ AnyTopic = PersistentTopic | NonPersistentTopic
 TICK_TOPICS_MAX = 500
 # So many topics are compacted at once by themselves: each holds its keys in memory meanwhile.
 COMPACTIONS_AT_ONCE_MAX = 4
+# So many topics are closed at once: each asks ZooKeeper and bookies a few questions, of which no
+# more may wait than a session holds (65,536) or can be answered before they are given up (6 s).
+UNLOADS_AT_ONCE_MAX = 500
 # Namespaces whose policies are kept as what they mean; more are looked at anew.
 MEANINGS_MAX = 1_000
 # A part that is asked to end is cut off after 5 s (``magnetar_server.run``).
@@ -423,8 +426,7 @@ class TopicDirectory(Service):
         """Close a topic here; its clients look it up again."""
         topic = self._topics.get(name)
         if topic is not None:
-            async with self._left(topic):
-                pass
+            await self._unload(topic)
 
     @asynccontextmanager
     async def _left(self, topic: AnyTopic) -> AsyncGenerator[None, None]:
@@ -448,8 +450,25 @@ class TopicDirectory(Service):
             self.spawn(self.unload(topic.name), name=f"unload fenced {topic.name}")
 
     async def unload_where(self, is_lost: Callable[[TopicName], bool]) -> None:
-        """Close all topics of a bundle that is no longer ours."""
-        await asyncio.gather(*(self.unload(name) for name in list(self._topics) if is_lost(name)))
+        """Close all topics of a bundle that is no longer ours: all stop serving, then they are
+        closed, not too many at once. What could not be closed in order is raised when all are."""
+        lost = [topic for topic in self.loaded if is_lost(topic.name)]
+        for number, topic in enumerate(lost, 1):
+            topic.disconnect_all()
+            if number % TICK_TOPICS_MAX == 0:
+                await asyncio.sleep(0)
+        errors: list[BaseException] = []
+        for start in range(0, len(lost), UNLOADS_AT_ONCE_MAX):
+            some = lost[start : start + UNLOADS_AT_ONCE_MAX]
+            unloaded = await asyncio.gather(*map(self._unload, some), return_exceptions=True)
+            errors += [each for each in unloaded if each is not None]
+        if errors:
+            raise errors[0]
+
+    async def _unload(self, topic: AnyTopic) -> None:
+        if self._topics.get(topic.name) is topic:
+            async with self._left(topic):
+                pass
 
     async def _close_all(self) -> None:
         """The broker ends: topics whose bookies do not answer are left open in time."""

@@ -1,20 +1,24 @@
-"""Proves that a topic which nobody uses takes little memory, and loading it little of ZooKeeper.
+"""Proves that a topic which nobody uses takes little memory, loading it little of ZooKeeper, and
+that very many are closed a few at a time.
 
 A broker may have 100,000 of them in a GB.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import tracemalloc
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
-from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of, producer_of
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
+from magnetar_broker.topics import directory
 from magnetar_broker.topics.directory import TopicDirectory
+from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_protocol.records.namespaces import Policies
@@ -92,3 +96,28 @@ async def test_loading_a_topic_that_was_unloaded_asks_three_questions_and_writes
     path = "/managed-ledgers/public/default/persistent/topic-1"
     assert requests == [f"get {path}", f"children {path}", f"get {path}/sub"]
     assert (set(ledgers.entries), ledgers.opened) == (ledgers_before, [])
+
+
+async def test_very_many_topics_stop_at_once_and_are_closed_a_few_at_a_time(
+    topics: TopicDirectory,
+    ledgers: MemoryLedgers,
+    settle: Callable[[], Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(directory, "UNLOADS_AT_ONCE_MAX", 3)
+    ledgers.is_prompt = False
+    served: list[PersistentTopic] = []
+    for number in range(7):
+        topic = await topics.get(name_of(number), create=True)
+        assert isinstance(topic, PersistentTopic)
+        topic.managed_ledger.append_all([(b"a", 1, producer_of(NotedSession()), 0, 0)])
+        served.append(topic)
+    unloading = asyncio.ensure_future(topics.unload_where(lambda _: True))
+    for still_open in (4, 1, 0):
+        await settle()
+        assert all(each.is_fenced for each in served)
+        assert topics.loaded_count == still_open
+        for writer in ledgers.writers[: 7 - still_open]:
+            writer.confirm()
+    await unloading
+    assert all(each.is_closed for each in ledgers.writers)
