@@ -119,6 +119,10 @@ class Acknowledged:
             entry_ids = [each for each in entry_ids if first <= each < span.entries]
             if not entry_ids:
                 return 0
+        follows = ledger_id == mark[0] and not self.ahead_count
+        if follows and entry_ids == list(range(first, first + len(entry_ids))):
+            self._move_to(Position(ledger_id, entry_ids[-1]))  # what consumers in order send
+            return len(entry_ids)
         count = self._marks_of(ledger_id).add_all(entry_ids, span.entries)
         self.ahead_count += count
         if self._partial:
