@@ -175,7 +175,7 @@ def test_the_stats_show_one_failover_subscription_with_every_field(
         stats = stats_of(standalone, "topic1")
         check_fields(stats, TOPIC_FIELDS)
         assert [each["producerName"] for each in stats["publishers"]] == ["somebody"]
-    assert stats["averageMsgSize"] > 10, "payload and metadata"
+    assert stats["bytesInCounter"] > 10, "payload and metadata"
     assert stats["storageSize"] > 10
     assert stats["replication"] == {}
     assert stats["deduplicationStatus"] == "Disabled"

@@ -1,8 +1,9 @@
 """A namespace is deleted with all of its topics, whoever uses them.
 
 Clients whose topic goes come back at once and would make it again. So the namespace is marked as
-deleted in between: from then on nobody finds it, and what came back before that goes too. Where it
-cannot be finished, the mark is taken away, and the deletion may be asked for again.
+deleted in between: from then on nobody finds it. A topic that was just being made then may be left:
+nobody could delete it any more, so the mark is taken away and all of it begins again. So it does,
+when it is asked for again, where it could not be finished.
 """
 
 from __future__ import annotations
@@ -11,17 +12,24 @@ import asyncio
 from contextlib import suppress
 from dataclasses import replace
 
+from magnetar_broker.admin.errors import RestError
 from magnetar_broker.admin.facade import Services
 from magnetar_broker.admin.routes.topics import topics_of
 from magnetar_broker.admin.serving import serve_partition
-from magnetar_broker.errors import TopicFenced, TopicNotFound
+from magnetar_broker.errors import ServiceNotReady, TopicFenced, TopicNotFound
 from magnetar_broker.metadata.errors import NamespaceNotFound, PartitionedTopicNotFound
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
+from magnetar_runtime.coordination import NodeNotEmpty
 
 DOMAINS = ("persistent", "non-persistent")
 
 # Topics deleted side by side: each takes its ledgers' deletions, one after the other.
 DELETE_WIDTH = 16
+
+# Clients come back ever more slowly.
+ROUNDS_MAX = 8
+# A topic that was being made is stored, or given up, after so long.
+SETTLING_S = 0.2
 
 
 async def delete_with_topics(services: Services, namespace: NamespaceName) -> None:
@@ -34,17 +42,32 @@ async def delete_with_topics(services: Services, namespace: NamespaceName) -> No
         await _mark(services, namespace, deleted=False)
     for topic in await _topics(services, namespace):
         await serve_partition(services, topic)
-    await _delete_topics(services, namespace)
+    for _ in range(ROUNDS_MAX):
+        await _delete_topics(services, namespace)
+        if await _delete_marked(services, namespace):
+            return
+    raise RestError(409, "Topics of the namespace are made as fast as they are deleted")
+
+
+async def _delete_marked(services: Services, namespace: NamespaceName) -> bool:
+    """Delete a namespace that nobody finds any more; False where topics are left in it."""
     await _mark(services, namespace, deleted=True)
+    is_gone = False
     try:
         await _delete_topics(services, namespace)
-        await services.ownership.unload_namespace(namespace)
-        await _forget_partitioned(services, namespace)
-        await services.namespaces.delete(namespace)
-    except BaseException:
-        with suppress(NamespaceNotFound):
-            await _mark(services, namespace, deleted=False)
-        raise
+        await asyncio.sleep(SETTLING_S)
+        if not await _topics(services, namespace):
+            await services.ownership.unload_namespace(namespace)
+            await _forget_partitioned(services, namespace)
+            await services.namespaces.delete(namespace)
+            is_gone = True
+    except NodeNotEmpty:  # a topic that was being made is stored just now
+        return False
+    finally:
+        if not is_gone:
+            with suppress(NamespaceNotFound):
+                await _mark(services, namespace, deleted=False)
+    return is_gone
 
 
 async def _mark(services: Services, namespace: NamespaceName, *, deleted: bool) -> None:
@@ -62,8 +85,9 @@ async def _delete_topics(services: Services, namespace: NamespaceName) -> None:
 
     async def delete(topic: TopicName) -> None:
         async with width:
-            # Fenced: somebody else closes or deletes it just now.
-            with suppress(TopicNotFound, TopicFenced):
+            # Fenced: somebody else closes or deletes it just now. Not ready: it was not loaded when
+            # the namespace was marked.
+            with suppress(TopicNotFound, TopicFenced, ServiceNotReady):
                 await services.broker.delete_topic(topic, force=True)
 
     topics = await _topics(services, namespace)

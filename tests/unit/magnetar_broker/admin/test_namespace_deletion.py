@@ -11,7 +11,7 @@ import pytest
 
 from magnetar_broker.admin.app import create_app
 from magnetar_broker.admin.facade import Services
-from magnetar_broker.errors import StorageUnavailable
+from magnetar_broker.errors import ServiceNotReady, StorageUnavailable
 from magnetar_broker.ownership.ownership import Ownership
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_runtime.coordination import Coordination
@@ -98,6 +98,33 @@ async def test_a_topic_that_comes_back_before_nobody_finds_the_namespace_goes_to
     monkeypatch.setattr(broker, "delete_topic", make_again)
     assert (await forcing.delete(f"{NS}?force=true")).status_code == 204
     assert came_back == [False]
+    assert await left(coordination) == []
+
+
+@pytest.mark.usefixtures("full")
+async def test_a_topic_that_was_being_made_then_is_deleted_in_another_round(
+    forcing: httpx.AsyncClient,
+    services: Services,
+    broker: RememberingBroker,
+    coordination: Coordination,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    delete = broker.delete_topic
+    attempts: list[bool] = []
+
+    async def not_while_marked(topic: TopicName, *, force: bool) -> None:
+        is_marked = (await services.namespaces.policies(FULL)).deleted
+        if topic == USED:
+            attempts.append(is_marked)
+            if is_marked:
+                raise ServiceNotReady("not served here")
+        await delete(topic, force=force)
+        if topic == USED and len(attempts) == 1:
+            await broker.create_topic(topic, {})
+
+    monkeypatch.setattr(broker, "delete_topic", not_while_marked)
+    assert (await forcing.delete(f"{NS}?force=true")).status_code == 204
+    assert attempts == [False, True, False]
     assert await left(coordination) == []
 
 
