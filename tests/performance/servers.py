@@ -71,11 +71,11 @@ class Server:
         """Seconds of CPU of all processes, every bookie's included."""
         return self.program.processes.cpu_s()
 
-    def web(self, method: str, path: str) -> tuple[int, bytes]:
+    def web(self, method: str, path: str, *, timeout_s: float = WEB_TIMEOUT_S) -> tuple[int, bytes]:
         """Status and body of one REST request; (0, b"") where nobody answers."""
         request = urllib.request.Request(self.web_url + path, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=WEB_TIMEOUT_S) as answer:
+            with urllib.request.urlopen(request, timeout=timeout_s) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as refused:
             return refused.code, refused.read()
