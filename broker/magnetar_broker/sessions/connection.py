@@ -20,6 +20,7 @@ from magnetar_broker.sessions.context import SessionContext
 from magnetar_broker.sessions.handshake import Handshake
 from magnetar_broker.sessions.lookups import Lookups
 from magnetar_broker.sessions.publishing import Publishing
+from magnetar_broker.sessions.schemas import Schemas
 from magnetar_broker.sessions.topic_listing import TopicListing
 from magnetar_broker.sessions.unserved import encode_incomplete, encode_unknown, encode_unserved
 from magnetar_protocol.errors import WireError
@@ -113,6 +114,7 @@ class Connection(asyncio.Protocol):
             **self.publishing.handlers,
             **self.consuming.handlers,
             **lookups.handlers,
+            **Schemas(self).handlers,
             **self.topic_listing.handlers,
         }
 

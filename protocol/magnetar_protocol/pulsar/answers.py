@@ -105,6 +105,16 @@ def encode_producer_success(
     return encode_command(BaseCommand(type=BaseCommand.PRODUCER_SUCCESS, producer_success=success))
 
 
+def encode_schema_version(request_id: int, version: bytes) -> bytes:
+    """GET_OR_CREATE_SCHEMA_RESPONSE: the schema's version, empty where the topic has none."""
+    response = api.CommandGetOrCreateSchemaResponse(request_id=request_id, schema_version=version)
+    return encode_command(
+        BaseCommand(
+            type=BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE, getOrCreateSchemaResponse=response
+        )
+    )
+
+
 def encode_send_error(
     producer_id: int, sequence_id: int, error: ServerError.ValueType, message: str
 ) -> bytes:

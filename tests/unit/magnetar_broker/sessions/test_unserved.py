@@ -54,16 +54,15 @@ SERVED: dict[str, tuple[dict[str, Any], str | None]] = {
     "CONSUMER_STATS": ({"consumer_id": 1}, "consumerStatsResponse"),
     "UNSUBSCRIBE": ({"consumer_id": 1}, "success"),
     "CLOSE_CONSUMER": ({"consumer_id": 1}, "success"),
+    "GET_OR_CREATE_SCHEMA": (
+        {"topic": TOPIC, "schema": {"name": "", "schema_data": b"", "type": 0}},
+        "getOrCreateSchemaResponse",
+    ),
 }
 # What the others are told: in which answer, and with which error.
 REFUSED: dict[str, tuple[dict[str, Any], str, api.ServerError.ValueType]] = {
     "AUTH_RESPONSE": ({}, "error", api.NotAllowedError),
     "GET_SCHEMA": ({"topic": TOPIC}, "getSchemaResponse", api.TopicNotFound),
-    "GET_OR_CREATE_SCHEMA": (
-        {"topic": TOPIC, "schema": {"name": "", "schema_data": b"", "type": 0}},
-        "getOrCreateSchemaResponse",
-        api.NotAllowedError,
-    ),
     "TC_CLIENT_CONNECT_REQUEST": ({"tc_id": 0}, "error", api.NotAllowedError),
     "NEW_TXN": ({}, "error", api.NotAllowedError),
     "ADD_PARTITION_TO_TXN": ({}, "addPartitionToTxnResponse", api.NotAllowedError),
@@ -99,7 +98,6 @@ async def test_every_type_there_is_was_decided_once() -> None:
     assert {name for name in REFUSED if ALL[name] in TRANSACTIONS | NEWER} == REFUSED.keys() - {
         "AUTH_RESPONSE",
         "GET_SCHEMA",
-        "GET_OR_CREATE_SCHEMA",
     }
 
 
