@@ -222,5 +222,10 @@ async def _loaded(
 
 def _message(found: Found) -> Response:
     position, payload = found
-    headers = message_headers(position, payload)
-    return Response(message_body(payload), headers=headers, media_type="application/octet-stream")
+    answer = Response(message_body(payload), media_type="application/octet-stream")
+    # As upstream spells them, not in small letters: Java's client finds some in no other spelling.
+    answer.raw_headers += [
+        (name.encode(), value.encode("latin-1"))
+        for name, value in message_headers(position, payload).items()
+    ]
+    return answer

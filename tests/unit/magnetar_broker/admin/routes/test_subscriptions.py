@@ -291,6 +291,17 @@ async def test_messages_are_shown_by_place_by_id_and_from_either_end(
     assert "fresh" in topic.subscriptions
 
 
+async def test_the_headers_of_a_message_are_spelled_as_upstream_spells_them(
+    client: httpx.AsyncClient,
+    topic: PersistentTopic,
+) -> None:
+    assert topic.subscriptions
+    answer = await client.get(f"{T}/subscription/s/position/1")
+    names = [name for name, _ in answer.headers.raw]
+    assert b"X-Pulsar-PROPERTY" in names  # Java's admin client finds it in no other spelling
+    assert len(names) == len({name.lower() for name in names})
+
+
 async def test_ids_sizes_and_counts(client: httpx.AsyncClient, topic: PersistentTopic) -> None:
     ledger_id = topic.managed_ledger.chain.last_confirmed[0]
     first = (await client.get(f"{T}/messageid/0")).json()
