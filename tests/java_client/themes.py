@@ -14,7 +14,9 @@ from typing import NamedTuple
 from tests.apache_java.java import Jars, Java
 
 PROGRAMS = Path(__file__).parent / "programs"
-JARS = Jars("pulsar-client", "PULSAR_CLASSPATH", "*pulsar-client-*.jar", pom=PROGRAMS / "pom.xml")
+JARS = Jars(
+    "pulsar-client", "PULSAR_CLIENT_CLASSPATH", "*pulsar-client-*.jar", pom=PROGRAMS / "pom.xml"
+)
 RUN_TIMEOUT_S = 200.0
 AT_A_TIME = 4
 # These kill the broker, which no other scenario should notice.

@@ -2,10 +2,12 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.IntStream;
 import org.apache.pulsar.client.admin.PulsarAdmin;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.ConsumerBuilder;
@@ -99,17 +101,22 @@ final class Cluster {
         return client.newReader(Schema.STRING).topic(topic).startMessageId(start).create();
     }
 
+    /** How many messages subscription `s` has left. */
+    long backlog(String topic) throws Exception {
+        return admin.topics().getStats(topic).getSubscriptions().get("s").getMsgBacklog();
+    }
+
     // Many messages at once
 
     /** Sends `<prefix>0` and so on, flushes, and returns their ids. */
     static List<MessageId> send(Producer<String> producer, String prefix, int count) throws Exception {
-        var sent = new ArrayList<java.util.concurrent.CompletableFuture<MessageId>>();
+        List<CompletableFuture<MessageId>> sent = new ArrayList<>();
         for (int number = 0; number < count; number++) {
             sent.add(producer.sendAsync(prefix + number));
         }
         producer.flush();
         List<MessageId> ids = new ArrayList<>();
-        for (var future : sent) {
+        for (CompletableFuture<MessageId> future : sent) {
             ids.add(future.get(PATIENCE_S, TimeUnit.SECONDS));
         }
         return ids;
@@ -144,7 +151,11 @@ final class Cluster {
     }
 
     static void expectSilence(Consumer<String> consumer) throws Exception {
-        Message<String> message = consumer.receive(SILENCE_MS, TimeUnit.MILLISECONDS);
+        expectSilence(consumer, SILENCE_MS);
+    }
+
+    static void expectSilence(Consumer<String> consumer, int silenceMs) throws Exception {
+        Message<String> message = consumer.receive(silenceMs, TimeUnit.MILLISECONDS);
         Expect.that(message == null, "expected no message, found " + (message == null ? "" : message.getValue()));
     }
 
@@ -154,6 +165,6 @@ final class Cluster {
 
     /** `<prefix><first>` to `<prefix><last>`. */
     static List<String> numbered(String prefix, int first, int last) {
-        return java.util.stream.IntStream.rangeClosed(first, last).mapToObj(number -> prefix + number).toList();
+        return IntStream.rangeClosed(first, last).mapToObj(number -> prefix + number).toList();
     }
 }
