@@ -134,7 +134,7 @@ final class Cluster {
         List<Message<String>> messages = new ArrayList<>();
         for (int number = 0; number < count; number++) {
             Message<String> message = consumer.receive(PATIENCE_S, TimeUnit.SECONDS);
-            Expect.that(message != null, "after " + texts(messages) + " came no message within " + PATIENCE_S + " s");
+            Expect.that(message != null, "after " + number + " messages came none within " + PATIENCE_S + " s");
             messages.add(message);
         }
         return messages;
@@ -144,7 +144,7 @@ final class Cluster {
         List<Message<String>> messages = new ArrayList<>();
         while (reader.hasMessageAvailable()) {
             Message<String> message = reader.readNext(PATIENCE_S, TimeUnit.SECONDS);
-            Expect.that(message != null, "after " + texts(messages) + " a message was said to be available, none came");
+            Expect.that(message != null, "after " + messages.size() + " messages one was said to be available, none came");
             messages.add(message);
         }
         return messages;
