@@ -105,7 +105,6 @@ class HealthCheck:
             0,
             f"health-check-{number}",
             epoch=0,
-            is_name_given=False,
             access_mode=AccessMode.SHARED,
             metadata={},
             connected_at_ms=self._clock.wall_ms(),

@@ -191,7 +191,6 @@ class Publishing:
             command.producer_id,
             producer_name,
             epoch=command.epoch,
-            is_name_given=bool(command.producer_name) and command.user_provided_producer_name,
             access_mode=AccessMode(command.producer_access_mode),
             topic_epoch=signed(command.topic_epoch) if command.HasField("topic_epoch") else None,
             is_encrypting=command.encrypted,
@@ -202,8 +201,8 @@ class Publishing:
         )
         if command.initial_subscription_name:
             await topic.create_subscription(command.initial_subscription_name, from_earliest=True)
-        # From here on nothing waits: a producer that the topic knows is known here too.
         await topic.connect_producer(producer)
+        # Nothing was awaited since the topic let it in: whom the topic knows is known here too.
         self._producers[command.producer_id] = producer
         self._closed.pop(command.producer_id, None)
         self._answer(command, producer)

@@ -267,7 +267,7 @@ class NonPersistentTopic(Service):
 
     async def connect_producer(self, producer: Producer) -> None:
         """Let ``producer`` in; one of its name whose client is gone without a word makes room."""
-        await self.producers.remove_dead_namesake(producer)
+        await self.producers.ask_namesake(producer)
         if self._is_fenced:
             raise TopicFenced(str(self.name))
         self.gate.check(producer)

@@ -174,7 +174,7 @@ class PersistentTopic(Service):
 
     async def connect_producer(self, producer: Producer) -> None:
         """Let ``producer`` in; one of its name whose client is gone without a word makes room."""
-        await self.producers.remove_dead_namesake(producer)
+        await self.producers.ask_namesake(producer)
         await self.backlog.check_producer()
         self.check_open()
         if self.managed_ledger.termination.at is not None:

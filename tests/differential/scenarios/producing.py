@@ -39,54 +39,7 @@ async def a_producer_name_that_is_taken(world: World) -> None:
     await a.producer(3, producer_name="mine")
 
 
-_EPOCHS = "persistent://diff/a-producer-that-comes-again-with-an-epoch/t"
-_TAKEN = {
-    "error": "ProducerBusy",
-    "message": f"Producer with name 'mine' is already connected to topic '{_EPOCHS}'",
-}
-_AGAIN = {
-    "producer_id": 1,
-    "producer_name": "mine",
-    "topic": _EPOCHS,
-    "user_provided_producer_name": False,
-}
-_GIVEN = {"epoch": 2, "producer_id": 1, "producer_name": "mine", "topic": _EPOCHS}
-
-
-_RECONNECTED = "a higher epoch is a client that lost its connection: its name is its own again"
-_LET_IN = ["< PRODUCER_SUCCESS", {"producer_name": "mine"}]
-
-
-def _refused(question: dict[str, Any]) -> Wanted:
-    """The name is the other client's now, whatever the one that it was taken from asks."""
-    asked = ["a", "> PRODUCER", question]
-    return Wanted((asked, ["a", *_LET_IN]), (asked, ["a", "< ERROR", _TAKEN]), _RECONNECTED)
-
-
-_SECOND = ["b", "> PRODUCER", _AGAIN | {"epoch": 1}]
-
-
-@scenario(
-    wanted=[
-        Wanted(
-            (_SECOND, ["b", "< ERROR", _TAKEN], ["a", "< nothing"], ["a", "> PRODUCER", _AGAIN]),
-            (
-                _SECOND,
-                ["b", *_LET_IN],
-                ["a", "< CLOSE_PRODUCER", {"producer_id": 1, "request_id": "none"}],
-                ["a", "> PRODUCER", _AGAIN | {"epoch": 0}],
-            ),
-            _RECONNECTED,
-        ),
-        Wanted(
-            (["a", "> PRODUCER", _AGAIN | {"epoch": 0}], ["a", *_LET_IN]),
-            (["a", "> PRODUCER", _AGAIN], ["a", "< ERROR", _TAKEN]),
-            _RECONNECTED,
-        ),
-        _refused(_AGAIN | {"epoch": 1}),
-        _refused(_GIVEN),
-    ]
-)
+@scenario()
 async def a_producer_that_comes_again_with_an_epoch(world: World) -> None:
     a, b = await world.client("a"), await world.client("b")
     await a.producer(1, producer_name="mine", epoch=0, user_provided_producer_name=False)
@@ -113,7 +66,7 @@ _ANOTHER = [
 @scenario(
     wanted=[
         Wanted(
-            (_ANOTHER, ["a", *_LET_IN]),
+            (_ANOTHER, ["a", "< PRODUCER_SUCCESS", {"producer_name": "mine"}]),
             (_ANOTHER, ["a", "< PRODUCER_SUCCESS", {"producer_name": "another"}]),
             "who asks for another name is that from then on, not told that it has the first",
         )

@@ -219,7 +219,6 @@ def producer_of(
         1,
         name,
         epoch=epoch,
-        is_name_given=True,
         access_mode=access_mode,
         topic_epoch=topic_epoch,
         is_encrypting=is_encrypting,

@@ -1,8 +1,8 @@
 """The producers of one topic: who may join, under which name, and who is fenced off.
 
-Access modes and their answers are Pulsar's (PIP-68). A producer that reconnects with a higher epoch
-replaces its earlier self; one of the same name that is somebody else is refused. Who waits to be
-the exclusive one is let in, first come first served, when nobody else is left.
+Access modes and their answers are Pulsar's (PIP-68). A producer replaces one of its name whose
+client is gone; where that one lives, it is refused. Who waits to be the exclusive one is let in,
+first come first served, when nobody else is left.
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ class Producer:
         name: str,
         *,
         epoch: int,
-        is_name_given: bool,
         access_mode: AccessMode,
         topic_epoch: int | None = None,
         is_encrypting: bool = False,
@@ -85,13 +84,14 @@ class Producer:
         self.producer_id = producer_id
         self.name = name
         self.epoch = epoch
-        self.is_name_given = is_name_given
         self.access_mode = access_mode
         self.metadata = metadata
         self.connected_at_ms = connected_at_ms
         self.on_closed = on_closed
         self.on_settled = on_settled
         self.is_waiting = False
+        # Nobody answered on its connection.
+        self.is_client_gone = False
         self.is_encrypting = is_encrypting
         # As the client brought it, then as the topic gave it.
         self.topic_epoch = topic_epoch
@@ -120,10 +120,11 @@ class Producer:
         return self.chunks_in > 0
 
     def replaces(self, other: Producer) -> bool:
-        """Whether this is ``other`` after a reconnect, not somebody else of the same name."""
-        if self.session is other.session:
-            return self.producer_id == other.producer_id or self.epoch > other.epoch
-        return self.epoch > other.epoch and self.is_name_given == other.is_name_given
+        """Whether this takes the place of ``other``, whose name it has: under its id on its
+        connection, or where its client is gone. A client that lives keeps its producer, whatever
+        epoch another claims."""
+        is_again = self.session is other.session and self.producer_id == other.producer_id
+        return is_again or other.is_client_gone
 
     def confirm(self, ledger_id: int, stored: Iterable[tuple[Entry, Pending]]) -> tuple[int, int]:
         """Send the receipts of a run of its entries; returns its messages and bytes, as it sent
@@ -250,16 +251,15 @@ class Producers:
         """The connected producer of this name."""
         return self._by_name.get(name)
 
-    async def remove_dead_namesake(self, producer: Producer) -> None:
-        """Forget one of the same name whose client is gone without a word: it is asked."""
+    async def ask_namesake(self, producer: Producer) -> None:
+        """Find out whether the client of one of the same name is gone without a word."""
         present = self._by_name.get(producer.name)
         if (
             present is not None
             and producer.access_mode is not AccessMode.EXCLUSIVE_WITH_FENCING
             and not producer.replaces(present)
-            and not await present.session.is_alive()
         ):
-            self.remove(present)
+            present.is_client_gone = not await present.session.is_alive()
 
     def add(self, producer: Producer) -> None:
         """Let ``producer`` in, or wait. Raises ``ProducerBusy`` or ``ProducerFenced``."""

@@ -11,7 +11,7 @@ message was left without; and in the end, that nothing was forgotten.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import cast
 
@@ -246,6 +246,14 @@ class Rig:
     async def _leave(self, consumer: Consumer) -> None:
         self.subscription.membership.remove(consumer)
 
+    def do(self, call: Callable[..., object], *arguments: object) -> None:
+        """Call it where timers can be set."""
+
+        async def called() -> None:
+            call(*arguments)
+
+        self.loop.run_until_complete(called())
+
     def step(self, step: str, number: int) -> None:
         """Do one thing at random, if it can be done."""
         clients = self.model.clients
@@ -300,13 +308,13 @@ class Rig:
         client.consumer.permits = 0
         self.model.clients.append(client)
         self.model.changed()
-        self.subscription.connected(client.consumer)
-        self.subscription.flow(client.consumer, permits)
+        self.do(self.subscription.connected, client.consumer)
+        self.do(self.subscription.flow, client.consumer, permits)
 
     def leave(self, client: Client) -> None:
         self.model.clients.remove(client)
         self.model.changed()
-        self.subscription.membership.remove(client.consumer)
+        self.do(self.subscription.membership.remove, client.consumer)
 
     def unsubscribe(self, client: Client, *, force: bool) -> None:
         """Only who is alone may without force; whoever else is here is told so, once."""
@@ -328,7 +336,7 @@ class Rig:
 
     def flow(self, client: Client, permits: int) -> None:
         client.permits += permits
-        self.subscription.flow(client.consumer, permits)
+        self.do(self.subscription.flow, client.consumer, permits)
 
     def nack(self, client: Client, positions: list[Position] | None) -> None:
         if self.kind.tracks_entries:
@@ -336,25 +344,23 @@ class Rig:
                 client.held.pop(position, None)
         elif client is self.model.active:
             self.model.rewind()
-        self.subscription.redeliver(client.consumer, positions)
+        self.do(self.subscription.redeliver, client.consumer, positions)
 
     def acknowledge(self, client: Client, positions: list[Position]) -> None:
         for position in positions:
             self.model.acknowledge(position)
-        self.subscription.acknowledge_entries(
-            client.consumer, [(each.ledger_id, each.entry_id) for each in positions]
-        )
+        ids = [(each.ledger_id, each.entry_id) for each in positions]
+        self.do(self.subscription.acknowledge_entries, client.consumer, ids)
 
     def acknowledge_part(self, client: Client, position: Position, remaining: int) -> None:
         self.model.acknowledge(position, remaining)
-        self.subscription.acknowledge(
-            client.consumer, [(position.ledger_id, position.entry_id, (remaining,))], None
-        )
+        entry = (position.ledger_id, position.entry_id, (remaining,))
+        self.do(self.subscription.acknowledge, client.consumer, [entry], None)
 
     def acknowledge_upto(self, client: Client, position: Position) -> None:
         for each in [each for each in self.model.left if each <= position]:
             self.model.acknowledge(each)
-        self.subscription.acknowledge_upto(client.consumer, position, (), None)
+        self.do(self.subscription.acknowledge_upto, client.consumer, position, (), None)
 
     def seek(self, position: Position) -> None:
         self.model.seek(position)
@@ -372,14 +378,14 @@ class Rig:
             entries = [each.entry_id for each in positions if each.ledger_id == ledger]
             for entry_id in entries:
                 self.model.acknowledge(Position(ledger, entry_id))
-            self.subscription.skipping.expire_entries(ledger, entries)
+            self.do(self.subscription.skipping.expire_entries, ledger, entries)
             self.model.look_at_sent()
 
     def throttle(self, messages: int) -> None:
         """So many messages a second from now on, 0: any number; what was held back comes."""
         limit = DispatchLimit(messages=messages)
         gates = [Gate(limit, SimulatedClock(self.loop))] if messages else []
-        self.subscription.throttle(gates, COUNT_ALL)
+        self.do(self.subscription.throttle, gates, COUNT_ALL)
         self.let_time_pass()
 
     def let_time_pass(self) -> None:

@@ -44,6 +44,9 @@ def test_a_reconnected_producer_replaces_its_earlier_self() -> None:
     earlier = producer("p", closed=closed)
     producers.add(earlier)
     later = producer("p", epoch=1)
+    with pytest.raises(ProducerBusy):
+        producers.add(later)
+    earlier.is_client_gone = True
     producers.add(later)
     assert producers.get("p") is later
     assert closed == ["p"]
@@ -149,8 +152,10 @@ def test_nobody_is_let_in_before_those_that_wait(mode: AccessMode, error: type[E
 
 def test_a_reconnected_exclusive_producer_keeps_its_place() -> None:
     producers, settled = Producers("t"), list[tuple[str, BrokerError | None]]()
-    producers.add(producer("first", mode=WAIT))
+    first = producer("first", mode=WAIT)
+    producers.add(first)
     producers.add(producer("second", mode=WAIT, settled=settled))
+    first.is_client_gone = True
     again = producer("first", mode=WAIT, epoch=1)
     producers.add(again)
     assert not again.is_waiting
