@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -54,6 +55,9 @@ COMPACTIONS_AT_ONCE_MAX = 4
 # So many topics are closed at once: each asks ZooKeeper and bookies a few questions, of which no
 # more may wait than a session holds (65,536) or can be answered before they are given up (6 s).
 UNLOADS_AT_ONCE_MAX = 500
+# The parts of a topic know each other, and the collector, as it is set, hardly ever looks at old
+# objects. It stops everything while it does, so it is only told to where it gives back much.
+COLLECTED_TOPICS_MIN = 10_000
 # Namespaces whose policies are kept as what they mean; more are looked at anew.
 MEANINGS_MAX = 1_000
 # A part that is asked to end is cut off after 5 s (``magnetar_server.run``).
@@ -452,6 +456,10 @@ class TopicDirectory(Service):
     async def unload_where(self, is_lost: Callable[[TopicName], bool]) -> None:
         """Close all topics of a bundle that is no longer ours: all stop serving, then they are
         closed, not too many at once. What could not be closed in order is raised when all are."""
+        if await self._unload_lost(is_lost) >= COLLECTED_TOPICS_MIN:
+            gc.collect()
+
+    async def _unload_lost(self, is_lost: Callable[[TopicName], bool]) -> int:
         lost = [topic for topic in self.loaded if is_lost(topic.name)]
         for number, topic in enumerate(lost, 1):
             topic.disconnect_all()
@@ -464,6 +472,7 @@ class TopicDirectory(Service):
             errors += [each for each in unloaded if each is not None]
         if errors:
             raise errors[0]
+        return len(lost)
 
     async def _unload(self, topic: AnyTopic) -> None:
         if self._topics.get(topic.name) is topic:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import tracemalloc
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
@@ -121,3 +122,19 @@ async def test_very_many_topics_stop_at_once_and_are_closed_a_few_at_a_time(
             writer.confirm()
     await unloading
     assert all(each.is_closed for each in ledgers.writers)
+
+
+async def test_what_very_many_topics_took_is_given_back_when_they_are_unloaded(
+    topics: TopicDirectory, ledgers: MemoryLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "COLLECTED_TOPICS_MIN", 3)
+    gc.disable()
+    try:
+        for number in range(3):
+            await use(topics, number)
+        kept = [weakref.ref(topic) for topic in topics.loaded]
+        ledgers.writers.clear()  # the stand-in keeps them, and they their topics
+        await topics.unload_where(lambda _: True)
+        assert [topic() for topic in kept] == [None, None, None]
+    finally:
+        gc.enable()
