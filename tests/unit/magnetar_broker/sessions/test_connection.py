@@ -226,6 +226,10 @@ ASKED: dict[int, tuple[Action, dict[str, object]]] = {
     api.BaseCommand.UNSUBSCRIBE: (Action.CONSUME, {"consumer_id": 1}),
     api.BaseCommand.GET_LAST_MESSAGE_ID: (Action.CONSUME, {"consumer_id": 1}),
     api.BaseCommand.CONSUMER_STATS: (Action.CONSUME, {"consumer_id": 1}),
+    api.BaseCommand.GET_OR_CREATE_SCHEMA: (
+        Action.PRODUCE,
+        {"topic": TOPIC, "schema": api.Schema(name="", schema_data=b"", type=api.Schema.String)},
+    ),
     api.BaseCommand.LOOKUP: (Action.LOOKUP, {"topic": TOPIC}),
     api.BaseCommand.PARTITIONED_METADATA: (Action.LOOKUP, {"topic": TOPIC}),
     api.BaseCommand.GET_TOPICS_OF_NAMESPACE: (Action.LOOKUP, {"namespace": "t/n"}),
@@ -234,6 +238,8 @@ ASKED: dict[int, tuple[Action, dict[str, object]]] = {
         {"namespace": "t/n", "topics_pattern": ".*", "watcher_id": 1},
     ),
 }
+# Answers that name their error otherwise.
+ERROR_CODES = {"consumerStatsResponse", "getOrCreateSchemaResponse"}
 
 
 class Refusing:
@@ -266,7 +272,7 @@ async def test_a_command_without_its_right_is_refused_and_does_nothing(
     await settle()
     (name, answer) = client.answers[-1]
     assert answer.request_id == request_id
-    error = answer.error_code if name == "consumerStatsResponse" else answer.error
+    error = answer.error_code if name in ERROR_CODES else answer.error
     assert error == api.AuthorizationError, name
     (topic,) = topics.loaded
     assert len(topic.subscriptions["sub"].consumers) == 1
