@@ -16,15 +16,13 @@ from magnetar_broker.admin.errors import RestError
 from magnetar_broker.admin.facade import Services
 from magnetar_broker.admin.routes.topics import topics_of
 from magnetar_broker.admin.serving import serve_partition
+from magnetar_broker.admin.side_by_side import side_by_side
 from magnetar_broker.errors import ServiceNotReady, TopicFenced, TopicNotFound
 from magnetar_broker.metadata.errors import NamespaceNotFound, PartitionedTopicNotFound
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_runtime.coordination import NodeNotEmpty
 
 DOMAINS = ("persistent", "non-persistent")
-
-# Topics deleted side by side: each takes its ledgers' deletions, one after the other.
-DELETE_WIDTH = 16
 
 # Clients come back ever more slowly.
 ROUNDS_MAX = 8
@@ -81,20 +79,14 @@ async def _topics(services: Services, namespace: NamespaceName) -> list[TopicNam
 
 async def _delete_topics(services: Services, namespace: NamespaceName) -> None:
     """Delete all topics there are now; one that is gone already is no fault."""
-    width = asyncio.Semaphore(DELETE_WIDTH)
 
     async def delete(topic: TopicName) -> None:
-        async with width:
-            # Fenced: somebody else closes or deletes it just now. Not ready: it was not loaded when
-            # the namespace was marked.
-            with suppress(TopicNotFound, TopicFenced, ServiceNotReady):
-                await services.broker.delete_topic(topic, force=True)
+        # Fenced: somebody else closes or deletes it just now. Not ready: it was not loaded when the
+        # namespace was marked.
+        with suppress(TopicNotFound, TopicFenced, ServiceNotReady):
+            await services.broker.delete_topic(topic, force=True)
 
-    topics = await _topics(services, namespace)
-    results = await asyncio.gather(*map(delete, topics), return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
+    await side_by_side(delete, await _topics(services, namespace))
 
 
 async def _forget_partitioned(services: Services, namespace: NamespaceName) -> None:

@@ -7,32 +7,27 @@ loaded just now; here those that are not are loaded for it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from magnetar_broker.admin.access import on_namespace
 from magnetar_broker.admin.answers import no_content
 from magnetar_broker.admin.errors import RestError
 from magnetar_broker.admin.facade import Services
+from magnetar_broker.admin.one_policy import ADMINISTER, PREFIX
 from magnetar_broker.admin.parameters import NamespaceArg, ServicesArg, path_value
 from magnetar_broker.admin.routes.namespaces import bundle_in
 from magnetar_broker.admin.routes.topics import require_namespace, topics_of
 from magnetar_broker.admin.serving import serve_partition
+from magnetar_broker.admin.side_by_side import side_by_side
 from magnetar_broker.errors import SubscriptionNotFound, TopicNotFound
 from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
-from magnetar_server.authorization import Action
 
-router = APIRouter(prefix="/admin/v2/namespaces/{tenant}/{namespace}")
-
-ADMINISTER = [on_namespace(Action.ADMINISTER)]
-
-# Topics worked on side by side: each may have to be loaded, and waits for its cursors.
-TOPICS_WIDTH = 16
+router = APIRouter(prefix=PREFIX)
 
 Work = Callable[[PersistentTopic], Awaitable[None]]
 
@@ -100,19 +95,12 @@ async def _of_every_topic(
     topics = await _topics(request, services, namespace)
     for topic in topics:
         await serve_partition(services, topic)
-    width = asyncio.Semaphore(TOPICS_WIDTH)
 
     async def on_topic(name: TopicName) -> None:
-        async with width:
-            try:
-                await work(await services.broker.persistent_topic(name))
-            except TopicNotFound:
-                return  # deleted meanwhile
+        with suppress(TopicNotFound):  # deleted meanwhile
+            await work(await services.broker.persistent_topic(name))
 
-    results = await asyncio.gather(*map(on_topic, topics), return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
+    await side_by_side(on_topic, topics)
     return no_content()
 
 

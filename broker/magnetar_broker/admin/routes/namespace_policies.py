@@ -52,6 +52,8 @@ MISSING_FOR_QUOTA = ""
 
 router = APIRouter(prefix=PREFIX)
 
+_retention = record(RetentionPolicies, check_retention)
+
 
 async def _threshold(request: Request) -> int:
     threshold = await json_body(request)
@@ -87,12 +89,7 @@ async def set_retention(
     request: Request, namespace: NamespaceArg, services: ServicesArg
 ) -> Response:
     """Keep so much; no body takes the policy away."""
-    body = await object_body(request)
-    if body is None:
-        return await _set_retention(services, namespace, None)
-    retention = replace(of_document(RetentionPolicies, body), other={})
-    check_retention(retention)
-    return await _set_retention(services, namespace, retention)
+    return await _set_retention(services, namespace, await _retention(request))
 
 
 @router.delete("/retention", dependencies=ADMINISTER)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from contextlib import suppress
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -13,6 +13,7 @@ from magnetar_broker.admin.errors import RestError
 from magnetar_broker.admin.facade import Services
 from magnetar_broker.admin.parameters import ServicesArg, TopicArg, flag, json_body
 from magnetar_broker.admin.serving import serve_partition
+from magnetar_broker.admin.side_by_side import side_by_side
 from magnetar_broker.errors import TopicExists, TopicNotFound
 from magnetar_broker.metadata.auto_creation import auto_creation
 from magnetar_broker.metadata.errors import PartitionedTopicNotFound
@@ -22,9 +23,6 @@ from magnetar_protocol.records.partitioned_topics import PartitionedTopicMetadat
 from magnetar_server.authorization import Action
 
 router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}/partitions")
-
-# Partitions deleted side by side: each takes its ledgers' deletions, one after the other.
-DELETE_WIDTH = 16
 
 
 @router.get("", dependencies=[on_topic(Action.LOOKUP)])
@@ -125,21 +123,14 @@ async def _delete_all(
     services: Services, topic: TopicName, partitions: int, *, force: bool
 ) -> None:
     """Delete the partitions; one that is gone already is no fault."""
-    width = asyncio.Semaphore(DELETE_WIDTH)
 
     async def delete(index: int) -> None:
         partition = topic.partition(index)
-        async with width:
-            try:
-                await services.ownership.owner(partition)
-                await services.broker.delete_topic(partition, force=force)
-            except TopicNotFound:
-                return
+        with suppress(TopicNotFound):
+            await services.ownership.owner(partition)
+            await services.broker.delete_topic(partition, force=force)
 
-    results = await asyncio.gather(*map(delete, range(partitions)), return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
+    await side_by_side(delete, range(partitions))
 
 
 async def _is_topic(services: Services, topic: TopicName) -> bool:
