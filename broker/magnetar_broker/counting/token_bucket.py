@@ -1,4 +1,4 @@
-"""A token bucket: so much in a time, taken at once or bit by bit. Pure.
+"""Token buckets: so much in a time, taken at once or bit by bit; messages, bytes, or both. Pure.
 
 A bucket is full at first and fills up continuously. More may be taken than it holds (a batch, a
 large message): the rest is owed, and paid back before anything else. Who may go on when is its
@@ -11,6 +11,7 @@ import math
 
 # Less than this is what arithmetic of floats leaves over or loses.
 ROUNDING = 1e-6
+ANY_NUMBER = math.inf
 
 
 class TokenBucket:
@@ -55,3 +56,40 @@ class TokenBucket:
         self._fill(now_s)
         self._capacity = float(count)
         self._rate = count / period_s
+
+
+class TokenBuckets:
+    """Messages and bytes for each ``period_s``, each with a bucket of its own where it is limited:
+    0 and below is any number. One of them is."""
+
+    __slots__ = ("_bytes", "_messages")
+
+    def __init__(self, messages: int, size_bytes: int, period_s: float, now_s: float) -> None:
+        self._messages = TokenBucket.limiting(messages, period_s, now_s)
+        self._bytes = TokenBucket.limiting(size_bytes, period_s, now_s)
+
+    def available(self, now_s: float) -> tuple[float, float]:
+        """How many whole messages and bytes there are; below 0: so many are owed."""
+        return (
+            ANY_NUMBER if self._messages is None else self._messages.available(now_s),
+            ANY_NUMBER if self._bytes is None else self._bytes.available(now_s),
+        )
+
+    def take(self, messages: int, size_bytes: int, now_s: float) -> None:
+        """Take so many, though there be fewer."""
+        if self._messages is not None:
+            self._messages.take(messages, now_s)
+        if self._bytes is not None:
+            self._bytes.take(size_bytes, now_s)
+
+    def wait_s(self, now_s: float, *, until: int) -> float:
+        """How long until there are so many of both; until 0: until none is owed."""
+        buckets = (self._messages, self._bytes)
+        return max(each.wait_s(now_s, until=until) for each in buckets if each is not None)
+
+    def change(self, messages: float, size_bytes: float, period_s: float, now_s: float) -> None:
+        """From now on so many for so long of what is limited; what there is stays."""
+        if self._messages is not None:
+            self._messages.change(messages, period_s, now_s)
+        if self._bytes is not None:
+            self._bytes.change(size_bytes, period_s, now_s)

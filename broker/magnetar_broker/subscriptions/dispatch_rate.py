@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from magnetar_broker.counting.token_bucket import TokenBucket
-
-ANY_NUMBER = float("inf")
+from magnetar_broker.counting.token_bucket import TokenBuckets
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,38 +44,29 @@ COUNT_ALL = Counting()
 class DispatchRate:
     """Counts what is dispatched against ``limit``, which is not unlimited."""
 
-    __slots__ = ("_bytes", "_messages", "limit")
+    __slots__ = ("_buckets", "limit")
 
     def __init__(self, limit: DispatchLimit, now_s: float) -> None:
         assert not limit.is_unlimited
         self.limit = limit
-        self._messages = TokenBucket.limiting(limit.messages, limit.period_s, now_s)
-        self._bytes = TokenBucket.limiting(limit.size_bytes, limit.period_s, now_s)
+        self._buckets = TokenBuckets(limit.messages, limit.size_bytes, limit.period_s, now_s)
 
     def available(self, now_s: float) -> tuple[float, float]:
         """How many messages and bytes may be sent; nothing where one of them is not above 0."""
-        return (
-            ANY_NUMBER if self._messages is None else self._messages.available(now_s),
-            ANY_NUMBER if self._bytes is None else self._bytes.available(now_s),
-        )
+        return self._buckets.available(now_s)
 
     def take(self, messages: int, size_bytes: int, now_s: float) -> None:
         """So much was sent."""
-        if self._messages is not None:
-            self._messages.take(messages, now_s)
-        if self._bytes is not None:
-            self._bytes.take(size_bytes, now_s)
+        self._buckets.take(messages, size_bytes, now_s)
 
     def wait_s(self, now_s: float) -> float:
         """How long until something may be sent."""
-        buckets = (self._messages, self._bytes)
-        return max(each.wait_s(now_s, until=1) for each in buckets if each is not None)
+        return self._buckets.wait_s(now_s, until=1)
 
     def published(self, messages_per_s: float, bytes_per_s: float, now_s: float) -> None:
         """So fast is published now: a relative limit lies so much above."""
-        limit = self.limit
-        period_s = limit.period_s
-        if limit.is_relative and self._messages is not None:
-            self._messages.change(messages_per_s * period_s + limit.messages, period_s, now_s)
-        if limit.is_relative and self._bytes is not None:
-            self._bytes.change(bytes_per_s * period_s + limit.size_bytes, period_s, now_s)
+        limit, period_s = self.limit, self.limit.period_s
+        if limit.is_relative:
+            messages = messages_per_s * period_s + limit.messages
+            size_bytes = bytes_per_s * period_s + limit.size_bytes
+            self._buckets.change(messages, size_bytes, period_s, now_s)

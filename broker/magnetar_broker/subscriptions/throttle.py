@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from magnetar_broker.counting.token_bucket import ANY_NUMBER
 from magnetar_broker.log.payloads import message_count
 from magnetar_broker.log.positions import Entry
-from magnetar_broker.subscriptions.dispatch_rate import ANY_NUMBER, Counting
+from magnetar_broker.subscriptions.dispatch_rate import Counting
 from magnetar_broker.subscriptions.gate import Gate, LimitOf
 
 # Who has fewer entries before it than this keeps up (managedLedgerCursorBackloggedThreshold).

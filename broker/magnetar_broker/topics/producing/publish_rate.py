@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from magnetar_broker.counting.token_bucket import TokenBucket
+from magnetar_broker.counting.token_bucket import TokenBuckets
 
+# Limits on publishing are said for a second.
 PERIOD_S = 1
 
 
@@ -35,19 +36,12 @@ class PublishRate:
     def __init__(self, limits: PublishLimits, now_s: float) -> None:
         self.limits = limits
         self.is_over = False
-        self._messages = TokenBucket.limiting(limits.messages_per_s, PERIOD_S, now_s)
-        self._bytes = TokenBucket.limiting(limits.bytes_per_s, PERIOD_S, now_s)
+        self._buckets = TokenBuckets(limits.messages_per_s, limits.bytes_per_s, PERIOD_S, now_s)
 
     def take(self, messages: int, size_bytes: int, now_s: float) -> None:
         """So much was published."""
-        if self._messages is not None:
-            self._messages.take(messages, now_s)
-        if self._bytes is not None:
-            self._bytes.take(size_bytes, now_s)
+        self._buckets.take(messages, size_bytes, now_s)
 
     def wait_s(self, now_s: float) -> float:
         """How long publishers must not be read, 0: they may be now."""
-        if self.is_over:
-            return 0.0
-        buckets = (self._messages, self._bytes)
-        return max(each.wait_s(now_s, until=0) for each in buckets if each is not None)
+        return 0.0 if self.is_over else self._buckets.wait_s(now_s, until=0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar_broker.counting.token_bucket import TokenBucket
+from magnetar_broker.counting.token_bucket import ANY_NUMBER, TokenBucket, TokenBuckets
 
 
 def test_a_bucket_is_full_at_first_and_fills_up_continuously() -> None:
@@ -85,3 +85,18 @@ def test_in_any_time_no_more_passes_than_the_rate_and_one_debt(
             sizes = [size for _, size in passed[index : end + 1]]
             bound = count + (passed[end][0] - begin_s) * count / period_s
             assert sum(sizes[:-1]) <= bound + 1e-6
+
+
+def test_of_two_buckets_the_one_that_is_limited_counts() -> None:
+    buckets = TokenBuckets(0, 10, 1, now_s=0)
+    buckets.take(1000, 15, 0)
+    assert buckets.available(0) == (ANY_NUMBER, -5)
+    assert buckets.wait_s(0, until=0) == 0.5
+
+
+def test_of_two_buckets_the_emptier_one_decides() -> None:
+    buckets = TokenBuckets(10, 100, 1, now_s=0)
+    buckets.take(15, 110, 0)
+    assert (buckets.wait_s(0, until=0), buckets.wait_s(0, until=1)) == (0.5, 0.6)
+    buckets.change(5, 1000, 1, 0)
+    assert buckets.wait_s(0, until=0) == 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar_broker.subscriptions.dispatch_rate import ANY_NUMBER, DispatchLimit, DispatchRate
+from magnetar_broker.counting.token_bucket import ANY_NUMBER
+from magnetar_broker.subscriptions.dispatch_rate import DispatchLimit, DispatchRate
 
 
 def test_messages_and_bytes_are_counted_each_for_itself() -> None:
