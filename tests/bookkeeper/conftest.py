@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.apache_java.java import NotRun
+from tests.apache_java.marking import mark_java
 from tests.bookkeeper.java_bookkeeper import JavaBookKeeper, find_java_bookkeeper
 
 from magnetar_server.run import uvloop_factory
@@ -15,11 +16,7 @@ from magnetar_server.run import uvloop_factory
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything here needs Java; a cluster and its JVMs take their time to start."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.java)
-            item.add_marker(pytest.mark.timeout(300))
+    mark_java(items, Path(__file__).parent)
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

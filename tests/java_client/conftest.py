@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.apache_java.java import NotRun, compiled
+from tests.apache_java.marking import mark_java
 from tests.integration.cluster_process import StandaloneProcess
 from tests.java_client.themes import JARS, PROGRAMS, Themes
 
@@ -23,11 +24,7 @@ SETTINGS = {
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything here needs Java; the first test of a theme waits for all of its scenarios."""
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.java)
-            item.add_marker(pytest.mark.timeout(300))
+    mark_java(items, Path(__file__).parent)
 
 
 @pytest.fixture(scope="session")

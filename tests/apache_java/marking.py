@@ -1,0 +1,18 @@
+"""What every test that needs Java is marked with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+# JVMs and clusters take their time to start, and the first test of a folder waits for them.
+TIMEOUT_S = 300
+
+
+def mark_java(items: list[pytest.Item], here: Path) -> None:
+    """Mark those of ``items`` that are below the folder ``here``."""
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.java)
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
