@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from magnetar_broker.admin.errors import RestError
 from magnetar_broker.log.acknowledged import Words
 from magnetar_broker.log.positions import Position
+from magnetar_broker.metadata.policy_rules import INT_MAX, LONG_MAX
 from magnetar_protocol.records.bit_sets import words_of_bits
-
-LONG_MAX = 2**63 - 1
-INT_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ from magnetar_broker.admin.one_policy import (
     serve_policy,
 )
 from magnetar_broker.admin.parameters import NamespaceArg, ServicesArg, json_body, object_body
-from magnetar_broker.log.positions import INT64_MAX
 from magnetar_broker.metadata.policy_rules import (
     DESTINATION_STORAGE,
+    LONG_MAX,
     QUOTA_TYPES,
     check_delayed_delivery,
     check_persistence,
@@ -59,7 +59,7 @@ async def _threshold(request: Request) -> int:
     threshold = await json_body(request)
     if not isinstance(threshold, int) or isinstance(threshold, bool):
         raise RestError(400, "compactionThreshold should be a number of bytes")
-    if not 0 <= threshold <= INT64_MAX:
+    if not 0 <= threshold <= LONG_MAX:
         raise RestError(412, "compactionThreshold must be 0 or more")
     return threshold
 
