@@ -21,6 +21,8 @@ RECEIVE_TIMEOUT_MS = 30_000
 # Of the broker, of the machine, and of the clock of the client.
 LATE_S_MAX = 1.0
 MESSAGES = 5000
+# Time to publish them, and to kill a broker, before they are due and read from their buckets.
+DELAY_S = 40.0
 MESSAGES_FULL = 100_000
 # How ledgers and buckets are cut here.
 LEDGER_ENTRIES = 1000
@@ -182,7 +184,7 @@ def outlives_a_kill(cluster: StandaloneProcess, topic: str, messages: int, delay
 
 
 def test_delayed_messages_outlive_a_kill(cluster: StandaloneProcess) -> None:
-    outlives_a_kill(cluster, TOPIC + "killed", MESSAGES, 30.0)
+    outlives_a_kill(cluster, TOPIC + "killed", MESSAGES, DELAY_S)
 
 
 @pytest.mark.full

@@ -157,6 +157,12 @@ class Index:
         """How many messages would be read again after a restart, about."""
         return 0 if self._open is None else len(self._open.wheel)
 
+    @property
+    def open_upto(self) -> int:
+        """The last ledger of the open bucket, which there is."""
+        assert self._open is not None
+        return self._open.key.last_ledger_id
+
     def sealed_messages(self) -> Iterator[list[DelayedIndex]]:
         """Those of the bucket that is to be written, in the order of their times, in pieces."""
         assert self.sealing is not None

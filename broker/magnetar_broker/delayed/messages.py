@@ -19,6 +19,7 @@ from magnetar_broker.delayed.index import Bucket, Index
 from magnetar_broker.delayed.options import DelayedOptions
 from magnetar_broker.delayed.segments import cut, summary_of
 from magnetar_broker.errors import BrokerError, EntryDamaged, StorageUnavailable
+from magnetar_broker.log.chain import LedgerSpan
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.positions import Entry, Position
@@ -150,6 +151,8 @@ class DelayedMessages:
         end = self._plain_end(ledger_id, run, passed)
         if end > passed:
             self._plain = (ledger_id, run[passed][0], run[end - 1][0] + 1)
+            if self._index.is_enough:
+                self._look()
         return passed, run if end - passed == len(run) else run[passed:end]
 
     def _pass_delayed(self, ledger_id: int, run: list[Entry]) -> int:
@@ -164,37 +167,8 @@ class DelayedMessages:
                 break
             count += 1
         if count:
-            if self._index.is_enough:
-                self._end_bucket(Position(ledger_id, run[count - 1][0]))
             self._look()
         return count
-
-    def _end_bucket(self, last: Position) -> None:
-        """Have a bucket written that has enough, now, not when its last ledger is full some day:
-        what is in none is read again by the next owner. Buckets share no ledger, so it ends here.
-
-        ``last`` is the newest message of the bucket.
-        """
-        span = self._managed_ledger.chain.span(last[0])
-        if span is None:
-            return  # trimmed
-        if span.closed_at_ms:
-            if last == span.last:
-                self._index.seal()
-        elif self._turning is None or self._turning.done():
-            work = self._turn_over(last[0])
-            self._turning = self._cursor.spawn(work, name=f"new ledger for {self._cursor.name}")
-
-    async def _turn_over(self, ledger_id: int) -> None:
-        try:
-            await self._managed_ledger.roll_over()
-        except BrokerError as error:
-            log.info("no new ledger", extra={"cursor": self._cursor.name, "error": str(error)})
-            return
-        last = self._index.held.last_of(ledger_id)
-        if last is not None and self._index.is_enough:
-            self._end_bucket(last)
-            self._look()
 
     def _is_held(self, ledger_id: int, entry_id: int) -> bool:
         return len(self._index) > 0 and (ledger_id, entry_id) in self._index.held
@@ -226,6 +200,8 @@ class DelayedMessages:
 
     def _look(self) -> None:
         """Have the work done that there is, and set the timer for what comes next."""
+        if self._index.is_enough:
+            self._end_bucket()
         if self._is_recovered and self._has_work() and not self._is_working:
             self._work = self._cursor.spawn(self._do_work(), name=f"delayed {self._cursor.name}")
         next_ms = None if self.is_due else self._index.next_ms()
@@ -265,6 +241,35 @@ class DelayedMessages:
             or (index.buckets and index.unneeded())
             or garbage_of(self._cursor.properties)
         )
+
+    def _end_bucket(self) -> None:
+        """Have the bucket written that has enough, now, not when its last ledger is full some day:
+        what is in none is read again by the next owner. Buckets share no ledger, so it ends here.
+        """
+        span = self._managed_ledger.chain.span(self._index.open_upto)
+        if span is None:
+            return  # trimmed
+        if span.closed_at_ms:
+            if self._is_read(span):
+                self._index.seal()
+        elif self._turning is None or self._turning.done():
+            work = self._turn_over()
+            self._turning = self._cursor.spawn(work, name=f"new ledger for {self._cursor.name}")
+
+    def _is_read(self, span: LedgerSpan) -> bool:
+        """Whether the last entry of a ledger that has delayed messages was seen."""
+        plain_in, _, plain_upto = self._plain
+        return (plain_in, plain_upto) > span.last or (
+            self._index.held.last_of(span.ledger_id) == span.last
+        )
+
+    async def _turn_over(self) -> None:
+        try:
+            await self._managed_ledger.roll_over()
+        except BrokerError as error:
+            log.info("no new ledger", extra={"cursor": self._cursor.name, "error": str(error)})
+            return
+        self._look()
 
     async def _do_work(self) -> None:
         while self._has_work():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -34,6 +35,7 @@ SMALL = DelayedOptions(bucket_messages_min=3, segment_messages_max=2)
 HOUR_MS = 3_600_000
 # Of ledger 0: six messages, the later the earlier; then one of ledger 1.
 DELAYS_MS = [6000, 5000, 4000, 3000, 2000, 1000]
+PLAIN = encode_payload(MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"x")
 
 
 def payload(delay_ms: int) -> bytes:
@@ -191,6 +193,49 @@ async def test_a_bucket_holds_all_of_its_ledger_that_was_on_its_way(logs: Logs) 
         assert delayed.loaded_count == 0, "all are in the bucket"
 
 
+async def test_what_comes_while_a_bucket_is_written_gets_one_too(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill = BucketStore._fill
+
+    async def slowly(*args: Any) -> Any:
+        await asyncio.sleep(10)
+        return await fill(*args)
+
+    monkeypatch.setattr(BucketStore, "_fill", slowly)
+    async with log_over(logs) as log:
+        cursor = await created(logs, log)
+        delayed = delayed_of(log, cursor)
+        await delayed.recover()
+        for _ in range(3):
+            position = log.chain.last_confirmed
+            log.append_all(pending(*map(payload, DELAYS_MS)))
+            await asyncio.sleep(0.1)
+            first = log.chain.readable_from(log.chain.next_after(position))
+            delayed.sift(first[0], await log.read(first, 100))
+            await asyncio.sleep(0.1)
+        assert not buckets_of(cursor.properties)
+        await asyncio.sleep(30)
+        assert len(buckets_of(cursor.properties)) == 2, "the second is all that came meanwhile"
+        assert delayed.loaded_count == 0, "all are in buckets"
+
+
+async def test_a_bucket_is_written_though_its_ledger_ends_with_what_is_not_delayed(
+    logs: Logs,
+) -> None:
+    async with log_over(logs) as log:
+        first = log.chain.spans[0].ledger_id
+        log.append_all(pending(*map(payload, DELAYS_MS), PLAIN))
+        await asyncio.sleep(0.1)
+        cursor = await created(logs, log)
+        delayed = delayed_of(log, cursor)
+        await delayed.recover()
+        for begin in (0, len(DELAYS_MS)):
+            delayed.sift(first, await log.read(Position(first, begin), 100))
+        await asyncio.sleep(1)
+        assert list(buckets_of(cursor.properties)) == [BucketKey(first, first)]
+
+
 async def test_a_subscription_that_is_deleted_does_not_wait_for_a_new_ledger(
     logs: Logs, ledgers: MemoryLedgers
 ) -> None:
@@ -325,9 +370,8 @@ async def test_of_a_mixed_topic_what_is_not_delayed_is_passed_over_by_nobody(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
     logs = logs_over(coordination, ledgers, options=LogOptions())
-    plain = encode_payload(MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"x")
     async with log_over(logs) as log:
-        log.append_all(pending(*(payload(1000) if number % 3 else plain for number in range(12))))
+        log.append_all(pending(*(payload(1000) if number % 3 else PLAIN for number in range(12))))
         await asyncio.sleep(0.1)
         cursor = await created(logs, log)
         delayed = delayed_of(log, cursor)
