@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from magnetar_broker.errors import BrokerError, NotAllowed
 from magnetar_broker.log.appender import Pending
@@ -39,6 +39,18 @@ log = logging.getLogger(__name__)
 CLOSED_PRODUCERS_MAX = 10_000
 
 
+def _goes_along(following: Producer | None, producer: Producer | None) -> bool:
+    """Whether messages of ``following`` may be in one run with those of ``producer``."""
+    return (
+        following is not None
+        and producer is not None
+        and following.is_mixable
+        and not following.is_closed
+        and not producer.is_closed
+        and following.append_all == producer.append_all
+    )
+
+
 class Publishing:
     """Producers by the id the client gave them."""
 
@@ -56,10 +68,11 @@ class Publishing:
     def take_sends(self, buffer: bytes, bounds: Bounds, index: int) -> int:
         """Take the SENDs among the frames from ``bounds[index]`` on, up to the first other command.
 
-        Returns where that one stands. Consecutive messages of a producer go to its topic together.
+        Returns where that one stands. Consecutive messages of a producer go to its topic together,
+        with those of others if the topic takes them so.
         """
         run: list[Pending] = []
-        run_of, run_messages, run_bytes = -1, 0, 0
+        run_of, run_messages, run_bytes, run_start = -1, 0, 0, 0
         producer: Producer | None = None
         while index < len(bounds):
             start, end = bounds[index]
@@ -70,9 +83,13 @@ class Publishing:
             # How many messages it says to be is not believed: its metadata is what consumers get.
             producer_id, sequence_id, _, highest_sequence_id, is_chunk, payload_start = sent
             if producer_id != run_of:
-                self._append(producer, run, run_messages, run_bytes)
-                run_messages = run_bytes = 0
-                run, run_of, producer = [], producer_id, self._find(producer_id)
+                self._count(producer, len(run) - run_start, run_messages, run_bytes)
+                following = self._producers.get(producer_id)
+                if not _goes_along(following, producer):
+                    self._append(producer, run)
+                    run, following = [], self._find(producer_id)
+                run_messages, run_bytes, run_start = 0, 0, len(run)
+                run_of, producer = producer_id, following
             if producer is None:
                 continue
             try:
@@ -85,18 +102,24 @@ class Publishing:
             run_bytes += end - payload_start
             if is_chunk:
                 producer.chunks_in += 1
-        self._append(producer, run, run_messages, run_bytes)
+        self._count(producer, len(run) - run_start, run_messages, run_bytes)
+        self._append(producer, run)
         return index
 
-    def _append(
-        self, producer: Producer | None, run: list[Pending], messages: int, size_bytes: int
+    def _count(
+        self, producer: Producer | None, entries: int, messages: int, size_bytes: int
     ) -> None:
-        if producer is None or not run or producer.is_closed:
+        if producer is None or producer.is_closed:
             return
         producer.messages_in += messages
         producer.bytes_in += size_bytes
-        producer.entries_taken += len(run)
+        producer.entries_taken += entries
         self._connection.published(size_bytes)
+
+    def _append(self, producer: Producer | None, run: list[Pending]) -> None:
+        """Append a run, of ``producer`` in the end, as it says."""
+        if producer is None or not run or producer.is_closed:
+            return
         try:
             self._hand_over(producer, run)
         except BrokerError as error:
@@ -112,7 +135,7 @@ class Publishing:
                 for each in run:
                     self._hand_over(producer, [each])
                 return
-            producer.refuse(run[0], api.NotAllowedError, str(error))
+            cast(Producer, run[0][2]).refuse(run[0], api.NotAllowedError, str(error))
 
     def _find(self, producer_id: int) -> Producer | None:
         """The producer; None for one that was closed, whose messages will come again.
@@ -148,7 +171,8 @@ class Publishing:
             return
         sequence_id, highest = command.sequence_id, command.highest_sequence_id
         item = (payload, messages, producer, sequence_id, highest)
-        self._append(producer, [item], messages or 1, len(payload))
+        self._count(producer, 1, messages or 1, len(payload))
+        self._append(producer, [item])
 
     def _refuse_payload(self, producer_id: int, sequence_id: int, error: WireError) -> None:
         """Nothing of it is stored: nobody else is to stumble over it."""

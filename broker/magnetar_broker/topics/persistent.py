@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from typing import cast
 
 from magnetar_broker.counting.durations import Durations
@@ -26,9 +25,7 @@ from magnetar_broker.log.positions import Entry, Position
 from magnetar_broker.subscriptions.gate import Gate
 from magnetar_broker.subscriptions.subscription import Subscription
 from magnetar_broker.topics.backlog import Backlog
-from magnetar_broker.topics.compacting import (
-    Compacting,
-)
+from magnetar_broker.topics.compacting import Compacting
 from magnetar_broker.topics.consuming.subscribing import Subscribing
 from magnetar_broker.topics.inactivity import Inactivity
 from magnetar_broker.topics.policies import TopicPolicies
@@ -50,10 +47,6 @@ log = logging.getLogger(__name__)
 
 # Where upstream keeps the epoch, among the properties of the log.
 EPOCH_PROPERTY = "pulsar.topic.epoch"
-
-
-# Called for every message: what is written in Python here takes three times as long.
-_publisher = cast("Callable[[Pending], Producer]", itemgetter(2))
 
 
 def _epoch_of(properties: Mapping[str, str]) -> int | None:
@@ -250,12 +243,11 @@ class PersistentTopic(Service):
     def run_appended(self, ledger_id: int, entries: list[Entry], batch: list[Pending]) -> None:
         """A run is durable: receipts, then dispatch."""
         messages = size_bytes = 0
-        start = 0
-        for publisher, group in groupby(batch, key=_publisher):
-            run = list(group)
-            stored = zip(entries[start : start + len(run)], run, strict=True)
-            start += len(run)
-            run_messages, run_bytes = publisher.confirm(ledger_id, stored)
+        by_publisher: defaultdict[object, list[tuple[Entry, Pending]]] = defaultdict(list)
+        for stored in zip(entries, batch, strict=True):
+            by_publisher[stored[1][2]].append(stored)
+        for publisher, run in by_publisher.items():
+            run_messages, run_bytes = cast(Producer, publisher).confirm(ledger_id, run)
             messages += run_messages
             size_bytes += run_bytes
         self.messages_in += messages

@@ -161,10 +161,13 @@ class Intake:
 
     def _rearrange(self) -> None:
         """Hand the first step to the producers."""
-        if len(self._topic.producers):
-            first = self._first_step()
-            for producer in self._topic.producers:
-                producer.append_all = first
+        for producer in self._topic.producers:
+            self._lead_in(producer)
+
+    def _lead_in(self, producer: Producer) -> None:
+        """Steps want to know whose messages they take; the log does not."""
+        producer.append_all = self._first_step()
+        producer.is_mixable = producer.append_all == self._topic.append
 
     def _first_step(self) -> Append:
         """Put the steps that are on together, from the last to the first: each knows the one behind
@@ -196,7 +199,7 @@ class Intake:
 
     def welcome(self, producer: Producer) -> None:
         """A producer is let in."""
-        producer.append_all = self._first_step()
+        self._lead_in(producer)
         producer.has_stamps = self._topic.managed_ledger.stamps is not None
         if self.deduplication is not None:
             self.deduplication.connected(producer)

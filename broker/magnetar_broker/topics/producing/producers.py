@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 
@@ -98,6 +98,8 @@ class Producer:
         self.last_sequence_id: Callable[[], int] = _no_sequence_id
         self._receipt = ReceiptEncoder(producer_id).receipt
         self.append_all: Callable[[Sequence[Pending]], None] = _not_connected
+        # ``append_all`` takes runs that have messages of the topic's other producers, too.
+        self.is_mixable = False
         self.disconnect: Callable[[], None] = _do_nothing
         self.meter = Meter(None, 0, 0, 0)
         self.is_closed = False
@@ -126,14 +128,13 @@ class Producer:
         is_again = self.session is other.session and self.producer_id == other.producer_id
         return is_again or other.is_client_gone
 
-    def confirm(self, ledger_id: int, stored: Iterable[tuple[Entry, Pending]]) -> tuple[int, int]:
+    def confirm(self, ledger_id: int, stored: Sequence[tuple[Entry, Pending]]) -> tuple[int, int]:
         """Send the receipts of a run of its entries; returns its messages and bytes, as it sent
         them."""
         receipt = self._receipt
         receipts: list[bytes] = []
         messages = size_bytes = 0
         if self.has_stamps:
-            stored = list(stored)
             size_bytes -= sum(stamp_bytes(item[0]) for _, item in stored)
         for entry, (payload, count, _, sequence_id, highest) in stored:
             receipts.append(receipt(sequence_id, highest, ledger_id, entry[0]))

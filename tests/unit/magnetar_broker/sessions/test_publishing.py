@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers
@@ -105,6 +105,81 @@ async def test_messages_that_are_too_large_are_refused_and_the_others_stored(
     assert [each.sequence_id for each in client.all_of("send_receipt")] == [0, 2]
     assert client.heard[-1] == "success"
     assert client.connection.context.unconfirmed_bytes == 0
+
+
+def interleaved(*parts: list[bytes]) -> bytes:
+    """SENDs of several producers, one of each in turn."""
+    return b"".join(b"".join(each) for each in zip(*parts, strict=True))
+
+
+async def test_producers_that_send_in_turn_each_get_their_receipts_in_order(
+    connect: Connect, settle: Settle, topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    client = connect()
+    for producer_id in (1, 2, 3):
+        client.open_producer(producer_id)
+    await settle()
+    client.publish(b"first")  # its ledger is opened
+    await settle()
+    appended: list[int] = []
+    writer = ledgers.writers[0]
+    append_all = writer.append_all
+
+    def noting(payloads: Sequence[bytes]) -> None:
+        appended.append(len(payloads))
+        append_all(payloads)
+
+    writer.append_all = noting  # type: ignore[method-assign]
+    bodies = [bytes([number]) for number in range(4)]
+    parts = [sends(*bodies, producer_id=each) for each in (1, 2, 3)]
+    client.connection.data_received(interleaved(*parts))
+    await settle()
+    assert appended == [12], "they go to the log together"
+    receipts = client.all_of("send_receipt")[1:]
+    for producer_id in (1, 2, 3):
+        own = [each for each in receipts if each.producer_id == producer_id]
+        assert [each.sequence_id for each in own] == [0, 1, 2, 3]
+        assert [each.message_id.entryId for each in own] == list(range(producer_id, 13, 3))
+    counts = sorted(
+        (each.messages_in, each.entries_taken, each.bytes_in - each.bytes_confirmed)
+        for each in topics.loaded[0].producers
+    )
+    assert counts == [(4, 4, 0), (4, 4, 0), (5, 5, 0)]
+    assert client.connection.context.unconfirmed_bytes == 0
+
+
+async def test_of_producers_that_send_in_turn_each_is_told_of_its_own_refusals(
+    connect: Connect, settle: Settle, ledgers: MemoryLedgers
+) -> None:
+    client = connect()
+    for producer_id in (1, 2):
+        client.open_producer(producer_id)
+    await settle()
+    client.publish(b"first")
+    await settle()
+    ledgers.entry_bytes_max = 1000
+    small, large = sends(b"a", b"b", producer_id=1), sends(bytes(2000), b"c", producer_id=2)
+    client.connection.data_received(interleaved(small, large))
+    await settle()
+    (refused,) = client.all_of("send_error")
+    assert (refused.producer_id, refused.sequence_id) == (2, 0)
+    receipts = [(each.producer_id, each.sequence_id) for each in client.all_of("send_receipt")[1:]]
+    assert sorted(receipts) == [(1, 0), (1, 1), (2, 1)]
+    assert client.connection.context.unconfirmed_bytes == 0
+
+
+async def test_what_comes_before_a_message_of_a_producer_that_never_was_is_stored(
+    connect: Connect, settle: Settle, ledgers: MemoryLedgers
+) -> None:
+    client = connect()
+    for producer_id in (1, 2):
+        client.open_producer(producer_id)
+    await settle()
+    parts = [sends(b"a", producer_id=each) for each in (1, 2, 99)]
+    client.connection.data_received(interleaved(*parts))
+    await settle()
+    assert client.transport.is_closing()
+    assert len(ledgers.entries[0]) == 2
 
 
 async def test_closing_a_producer_that_is_not_there_succeeds(
