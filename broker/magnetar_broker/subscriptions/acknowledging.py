@@ -113,7 +113,7 @@ class Acknowledging:
         if position > chain.last_confirmed > self._cursor.mark_delete:
             raise InvalidRequest("there is no such message yet")
         span = chain.span(position[0])
-        if span is None or position[1] >= span.entries:  # the mark is to be where an entry is
+        if span is None or not 0 <= position[1] < span.entries:  # the mark is to be at an entry
             position, ack_set = chain.previous_of(position), ()
         acknowledged = self._cursor.acknowledged
         if ack_set and any(ack_set):

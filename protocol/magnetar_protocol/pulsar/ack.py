@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 from magnetar_protocol.errors import WireError
-from magnetar_protocol.pulsar.integers import decode_varint
+from magnetar_protocol.pulsar.integers import INT64_MAX, decode_varint
 
 # CommandAck{consumer_id=1, ack_type=2, message_id=3...} with MessageIdData{ledgerId=1, entryId=2}
 # inside BaseCommand{type=ACK, ack=10}, fields in the order of their numbers:
@@ -42,7 +42,8 @@ def parse_ack(buffer: bytes, start: int, end: int) -> AckCommand | None:
 
     Returns ``(consumer_id, is_cumulative, [(ledger_id, entry_id), ...])``, ids in the order of
     the command, at least one. Returns ``None`` for anything else than a plain ACK, be it another
-    command, a rare field, ids of unlike form, or garbage: ``parse_command`` then tells.
+    command, a rare field, ids of unlike form, negative ones (entry -1 is what lies before a
+    ledger's first), or garbage: ``parse_command`` then tells.
     """
     try:
         command_bytes, type_and_part = _read_head(buffer, start)
@@ -67,6 +68,8 @@ def parse_ack(buffer: bytes, start: int, end: int) -> AckCommand | None:
         entry_start = position + 1
         entry_id, position = decode_varint(buffer, entry_start)
     except (IndexError, struct.error, WireError):
+        return None
+    if entry_id > INT64_MAX or ledger_id > INT64_MAX:
         return None
     id_bytes = position - id_start
     if buffer[id_start + 1] != id_bytes - 2:

@@ -13,6 +13,7 @@ from magnetar_protocol.pulsar.api_pb2 import BaseCommand, CommandAck, KeyLongVal
 from magnetar_protocol.pulsar.integers import UINT64_MAX
 
 INDIVIDUAL = CommandAck.Individual
+MINUS_ONE = range(UINT64_MAX, UINT64_MAX + 1)
 
 
 def ids(ledger_id: int, entry_ids: range) -> list[MessageIdData]:
@@ -103,6 +104,9 @@ def test_an_ack_of_many_messages_of_one_ledger_is_parsed(entry_ids: range) -> No
             properties=[KeyLongValue(key="k", value=1)],
         ),
         CommandAck(consumer_id=1, ack_type=INDIVIDUAL),
+        # What lies before the first entry of a ledger, before the first ledger: -1 as a uint64.
+        CommandAck(consumer_id=1, ack_type=CommandAck.Cumulative, message_id=ids(5, MINUS_ONE)),
+        CommandAck(consumer_id=1, ack_type=INDIVIDUAL, message_id=ids(UINT64_MAX, range(1))),
         CommandAck(consumer_id=1, message_id=ids(5, range(1))),
     ],
 )
