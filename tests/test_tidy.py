@@ -78,6 +78,7 @@ MIRRORS_NO_MODULE = {
     "tests/unit/magnetar_bookie/test_full_disk.py": "all that writes to a disk, and makes room",
     "tests/unit/magnetar_broker/ownership/test_ownership_simulated.py": "ownership, under faults",
     "tests/unit/magnetar_broker/topics/test_idle_topics.py": "all that a topic holds when idle",
+    "tests/unit/magnetar_broker/sessions/test_consuming_cumulative.py": "what ACK may name",
     "tests/unit/magnetar_broker/sessions/test_publishing_lies.py": "what a SEND may lie about",
     "tests/unit/magnetar_broker/subscriptions/test_dispatch_model.py": "all dispatchers",
     "tests/unit/magnetar_broker/topics/test_persistent_end.py": "who is told that a topic ended",

@@ -381,66 +381,6 @@ async def test_ack_sets_that_fit_no_batch_cost_nobody_more_than_the_message(
     await check_unharmed(connect, settle, topics, backlog=2)
 
 
-async def test_a_cumulative_acknowledgement_behind_the_end_of_a_ledger_means_its_end(
-    connect: Connect, settle: Settle, topics: TopicDirectory
-) -> None:
-    client = await consuming(connect, settle, b"a", b"b")
-    (topic,) = topics.loaded
-    assert isinstance(topic, PersistentTopic)
-    await topic.managed_ledger.roll_over()
-    client.publish(b"c")
-    await settle()
-    first, second = topic.managed_ledger.chain.spans[-2:]
-    beyond = entry(first.ledger_id, 1000)
-    client.ask("ack", consumer_id=1, ack_type=api.CommandAck.Cumulative, message_id=[beyond])
-    await settle()
-    assert client.all_of("ackResponse")[-1].error == 0
-    assert topic.subscriptions["sub"].mark_delete == Position(first.ledger_id, 1)
-    assert topic.subscriptions["sub"].cursor.backlog_entries == second.entries == 1
-
-
-async def rolled_over(
-    connect: Connect, settle: Settle, topics: TopicDirectory
-) -> tuple[FrameClient, PersistentTopic]:
-    """A client subscribed to a topic of three ledgers, which have two entries, two, and one."""
-    client = await consuming(connect, settle, b"a", b"b")
-    (topic,) = topics.loaded
-    assert isinstance(topic, PersistentTopic)
-    for bodies in ((b"c", b"d"), (b"e",)):
-        await topic.managed_ledger.roll_over()
-        client.publish(*bodies)
-        await settle()
-    return client, topic
-
-
-@pytest.mark.parametrize("has_receipt", [False, True])
-@pytest.mark.parametrize(("ledger", "backlog"), [(0, 5), (1, 3), (2, 1)])
-async def test_a_cumulative_acknowledgement_before_a_ledger_s_first_entry_means_what_lies_before(
-    connect: Connect,
-    settle: Settle,
-    topics: TopicDirectory,
-    ledger: int,
-    backlog: int,
-    *,
-    has_receipt: bool,
-) -> None:
-    """Clients name the entry before a batch of which they have acknowledged only some messages:
-    in the first of a ledger that is entry -1. It once meant the whole ledger."""
-    client, topic = await rolled_over(connect, settle, topics)
-    span = topic.managed_ledger.chain.spans[ledger]
-    before = [entry(span.ledger_id, MINUS_ONE)]
-    cumulative = api.CommandAck.Cumulative
-    if has_receipt:
-        client.ask("ack", consumer_id=1, ack_type=cumulative, message_id=before)
-    else:
-        client.say("ack", consumer_id=1, ack_type=cumulative, message_id=before)
-    await settle()
-    assert topic.subscriptions["sub"].backlog_entries == backlog
-    client.say("flow", consumer_id=1, messagePermits=9)
-    await settle()
-    assert len(entries_of(client)) == backlog
-
-
 @pytest.mark.parametrize("kind", [api.CommandSubscribe.Exclusive, SHARED])
 async def test_what_is_given_back_by_who_never_had_it_changes_nothing(
     connect: Connect, settle: Settle, topics: TopicDirectory, kind: int
