@@ -97,6 +97,10 @@ class AdminAccess(Service):
             LedgerOptions(),
         )
 
+    def is_going_on(self, job: str) -> bool:
+        """Whether what ``start`` was given under that name has not ended."""
+        return job in self._jobs
+
     def start(self, job: str, work: Coroutine[object, object, None]) -> None:
         """Have ``work`` done after the answer. Raises ``Refused`` while the same kind goes on."""
         if job in self._jobs:

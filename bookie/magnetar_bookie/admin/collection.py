@@ -15,11 +15,12 @@ from magnetar_bookie.garbage.garbage import Compaction
 
 # RocksDB compacts the index by itself: upstream's counter of that stays where it begins.
 _NEVER = 0
+_JOB = "garbage collection"
 
 
 async def gc_state(access: AdminAccess, _request: Request) -> Answer:
     """Whether a collection that was ordered goes on."""
-    return json_answer({"is_in_force_gc": _word(is_true=_collector(access).is_forced)})
+    return json_answer({"is_in_force_gc": _word(is_true=_is_forced(access))})
 
 
 async def trigger_gc(access: AdminAccess, request: Request) -> Answer:
@@ -29,12 +30,12 @@ async def trigger_gc(access: AdminAccess, request: Request) -> Answer:
     suspended.
     """
     fields = request.fields() if request.body.strip() else {}
-    bookie, collector = access.bookie, _collector(access)
+    collector = _collector(access)
     is_minor = _flag(fields, "forceMinor", default=Compaction.MINOR not in collector.suspended)
     is_major = _flag(fields, "forceMajor", default=Compaction.MAJOR not in collector.suspended)
-    if not collector.is_forced:
-        access.start("garbage collection", bookie.force_gc(is_minor=is_minor, is_major=is_major))
-    return json_answer(f"Triggered GC on BookieServer: {bookie.bookie_id}")
+    if not _is_forced(access):
+        access.start(_JOB, access.bookie.force_gc(is_minor=is_minor, is_major=is_major))
+    return json_answer(f"Triggered GC on BookieServer: {access.bookie.bookie_id}")
 
 
 async def suspended_compactions(access: AdminAccess, _request: Request) -> Answer:
@@ -70,7 +71,7 @@ async def gc_details(access: AdminAccess, _request: Request) -> Answer:
     collector = _collector(access)
     collected = collector.collected
     status = {
-        "forceCompacting": collector.is_forced,
+        "forceCompacting": _is_forced(access),
         "majorCompacting": collector.compaction is Compaction.MAJOR,
         "minorCompacting": collector.compaction is Compaction.MINOR,
         "lastMajorCompactionTime": collected.last_major_ms,
@@ -87,6 +88,11 @@ def _collector(access: AdminAccess) -> Collector:
     collector = access.bookie.collector
     assert collector is not None, "HTTP is served after the bookie is open"
     return collector
+
+
+def _is_forced(access: AdminAccess) -> bool:
+    """Whether a collection that was ordered goes on, be it with the checkpoint before the rest."""
+    return access.is_going_on(_JOB) or _collector(access).is_forced
 
 
 def _kinds(request: Request, verb: str) -> list[Compaction]:

@@ -48,6 +48,21 @@ def test_a_second_order_while_one_goes_on_changes_nothing() -> None:
     run(scenario)
 
 
+def test_a_second_order_while_the_first_still_writes_to_a_slow_disk_changes_nothing() -> None:
+    """A collection begins with a checkpoint, which may take long: it is a part of it."""
+
+    async def scenario(cluster: Cluster) -> None:
+        for _ in range(2):  # the first has not come further than to its answer
+            assert (await cluster.put(GC)).status == 200
+            assert (await cluster.get(GC)).json == {"is_in_force_gc": "true"}
+        await asyncio.sleep(1)
+        assert (await cluster.get(GC)).json == {"is_in_force_gc": "false"}
+        (details,) = (await cluster.get("/api/v1/bookie/gc_details")).json
+        assert details["majorCompactionCounter"] == 1
+
+    run(scenario)
+
+
 SUSPEND, RESUME = f"{GC}/suspend_compaction", f"{GC}/resume_compaction"
 
 
