@@ -81,6 +81,7 @@ MIRRORS_NO_MODULE = {
     "tests/unit/magnetar_broker/sessions/test_consuming_cumulative.py": "what ACK may name",
     "tests/unit/magnetar_broker/sessions/test_publishing_lies.py": "what a SEND may lie about",
     "tests/unit/magnetar_broker/subscriptions/test_dispatch_model.py": "all dispatchers",
+    "tests/unit/magnetar_broker/topics/test_directory_settled.py": "what is waited for",
     "tests/unit/magnetar_broker/topics/test_persistent_end.py": "who is told that a topic ended",
     "tests/unit/magnetar_protocol/records/test_records.py": "what all records have in common",
     "tests/unit/magnetar_protocol/test_generated.py": "that generated modules are current",

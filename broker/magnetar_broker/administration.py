@@ -132,6 +132,10 @@ class Administration:
                     await fresh.create_subscription(subscription.name, from_earliest=True)
         return True
 
+    async def topics_settled(self, namespace: NamespaceName) -> None:
+        """Return when all loading, closing and deleting of a namespace's topics is done."""
+        await self._topics.settled(namespace)
+
     def non_persistent_topics(self, namespace: NamespaceName) -> list[TopicName]:
         """The non-persistent topics of a namespace that are loaded here."""
         return self._topics.non_persistent_in(namespace)

@@ -104,6 +104,10 @@ class BrokerFacade(Protocol):
         """
         ...
 
+    async def topics_settled(self, namespace: NamespaceName) -> None:
+        """Return when what is being loaded, closed or deleted of a namespace's topics is so."""
+        ...
+
     def non_persistent_topics(self, namespace: NamespaceName) -> list[TopicName]:
         """The non-persistent topics of a namespace that are loaded here, partitions included."""
         ...

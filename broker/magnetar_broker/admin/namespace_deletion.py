@@ -1,14 +1,14 @@
 """A namespace is deleted with all of its topics, whoever uses them.
 
 Clients whose topic goes come back at once and would make it again. So the namespace is marked as
-deleted in between: from then on nobody finds it. A topic that was just being made then may be left:
-nobody could delete it any more, so the mark is taken away and all of it begins again. So it does,
-when it is asked for again, where it could not be finished.
+deleted in between: from then on nobody finds it. A topic that was just being made then is waited
+for: nobody could delete it any more, so the mark is taken away and all of it begins again. So it
+does, when it is asked for again, where it could not be finished.
 """
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -19,6 +19,7 @@ from magnetar_broker.admin.serving import serve_partition
 from magnetar_broker.admin.side_by_side import side_by_side
 from magnetar_broker.errors import ServiceNotReady, TopicFenced, TopicNotFound
 from magnetar_broker.metadata.errors import NamespaceNotFound, PartitionedTopicNotFound
+from magnetar_broker.metadata.system_topics import is_system_topic
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_runtime.coordination import NodeNotEmpty
 
@@ -26,8 +27,21 @@ DOMAINS = ("persistent", "non-persistent")
 
 # Clients come back ever more slowly.
 ROUNDS_MAX = 8
-# A topic that was being made is stored, or given up, after so long.
-SETTLING_S = 0.2
+
+Chosen = Callable[[TopicName], bool]
+"""Which topics go with their namespace; the others keep it."""
+
+
+async def delete_without_topics(services: Services, namespace: NamespaceName) -> None:
+    """Delete ``namespace`` if there are no topics in it, but for Pulsar's own.
+
+    Raises ``NamespaceNotFound``; ``RestError`` 409 where users' topics are left, 503 where another
+    broker serves some of Pulsar's.
+    """
+    await _unmark(services, namespace)
+    await _delete_topics(services, namespace, is_system_topic)
+    if not await _delete_marked(services, namespace, is_system_topic):
+        raise RestError(409, "Cannot delete non empty namespace")
 
 
 async def delete_with_topics(services: Services, namespace: NamespaceName) -> None:
@@ -36,24 +50,31 @@ async def delete_with_topics(services: Services, namespace: NamespaceName) -> No
     Raises ``NamespaceNotFound``; ``RestError`` 503 where another broker serves some of the topics,
     and then nothing was deleted.
     """
-    if (await services.namespaces.policies(namespace)).deleted:  # a deletion was cut short
-        await _mark(services, namespace, deleted=False)
-    for topic in await _topics(services, namespace):
-        await serve_partition(services, topic)
+    await _unmark(services, namespace)
     for _ in range(ROUNDS_MAX):
-        await _delete_topics(services, namespace)
-        if await _delete_marked(services, namespace):
+        await _delete_topics(services, namespace, _all)
+        if await _delete_marked(services, namespace, _all):
             return
     raise RestError(409, "Topics of the namespace are made as fast as they are deleted")
 
 
-async def _delete_marked(services: Services, namespace: NamespaceName) -> bool:
+def _all(_: TopicName) -> bool:
+    return True
+
+
+async def _unmark(services: Services, namespace: NamespaceName) -> None:
+    """Have a namespace found again whose deletion was cut short."""
+    if (await services.namespaces.policies(namespace)).deleted:
+        await _mark(services, namespace, deleted=False)
+
+
+async def _delete_marked(services: Services, namespace: NamespaceName, chosen: Chosen) -> bool:
     """Delete a namespace that nobody finds any more; False where topics are left in it."""
     await _mark(services, namespace, deleted=True)
     is_gone = False
     try:
-        await _delete_topics(services, namespace)
-        await asyncio.sleep(SETTLING_S)
+        await _delete_served(services, filter(chosen, await _topics(services, namespace)))
+        await services.broker.topics_settled(namespace)
         if not await _topics(services, namespace):
             await services.ownership.unload_namespace(namespace)
             await _forget_partitioned(services, namespace)
@@ -77,16 +98,22 @@ async def _topics(services: Services, namespace: NamespaceName) -> list[TopicNam
     return [topic for topics in lists for topic in topics]
 
 
-async def _delete_topics(services: Services, namespace: NamespaceName) -> None:
-    """Delete all topics there are now; one that is gone already is no fault."""
+async def _delete_topics(services: Services, namespace: NamespaceName, chosen: Chosen) -> None:
+    """Delete the chosen topics there are now, served here; one that is gone is no fault."""
+    topics = list(filter(chosen, await _topics(services, namespace)))
+    for topic in topics:
+        await serve_partition(services, topic)
+    await _delete_served(services, topics)
 
+
+async def _delete_served(services: Services, topics: Iterable[TopicName]) -> None:
     async def delete(topic: TopicName) -> None:
         # Fenced: somebody else closes or deletes it just now. Not ready: it was not loaded when the
         # namespace was marked.
         with suppress(TopicNotFound, TopicFenced, ServiceNotReady):
             await services.broker.delete_topic(topic, force=True)
 
-    await side_by_side(delete, await _topics(services, namespace))
+    await side_by_side(delete, topics)
 
 
 async def _forget_partitioned(services: Services, namespace: NamespaceName) -> None:

@@ -136,12 +136,14 @@ class Namespaces:
         """Delete a namespace without topics, and what stands of it elsewhere.
 
         The policies go last, so that a deletion that was cut short can be repeated. Raises
-        ``NamespaceNotFound``.
+        ``NamespaceNotFound``; ``NodeNotEmpty`` where a topic is stored in it, and then nothing was
+        deleted.
         """
         name = str(namespace)
         if not await self.exists(namespace):
             raise NamespaceNotFound(name)
-        roots = (PARTITIONED_TOPICS_PATH, MANAGED_LEDGERS_PATH, OWNERSHIP_PATH)
+        await self._delete_domains(f"{MANAGED_LEDGERS_PATH}/{name}")
+        roots = (PARTITIONED_TOPICS_PATH, OWNERSHIP_PATH)
         await asyncio.gather(
             *(delete_tree(self._coordination, f"{root}/{name}") for root in roots),
             delete_tree(self._coordination, local_policies_path(name)),
@@ -149,6 +151,14 @@ class Namespaces:
         await delete_tree(self._coordination, policies_path(name))
         self._local_policies.forget(local_policies_path(name))
         self._policies.forget(policies_path(name))
+
+    async def _delete_domains(self, path: str) -> None:
+        """Delete the nodes that topics are stored below, if there are none: with a topic's node
+        nobody would know its ledgers any more. Raises ``NodeNotEmpty``."""
+        with suppress(NodeMissing):
+            for domain in await self._coordination.children(path):
+                await self._coordination.delete(f"{path}/{domain}")
+            await self._coordination.delete(path)
 
     async def _copy_bundles(self, namespace: NamespaceName, policies: Policies) -> LocalPolicies:
         """Write the local policies of a namespace that is served for the first time."""

@@ -203,14 +203,11 @@ class TopicDirectory(Service):
     async def get(
         self, name: TopicName, *, create: bool, properties: Mapping[str, str] | None = None
     ) -> AnyTopic:
-        """The topic, loaded if need be; made where it does not exist and ``create`` allows.
-
-        Raises ``TopicNotFound``; ``ServiceNotReady`` where this broker does not own it: look it
-        up again.
+        """The topic, loaded if need be; made where it does not exist and ``create`` allows. Raises
+        ``TopicNotFound``; ``ServiceNotReady`` where this broker does not own it: look it up again.
         """
         while True:
-            topic = self._topics.get(name)
-            if topic is not None:
+            if (topic := self._topics.get(name)) is not None:
                 return topic
             if not self._owns(name) or self._is_closing:
                 raise _moved(name)
@@ -411,15 +408,13 @@ class TopicDirectory(Service):
 
     async def exists(self, name: TopicName) -> bool:
         """Whether the topic is open or stored."""
-        if not name.is_persistent:
-            return name in self._topics
-        return name in self._topics or await self._logs.exists(name.managed_ledger_name)
+        is_open = name in self._topics
+        return is_open or (name.is_persistent and await self._logs.exists(name.managed_ledger_name))
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
         """Delete a topic and all it stores. Raises ``TopicNotFound``, ``TopicBusy``."""
         topic = await self.get(name, create=False)
-        connected = topic.connected_count
-        if connected and not force:
+        if (connected := topic.connected_count) and not force:
             raise TopicBusy(f"Topic has {connected} connected producers/consumers")
         async with self._left(topic):
             await topic.delete()
@@ -428,9 +423,14 @@ class TopicDirectory(Service):
 
     async def unload(self, name: TopicName) -> None:
         """Close a topic here; its clients look it up again."""
-        topic = self._topics.get(name)
-        if topic is not None:
+        if (topic := self._topics.get(name)) is not None:
             await self._unload(topic)
+
+    async def settled(self, namespace: NamespaceName) -> None:
+        """Return when all loading, closing and deleting of a namespace's topics is done."""
+        under_way = self._loading | self._leaving
+        if waiting := [under_way[name] for name in under_way if name.namespace == namespace]:
+            await asyncio.wait(waiting)
 
     @asynccontextmanager
     async def _left(self, topic: AnyTopic) -> AsyncGenerator[None, None]:

@@ -16,7 +16,7 @@ from magnetar_broker.admin.access import on_namespace, on_tenant
 from magnetar_broker.admin.answers import Json, json_record, no_content
 from magnetar_broker.admin.errors import RestError
 from magnetar_broker.admin.facade import Services
-from magnetar_broker.admin.namespace_deletion import delete_with_topics
+from magnetar_broker.admin.namespace_deletion import delete_with_topics, delete_without_topics
 from magnetar_broker.admin.parameters import (
     NamespaceArg,
     ServicesArg,
@@ -110,8 +110,7 @@ async def delete_namespace(
             await delete_with_topics(services, namespace)
             return no_content()
         await _check_empty(services, namespace)
-        await services.ownership.unload_namespace(namespace)
-        await services.namespaces.delete(namespace)
+        await delete_without_topics(services, namespace)
     except NamespaceNotFound:
         raise RestError(404, f"Namespace {namespace} does not exist.") from None
     return no_content()

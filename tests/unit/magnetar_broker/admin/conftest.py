@@ -84,6 +84,9 @@ class RememberingBroker:
         else:
             self.volatile.add(topic)
 
+    async def topics_settled(self, namespace: NamespaceName) -> None:
+        """Nothing is under way."""
+
     async def delete_topic(self, topic: TopicName, *, force: bool) -> None:
         await self._check(topic)
         if str(topic) in self.busy and not force:

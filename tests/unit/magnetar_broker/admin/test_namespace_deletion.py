@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
         async def delete_topic(self, topic: TopicName, *, force: bool) -> None: ...
         async def create_topic(self, topic: TopicName, properties: dict[str, str]) -> None: ...
+        async def topics_settled(self, namespace: NamespaceName) -> None: ...
 
 
 NS = "/admin/v2/namespaces/public/full"
@@ -126,6 +127,43 @@ async def test_a_topic_that_was_being_made_then_is_deleted_in_another_round(
     assert (await forcing.delete(f"{NS}?force=true")).status_code == 204
     assert attempts == [False, True, False]
     assert await left(coordination) == []
+
+
+@pytest.mark.usefixtures("full")
+@pytest.mark.parametrize("query", ["", "?force=true"])
+async def test_a_topic_whose_making_takes_long_is_waited_for(
+    forcing: httpx.AsyncClient,
+    services: Services,
+    broker: RememberingBroker,
+    coordination: Coordination,
+    monkeypatch: pytest.MonkeyPatch,
+    query: str,
+) -> None:
+    """Had the namespace gone before its node stood there, its ledgers would be nobody's."""
+    late: list[bool] = []
+
+    async def make_late(_: NamespaceName) -> None:
+        if not late:
+            late.append((await services.namespaces.policies(FULL)).deleted)
+            await broker.create_topic(USED, {})
+
+    await broker.delete_topic(USED, force=True)
+    for path in ("parts/partitions", "parts"):
+        await forcing.delete(f"/admin/v2/persistent/public/full/{path}?force=true")
+    await forcing.delete("/admin/v2/non-persistent/public/full/volatile?force=true")
+    monkeypatch.setattr(broker, "topics_settled", make_late)
+    answer = await forcing.delete(f"{NS}{query}")
+    assert late == [True]
+    if query:
+        assert answer.status_code == 204
+        assert await left(coordination) == []
+    else:
+        assert (answer.status_code, answer.json()) == (
+            409,
+            {"reason": "Cannot delete non empty namespace"},
+        )
+        assert not (await services.namespaces.policies(FULL)).deleted
+        assert str(USED) in (await forcing.get("/admin/v2/persistent/public/full")).json()
 
 
 @pytest.mark.usefixtures("full")

@@ -14,7 +14,7 @@ from magnetar_broker.metadata.tenants import Tenants
 from magnetar_protocol.pulsar.topic_names import NamespaceName
 from magnetar_protocol.records.namespaces import BundlesData, LocalPolicies, Policies
 from magnetar_protocol.records.tenants import TenantInfo
-from magnetar_runtime.coordination import Coordination
+from magnetar_runtime.coordination import Coordination, NodeNotEmpty
 
 SHOP = NamespaceName("acme", "shop")
 FOUR = Policies(replication_clusters=("here",), bundles=BundlesData.equal(4))
@@ -165,6 +165,22 @@ async def test_a_deleted_namespace_leaves_nothing_behind(
     assert [path for path in tree() if "shop" in path] == []
     assert not await namespaces.exists(SHOP)
     assert namespaces.known_bundles(SHOP) is None
+
+
+async def test_a_namespace_in_which_a_topic_was_stored_just_now_stays_as_it_is(
+    namespaces: Namespaces, coordination: Coordination, tree: Callable[[], dict[str, bytes]]
+) -> None:
+    """With the topic's node nobody would know its ledgers any more."""
+    await namespaces.create(SHOP, FOUR)
+    await namespaces.bundles(SHOP)
+    await coordination.create("/managed-ledgers/acme/shop/persistent/t", b"7", make_parents=True)
+    before = tree()
+    with pytest.raises(NodeNotEmpty):
+        await namespaces.delete(SHOP)
+    assert tree() == before
+    await coordination.delete("/managed-ledgers/acme/shop/persistent/t")
+    await namespaces.delete(SHOP)
+    assert [path for path in tree() if "shop" in path] == []
 
 
 async def test_bundles_stay_known_while_policies_change(

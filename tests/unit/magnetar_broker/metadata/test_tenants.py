@@ -76,7 +76,7 @@ async def test_a_deleted_tenant_leaves_nothing_behind(
     await tenants.create("acme", RECORD)
     await namespaces.create(SHOP, Policies())
     await namespaces.bundles(SHOP)
-    await coordination.create("/managed-ledgers/acme/shop/persistent/t", make_parents=True)
+    await coordination.create("/managed-ledgers/acme/shop/persistent", make_parents=True)
     await namespaces.delete(SHOP)
     await tenants.delete("acme")
     assert [path for path in tree() if "acme" in path] == []
