@@ -13,7 +13,7 @@ from magnetar_broker.delayed.bucket_store import BucketStore
 from magnetar_broker.delayed.index import Index
 from magnetar_broker.log.cursor import Cursor, OnDurable
 from magnetar_broker.log.positions import Position
-from magnetar_broker.subscriptions.key_shared.keys_in_flight import KeysInFlight
+from magnetar_broker.subscriptions.key_shared.draining import Draining
 from magnetar_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from magnetar_broker.topics.producing.deduplication import Deduplication
 from magnetar_broker.topics.producing.producers import Producers
@@ -107,7 +107,7 @@ def forget_what_was_sent(patch: pytest.MonkeyPatch) -> None:
 
 def hand_keys_over_at_once(patch: pytest.MonkeyPatch) -> None:
     """A key's new owner does not wait until the one before it is done with its messages."""
-    patch.setattr(KeysInFlight, "reassigned", _do_nothing)
+    patch.setattr(Draining, "reassigned", _do_nothing)
 
 
 def fence_nobody(patch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,10 @@ class Acknowledged:
         if marks is None:
             return run
         is_marked = marks.between(first, last)
-        return [each for each in run if not is_marked[each[0] - first]] if 1 in is_marked else run
+        if 1 not in is_marked:
+            return run
+        still_open = [each for each in run if not is_marked[each[0] - first]]
+        return still_open if len(still_open) < len(run) else run
 
     @property
     def has_holes(self) -> bool:

@@ -67,9 +67,10 @@ class Acknowledging:
         lets_another_go_on = False
         tracker = self._tracker
         if tracker is not None:
-            for each in consumer.forget_all(ids):
+            unheld = consumer.forget_all(ids)
+            for each in unheld:
                 lets_another_go_on |= self._forget_elsewhere(Position(*each))
-            lets_another_go_on |= tracker.acknowledged_all(ids)
+            lets_another_go_on |= tracker.acknowledged_all(ids, unheld)
         self._acknowledged_by(consumer, count, lets_another_go_on=lets_another_go_on)
 
     @property

@@ -122,15 +122,11 @@ class Dispatcher(ABC):
     def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
         """Send again what ``consumer`` holds: ``positions``, or everything for None."""
 
-    def acknowledged(self, position: EntryId) -> bool:
-        """An entry was acknowledged: whoever tracks single entries forgets it; True where
-        something can be sent now that could not before."""
-        del position
-        return False
-
-    def acknowledged_all(self, ids: Sequence[EntryId]) -> bool:
-        """The same for many, as plain tuples."""
-        del ids
+    def acknowledged_all(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
+        """Entries were acknowledged: whoever tracks single entries forgets them; True where
+        something can be sent now that could not before. Those that may be ``unheld``, and only
+        those, may have waited to be sent."""
+        del ids, unheld
         return False
 
     def rewind(self) -> None:

@@ -6,7 +6,7 @@ once it is half of it.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 from magnetar_broker.log.positions import EntryId
@@ -63,6 +63,12 @@ class ReplayQueue:
             return False
         del self._positions[index]
         return True
+
+    def discard_upto(self, position: EntryId) -> int:
+        """Nothing up to there waits any more; returns how many did."""
+        count = bisect_right(self._positions, position, self._head) - self._head
+        self.take(count)
+        return count
 
     def near_first(self, count_max: int, distance_max: int) -> list[EntryId]:
         """At most so many from the first on, of its ledger, less than ``distance_max`` entries

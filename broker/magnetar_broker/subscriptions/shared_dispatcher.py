@@ -61,21 +61,14 @@ class SharedDispatcher(TrackingDispatcher):
         self._replay.clear()
         self._chunks.clear()
 
-    def acknowledged(self, position: EntryId) -> bool:
-        """Forget an entry: it will not be sent again."""
+    def acknowledged_all(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
+        """Forget entries: they will not be sent again."""
         if self.redeliveries:
-            self.redeliveries.forget(position)
-        if self._replay:
-            self._replay.discard(position)
-        if self._chunks.waiting:
-            self._chunks.discard(position)
-        return self.is_blocked_on_unacknowledged and self._may_send()
-
-    def acknowledged_all(self, ids: Sequence[EntryId]) -> bool:
-        """Forget many."""
-        if self.redeliveries or self._replay or self._chunks.waiting:
             for each in ids:
-                self.acknowledged(Position(*each))
+                self.redeliveries.forget(each)
+        for each in unheld if self.redelivery_backlog else ():
+            self._replay.discard(each)
+            self._chunks.discard(each)
         return self.is_blocked_on_unacknowledged and self._may_send()
 
     def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:

@@ -88,7 +88,7 @@ class TrackingDispatcher(Dispatcher):
             if passed:
                 consumer.forget_all(passed)
                 consumer.unblock()
-                self.acknowledged_all(passed)
+                self.acknowledged_all(passed, ())
 
     def skip(self, ids: list[EntryId]) -> None:
         """These were acknowledged by somebody else: nobody is sent or holds them any more."""
@@ -97,7 +97,7 @@ class TrackingDispatcher(Dispatcher):
             if consumer.pending:
                 consumer.forget_all(ids)
                 consumer.unblock()
-        self.acknowledged_all(ids)
+        self.acknowledged_all(ids, ids)
 
     # Delayed entries
 

@@ -14,14 +14,15 @@ from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.positions import Entry, EntryId, Position
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.dispatcher import RUN_ENTRIES_MAX
+from magnetar_broker.subscriptions.key_shared.draining import Draining, Held
+from magnetar_broker.subscriptions.key_shared.key_hashes import KeyHashes
 from magnetar_broker.subscriptions.key_shared.keyed_replay import KeyedReplay
-from magnetar_broker.subscriptions.key_shared.keys_in_flight import Held, KeysInFlight
 from magnetar_broker.subscriptions.key_shared.policy import AUTO_SPLIT, HashRange, KeySharedPolicy
+from magnetar_broker.subscriptions.key_shared.receivers import Receivers
 from magnetar_broker.subscriptions.key_shared.selector import new_selector
 from magnetar_broker.subscriptions.key_shared.share import Share
 from magnetar_broker.subscriptions.replay_queue import ReplayQueue
 from magnetar_broker.subscriptions.tracking_dispatcher import TrackingDispatcher
-from magnetar_protocol.pulsar.sticky_key import sticky_key
 
 # Entries that wait for their consumers when no more are read
 # (keySharedLookAheadMsgInReplayThresholdPerConsumer, ...PerSubscription).
@@ -40,7 +41,9 @@ class KeySharedDispatcher(TrackingDispatcher):
         super().__init__(managed_ledger, cursor)
         self.policy = policy
         self._keys = new_selector(policy)
-        self._in_flight = KeysInFlight()
+        self._hashes = KeyHashes(self._keys.hash_of)
+        self._draining = Draining()
+        self._receivers = Receivers(self._receiver)
         self._replay = KeyedReplay()
         # Delayed entries that are due, whose keys are still to be read.
         self._due = ReplayQueue()
@@ -65,74 +68,77 @@ class KeySharedDispatcher(TrackingDispatcher):
         """``consumer`` is gone; its keys, and what it held of them, go to others."""
         self.consumers.remove(consumer)
         self._keys.remove(consumer)
+        held = list(consumer.pending)
+        consumer.pending.clear()
         if not self.consumers:
-            consumer.pending.clear()
             self._begin_again()
             return
-        for position in consumer.pending:
-            self._give_back(position)
-        consumer.pending.clear()
-        self._in_flight.left(consumer)
-        self._reassign()
+        self._draining.left(consumer)
+        self._reassign(held)
         self.dispatch()
 
-    def _reassign(self) -> None:
+    def _reassign(self, given_back: Sequence[EntryId] = ()) -> None:
         """Keys have changed hands. Those of which a consumer still holds entries stay with it until
-        it has acknowledged them; where order does not matter they need not."""
+        it has acknowledged them; where order does not matter they need not. What was given back
+        waits for the new ones."""
         if not self.policy.allows_out_of_order:
-            self._in_flight.reassigned(self._keys.select, self.consumers)
-        self._replay.reassign(self._receiver)
+            self._draining.reassigned(self._keys.select, self.consumers, self._hashes)
+        self._receivers.clear()
+        self._replay.reassign(self._hashes, self._receivers.__getitem__)
+        self._let_wait(given_back)
 
     def _receiver(self, key_hash: int) -> Consumer | None:
         """Who may get entries of the hash; None while it is draining, or where it is nobody's."""
-        return None if key_hash in self._in_flight.draining else self._keys.select(key_hash)
+        return None if key_hash in self._draining.hashes else self._keys.select(key_hash)
 
-    def _give_back(self, position: EntryId) -> int:
-        """Let an entry wait that is in flight; the hash it drains with that, or 0."""
-        key_hash = self._in_flight.hash_of(position)
-        assert key_hash is not None, "what a consumer holds is in flight"
-        drained = self._in_flight.remove(position)
-        self._replay.add(position, key_hash, self._receiver(key_hash))
-        return drained
+    def _let_wait(self, ids: Sequence[EntryId]) -> None:
+        self._replay.add_all(ids, self._hashes.of(ids), self._receivers.__getitem__)
 
     def _begin_again(self) -> None:
         super()._begin_again()
-        self._in_flight.clear()
+        self._hashes.clear()
+        self._draining.clear()
+        self._receivers.clear()
         self._replay.clear()
         self._due.clear()
 
     # What comes back
 
-    def acknowledged(self, position: EntryId) -> bool:
-        """Forget an entry; True where others waited for that."""
-        return self.acknowledged_all((position,))
-
-    def acknowledged_all(self, ids: Sequence[EntryId]) -> bool:
-        """Forget many."""
+    def acknowledged_all(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
+        """Forget many; True where others waited for that."""
+        goes_on = self._given_up(ids)
         replay = self._replay
-        was_full = len(replay) >= self._look_ahead_max
-        goes_on = False
-        drained, strangers = self._in_flight.remove_all(ids)
-        for key_hash in drained:
-            goes_on |= replay.unblock(key_hash, self._keys.select(key_hash))
-        if replay:
-            for each in strangers:
-                replay.discard(each)
+        if unheld and replay:
+            was_full = len(replay) >= self._look_ahead_max
+            for each, key_hash in zip(unheld, self._hashes.of(unheld), strict=True):
+                replay.discard(each, key_hash, self._receivers[key_hash])
+            goes_on |= was_full and len(replay) < self._look_ahead_max
         if self.redeliveries:
             for each in ids:
                 self.redeliveries.forget(each)
-        goes_on |= was_full and len(replay) < self._look_ahead_max
         return goes_on or (self.is_blocked_on_unacknowledged and self._may_send())
+
+    def _given_up(self, ids: Sequence[EntryId]) -> bool:
+        """Nobody holds these any more; True where others waited for that."""
+        goes_on = False
+        for key_hash in self._draining.given_up(ids):
+            self._receivers.pop(key_hash, None)
+            goes_on |= self._replay.unblock(key_hash, self._receivers[key_hash])
+        return goes_on
+
+    def skip_acknowledged(self) -> None:
+        """The cursor was moved on: what it has passed neither waits nor is held any more."""
+        self._replay.discard_upto(self.cursor.mark_delete)
+        super().skip_acknowledged()
 
     def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
         """Replay what ``consumer`` gives back."""
         wanted = list(consumer.pending) if positions is None else positions
-        for position in wanted:
-            if consumer.forget(position):
-                self.redeliveries.increment(position)
-                drained = self._give_back(position)
-                if drained:
-                    self._replay.unblock(drained, self._keys.select(drained))
+        given_back = [position for position in wanted if consumer.forget(position)]
+        for position in given_back:
+            self.redeliveries.increment(position)
+        self._let_wait(given_back)
+        self._given_up(given_back)
         consumer.unblock()
         self.dispatch()
 
@@ -176,9 +182,9 @@ class KeySharedDispatcher(TrackingDispatcher):
             if not run:
                 return  # it goes on when they are fetched
             at_hand = [each for each in wanted if each[1] - first[1] < len(run)]
-            for position in at_hand:
-                key_hash = self._keys.hash_of(sticky_key(run[position[1] - first[1]][1]))
-                self._replay.add(position, key_hash, self._receiver(key_hash))
+            entries = [run[each[1] - first[1]] for each in at_hand]
+            hashes = self._hashes.of_run(first[0], entries, self.cursor.mark_delete)
+            self._replay.add_all(at_hand, hashes, self._receivers.__getitem__)
             due.take(len(at_hand))
 
     def _replay_to(self, consumer: Consumer) -> None:
@@ -217,31 +223,33 @@ class KeySharedDispatcher(TrackingDispatcher):
     def _spread(self, ledger_id: int, run: list[Entry]) -> int:
         """Send each entry to whose it is, or let it wait for that one; how many it used."""
         to_send = self.cursor.acknowledged.still_open(ledger_id, run)
-        shares, used = self._share_out(to_send)
+        if not to_send:
+            return len(run)
+        shares, used = self._share_out(ledger_id, to_send)
         for consumer, share in shares.items():
-            self._send_share(ledger_id, consumer, share)
+            if consumer is None:
+                self._let_nobodys_wait(ledger_id, share.entries)
+            else:
+                self._send_share(ledger_id, consumer, share)
         return len(run) if used == len(to_send) else to_send[used][0] - run[0][0]
 
-    def _share_out(self, run: list[Entry]) -> tuple[dict[Consumer | None, Share], int]:
+    def _share_out(
+        self, ledger_id: int, run: list[Entry]
+    ) -> tuple[dict[Consumer | None, Share], int]:
         """What of ``run`` is whose, up to where nobody can take more, or too many wait; and how
         many entries that are."""
-        select, hash_of = self._keys.select, self._keys.hash_of
-        draining = self._in_flight.draining
+        hashes = self._hashes.of_run(ledger_id, run, self.cursor.mark_delete)
+        receivers = self._receivers
         waiting_left = self._look_ahead_max - len(self._replay)
         shares: dict[Consumer | None, Share] = {}
         used = 0
-        for entry in run:
+        for entry, key_hash in zip(run, hashes, strict=True):
             used += 1
-            key_hash = hash_of(sticky_key(entry[1]))
-            consumer = select(key_hash)
-            if draining and key_hash in draining:
-                draining[key_hash].blocked_attempts += 1
-                consumer = None
+            consumer = receivers[key_hash]
             share = shares.get(consumer)
             if share is None:
                 share = shares[consumer] = Share(self._room(consumer))
             share.entries.append(entry)
-            share.hashes.append(key_hash)
             if share.room > 0:
                 share.room -= entry[2] or 1
                 if share.room <= 0 and not self._can_go_on(shares):
@@ -263,16 +271,24 @@ class KeySharedDispatcher(TrackingDispatcher):
             for each in self.consumers
         )
 
-    def _send_share(self, ledger_id: int, consumer: Consumer | None, share: Share) -> None:
+    def _send_share(self, ledger_id: int, consumer: Consumer, share: Share) -> None:
         """Send ``consumer`` of its share what it can take; the rest waits for it."""
-        ids = [(ledger_id, entry[0]) for entry in share.entries]
-        sent = 0
+        waiting = share.entries
         if share.is_wanted:
-            assert consumer is not None, "what is nobody's waits"
-            sent = self._send_run(consumer, ledger_id, share.entries, consumer.permits)
-            self._in_flight.add_held(ids[:sent], share.hashes[:sent], consumer.pending)
+            sent = self._send_run(consumer, ledger_id, waiting, consumer.permits)
             consumer.note_time()
-        self._replay.add_all(ids[sent:], share.hashes[sent:], consumer)
+            waiting = waiting[sent:]
+        if waiting:
+            self._replay.add_for(consumer, [(ledger_id, entry[0]) for entry in waiting])
+
+    def _let_nobodys_wait(self, ledger_id: int, entries: list[Entry]) -> None:
+        """Let entries wait until their hashes are drained, or somebody's."""
+        ids = [(ledger_id, entry[0]) for entry in entries]
+        draining = self._draining.hashes
+        for key_hash in self._hashes.of(ids) if draining else ():
+            if key_hash in draining:
+                draining[key_hash].blocked_attempts += 1
+        self._let_wait(ids)
 
     def _wants_new(self, consumer: Consumer) -> bool:
         """Whether a new entry can be sent to it. Where order matters those come first that it is
@@ -280,18 +296,6 @@ class KeySharedDispatcher(TrackingDispatcher):
         return consumer.can_take and (
             self.policy.allows_out_of_order or not self._replay.queues.get(consumer)
         )
-
-    def _replay_run(
-        self, consumer: Consumer, ledger_id: int, run: list[Entry], messages_max: int
-    ) -> int:
-        used = super()._replay_run(consumer, ledger_id, run, messages_max)
-        ids = [(ledger_id, entry[0]) for entry in run[:used]]
-        self._in_flight.add_held(ids, self._replay.taken(ids), consumer.pending)
-        return used
-
-    def _drop(self, position: EntryId) -> None:
-        super()._drop(position)
-        self._replay.taken((position,))
 
     # Asking
 
@@ -301,7 +305,7 @@ class KeySharedDispatcher(TrackingDispatcher):
 
     def draining_of(self, consumer: Consumer) -> dict[int, Held]:
         """The hashes that are another's by now, but of which ``consumer`` still holds entries."""
-        draining = self._in_flight.draining
+        draining = self._draining.hashes
         return {
             key_hash: draining[key_hash]
             for key_hash in sorted(draining)
@@ -310,4 +314,4 @@ class KeySharedDispatcher(TrackingDispatcher):
 
     def drained_total(self, consumer: Consumer) -> int:
         """How many hashes ``consumer`` has drained."""
-        return self._in_flight.drained_total.get(consumer, 0)
+        return self._draining.drained_total.get(consumer, 0)

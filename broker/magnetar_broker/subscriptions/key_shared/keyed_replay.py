@@ -7,26 +7,25 @@ Those whose hash is draining elsewhere, or belongs to nobody, wait by hash and h
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 from magnetar_broker.log.positions import EntryId
 from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.key_shared.key_hashes import KeyHashes
+from magnetar_broker.subscriptions.key_shared.receivers import Receiver
 from magnetar_broker.subscriptions.replay_queue import ReplayQueue
-
-Receiver = Callable[[int], Consumer | None]
-"""Who may get entries of a hash now; None for nobody."""
 
 
 class KeyedReplay:
-    """Waiting entries and the hashes of their keys."""
+    """Waiting entries."""
 
     def __init__(self) -> None:
         self.queues: dict[Consumer, ReplayQueue] = {}
-        self._hash_of: dict[EntryId, int] = {}
         self._blocked: dict[int, ReplayQueue] = {}
+        self._blocked_count = 0
 
     def __len__(self) -> int:
-        return len(self._hash_of)
+        return sum(map(len, self.queues.values())) + self._blocked_count
 
     @property
     def first_ready(self) -> list[EntryId]:
@@ -34,75 +33,87 @@ class KeyedReplay:
         nobody yet."""
         return [queue.first for queue in self.queues.values() if queue]
 
-    def add(self, position: EntryId, key_hash: int, receiver: Consumer | None) -> None:
-        """Let an entry wait for ``receiver``, or until its hash has one."""
-        self._hash_of[position] = key_hash
-        self._queue(key_hash, receiver).add(position)
+    def add_for(self, consumer: Consumer, ids: Sequence[EntryId]) -> None:
+        """Let entries wait for ``consumer``, none of which waits already."""
+        queue = self.queues.get(consumer)
+        if queue is None:
+            queue = self.queues[consumer] = ReplayQueue()
+        queue.add_all(ids)
 
-    def add_all(
-        self, ids: Sequence[EntryId], hashes: Sequence[int], receiver: Consumer | None
-    ) -> None:
-        """Let many wait, none of which waits already."""
-        if receiver is None:
-            for position, key_hash in zip(ids, hashes, strict=True):
-                self.add(position, key_hash, None)
-        elif ids:
-            self._hash_of.update(zip(ids, hashes, strict=True))
-            self._queue(0, receiver).add_all(ids)
+    def add_all(self, ids: Sequence[EntryId], hashes: Sequence[int], receiver: Receiver) -> None:
+        """Let entries of these hashes, none of which waits already, wait for who may get them, or
+        until somebody may. Each hash is asked for once: many entries share few."""
+        ids_of_hash: defaultdict[int, list[EntryId]] = defaultdict(list)
+        for position, key_hash in zip(ids, hashes, strict=True):
+            ids_of_hash[key_hash].append(position)
+        ids_of: defaultdict[Consumer, list[EntryId]] = defaultdict(list)
+        for key_hash, of_hash in ids_of_hash.items():
+            consumer = receiver(key_hash)
+            if consumer is None:
+                self._block(key_hash, of_hash)
+            else:
+                ids_of[consumer] += of_hash
+        for consumer, of_consumer in ids_of.items():
+            self.add_for(consumer, of_consumer)
 
-    def _queue(self, key_hash: int, receiver: Consumer | None) -> ReplayQueue:
-        if receiver is not None:
-            queue = self.queues.get(receiver)
-            if queue is None:
-                queue = self.queues[receiver] = ReplayQueue()
-            return queue
+    def _block(self, key_hash: int, ids: Sequence[EntryId]) -> None:
         queue = self._blocked.get(key_hash)
         if queue is None:
             queue = self._blocked[key_hash] = ReplayQueue()
-        return queue
+        queue.add_all(ids)
+        self._blocked_count += len(ids)
 
-    def taken(self, ids: Iterable[EntryId]) -> list[int]:
-        """Entries have left their consumer's queue: the hashes of their keys."""
-        return [self._hash_of.pop(each) for each in ids]
-
-    def discard(self, position: EntryId) -> bool:
+    def discard(self, position: EntryId, key_hash: int, receiver: Consumer | None) -> None:
         """An entry needs not wait any more, if it did."""
-        key_hash = self._hash_of.pop(position, None)
-        if key_hash is None:
-            return False
+        if receiver is not None:
+            queue = self.queues.get(receiver)
+            if queue is not None:
+                queue.discard(position)
+            return
         blocked = self._blocked.get(key_hash)
         if blocked is not None and blocked.discard(position):
+            self._blocked_count -= 1
             if not blocked:
                 del self._blocked[key_hash]
-            return True
-        return any(queue.discard(position) for queue in self.queues.values())
+
+    def discard_upto(self, position: EntryId) -> None:
+        """Nothing up to there needs to wait any more."""
+        for queue in self.queues.values():
+            queue.discard_upto(position)
+        for key_hash, queue in list(self._blocked.items()):
+            self._blocked_count -= queue.discard_upto(position)
+            if not queue:
+                del self._blocked[key_hash]
 
     def unblock(self, key_hash: int, receiver: Consumer | None) -> bool:
         """The hash is drained: what waited for that waits for ``receiver``; False if nothing."""
-        blocked = self._blocked.get(key_hash)
-        if receiver is None or blocked is None:
+        if receiver is None or key_hash not in self._blocked:
             return False
-        del self._blocked[key_hash]
-        self._queue(key_hash, receiver).add_all(blocked)
+        ids = list(self._blocked.pop(key_hash))
+        self._blocked_count -= len(ids)
+        self.add_for(receiver, ids)
         return True
 
-    def reassign(self, receiver: Receiver) -> None:
-        """Consumers came or went, or hashes are draining now: everything waits anew."""
-        ids_of_hash: defaultdict[int, list[EntryId]] = defaultdict(list)
-        for entry_id, key_hash in self._hash_of.items():
-            ids_of_hash[key_hash].append(entry_id)
-        self._blocked = {}
-        ids_of: defaultdict[Consumer, list[EntryId]] = defaultdict(list)
-        for key_hash, ids in ids_of_hash.items():
-            consumer = receiver(key_hash)
-            if consumer is None:
-                self._blocked[key_hash] = ReplayQueue(ids)
-            else:
-                ids_of[consumer] += ids
-        self.queues = {consumer: ReplayQueue(ids) for consumer, ids in ids_of.items()}
+    def reassign(self, hashes: KeyHashes, receiver: Receiver) -> None:
+        """Consumers came or went, or hashes are draining now: what waited for another moves."""
+        moving: list[EntryId] = []
+        for consumer, queue in list(self.queues.items()):
+            ids = list(queue)
+            of_ids = hashes.of(ids)
+            lost = {each for each in set(of_ids) if receiver(each) is not consumer}
+            if lost:
+                pairs = list(zip(ids, of_ids, strict=True))
+                moving += [position for position, key_hash in pairs if key_hash in lost]
+                kept = [position for position, key_hash in pairs if key_hash not in lost]
+                self.queues[consumer] = ReplayQueue(kept)
+                if not kept:
+                    del self.queues[consumer]
+        for key_hash in list(self._blocked):
+            self.unblock(key_hash, receiver(key_hash))
+        self.add_all(moving, hashes.of(moving), receiver)
 
     def clear(self) -> None:
         """Nothing waits any more."""
         self.queues.clear()
         self._blocked.clear()
-        self._hash_of.clear()
+        self._blocked_count = 0

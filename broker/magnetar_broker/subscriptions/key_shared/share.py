@@ -6,16 +6,12 @@ from magnetar_broker.log.positions import Entry
 
 
 class Share:
-    """Entries and the hashes of their keys, which belong together by their places.
+    """``room`` is how many more messages can be sent; what comes beyond it will wait, as all of
+    them where nothing ``is_wanted``."""
 
-    ``room`` is how many more messages can be sent; what comes beyond it will wait, as all of them
-    where nothing ``is_wanted``.
-    """
-
-    __slots__ = ("entries", "hashes", "is_wanted", "room")
+    __slots__ = ("entries", "is_wanted", "room")
 
     def __init__(self, room: int) -> None:
         self.entries: list[Entry] = []
-        self.hashes: list[int] = []
         self.room = room
         self.is_wanted = room > 0

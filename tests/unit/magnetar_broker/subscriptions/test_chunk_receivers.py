@@ -167,7 +167,7 @@ async def test_what_waits_is_bounded_and_acknowledged_chunks_wait_no_more(
     assert 3 <= waiting < 600
     for entry_id in range(1, 501):
         dispatcher.cursor.acknowledged.acknowledge(1, entry_id)
-        dispatcher.acknowledged(Position(1, entry_id))
+        dispatcher.acknowledged_all([(1, entry_id)], [(1, entry_id)])
     assert dispatcher.redelivery_backlog == 0
     dispatcher.dispatch()
     assert len(session.positions()) == 600

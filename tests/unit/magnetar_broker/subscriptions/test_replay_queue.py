@@ -14,6 +14,7 @@ steps = st.lists(
         st.tuples(st.just("one"), st.lists(positions, min_size=1, max_size=1)),
         st.tuples(st.just("all"), st.lists(positions, max_size=150, unique=True)),
         st.tuples(st.just("take"), st.lists(positions, max_size=120)),
+        st.tuples(st.just("upto"), st.lists(positions, min_size=1, max_size=1)),
         st.tuples(st.just("discard"), st.lists(positions, min_size=1, max_size=1)),
     ),
     max_size=12,
@@ -35,6 +36,10 @@ def test_the_lowest_come_first_and_none_twice(taken: list[tuple[str, list[EntryI
             count = min(len(several), len(model))
             queue.take(count)
             del model[:count]
+        elif kind == "upto":
+            kept = [each for each in model if each > several[0]]
+            assert queue.discard_upto(several[0]) == len(model) - len(kept)
+            model = kept
         else:
             assert queue.discard(several[0]) == (several[0] in model)
             model = [each for each in model if each != several[0]]

@@ -48,7 +48,7 @@ def joined(
 def acknowledge(dispatcher: SharedDispatcher, consumer: Consumer, position: EntryId) -> None:
     dispatcher.cursor.acknowledged.acknowledge(*position)
     consumer.forget(position)
-    dispatcher.acknowledged(position)
+    dispatcher.acknowledged_all([position], [position])
 
 
 def test_consumers_take_turns() -> None:

@@ -63,7 +63,7 @@ def test_what_a_newcomer_waits_for_is_told() -> None:
     assert first["drainingHashesCount"] == first["drainingHashesUnackedMessages"] == count
     assert stats["drainingHashesCount"] == stats["drainingHashesUnackedMessages"] == count
     for entry_id in range(8):
-        dispatcher.acknowledged_all([(1, entry_id)])
+        dispatcher.acknowledged_all([(1, entry_id)], ())
     assert stats_of(dispatcher)["drainingHashesClearedTotal"] == count
     assert stats_of(dispatcher)["consumers"][0]["drainingHashesClearedTotal"] == count
 

@@ -48,7 +48,7 @@ def acknowledge(dispatcher: KeySharedDispatcher, consumer: Consumer, *entries: i
         position = Position(1, entry_id)
         dispatcher.cursor.acknowledged.acknowledge(*position)
         assert consumer.forget(position)
-        if dispatcher.acknowledged(position):
+        if dispatcher.acknowledged_all([position], [position]):
             dispatcher.dispatch()
 
 
@@ -263,7 +263,7 @@ def test_acknowledging_what_waits_makes_room_for_others(monkeypatch: pytest.Monk
     ]
     assert len(waiting) == 10
     dispatcher.cursor.acknowledged.acknowledge(1, waiting[-1])
-    assert dispatcher.acknowledged(Position(1, waiting[-1]))
+    assert dispatcher.acknowledged_all([(1, waiting[-1])], [(1, waiting[-1])])
     dispatcher.dispatch()
     assert owned(dispatcher, idle)
     assert dispatcher.redelivery_backlog == 10
