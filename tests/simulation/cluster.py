@@ -7,7 +7,7 @@ ends by an error (no ZooKeeper while starting, say) is started again, as a super
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -75,6 +75,8 @@ class Cluster:
             write_quorum=sizes.write_quorum,
             ack_quorum=sizes.ack_quorum,
         )
+        # The broker of each host's life.
+        self._serving: dict[tuple[Host, int], Broker] = {}
         addresses = ",".join(f"{broker.name}:{BROKER_PORT}" for broker in self.brokers)
         self.service_url = f"pulsar://{addresses}"
 
@@ -109,6 +111,7 @@ class Cluster:
 
     @asynccontextmanager
     async def _broker_process(self, host: Host) -> AsyncGenerator[None, None]:
+        life = host, host.lives
         async with (
             host.coordination() as session,
             Broker(
@@ -125,9 +128,21 @@ class Cluster:
                 clock=host.clock,
                 random=host.random,
                 authorizer=ALLOW_ALL,
-            ),
+            ) as broker,
         ):
+            self._serving[life] = broker
             yield
+            del self._serving[life]
+
+    async def do(self, host: Host, what: Callable[[Broker], Awaitable[None]]) -> None:
+        """Have a broker do something, if it serves. Raises ``HostCrashed``, and what that does."""
+        broker = self._serving.get((host, host.lives))
+        if broker is not None:
+
+            async def done() -> None:
+                await what(broker)
+
+            await host.run(done())
 
     def client(self, name: str) -> Client:
         """A client on a host of its own, to be entered."""

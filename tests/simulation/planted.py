@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,10 +12,16 @@ from tests.simulation.storage import Storage
 from magnetar_bookie.journal.journal import Group, Journal
 from magnetar_broker.delayed.bucket_store import BucketStore
 from magnetar_broker.delayed.index import Index
+from magnetar_broker.errors import StorageUnavailable
 from magnetar_broker.log.cursor import Cursor, OnDurable
-from magnetar_broker.log.positions import Position
+from magnetar_broker.log.payloads import counted
+from magnetar_broker.log.positions import INT64_MAX, Position
+from magnetar_broker.subscriptions.acknowledging import Acknowledging
+from magnetar_broker.subscriptions.consumer import Consumer
+from magnetar_broker.subscriptions.dispatcher import Dispatcher
 from magnetar_broker.subscriptions.key_shared.draining import Draining
 from magnetar_broker.subscriptions.redelivery_counts import RedeliveryCounts
+from magnetar_broker.topics.consuming.subscribing import Subscribing
 from magnetar_broker.topics.producing.deduplication import Deduplication
 from magnetar_broker.topics.producing.producers import Producers
 from magnetar_ledger import recovery
@@ -149,6 +156,42 @@ def count_refusals_twice(patch: pytest.MonkeyPatch) -> None:
 def forget_refusals(patch: pytest.MonkeyPatch) -> None:
     """Brokers that take a topic over do not learn how often messages were refused."""
     patch.setattr(RedeliveryCounts, "restore", _do_nothing)
+
+
+def forget_to_send_on(patch: pytest.MonkeyPatch) -> None:
+    """Brokers that have read entries from bookies do not look whom they can be sent to."""
+
+    async def fetch(dispatcher: Dispatcher, position: Position) -> None:
+        count_max = dispatcher.managed_ledger.options.read_entries_max
+        with suppress(StorageUnavailable):
+            read = await dispatcher.managed_ledger.read(position, count_max)
+            dispatcher._keep(position[0], counted(read))
+        dispatcher._is_reading = False
+
+    patch.setattr(Dispatcher, "_fetch", fetch)
+
+
+def keep_consumers_of_closed_topics(patch: pytest.MonkeyPatch) -> None:
+    """Topics that are unloaded do not tell their consumers."""
+    patch.setattr(Subscribing, "disconnect_all", _do_nothing)
+
+
+def acknowledge_whole_ledgers(patch: pytest.MonkeyPatch) -> None:
+    """An acknowledgement up to entry -1 of a ledger is taken for one of all its entries."""
+    honest = Acknowledging.upto
+
+    def upto(
+        acknowledging: Acknowledging,
+        consumer: Consumer,
+        position: Position,
+        ack_set: Sequence[int],
+        on_durable: OnDurable | None,
+    ) -> None:
+        if position.entry_id < 0:
+            position = Position(position.ledger_id, INT64_MAX)
+        honest(acknowledging, consumer, position, ack_set, on_durable)
+
+    patch.setattr(Acknowledging, "upto", upto)
 
 
 def found_by(tell: Callable[[int], object]) -> int:

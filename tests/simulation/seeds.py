@@ -13,6 +13,7 @@ SHARES = {
     "garbage": 50,
     "ledgers": 120,
     "messaging": 100,
+    "reading": 50,
     "tailing": 60,
 }
 SEEDS = int(os.environ.get("MAGNETAR_SEEDS", sum(SHARES.values())))

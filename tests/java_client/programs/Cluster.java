@@ -20,6 +20,7 @@ import org.apache.pulsar.client.api.Reader;
 import org.apache.pulsar.client.api.Schema;
 import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.SubscriptionType;
+import org.apache.pulsar.common.policies.data.ManagedLedgerInternalStats;
 
 /** The cluster under test, and what every theme does with one. */
 final class Cluster {
@@ -106,6 +107,20 @@ final class Cluster {
         return admin.topics().getStats(topic).getSubscriptions().get("s").getMsgBacklog();
     }
 
+    /** What reader and broker know of a topic: whether it ends too early for the one, or is not sent to the other. */
+    String scene(String topic, Reader<String> reader) throws Exception {
+        ManagedLedgerInternalStats stats = admin.topics().getInternalStats(topic);
+        StringBuilder scene = new StringBuilder("\nreader connected: " + reader.isConnected());
+        scene.append("\nlast message, as readers are told: ").append(reader.getLastMessageIds());
+        scene.append("\nlast entry: ").append(stats.lastConfirmedEntry).append(", log: ").append(stats.state);
+        stats.ledgers.forEach(each ->
+                scene.append("\nledger ").append(each.ledgerId).append(": ").append(each.entries).append(" entries"));
+        stats.cursors.forEach((name, each) -> scene.append("\ncursor ").append(name)
+                .append(": acknowledged up to ").append(each.markDeletePosition)
+                .append(", reads from ").append(each.readPosition));
+        return scene.toString();
+    }
+
     // Many messages at once
 
     /** Sends `<prefix>0` and so on, flushes, and returns their ids. */
@@ -142,12 +157,17 @@ final class Cluster {
 
     static List<Message<String>> read(Reader<String> reader) throws Exception {
         List<Message<String>> messages = new ArrayList<>();
+        read(reader, messages);
+        return messages;
+    }
+
+    /** Adds what there is to `messages`, also where it fails before the end. */
+    static void read(Reader<String> reader, List<Message<String>> messages) throws Exception {
         while (reader.hasMessageAvailable()) {
             Message<String> message = reader.readNext(PATIENCE_S, TimeUnit.SECONDS);
             Expect.that(message != null, "after " + messages.size() + " messages one was said to be available, none came");
             messages.add(message);
         }
-        return messages;
     }
 
     static void expectSilence(Consumer<String> consumer) throws Exception {

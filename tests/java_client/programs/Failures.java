@@ -81,15 +81,23 @@ final class Failures {
 
     /** All messages stand there in order; one that was sent twice, for its receipt was lost, may stand there twice. */
     private void expectInOrder(String topic) throws Exception {
-        List<Integer> found = new ArrayList<>();
         try (Reader<String> reader = cluster.reader(topic, MessageId.earliest)) {
-            for (Message<String> message : Cluster.read(reader)) {
-                found.add(Integer.valueOf(message.getValue().substring(1)));
+            List<Message<String>> messages = new ArrayList<>();
+            try {
+                Cluster.read(reader, messages);
+                expectInOrder(messages);
+            } catch (AssertionError missed) {
+                String last = messages.isEmpty() ? "none" : messages.get(messages.size() - 1).getMessageId().toString();
+                throw new AssertionError(missed.getMessage() + "\nread last: " + last + cluster.scene(topic, reader), missed);
             }
         }
-        List<Integer> firsts = found.stream().distinct().toList();
+    }
+
+    private static void expectInOrder(List<Message<String>> messages) {
+        List<Integer> firsts = Cluster.texts(messages).stream()
+                .map(text -> Integer.valueOf(text.substring(1))).distinct().toList();
         for (int number = 0; number < Math.min(COUNT, firsts.size()); number++) {
-            Expect.equal(number, firsts.get(number), "message in place " + number + " of " + found.size());
+            Expect.equal(number, firsts.get(number), "message in place " + number + " of " + messages.size());
         }
         Expect.equal(COUNT, firsts.size(), "messages stored");
     }

@@ -16,6 +16,12 @@ import org.apache.pulsar.client.api.TableView;
 
 /** Readers, compacted topics, and tables made of them. */
 final class Reading {
+    private static final List<String> LEDGERS = List.of("a", "b", "c");
+    private static final int LEDGER = 50;
+    private static final int BATCH = 5;
+    /** A client groups its acknowledgements for a tenth of a second. */
+    private static final long REST_MS = 300;
+
     private final Cluster cluster;
 
     Reading(Cluster cluster) {
@@ -35,6 +41,33 @@ final class Reading {
             Expect.equal(all, Cluster.texts(Cluster.read(reader)), "from the start");
             Expect.equal(false, reader.hasMessageAvailable(), "a message is available at the end");
         }
+    }
+
+    /** Its acknowledgements go out a few times a second: in the first batch of a ledger they name entry -1 of it. */
+    @Scenario
+    void aReaderMayRestInTheFirstBatchOfALedger() throws Exception {
+        String topic = Cluster.newTopic();
+        try (Producer<String> producer = cluster.producing(topic).batchingMaxMessages(BATCH)
+                .batchingMaxPublishDelay(1, TimeUnit.HOURS).create()) {
+            cluster.consuming(topic).subscribe().close(); // else nobody would need the first ledgers
+            for (String prefix : LEDGERS) {
+                Cluster.send(producer, prefix, LEDGER);
+                cluster.admin.topics().unload(topic);
+            }
+        }
+        List<String> found = new ArrayList<>();
+        try (Reader<String> reader = cluster.client.newReader(Schema.STRING).topic(topic).receiverQueueSize(BATCH)
+                .startMessageId(MessageId.earliest).create()) {
+            while (reader.hasMessageAvailable()) {
+                found.add(reader.readNext(Cluster.PATIENCE_S, TimeUnit.SECONDS).getValue());
+                if (found.size() % LEDGER == 1) {
+                    Thread.sleep(REST_MS);
+                }
+            }
+        }
+        List<String> all = new ArrayList<>();
+        LEDGERS.forEach(prefix -> all.addAll(Cluster.numbered(prefix, 0, LEDGER - 1)));
+        Expect.equal(all, found, "from the start");
     }
 
     @Scenario

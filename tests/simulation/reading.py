@@ -1,0 +1,173 @@
+"""Readers as Java's client has them: no durable subscription, and a topic that ends for them where
+the broker says that its last message is.
+
+Such a reader asks for the last message only when it has read the one that it was told of, and takes
+up to there what must come. It acknowledges now and then, in the midst of a batch the entry before.
+A broker that answers with the end of what it knew before, or forgets to send on, is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+
+from magnetar import Client, Consumer, ConsumerOptions, MessageId, Producer, ProducerOptions
+from magnetar.connection import Connection
+from magnetar.errors import ClientError
+from magnetar.message_ids import EARLIEST
+from magnetar_protocol.pulsar.api_pb2 import BaseCommand, CommandAck, CommandSubscribe
+from magnetar_protocol.pulsar.commands import encode_command
+from magnetar_protocol.pulsar.topic_names import TopicName
+from magnetar_simulation.checkers import check_nothing_lost, check_order
+from magnetar_simulation.errors import InvariantViolated
+
+TOPIC = "persistent://public/default/read"
+MESSAGES = 60
+BURST_MAX = 12
+QUEUE_MAX = 20
+# Of so many messages one is acknowledged.
+ACKNOWLEDGED_EACH = 3
+PAUSE_S_MAX = 0.05
+RETRY_S = 0.3
+# Without faults nothing takes so long: a minute passes before a connection gone dark is noticed.
+READ_S = 200.0
+
+
+@dataclass(slots=True)
+class Published:
+    """What producers know: each one's messages, and where those stand that have a receipt."""
+
+    sent: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
+    stored: dict[bytes, MessageId] = field(default_factory=dict[bytes, MessageId])
+    last: MessageId = EARLIEST
+    is_over: bool = False
+
+    def receipt(
+        self, payload: bytes, message_id: MessageId | None, error: ClientError | None
+    ) -> None:
+        """The broker has stored a message."""
+        assert message_id is not None, error
+        self.stored[payload] = message_id
+        self.last = max(self.last, message_id)
+
+
+async def publish(client: Client, published: Published, name: str, chance: Random) -> None:
+    """Send in bursts, and wait for all receipts."""
+    producer = await _producer(client, name)
+    sent = published.sent[name] = []
+    while len(sent) < MESSAGES:
+        for _ in range(min(chance.randint(1, BURST_MAX), MESSAGES - len(sent))):
+            sent.append(b"%s/%d" % (name.encode(), len(sent)))
+            producer.send_nowait(sent[-1], partial(published.receipt, sent[-1]))
+        await asyncio.sleep(chance.random())
+    await producer.flush()
+
+
+async def _producer(client: Client, name: str) -> Producer:
+    """A producer, however often no broker takes it at first."""
+    while True:
+        try:
+            return await client.producer(TOPIC, ProducerOptions(name=name, send_timeout_s=None))
+        except ClientError:
+            await asyncio.sleep(RETRY_S)
+
+
+class Reader(Consumer):
+    """A consumer that begins, also when it comes back, behind the message it had last."""
+
+    def __init__(self, reader_id: int, name: str, options: ConsumerOptions) -> None:
+        super().__init__(TopicName.parse(TOPIC), name, reader_id, name, options)
+        self.last = EARLIEST
+        self.read: list[bytes] = []
+
+    async def attach(self, connection: Connection) -> None:
+        """Subscribe from there on."""
+        connection.attach_consumer(self.consumer_id, self)
+        subscribe = CommandSubscribe(
+            topic=TOPIC,
+            subscription=self.subscription,
+            subType=CommandSubscribe.Exclusive,
+            consumer_id=self.consumer_id,
+            request_id=0,
+            consumer_name=self.name,
+            durable=False,
+            start_message_id=self.last.to_proto(),
+        )
+        try:
+            await connection.request(BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe))
+        except BaseException:
+            connection.detach_consumer(self.consumer_id)
+            connection.tell(self._close_command())
+            raise
+
+    async def read_upto(self, last: MessageId, chance: Random) -> None:
+        """Take everything up to ``last``, which is there."""
+        try:
+            async with asyncio.timeout(READ_S):
+                while self.last < last:
+                    message = await self.receive()
+                    if message.message_id > self.last:  # else it comes again, after a return
+                        self.last = message.message_id
+                        self.read.append(message.payload)
+                        await self._rest(chance)
+        except TimeoutError:
+            raise InvariantViolated(
+                f"{self.name} has {self.last} and was told of {last}, but nothing came"
+            ) from None
+
+    async def _rest(self, chance: Random) -> None:
+        """Now and then acknowledge, and take some time."""
+        if self._connection is not None and not chance.randrange(ACKNOWLEDGED_EACH):
+            upto = self.last.ledger_id, self.last.entry_id - chance.randint(0, 1)
+            command = self._ack_command(CommandAck.Cumulative, [upto])
+            self._connection.write(encode_command(command))
+        if chance.random() < 0.5:
+            await asyncio.sleep(chance.random() * PAUSE_S_MAX)
+
+
+async def opened(client: Client, name: str, queue_size: int) -> Reader:
+    """A reader, taken by a broker. Raises ``ClientError``."""
+    options = ConsumerOptions(receiver_queue_size=queue_size)
+    reader = Reader(next(client._ids), name, options)
+    attachment = client._attachment(reader, reader.topic)
+    run = client.spawn(attachment.run(), name=name)
+    attachment.begin(run)
+    reader.start(attachment, run)
+    await attachment.first()
+    return reader
+
+
+async def read_all(client: Client, published: Published, name: str, chance: Random) -> list[bytes]:
+    """Read until the topic ends, after all is published."""
+    while True:
+        try:
+            reader = await opened(client, name, chance.randint(1, QUEUE_MAX))
+            break
+        except ClientError:
+            await asyncio.sleep(RETRY_S)
+    async with reader:
+        while True:
+            is_over, confirmed = published.is_over, published.last
+            try:
+                last = await reader.last_message_id()
+            except ClientError:
+                await asyncio.sleep(RETRY_S)
+                continue
+            if last < confirmed:
+                raise InvariantViolated(f"{name} was told that {last} is last, not {confirmed}")
+            if last > reader.last:
+                await reader.read_upto(last, chance)
+            elif is_over:
+                return reader.read
+            else:
+                await asyncio.sleep(chance.random() * RETRY_S)
+
+
+def check_read(published: Published, read: Sequence[bytes]) -> None:
+    """A reader has read everything, each producer's in its order."""
+    check_nothing_lost(set(published.stored), read)
+    for name, sent in published.sent.items():
+        check_order(sent, [each for each in read if each.startswith(name.encode())])
