@@ -178,6 +178,43 @@ def test_a_connection_waits_while_the_socket_is_full_and_then_gives_up(
         fill()
 
 
+async def test_what_is_sent_leaves_in_one_piece_when_nothing_else_is_to_be_done(
+    wire: tuple[socket.socket, socket.socket], waker: Waker
+) -> None:
+    near, far = wire
+    far.settimeout(0)
+    handler = LoopHandler(SystemClock())
+    connection = Connection(near, 1.0, nothing)
+    for number in range(3):
+        assert connection.send(b"request %d;" % number) == 10
+        waker.send(b"\0")
+        assert handler.select([connection, waker], [], [], None)[0] == [waker]
+    with pytest.raises(BlockingIOError):
+        far.recv(100)
+    for _ in range(3):
+        waker.recv(1)
+    assert handler.select([connection, waker], [], [], 0)[0] == []
+    assert far.recv(100) == b"request 0;request 1;request 2;"
+
+
+def test_much_is_sent_at_once_and_whole(wire: tuple[socket.socket, socket.socket]) -> None:
+    near, far = wire
+    connection = Connection(near, 10.0, nothing)
+    received = bytearray()
+
+    def receive() -> None:
+        while chunk := far.recv(10_000):
+            received.extend(chunk)
+
+    reader = threading.Thread(target=receive)
+    reader.start()
+    connection.send(b"a" * 3_000_000)
+    connection.send(b"b" * Connection.UNSENT_BYTES_MAX)
+    near.shutdown(socket.SHUT_WR)
+    reader.join(10)
+    assert received == b"a" * 3_000_000 + b"b" * Connection.UNSENT_BYTES_MAX
+
+
 async def test_select_names_what_is_ready(
     wire: tuple[socket.socket, socket.socket], waker: Waker
 ) -> None:
