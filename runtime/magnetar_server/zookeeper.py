@@ -77,17 +77,21 @@ ClientFactory = Callable[[LoopHandler], Client]
 
 
 class _Request:
-    """One question: how to send it, and who waits for the answer."""
+    """One question: how to send it, who waits for the answer, and until when (the loop's time)."""
 
-    __slots__ = ("future", "path", "send", "timer")
+    __slots__ = ("deadline_s", "future", "path", "send")
 
     def __init__(
-        self, path: str, send: Callable[[Client], Answer], future: asyncio.Future[object]
+        self,
+        path: str,
+        send: Callable[[Client], Answer],
+        future: asyncio.Future[object],
+        deadline_s: float,
     ) -> None:
         self.path = path
         self.send = send
         self.future = future
-        self.timer: asyncio.TimerHandle | None = None
+        self.deadline_s = deadline_s
 
     def succeed(self, value: object) -> None:
         if not self.future.done():
@@ -131,8 +135,10 @@ class ZooKeeper(Service):
         self._is_closed = False
         self._connected = asyncio.Event()
         self._callbacks: list[OnSession] = []
-        self._in_flight: set[_Request] = set()
+        # Both in the order of asking, which is that of their deadlines: one timer is enough.
+        self._in_flight: dict[_Request, None] = {}
         self._held: deque[_Request] = deque()
+        self._deadline: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
 
     def _connect_kazoo(self, handler: LoopHandler) -> Client:
@@ -282,7 +288,8 @@ class ZooKeeper(Service):
         """Send a request, now or when there is a connection; the future has its answer."""
         assert path.startswith("/"), f"a node's path begins with '/', this one does not: {path!r}"
         loop = asyncio.get_running_loop()
-        request = _Request(path, send, loop.create_future())
+        deadline_s = loop.time() + self._session_timeout_s
+        request = _Request(path, send, loop.create_future(), deadline_s)
         if watch is not None:
             watch.asked_by = request.future
         if self._is_closed:
@@ -291,7 +298,8 @@ class ZooKeeper(Service):
         if len(self._held) >= REQUESTS_HELD_MAX:
             request.fail(ConnectionLost(f"{REQUESTS_HELD_MAX} requests wait for ZooKeeper already"))
             return request.future
-        request.timer = loop.call_later(self._session_timeout_s, self._give_up_waiting, request)
+        if self._deadline is None:
+            self._deadline = loop.call_at(deadline_s, self._give_up_overdue)
         self._held.append(request)
         self._send_held()
         return request.future
@@ -303,14 +311,12 @@ class ZooKeeper(Service):
         while self._held and len(self._in_flight) < REQUESTS_IN_FLIGHT_MAX:
             request = self._held.popleft()
             if request.future.done():  # cancelled, or out of time, before it was sent
-                _stop_timer(request)
                 continue
-            self._in_flight.add(request)
+            self._in_flight[request] = None
             _post_answer(handler, self._answered, request, request.send(client))
 
     def _answered(self, request: _Request, answer: Answer) -> None:
-        _stop_timer(request)
-        self._in_flight.discard(request)
+        self._in_flight.pop(request, None)
         error = answer.exception
         if error is None:
             request.succeed(answer.get())
@@ -319,21 +325,36 @@ class ZooKeeper(Service):
         if self._held:
             self._send_held()
 
-    def _give_up_waiting(self, request: _Request) -> None:
-        # If it was sent it stays in flight, for kazoo still has it; a later read of this session
-        # is answered after it, so who reads before trying again sees what became of it.
-        request.fail(
-            ConnectionLost(
-                f"no answer from ZooKeeper for {request.path} within {self._session_timeout_s:g} s"
+    def _give_up_overdue(self) -> None:
+        """Fail what has waited for too long, and look again when the next one has."""
+        self._deadline = None
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        while (oldest := self._longest_waiting()) is not None:
+            if oldest.deadline_s > now_s:
+                self._deadline = loop.call_at(oldest.deadline_s, self._give_up_overdue)
+                return
+            limit_s = f"{self._session_timeout_s:g} s"
+            oldest.fail(
+                ConnectionLost(f"no answer from ZooKeeper for {oldest.path} within {limit_s}")
             )
-        )
+
+    def _longest_waiting(self) -> _Request | None:
+        # What was given up after it was sent stays in flight, for kazoo still has it; a later read
+        # of this session is answered after it, so who reads before trying again sees what became
+        # of it.
+        for request in self._in_flight:
+            if not request.future.done():
+                return request
+        while self._held and self._held[0].future.done():
+            self._held.popleft()
+        return self._held[0] if self._held else None
 
     def _fail_all(self, error_type: type[CoordinationError], why: str) -> None:
         waiting = [*self._in_flight, *self._held]
         self._in_flight.clear()
         self._held.clear()
         for request in waiting:
-            _stop_timer(request)
             request.fail(error_type(f"{why}, before the answer for {request.path}"))
 
     # --- the session -------------------------------------------------------------------------
@@ -423,6 +444,8 @@ class ZooKeeper(Service):
         self._is_closed = True
         if self._expiry is not None:
             self._expiry.cancel()
+        if self._deadline is not None:
+            self._deadline.cancel()
         self._fail_all(ConnectionLost, "the connection to ZooKeeper was closed")
         client, handler = self._client, self._handler
         if client is None or handler is None:
@@ -470,11 +493,6 @@ def _post_answer(
     answer: Answer,
 ) -> None:
     answer.rawlink(lambda settled: handler.post(answered, request, settled))
-
-
-def _stop_timer(request: _Request) -> None:
-    if request.timer is not None:
-        request.timer.cancel()
 
 
 def _set_done(future: asyncio.Future[None]) -> None:

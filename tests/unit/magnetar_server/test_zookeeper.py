@@ -205,6 +205,24 @@ async def test_a_request_without_an_answer_fails_in_time(stage: Stage) -> None:
     await turns()
 
 
+async def test_each_of_many_fails_in_its_own_time_sent_or_held(stage: Stage) -> None:
+    tasks = [stage.ask() for _ in range(REQUESTS_IN_FLIGHT_MAX + 2)]
+    later: list[asyncio.Task[object]] = []
+    asyncio.get_running_loop().call_later(0.1, lambda: later.append(stage.ask()))
+    failed = await asyncio.gather(*tasks, return_exceptions=True)
+    assert {type(each) for each in failed} == {ConnectionLost}
+    assert not later[0].done()
+    with pytest.raises(ConnectionLost):
+        await later[0]
+    assert len(stage.client.asked) == REQUESTS_IN_FLIGHT_MAX, "what was sent is on the way for ever"
+    stage.client.asked[0][1].set(STAT)
+    last = stage.ask("/last")
+    await turns()
+    assert stage.client.asked[-1][0] == "exists /last"
+    stage.client.asked[-1][1].set(STAT)
+    await last
+
+
 async def test_what_was_on_the_way_when_the_connection_broke_fails(stage: Stage) -> None:
     task = stage.ask()
     await turns()
