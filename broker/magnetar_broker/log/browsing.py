@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from magnetar_broker.errors import StorageUnavailable
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.entry_stamps import NO_INDEX, index_of
 from magnetar_broker.log.managed_ledger import ManagedLedger
@@ -41,13 +42,18 @@ async def batch_size_at(managed_ledger: ManagedLedger, position: Position) -> in
 async def last_message(managed_ledger: ManagedLedger) -> tuple[Position, int]:
     """The newest entry, and the index of the last message in it (-1 where it is no batch).
 
-    -1:-1 where the log has no entry.
+    -1:-1 where the log has no entry. Raises ``StorageUnavailable``.
     """
-    last = managed_ledger.chain.last_confirmed
-    if last.entry_id < 0:
-        return EARLIEST, -1
-    size = batch_size(await read_one(managed_ledger, last))
-    return last, -1 if size is None else size - 1
+    chain = managed_ledger.chain
+    while (last := chain.last_confirmed).entry_id >= 0:
+        try:
+            size = batch_size(await read_one(managed_ledger, last))
+        except StorageUnavailable:
+            if chain.span(last.ledger_id) is not None:
+                raise
+        else:
+            return last, -1 if size is None else size - 1
+    return EARLIEST, -1
 
 
 async def nth_in_backlog(
