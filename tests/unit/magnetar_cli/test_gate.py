@@ -24,7 +24,7 @@ def test_the_part_waits_until_the_gate_is_opened() -> None:
     part.start()
     assert passed == []
     gate.open()
-    part.join(timeout=10)
+    part.join(timeout=60)
     assert passed == [True]
     gate.close()
 

@@ -34,7 +34,7 @@ async def test_bytes_go_there_and_back() -> None:
     listener = await network.listen(Echo, "127.0.0.1", 0)
     transport, collector = await network.connect(Collector, "127.0.0.1", listener.port)
     transport.write(b"hello")
-    await asyncio.wait_for(collector.arrived.wait(), 10)
+    await asyncio.wait_for(collector.arrived.wait(), 60)
     assert collector.received == b"hello"
     transport.close()
     await listener.close()
@@ -62,11 +62,11 @@ async def test_a_closed_listener_leaves_open_connections_alone() -> None:
     listener = await network.listen(Echo, "127.0.0.1", 0)
     transport, collector = await network.connect(Collector, "127.0.0.1", listener.port)
     transport.write(b"1")
-    await asyncio.wait_for(collector.arrived.wait(), 10)
+    await asyncio.wait_for(collector.arrived.wait(), 60)
     await listener.close()
     collector.arrived.clear()
     transport.write(b"2")
-    await asyncio.wait_for(collector.arrived.wait(), 10)
+    await asyncio.wait_for(collector.arrived.wait(), 60)
     with pytest.raises(OSError, match=r".*"):
         await network.connect(Collector, "127.0.0.1", listener.port)
     transport.close()

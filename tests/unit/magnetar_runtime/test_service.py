@@ -151,7 +151,7 @@ async def test_a_task_may_close_its_own_service() -> None:
         await service.__aexit__(None, None, None)
         events.append("closed by its own task")
 
-    await asyncio.wait_for(service.spawn(close(), name="closer"), 10)
+    await asyncio.wait_for(service.spawn(close(), name="closer"), 60)
     assert events[-2:] == ["close first", "closed by its own task"]
 
 

@@ -49,7 +49,7 @@ async def test_one_thread_makes_calls_in_the_order_they_came(threads: Threads) -
 
 async def test_so_many_calls_are_made_at_once_as_there_are_threads() -> None:
     threads = Threads(3, "three")
-    together = threading.Barrier(3, timeout=10)
+    together = threading.Barrier(3, timeout=60)
     await asyncio.gather(*(threads.run(together.wait) for _ in range(3)))
     threads.close()
 
@@ -97,7 +97,7 @@ async def test_an_idle_thread_keeps_nothing_of_its_last_call(threads: Threads) -
     await threads.run(use)
     del use
     gc.collect()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await gone.wait()
 
 

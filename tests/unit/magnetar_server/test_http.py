@@ -214,6 +214,6 @@ async def test_the_date_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TICK_S", 0.001)
     async with HttpServer(echo_path, "127.0.0.1", 0) as server:
         monkeypatch.setattr("uvicorn.server.formatdate", formatdate)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while b"date: later" not in await raw_get(server.port, "/"):
                 pass

@@ -29,7 +29,7 @@ from magnetar_runtime.coordination import (
     take_over_ephemeral,
 )
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 class Closable(Coordination, Protocol):

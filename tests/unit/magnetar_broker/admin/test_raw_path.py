@@ -77,7 +77,10 @@ async def test_the_routed_path_is_the_raw_one(raw: bytes, path: str) -> None:
     assert (await routed(scope))["path"] == path
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(raw=st.binary(max_size=30))
 async def test_no_bytes_break_it(raw: bytes) -> None:
     seen = await routed({"type": "http", "method": "GET", "raw_path": b"/" + raw, "path": ""})

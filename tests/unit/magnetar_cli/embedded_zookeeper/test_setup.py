@@ -101,7 +101,7 @@ def test_a_second_setup_waits_for_the_first(workshop: Workshop) -> None:
     other.start()
     assert workshop.done == []
     os.close(descriptor)
-    other.join(timeout=10)
+    other.join(timeout=60)
     assert workshop.done == ["fetch", "archive"]
 
 

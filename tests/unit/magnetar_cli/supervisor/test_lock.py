@@ -74,7 +74,7 @@ def test_a_child_keeps_the_lock_of_its_dead_parent(tmp_path: Path) -> None:
     forget_owner(tmp_path)
     with pytest.raises(DataDirectoryInUse, match="in use by another process"):
         DataDirectoryLock(tmp_path, JumpingClock())
-    child.communicate(timeout=10)
+    child.communicate(timeout=60)
     DataDirectoryLock(tmp_path, CLOCK).close()
 
 
@@ -90,7 +90,7 @@ def test_a_newcomer_waits_for_the_children_of_a_dead_supervisor(
     def end_child_when_looked_at(is_alive: Callable[[int], bool]) -> Callable[[int], bool]:
         def look(pid: int) -> bool:
             if not looked_at:
-                child.communicate(timeout=10)
+                child.communicate(timeout=60)
             looked_at.append(pid)
             return is_alive(pid)
 

@@ -14,7 +14,7 @@ import pytest
 from magnetar_cli.supervisor import process
 from magnetar_cli.supervisor.process import Command, Process, exit_words
 
-WAIT_S = 10
+WAIT_S = 60
 
 
 def python(code: str, log_file: Path | None = None) -> Command:

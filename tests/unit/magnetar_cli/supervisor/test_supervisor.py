@@ -24,7 +24,7 @@ from magnetar_runtime.network import AsyncioNetwork
 from magnetar_server.supervision import CONTROL_SOCKET_VARIABLE
 
 CLOCK = SystemClock()
-WAIT_S = 20
+WAIT_S = 60
 
 # A part in a few lines: waits at the gate, says that it is ready, and notes what happens to it.
 PART = """

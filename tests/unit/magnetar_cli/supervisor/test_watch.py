@@ -13,7 +13,7 @@ import pytest
 from magnetar_cli.supervisor.process import Command, Process
 from magnetar_cli.supervisor.watch import exit_of
 
-WAIT_S = 10
+WAIT_S = 60
 
 
 def child(code: str) -> Process:
