@@ -17,8 +17,9 @@ from magnetar_runtime.clock import Clock
 
 LOCK_NAME = "lock"
 # How long the children of a dead supervisor may take to be gone. The kernel has killed them
-# already; a large process needs a moment to give its memory back.
-ORPHANS_TIMEOUT_S = 5.0
+# already; a large process needs a moment to give its memory back, and one that syncs a file is gone
+# when its disk has answered.
+ORPHANS_TIMEOUT_S = 20.0
 POLL_S = 0.01
 
 
