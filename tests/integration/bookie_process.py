@@ -13,8 +13,8 @@ from pathlib import Path
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.waiting import eventually
 
-COMMAND_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 15.0
+COMMAND_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
 LOG_LINES = 30
 
 
@@ -52,10 +52,14 @@ def part_process(
         process = subprocess.Popen(
             [sys.executable, "-m", "magnetar_cli", part, *words], stderr=stream
         )
-    yield PartProcess(name, log, process)
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-    process.wait(STOP_TIMEOUT_S)
+    running = PartProcess(name, log, process)
+    try:
+        yield running
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.wait(STOP_TIMEOUT_S)
+    finally:  # whatever failed, nothing of it runs on
+        running.kill()
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -50,9 +51,10 @@ def start_standalone(tmp_path: Path) -> Generator[StartStandalone, None, None]:
         return cluster
 
     yield start
-    for cluster in started:
-        if cluster.process.poll() is None:
-            cluster.stop()
+    with ExitStack() as stopping:  # one that does not stop keeps none of the others running
+        for cluster in started:
+            if cluster.process.poll() is None:
+                stopping.callback(cluster.stop)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ every command there is. It answers no PING and resends nothing.
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections import deque
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from magnetar_protocol.pulsar.commands import encode_command, parse_command
 from magnetar_protocol.pulsar.payload import encode_payload
 from magnetar_protocol.pulsar.send import encode_send
 
-TIMEOUT_S = 15.0
+TIMEOUT_S = 60.0
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 READ_BYTES = 1 << 16
 PROTOCOL_VERSION = 21
@@ -73,16 +74,24 @@ class RawClient:
     # Bytes and frames
 
     def write(self, content: bytes) -> None:
-        """Send these bytes."""
-        self._socket.sendall(content)
+        """Send these bytes. Raises ``ConnectionClosed``, at the latest when something is sent
+        after the end."""
+        try:
+            self._socket.sendall(content)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise ConnectionClosed from error
 
     def set_timeout(self, timeout_s: float) -> None:
         """How long every wait takes at most from now on."""
         self._socket.settimeout(timeout_s)
 
     def end_of_writing(self) -> None:
-        """Send no more; still receive."""
-        self._socket.shutdown(socket.SHUT_WR)
+        """Send no more; still receive. The broker may have broken the connection off before."""
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            if error.errno != errno.ENOTCONN:
+                raise
 
     def send(self, command: api.BaseCommand) -> None:
         """Send one command."""

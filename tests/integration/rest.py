@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-TIMEOUT_S = 15.0
+TIMEOUT_S = 60.0
 
 
 def rest(web_service_url: str, method: str, path: str, body: object = None) -> tuple[int, Any]:

@@ -10,7 +10,7 @@ from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.rest import rest
 
 NAMESPACE = "persistent://public/default"
-RECEIVE_TIMEOUT_MS = 10_000
+RECEIVE_TIMEOUT_MS = 60_000
 
 
 class Sending:

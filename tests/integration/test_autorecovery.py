@@ -20,7 +20,7 @@ from tests.integration.waiting import eventually
 
 ENTRIES = [b"%d" % number for number in range(50)]
 LOST = "lost"
-RECOVERED_S = 40.0
+RECOVERED_S = 90.0
 
 
 @pytest.fixture(scope="module")

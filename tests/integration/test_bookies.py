@@ -30,11 +30,9 @@ MESSAGES = 100
 # 5,000 a second, for a second.
 BURST, BURST_S, BURSTS = 50, 0.01, 100
 FIFTH = "fifth"
-# From the end of a bookie's session to the last copy; and from its death, on a busy machine.
-RECOVERED_S = 10.0
-LOST_S = 30.0
-# The same for ledgers that are being written: auto-recovery lets them be for half a minute.
-UNCLOSED_RECOVERED_S = 90.0
+# Until the last copy is there: auto-recovery lets ledgers that are being written be for half a
+# minute, and a busy machine takes its time.
+RECOVERED_S = 120.0
 IDLE_TOPICS = 8
 NONE_MARKED = "no ledger is marked as under-replicated\n"
 
@@ -109,8 +107,12 @@ def test_no_send_fails_when_a_bookie_is_killed_under_load(cluster: StandalonePro
         old_pid = cluster.kill_part(part)
         load(sending)
         sending.flush()
-        metadata = metadata_of(cluster, ledger_id)
         assert ledgers_of(cluster, "killed") == [ledger_id]
+        # Two bookies may have confirmed the last message before a third has taken the dead one's
+        # place.
+        metadata = eventually(
+            lambda: metadata_of(cluster, ledger_id), lambda found: len(found.fragments) > 1
+        )
         assert len(metadata.fragments) == 2
         assert victim in metadata.fragments[0].ensemble
         assert victim not in metadata.fragments[1].ensemble
@@ -204,12 +206,11 @@ def test_topics_without_traffic_live_on_when_a_bookie_is_lost(
         eventually(
             lambda: ask(cluster, StoredLedgers.marked),
             lambda marked: set(touched) <= set(marked),
-            LOST_S,
         )
         eventually(
             lambda: ask(cluster, StoredLedgers.marked),
             lambda marked: not marked,
-            UNCLOSED_RECOVERED_S,
+            RECOVERED_S,
         )
         for topic, sending, ledger_id in zip(topics, sendings, ledger_ids, strict=True):
             sending.send_all(1)

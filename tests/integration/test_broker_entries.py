@@ -18,7 +18,7 @@ from magnetar_protocol.pulsar.payload import parse_broker_entry, parse_metadata
 
 VARIABLE = "MAGNETAR_BROKER_BROKER_ENTRY_METADATA_INTERCEPTORS"
 EXPOSING = "MAGNETAR_BROKER_EXPOSING_BROKER_ENTRY_METADATA_TO_CLIENT_ENABLED"
-RECEIVE_TIMEOUT_MS = 30_000
+RECEIVE_TIMEOUT_MS = 60_000
 # So many messages does the test send between two kills: some alone, then a batch of the others.
 ALONE, BATCHED = 3, 7
 EACH_TIME = ALONE + BATCHED

@@ -20,7 +20,7 @@ from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.payload import parse_metadata
 
 MIB = 1024 * 1024
-RECEIVE_TIMEOUT_MS = 30_000
+RECEIVE_TIMEOUT_MS = 60_000
 KEY_NAME = "mine"
 TYPES = {
     "exclusive": (pulsar.ConsumerType.Exclusive, 1),

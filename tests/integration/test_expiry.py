@@ -15,10 +15,10 @@ from tests.integration.official_client import client_of
 from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 
-NAMESPACE = "/admin/v2/namespaces/public/default"
-TOPIC = "persistent://public/default/"
 TTL_S = 2
-RECEIVE_TIMEOUT_MS = 30_000
+# Longer than it takes to look at what has expired, and to receive what is due at last.
+DELAYED_TTL_S, DELAY_S = 5, 15
+RECEIVE_TIMEOUT_MS = 60_000
 NOTHING_MS = 500
 
 
@@ -28,56 +28,71 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandalonePro
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("MAGNETAR_BROKER_EXPIRY__CHECK_S", "0.5")
         started = StandaloneProcess.start(tmp_path_factory.mktemp("expiry") / "data")
-    assert rest(started.web_service_url, "POST", f"{NAMESPACE}/messageTTL", TTL_S) == (204, None)
     yield started
     started.stop()
 
 
+def new_topic(cluster: StandaloneProcess, namespace: str) -> str:
+    """The name of a topic in a namespace of its own."""
+    path = f"/admin/v2/namespaces/public/{namespace}"
+    assert rest(cluster.web_service_url, "PUT", path) == (204, None)
+    return f"persistent://public/{namespace}/topic"
+
+
+def set_ttl(cluster: StandaloneProcess, namespace: str, ttl_s: int | None) -> None:
+    """Have the namespace's messages live so long; for ever with None."""
+    path = f"/admin/v2/namespaces/public/{namespace}/messageTTL"
+    method = "DELETE" if ttl_s is None else "POST"
+    assert rest(cluster.web_service_url, method, path, ttl_s) == (204, None)
+
+
 def stats(cluster: StandaloneProcess, topic: str) -> Any:
-    path = f"/admin/v2/persistent/public/default/{topic}/stats"
+    path = f"/admin/v2/{topic.replace('://', '/')}/stats"
     _, found = rest(cluster.web_service_url, "GET", path)
     return found["subscriptions"]["sub"]
 
 
-def until(cluster: StandaloneProcess, topic: str, **wanted: int) -> None:
-    """Return once the subscription's stats say so."""
-    eventually(
+def until(cluster: StandaloneProcess, topic: str, **wanted: int) -> Any:
+    """The subscription's stats, once they say so."""
+    return eventually(
         lambda: stats(cluster, topic),
         lambda found: all(found[name] == value for name, value in wanted.items()),
     )
 
 
 def test_what_nobody_takes_in_time_is_passed_over(cluster: StandaloneProcess) -> None:
+    topic = new_topic(cluster, "plain")
     with client_of(cluster.service_url) as client:
-        client.subscribe(TOPIC + "plain", "sub").close()
-        producer = client.create_producer(TOPIC + "plain", batching_enabled=False)
+        client.subscribe(topic, "sub").close()
+        producer = client.create_producer(topic, batching_enabled=False)
         for number in range(10):
             producer.send(str(number).encode())
-        assert stats(cluster, "plain")["msgBacklog"] == 10
-        until(cluster, "plain", msgBacklog=0)
-        assert stats(cluster, "plain")["totalMsgExpired"] == 10
+        assert stats(cluster, topic)["msgBacklog"] == 10
+        set_ttl(cluster, "plain", TTL_S)
+        found = until(cluster, topic, msgBacklog=0)
+        assert found["totalMsgExpired"] == 10
+        set_ttl(cluster, "plain", None)
         producer.send(b"young")
-        consumer = client.subscribe(TOPIC + "plain", "sub")
+        consumer = client.subscribe(topic, "sub")
         assert consumer.receive(RECEIVE_TIMEOUT_MS).data() == b"young"
 
 
 def test_a_delayed_message_is_delivered_however_short_its_life(cluster: StandaloneProcess) -> None:
+    topic = new_topic(cluster, "delayed")
+    set_ttl(cluster, "delayed", DELAYED_TTL_S)
     with client_of(cluster.service_url) as client:
-        consumer = client.subscribe(
-            TOPIC + "delayed", "sub", consumer_type=pulsar.ConsumerType.Shared
-        )
-        producer = client.create_producer(TOPIC + "delayed", batching_enabled=False)
-        producer.send(b"late", deliver_after=timedelta(seconds=3 * TTL_S))
+        consumer = client.subscribe(topic, "sub", consumer_type=pulsar.ConsumerType.Shared)
+        producer = client.create_producer(topic, batching_enabled=False)
+        producer.send(b"late", deliver_after=timedelta(seconds=DELAY_S))
         producer.send(b"at once")
         # It stays with the client, unacknowledged, until it is too old.
         assert consumer.receive(RECEIVE_TIMEOUT_MS).data() == b"at once"
-        until(cluster, "delayed", totalMsgExpired=1)
-        found = stats(cluster, "delayed")
+        found = until(cluster, topic, totalMsgExpired=1)
         assert (found["msgBacklog"], found["msgDelayed"], found["unackedMessages"]) == (1, 1, 0)
         late = consumer.receive(RECEIVE_TIMEOUT_MS)
         assert late.data() == b"late"
         consumer.acknowledge(late)
-        until(cluster, "delayed", msgBacklog=0)
-        assert stats(cluster, "delayed")["totalMsgExpired"] == 1
+        found = until(cluster, topic, msgBacklog=0)
+        assert found["totalMsgExpired"] == 1
         with pytest.raises(pulsar.Timeout):
             consumer.receive(NOTHING_MS)

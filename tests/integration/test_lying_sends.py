@@ -18,6 +18,7 @@ from magnetar_protocol.pulsar.payload import encode_batch, encode_broker_entry, 
 
 TOPIC = "persistent://public/default/lies-{}"
 PERMITS = 50
+RECEIVE_TIMEOUT_MS = 60_000
 BATCHED = 20
 BATCH = encode_batch([(api.SingleMessageMetadata(), b"x")] * BATCHED)
 TYPES = [
@@ -109,7 +110,7 @@ def test_the_official_client_never_meets_markers(
             raw.write(frame(payload_of(marker_type=marker_type), 1))
             raw.expect(api.BaseCommand.SEND_RECEIPT)
         raw.publish(1, 1, b"good")
-        message = consumer.receive(10_000)
+        message = consumer.receive(RECEIVE_TIMEOUT_MS)
         assert message.data() == b"good"
         consumer.acknowledge(message)
         path = f"/admin/v2/{topic.replace('://', '/')}/stats"

@@ -15,6 +15,7 @@ from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 
 STATS_PERIOD_S = 1.0
+RECEIVE_TIMEOUT_MS = 60_000
 TOPIC = "non-persistent://public/{}/topic"
 SLOW = ("a", "b", "c")
 MESSAGES_PER_S_MAX = 50
@@ -71,10 +72,10 @@ def test_three_slow_consumers_miss_what_they_have_no_room_for_and_a_fast_one_not
 
         eventually(all_slow_dropped, bool)
         assert found["fast"] == 0
-        received = [bytes(fast.receive(10_000).data()) for _ in range(published)]
+        received = [bytes(fast.receive(RECEIVE_TIMEOUT_MS).data()) for _ in range(published)]
         assert received == [str(number).encode() for number in range(published)]
         for consumer in slow:
-            assert consumer.receive(10_000).data() == b"0"
+            assert consumer.receive(RECEIVE_TIMEOUT_MS).data() == b"0"
         stats = stats_of(counting, topic)
         assert stats["msgInCounter"] == published
         assert stats["msgDropRate"] == 0  # those of publishers: nobody was refused

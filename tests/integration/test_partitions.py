@@ -15,7 +15,7 @@ from tests.integration.waiting import eventually
 
 TOPICS = "/admin/v2/persistent/public/default"
 NAMESPACES = "/admin/v2/namespaces/public"
-RECEIVE_MS = 15_000
+RECEIVE_MS = 60_000
 ROUND_ROBIN = pulsar.PartitionsRoutingMode.RoundRobinDistribution
 # The official client looks for new partitions once a minute, and offers no way to say otherwise.
 CLIENT_NOTICES_S = 100.0

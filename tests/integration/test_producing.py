@@ -14,7 +14,7 @@ from tests.integration.rest import rest
 from magnetar_protocol.pulsar import api_pb2 as api
 from magnetar_protocol.pulsar.integers import UINT64_MAX
 
-RECEIVE_TIMEOUT_MS = 30_000
+RECEIVE_TIMEOUT_MS = 60_000
 PRODUCER_ID = 1
 NAME = "writer"
 

@@ -15,7 +15,7 @@ from tests.integration.waiting import eventually
 
 TOPIC = "persistent://public/default/readers-"
 ADMIN = "/admin/v2/persistent/public/default/readers-"
-READ_TIMEOUT_MS = 10_000
+READ_TIMEOUT_MS = 60_000
 MESSAGES_PER_BATCH = 10
 EARLIEST, LATEST = pulsar.MessageId.earliest, pulsar.MessageId.latest
 

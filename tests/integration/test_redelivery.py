@@ -18,8 +18,10 @@ from magnetar_protocol.records.redelivery_counts import is_of_redelivery_counts
 
 TOPIC = "persistent://public/default/"
 SUBSCRIPTION = "poisoned"
-RECEIVE_TIMEOUT_MS = 30_000
+RECEIVE_TIMEOUT_MS = 60_000
 NACK_DELAY_MS = 100
+# What is given back within this time comes again together.
+BATCH_NACK_DELAY_MS = 2000
 KINDS = [pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared]
 
 
@@ -37,14 +39,13 @@ def subscribed(client: Any, topic: str, kind: Any, **options: Any) -> Any:
         SUBSCRIPTION,
         consumer_type=kind,
         initial_position=pulsar.InitialPosition.Earliest,
-        negative_ack_redelivery_delay_ms=NACK_DELAY_MS,
-        **options,
+        **{"negative_ack_redelivery_delay_ms": NACK_DELAY_MS, **options},
     )
 
 
 def publish(client: Any, topic: str, *bodies: str, batched: bool = False) -> None:
     producer = client.create_producer(
-        topic, batching_enabled=batched, batching_max_publish_delay_ms=1000
+        topic, batching_enabled=batched, batching_max_publish_delay_ms=60_000
     )
     for body in bodies:
         producer.send_async(body.encode(), None, partition_key="k")
@@ -116,7 +117,9 @@ def test_a_batch_is_counted_as_a_whole_also_by_the_next_owner(
     topic = f"{TOPIC}batch-{kind.name}"
     with client_of(cluster.service_url) as client:
         publish(client, topic, "a", "b", "c", batched=True)
-        consumer = subscribed(client, topic, kind)
+        consumer = subscribed(
+            client, topic, kind, negative_ack_redelivery_delay_ms=BATCH_NACK_DELAY_MS
+        )
         messages = received(consumer, 3)
         assert len({each.message_id().entry_id() for _, each in messages.values()}) == 1
         for count in (1, 2):

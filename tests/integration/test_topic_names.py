@@ -14,6 +14,7 @@ from tests.integration.official_client import client_of
 from tests.integration.rest import rest
 
 NAMESPACE = "public/default"
+RECEIVE_TIMEOUT_MS = 60_000
 LOCAL_NAMES = (
     "a/b %?",
     "%2F",  # decoded twice it would be another name
@@ -41,7 +42,7 @@ def test_a_topic_lives_its_life_under_any_name(
     with client_of(standalone.service_url) as client:
         consumer = client.subscribe(topic, "sub")
         client.create_producer(topic).send(b"hello")
-        message = consumer.receive(10_000)
+        message = consumer.receive(RECEIVE_TIMEOUT_MS)
         assert message.topic_name() == topic
         consumer.acknowledge(message)
         assert topic in client.get_topic_partitions(topic)
@@ -80,7 +81,7 @@ def test_the_partitions_of_such_a_topic_have_its_name(standalone: StandaloneProc
         )
         for number in range(3):
             producer.send(str(number).encode())
-        received = {consumer.receive(10_000).data() for _ in range(3)}
+        received = {consumer.receive(RECEIVE_TIMEOUT_MS).data() for _ in range(3)}
         assert received == {b"0", b"1", b"2"}
     assert rest(url, "GET", f"{path}-partition-2/stats")[1]["msgInCounter"] == 1
     assert rest(url, "DELETE", f"{path}/partitions?force=true") == (204, None)

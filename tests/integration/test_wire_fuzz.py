@@ -32,6 +32,7 @@ from magnetar_protocol.pulsar.commands import PART_NAMES, PING, encode_command
 from magnetar_protocol.pulsar.integers import encode_varint
 
 BYSTANDER_TOPIC = "persistent://public/default/bystander"
+RECEIVE_TIMEOUT_MS = 60_000
 MAX_FRAME_BYTES = 5 * 1024 * 1024 + 10 * 1024
 ANSWERS = ("Response", "success", "Success", "error")
 UNFORESEEN = ("Traceback", "internal error", "request failed")
@@ -57,7 +58,7 @@ class Bystander:
         self._number += 1
         body = str(self._number).encode()
         self._producer.send(body)
-        message = self._consumer.receive(10_000)
+        message = self._consumer.receive(RECEIVE_TIMEOUT_MS)
         assert (message.data(), message.redelivery_count()) == (body, 0)
         self._consumer.acknowledge(message)
 
@@ -98,7 +99,7 @@ def answers_until_pong(raw: RawClient) -> list[Answer] | None:
         raw.write(PING)
         while (answer := raw.receive()).command.type != api.BaseCommand.PONG:
             answers.append(answer)
-    except (ConnectionClosed, BrokenPipeError, ConnectionResetError):
+    except ConnectionClosed:
         return None
     return answers
 

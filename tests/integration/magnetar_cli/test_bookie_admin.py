@@ -12,20 +12,26 @@ from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.conftest import StartStandalone
 from tests.integration.official_client import client_of
 from tests.integration.rest import rest
+from tests.integration.waiting import eventually
 
 MESSAGES = 30
 WAIT_S = 60
 
 
-def admin(*words: str, code: int = 0) -> str:
-    """What the command said; it must end with ``code``."""
-    done = subprocess.run(
+def ended(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command, when it has ended."""
+    return subprocess.run(
         [sys.executable, "-m", "magnetar_cli", "bookie-admin", *words],
         capture_output=True,
         text=True,
         timeout=WAIT_S,
         check=False,
     )
+
+
+def admin(*words: str, code: int = 0) -> str:
+    """What the command said; it must end with ``code``."""
+    done = ended(*words)
     assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -63,7 +69,8 @@ def test_every_look_into_a_running_cluster(standalone: StandaloneProcess) -> Non
     assert "copies are right" in admin("verify-ledger", ledger, *data)
     zookeeper = str(standalone.endpoints["zookeeper"]["address"])
     assert admin("list-under-replicated", "--zookeeper", zookeeper)
-    assert admin("who-is-auditor", *data).strip() == bookie["bookie"]
+    # A cluster is ready before its auditor is elected.
+    eventually(lambda: ended("who-is-auditor", *data).stdout.strip(), bookie["bookie"].__eq__)
     admin("verify-ledger", "999999", *data, code=2)
 
 
@@ -114,6 +121,21 @@ def test_http_answers_beside_the_metrics(standalone: StandaloneProcess) -> None:
     assert list(info)[-1] == "ClusterInfo: "
 
 
+def wait_until_in_entry_log(cluster: StandaloneProcess, part: str, needle: bytes) -> None:
+    """A third copy may come after the receipt; then it is in memory, and in the journal."""
+    address = cluster.endpoints[part]["bookie"]
+    (bookie,) = (
+        each["bookie"] for each in admin_json(cluster, "list-bookies") if each["address"] == address
+    )
+    entry_logs = cluster.data_directory / part / "ledgers"
+
+    def is_there() -> bool:
+        admin("force-gc", bookie, "--data-dir", str(cluster.data_directory))  # writes all first
+        return any(needle in path.read_bytes() for path in entry_logs.glob("*.entries"))
+
+    eventually(is_there, bool)
+
+
 def flip_a_byte(directory: Path, needle: bytes) -> list[str]:
     """Damage the entry logs wherever they have ``needle``; their paths."""
     damaged: list[str] = []
@@ -128,6 +150,7 @@ def flip_a_byte(directory: Path, needle: bytes) -> list[str]:
 def test_a_flipped_byte_is_found_and_named(start_standalone: StartStandalone) -> None:
     cluster = start_standalone("--num-bookies", "3")
     ledger = str(publish(cluster, "bookie-admin-damage"))
+    wait_until_in_entry_log(cluster, "bookie-2", b"needle-7")
     cluster.stop()
     damaged = flip_a_byte(cluster.data_directory / "bookie-2" / "ledgers", b"needle-7")
     assert len(damaged) == 1

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.cluster_process import FREE_PORTS, StandaloneProcess
+from tests.integration.waiting import eventually
 
 StartStandalone = Callable[..., StandaloneProcess]
 PARTS = ("zookeeper", "bookie", "broker")
@@ -72,7 +73,9 @@ def test_the_supervisor_stays_small(standalone: StandaloneProcess) -> None:
 def test_the_file_and_the_line_after_ready_name_the_same_addresses(
     standalone: StandaloneProcess,
 ) -> None:
-    line = next(line for line in standalone.output if line.startswith("zookeeper."))
+    (line,) = eventually(
+        lambda: [line for line in standalone.output if line.startswith("zookeeper.")], bool
+    )
     told = dict(word.split("=", 1) for word in line.split())
     assert told == {
         f"{part}.{purpose}": address

@@ -20,6 +20,8 @@ from magnetar_server.run import ExitCode
 
 pytestmark = pytest.mark.integration
 
+WAIT_S = 60
+
 PART = textwrap.dedent(
     """
     import asyncio, os, sys
@@ -60,7 +62,7 @@ async def running_part(
     """A supervisor's control socket, and a part that said hello there."""
     sessions: asyncio.Queue[PartSession] = asyncio.Queue()
     async with ControlServer(path, sessions.put_nowait), part_process(path) as process:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_S):
             yield process, await sessions.get()
 
 
@@ -79,7 +81,7 @@ async def part_process(path: Path) -> AsyncGenerator[asyncio.subprocess.Process]
 
 async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, list[dict[str, object]]]:
     """The exit code and the logged events."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         _, errors = await process.communicate()
     return process.returncode, [json.loads(line) for line in errors.splitlines()]
 
@@ -158,14 +160,14 @@ async def test_a_supervisor_that_is_killed_leaves_no_orphan(tmp_path: Path) -> N
     )
     assert supervisor.stdout is not None
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(WAIT_S):
             part_pid = int(await supervisor.stdout.readline())
         descriptor = os.pidfd_open(part_pid)
     finally:
         supervisor.kill()
     gone = asyncio.Event()
     asyncio.get_running_loop().add_reader(descriptor, gone.set)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(WAIT_S):
         await supervisor.communicate()
         await gone.wait()
     asyncio.get_running_loop().remove_reader(descriptor)

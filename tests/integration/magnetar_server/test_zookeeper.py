@@ -91,7 +91,7 @@ class Sessions:
         self._changed.set()
 
     async def wait_for(self, *states: SessionState) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while self.seen != list(states):
                 self._changed.clear()
                 await self._changed.wait()
