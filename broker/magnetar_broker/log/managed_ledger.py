@@ -193,8 +193,8 @@ class ManagedLedger(Service):
     def append_all(self, items: Sequence[Pending]) -> None:
         """Take entries; ``LogListener.run_appended`` says when they are durable, in this order.
 
-        Raises ``TopicFenced`` once another broker has the log, ``TopicTerminated``, and
-        ``NotAllowed`` for an entry that no bookie takes; then none of them is taken.
+        Raises ``TopicFenced`` once another broker has the log or it closes, ``TopicTerminated``,
+        and ``NotAllowed`` for an entry that no bookie takes; then none of them is taken.
         """
         if self.stamps is None:
             self._append_all(items)
@@ -213,7 +213,7 @@ class ManagedLedger(Service):
                 self._replace(appender)
             else:
                 return
-        if self.is_fenced:
+        if self.is_fenced or self._is_closing:
             raise TopicFenced(self.name)
         if self.termination.refuses_entries:
             raise errors.TopicTerminated

@@ -126,6 +126,16 @@ async def test_a_fenced_log_takes_nothing_more(coordination: Coordination) -> No
             log.append_all(pending(b"b"))
 
 
+async def test_a_closed_log_takes_nothing_that_it_could_never_confirm(
+    coordination: Coordination,
+) -> None:
+    async with log_over(logs_over(coordination, MemoryLedgers())) as log:
+        pass
+    with pytest.raises(TopicFenced):
+        log.append_all(pending(b"late"))
+    assert log.pending_count == 0
+
+
 async def test_a_log_whose_record_another_broker_changed_is_fenced(
     coordination: Coordination, meddle: Callable[[str, bytes], None], settle: Settle
 ) -> None:
