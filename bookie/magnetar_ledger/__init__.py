@@ -27,8 +27,8 @@ from magnetar_ledger.errors import (
     WrongPassword,
 )
 from magnetar_ledger.ledgers import Ledgers
+from magnetar_ledger.listener import LedgerListener
 from magnetar_ledger.options import LedgerOptions
-from magnetar_ledger.pipeline import LedgerListener
 from magnetar_ledger.reader import LedgerReader
 from magnetar_ledger.writer import LedgerWriter
 

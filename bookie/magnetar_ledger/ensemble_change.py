@@ -124,8 +124,9 @@ class EnsembleChange:
             pipeline.nobody_comes()
 
     def stop(self) -> None:
-        """Leave it as it is. A change of the metadata may still be done by this."""
+        """Leave it as it is, for good. A change of the metadata may still be done by this."""
         task, self._task = self._task, None
+        self._commit = _change_nothing  # the pipeline's own: it would keep what is over alive
         if task is not None and task is not asyncio.current_task():
             task.cancel()
 
@@ -207,6 +208,10 @@ class EnsembleChange:
             else:
                 break
         return not pipeline.is_over
+
+
+async def _change_nothing(_: tuple[str, ...]) -> None:
+    """For a pipeline that is over."""
 
 
 async def _is_reachable(link: BookieLink) -> bool:

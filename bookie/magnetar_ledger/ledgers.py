@@ -23,9 +23,9 @@ from magnetar_ledger.explicit_lac import ExplicitLac
 from magnetar_ledger.last_entry import LastEntryPoll
 from magnetar_ledger.ledger_view import LedgerView
 from magnetar_ledger.links import BookieLinks
+from magnetar_ledger.listener import LedgerListener
 from magnetar_ledger.options import LedgerOptions
 from magnetar_ledger.patience import Patience
-from magnetar_ledger.pipeline import LedgerListener
 from magnetar_ledger.quorum import Quorum
 from magnetar_ledger.reader import LedgerReader
 from magnetar_ledger.recovery import LedgerRecovery

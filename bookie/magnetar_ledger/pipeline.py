@@ -20,7 +20,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from magnetar_ledger.ensemble_change import EnsembleChange
 from magnetar_ledger.errors import (
@@ -35,6 +34,7 @@ from magnetar_ledger.errors import (
     WrongPassword,
 )
 from magnetar_ledger.links import BookieLink
+from magnetar_ledger.listener import NOBODY, LedgerListener
 from magnetar_ledger.options import LedgerOptions
 from magnetar_ledger.outbox import GATHER_CHUNKS_MAX, Outbox
 from magnetar_ledger.quorum import Acknowledgements, Quorum
@@ -51,19 +51,6 @@ _CHECKS_PER_TIMEOUT = 4
 # What a frame holds besides the payload, its size not counted: the request's header and key, the
 # entry's header.
 FRAME_OVERHEAD_BYTES = len(encode_add(0, 0, 0, 0, b"", bytes(20))) - 4
-
-
-class LedgerListener(Protocol):
-    """Whom a writer tells what became of its entries. Called on the event loop, from inside the
-    reading of the bookie's answers: must not block."""
-
-    def entries_confirmed(self, last_confirmed: int) -> None:
-        """Every entry up to ``last_confirmed`` is on Qa bookies. Once for each batch of answers."""
-        ...
-
-    def writer_failed(self, error: LedgerError) -> None:
-        """Entries beyond ``last_confirmed`` will never be confirmed by this writer. Once."""
-        ...
 
 
 class AddPipeline:
@@ -246,8 +233,9 @@ class AddPipeline:
             await asyncio.shield(self._drained)
 
     def detach(self) -> None:
-        """Hear no more from the bookies and send them nothing."""
+        """Hear no more from the bookies, send them nothing, tell nobody anything."""
         self.is_over = True
+        self._listener = NOBODY
         self._change.stop()
         for link in self._links:
             link.detach(self.ledger_id, self)
@@ -261,6 +249,7 @@ class AddPipeline:
             return
         self.failure = error
         self._refusal = error
+        listener = self._listener
         self.detach()
         # What is not confirmed does not count as part of the ledger.
         self.length_bytes -= self.pending_bytes
@@ -268,7 +257,7 @@ class AddPipeline:
         self._pending = None
         log.warning("ledger writer failed", extra={"ledger": self.ledger_id, "error": str(error)})
         self._wake_drained()
-        self._listener.writer_failed(error)
+        listener.writer_failed(error)
 
     # Called by the connections
 

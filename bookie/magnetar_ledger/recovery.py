@@ -20,6 +20,7 @@ from magnetar_ledger.ensembles import ended_at, with_fragment
 from magnetar_ledger.errors import LedgerError, RecoveryUndecided, TooMuchPending
 from magnetar_ledger.last_entry import LastEntryPoll
 from magnetar_ledger.links import BookieLink, Purpose
+from magnetar_ledger.listener import NOBODY
 from magnetar_ledger.options import LedgerOptions
 from magnetar_ledger.patience import Patience
 from magnetar_ledger.pipeline import AddPipeline
@@ -127,7 +128,7 @@ class LedgerRecovery:
             quorum,
             links,
             master_key=self._master_key,
-            listener=_Silent(),
+            listener=NOBODY,
             change=change,
             clock=self._clock,
             options=self._options,
@@ -223,16 +224,6 @@ class _Tail:
         """What comes after what is confirmed goes to ``ensemble`` (``Commit``)."""
         assert self.pipeline is not None
         self.after = with_fragment(self.after, self.pipeline.last_confirmed + 1, ensemble)
-
-
-class _Silent:
-    """Nobody waits for single entries of a recovery; its end is awaited as a whole."""
-
-    def entries_confirmed(self, last_confirmed: int) -> None:
-        pass
-
-    def writer_failed(self, error: LedgerError) -> None:
-        pass
 
 
 def _marked(metadata: LedgerMetadata) -> LedgerMetadata | None:

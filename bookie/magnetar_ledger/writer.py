@@ -23,8 +23,9 @@ from magnetar_ledger.ensemble_change import EnsembleChange
 from magnetar_ledger.ensembles import with_fragment
 from magnetar_ledger.errors import LedgerClosed, LedgerClosedByOther, LedgerFenced
 from magnetar_ledger.links import Purpose
+from magnetar_ledger.listener import LedgerListener
 from magnetar_ledger.options import LedgerOptions
-from magnetar_ledger.pipeline import AddPipeline, LedgerListener
+from magnetar_ledger.pipeline import AddPipeline
 from magnetar_ledger.quorum import Quorum
 from magnetar_ledger.store import LedgerStore, StoredMetadata
 from magnetar_protocol.bookkeeper.digest import master_key

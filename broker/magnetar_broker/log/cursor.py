@@ -311,6 +311,7 @@ class Cursor(Service):
         finally:
             self._is_over = True
             self._tell(len(self._waiting), outcome)
+            self.on_lost = self.on_ledger_left = _nothing
 
     async def delete(self) -> None:
         """Forget the cursor for good; closing it then has nothing more to write."""

@@ -18,3 +18,16 @@ class LogListener(Protocol):
     def log_fenced(self) -> None:
         """Another broker has the log: whatever is still waiting will never be confirmed here."""
         ...
+
+
+class Nobody:
+    """Whom a log tells once it is closed."""
+
+    def run_appended(self, ledger_id: int, entries: list[Entry], batch: list[Pending]) -> None:
+        """Nobody wants to know."""
+
+    def log_fenced(self) -> None:
+        """Nobody wants to know."""
+
+
+NOBODY = Nobody()

@@ -21,7 +21,7 @@ from magnetar_broker.log.chain import LedgerChain, LedgerSpan
 from magnetar_broker.log.entry_cache import EntryCache
 from magnetar_broker.log.entry_stamps import EntryStamps
 from magnetar_broker.log.log_cache import LogCache
-from magnetar_broker.log.log_listener import LogListener
+from magnetar_broker.log.log_listener import NOBODY, LogListener
 from magnetar_broker.log.log_state import LogState
 from magnetar_broker.log.options import LogOptions
 from magnetar_broker.log.positions import Entry, Position
@@ -167,6 +167,9 @@ class ManagedLedger(Service):
                 each.writer.detach()  # what could not be closed, or not in time
             # Last: until the ledger is closed, what is on its way is confirmed into the cache.
             self._cached.clear()
+            # Its topic, which knows it, is freed at once: that does not wait for the collector.
+            self._listener = NOBODY
+            self._trimmer.stop()
 
     @property
     def state(self) -> LogState:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Protocol
+from weakref import proxy
 
 from magnetar_broker.errors import StorageUnavailable, TopicFenced
 from magnetar_broker.log.positions import Position
@@ -37,7 +38,7 @@ class Termination:
     def __init__(self, owner: EndingLog, recorded: RecordedChain) -> None:
         self.at: Position | None = None
         self._is_under_way = False
-        self._owner = owner
+        self._owner: EndingLog = proxy(owner)
         self._recorded = recorded
 
     def loaded(self) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Protocol
+from weakref import proxy
 
 from magnetar_broker.errors import StorageUnavailable, TopicFenced
 from magnetar_broker.log.chain import LedgerSpan
@@ -65,10 +66,14 @@ class Trimmer:
     ) -> None:
         self.retention = retention
         self.readership: Readership | None = None
-        self._owner = owner
+        self._owner: TrimmedLog = proxy(owner)
         self._recorded = recorded
         self._clock = clock
         self._running: asyncio.Task[object] | None = None
+
+    def stop(self) -> None:
+        """Trim no more: the log is closed."""
+        self.readership = None
 
     def trim_soon(self) -> None:
         """Delete in the background what may go now, and what an earlier attempt left behind."""
@@ -102,10 +107,13 @@ class Trimmer:
     def _trimmable(self, retention: Retention) -> list[LedgerSpan]:
         if self.readership is None:
             return []
-        marks = (each.mark_delete for each in self.readership.cursors() if each.is_durable)
+        marks = (each.mark_delete for each in self._cursors() if each.is_durable)
         return trimmable_ledgers(
             self._recorded.chain.spans, min(marks, default=None), retention, self._clock.wall_ms()
         )
+
+    def _cursors(self) -> Iterable[Cursor]:
+        return () if self.readership is None else self.readership.cursors()
 
     def _leave(self, removed: Sequence[LedgerSpan]) -> None:
         """No cursor may stand or count in ledgers that are gone.
@@ -113,8 +121,7 @@ class Trimmer:
         One that is not durable holds nothing back; one that was moved back while the record was
         being written is too late. Both go on behind what is gone.
         """
-        assert self.readership is not None
-        for cursor in self.readership.cursors():
+        for cursor in self._cursors():
             if cursor.acknowledged.acknowledge_upto(removed[-1].last):
                 cursor.changed()
         self._owner.ledgers_removed(removed)
@@ -122,11 +129,13 @@ class Trimmer:
     async def pass_everything(self, end: Position, deadline_s: float) -> None:
         """Move every cursor to ``end`` and wait until that is durable.
 
-        Raises ``StorageUnavailable`` at the deadline, and what a cursor gives as its reason.
+        Raises ``StorageUnavailable`` at the deadline, and what a cursor gives as its reason;
+        ``TopicFenced`` where the log is closed.
         """
-        assert self.readership is not None, "all cursors must be known"
+        if self.readership is None:
+            raise TopicFenced(self._owner.name)
         moved: list[Durable] = []
-        for cursor in self.readership.cursors():
+        for cursor in self._cursors():
             cursor.acknowledged.acknowledge_upto(end)
             moved.append(Durable())
             cursor.changed(moved[-1])

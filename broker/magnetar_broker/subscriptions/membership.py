@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
+from weakref import proxy
 
 from magnetar_broker.errors import ConsumerBusy
 from magnetar_broker.subscriptions.consumer import Consumer
@@ -52,7 +53,7 @@ class Membership:
         # How keys are shared, where the type is Key_Shared.
         self.key_shared = AUTO_SPLIT
         self.dispatcher: Dispatcher | None = None
-        self._subscription = subscription
+        self._subscription: Dispatching = proxy(subscription)
         self._limits = LIMITS_DEFAULT
         # What is sent passes these gates, and how it is counted there.
         self._gates: Sequence[Gate] = ()
@@ -156,6 +157,10 @@ class Membership:
         for consumer in list(self.consumers):
             self.remove(consumer)
             consumer.on_closed(consumer)
+
+    def end(self) -> None:
+        """Nobody will come any more."""
+        self._let_dispatcher_go()
 
     # Counting, since the topic was loaded
 

@@ -447,6 +447,9 @@ class Subscription:
         if self._kept_counts is not None:
             self._kept_counts.finish()
         await self.cursor.__aexit__(None, None, None)
+        # What knows the subscription: without it, it is freed at once.
+        self.membership.end()
+        self._delayed = self._skipping = self._expiring = self._resetting = None
 
     async def delete_stored(self) -> None:
         """Forget the cursor for good, and before it what it names: nothing is left behind."""

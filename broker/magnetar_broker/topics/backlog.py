@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
+from weakref import proxy
 
 from magnetar_broker.errors import (
     BrokerError,
@@ -72,7 +73,7 @@ class Backlog:
         self.size_evictions = 0
         self.age_evictions = 0
         self._log = managed_ledger
-        self._topic = topic
+        self._topic: Cursors = proxy(topic)
         self._clock = clock
 
     def _durable(self) -> list[Cursor]:

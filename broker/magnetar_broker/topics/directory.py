@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -55,9 +54,6 @@ COMPACTIONS_AT_ONCE_MAX = 4
 # So many topics are closed at once: each asks ZooKeeper and bookies a few questions, of which no
 # more may wait than a session holds (65,536) or can be answered before they are given up (6 s).
 UNLOADS_AT_ONCE_MAX = 500
-# The parts of a topic know each other, and the collector, as it is set, hardly ever looks at old
-# objects. It stops everything while it does, so it is only told to where it gives back much.
-COLLECTED_TOPICS_MIN = 10_000
 # Namespaces whose policies are kept as what they mean; more are looked at anew.
 MEANINGS_MAX = 1_000
 # A part that is asked to end is cut off after 5 s (``magnetar_server.run``).
@@ -456,23 +452,23 @@ class TopicDirectory(Service):
     async def unload_where(self, is_lost: Callable[[TopicName], bool]) -> None:
         """Close all topics of a bundle that is no longer ours: all stop serving, then they are
         closed, not too many at once. What could not be closed in order is raised when all are."""
-        if await self._unload_lost(is_lost) >= COLLECTED_TOPICS_MIN:
-            gc.collect()
-
-    async def _unload_lost(self, is_lost: Callable[[TopicName], bool]) -> int:
         lost = [topic for topic in self.loaded if is_lost(topic.name)]
-        for number, topic in enumerate(lost, 1):
-            topic.disconnect_all()
-            if number % TICK_TOPICS_MAX == 0:
-                await asyncio.sleep(0)
+        await self._disconnect_all(lost)
         errors: list[BaseException] = []
-        for start in range(0, len(lost), UNLOADS_AT_ONCE_MAX):
-            some = lost[start : start + UNLOADS_AT_ONCE_MAX]
+        while lost:
+            # None is kept here: what is closed is freed while the others are still open.
+            some, lost = lost[:UNLOADS_AT_ONCE_MAX], lost[UNLOADS_AT_ONCE_MAX:]
             unloaded = await asyncio.gather(*map(self._unload, some), return_exceptions=True)
             errors += [each for each in unloaded if each is not None]
         if errors:
             raise errors[0]
-        return len(lost)
+
+    @staticmethod
+    async def _disconnect_all(topics: Sequence[AnyTopic]) -> None:
+        for number, topic in enumerate(topics, 1):
+            topic.disconnect_all()
+            if number % TICK_TOPICS_MAX == 0:
+                await asyncio.sleep(0)
 
     async def _unload(self, topic: AnyTopic) -> None:
         if self._topics.get(topic.name) is topic:

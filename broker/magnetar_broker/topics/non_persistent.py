@@ -33,8 +33,6 @@ from magnetar_broker.topics.producing.publish_policies import PublishPolicies
 from magnetar_broker.topics.producing.publish_rate import PublishRate
 from magnetar_broker.topics.producing.topic_epoch import (
     TopicEpoch,
-    keep_in_memory,
-    nothing_under_way,
 )
 from magnetar_broker.topics.rates import tick_topic
 from magnetar_broker.topics.topic import SubscribeRequest
@@ -239,10 +237,10 @@ class NonPersistentTopic(Service):
         super().__init__()
         self.name = name
         self.admission = Admission(str(name), policies)
-        self.producers = Producers(str(name), on_left=self._left, on_promoted=self._promoted)
+        self.producers = Producers(str(name), self)
         self.gate = PublishGate(str(name), self.producers, clock, broker_rate)
         self.gate.apply(publishing)
-        self.epoch = TopicEpoch(self.producers, keep_in_memory, nothing_under_way)
+        self.epoch = TopicEpoch(self.producers, self)
         self.subscriptions: dict[str, VolatileSubscription] = {}
         self.messages_in = 0
         self.bytes_in = 0
@@ -277,13 +275,21 @@ class NonPersistentTopic(Service):
             producer.append_all = self.gate.before(self._publish)
             await self.epoch.admit(producer)
 
-    def _promoted(self, producer: Producer) -> None:
+    def producer_promoted(self, producer: Producer) -> None:
+        """It is the turn of one that waits."""
         producer.append_all = self.gate.before(self._publish)
         self.spawn(self.epoch.promote(producer), name=f"let in {producer.name}")
 
-    def _left(self, producer: Producer) -> None:
+    def producer_left(self, producer: Producer) -> None:
+        """One that was let in is here no more."""
         del producer
         self.last_used_s = self._clock.monotonic()
+
+    async def store_epoch(self, epoch: int) -> None:
+        """Nothing is stored of the topic, nor is this."""
+
+    async def settle(self, producer_name: str) -> None:
+        """What was sent is there, or lost, at once."""
 
     def _publish(self, items: Sequence[Pending]) -> None:
         for item in items:

@@ -77,10 +77,8 @@ class PersistentTopic(Service):
     ) -> None:
         super().__init__()
         self.name = name
-        self.producers = Producers(
-            str(name), on_left=self._producer_left, on_promoted=self._promoted
-        )
-        self.epoch = TopicEpoch(self.producers, self._store_epoch, self._settle)
+        self.producers = Producers(str(name), self)
+        self.epoch = TopicEpoch(self.producers, self)
         self.managed_ledger = logs.log(name.managed_ledger_name, self, create_with=create_with)
         self.compacting = Compacting(name, logs, self.managed_ledger, clock, policies.compaction)
         self.subscribing = Subscribing(self, logs, clock, policies, broker_gate)
@@ -180,15 +178,18 @@ class PersistentTopic(Service):
             self.intake.welcome(producer)
             await self.epoch.admit(producer)
 
-    def _promoted(self, producer: Producer) -> None:
+    def producer_promoted(self, producer: Producer) -> None:
+        """It is the turn of one that waits."""
         self.intake.welcome(producer)
         self.spawn(self.epoch.promote(producer), name=f"let in {producer.name}")
 
-    async def _settle(self, producer_name: str) -> None:
+    async def settle(self, producer_name: str) -> None:
+        """Return when nothing that was sent under this name is under way any more."""
         await self.intake.settled(producer_name)
         self.check_open()
 
-    async def _store_epoch(self, epoch: int) -> None:
+    async def store_epoch(self, epoch: int) -> None:
+        """Make a new epoch durable."""
         await self.managed_ledger.properties.set(EPOCH_PROPERTY, str(epoch))
 
     @property
@@ -196,7 +197,8 @@ class PersistentTopic(Service):
         """Whether a message was published in parts, since the topic was loaded."""
         return self._had_chunks or any(each.chunks_in for each in self.producers)
 
-    def _producer_left(self, producer: Producer) -> None:
+    def producer_left(self, producer: Producer) -> None:
+        """One that was let in is here no more."""
         self._had_chunks = self._had_chunks or producer.chunks_in > 0
         self.last_used_s = self._clock.monotonic()
         self.intake.left(producer)
@@ -325,6 +327,9 @@ class PersistentTopic(Service):
 
     async def _close_parts(self) -> None:
         await self.managed_ledger.__aexit__(None, None, None)
+        # Only now: until the log is closed, it is trimmed by what these have still to read.
+        self.subscribing.let_go()
+        self.intake.let_go()
 
     async def _close_cursors(self) -> None:
         await self.compacting.close()

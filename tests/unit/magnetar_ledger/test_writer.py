@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+import gc
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -14,6 +16,7 @@ from magnetar_ledger import (
     LedgerClosed,
     LedgerClosedByOther,
     LedgerFenced,
+    Ledgers,
     LedgerWriter,
 )
 from magnetar_protocol.records.ledger_metadata import LedgerState
@@ -49,9 +52,22 @@ async def bench() -> AsyncIterator[Bench]:
 
 @asynccontextmanager
 async def bench_on(world: World) -> AsyncGenerator[Bench, None]:
-    listener = Listener()
     async with world.ledgers() as ledgers:
-        yield Bench(world, await ledgers.create(listener=listener), listener)
+        yield await bench_of(world, ledgers)
+
+
+async def bench_of(world: World, ledgers: Ledgers) -> Bench:
+    """A writer made now, and who listens to it."""
+    listener = Listener()
+    return Bench(world, await ledgers.create(listener=listener), listener)
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """What nobody refers to is freed; what only refers to itself is not."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 async def test_closing_writes_the_last_entry_and_the_length(bench: Bench) -> None:
@@ -109,6 +125,16 @@ async def test_a_closed_writer_hears_no_more_of_its_bookies(bench: Bench) -> Non
     bench.bookie.drop_connections()
     await asyncio.sleep(10)
     assert len(bench.world.network.connects) == connects
+
+
+async def test_a_closed_writer_keeps_nobody_who_listened(no_collector: None) -> None:
+    del no_collector
+    async with bench_on(World(1)) as bench:
+        kept = weakref.ref(bench.listener)
+        await bench.append(1)
+        await bench.writer.close()
+        bench.listener = Listener()
+        assert kept() is None
 
 
 async def test_a_writer_whose_bookie_stayed_away_closes_where_it_was_confirmed(

@@ -43,7 +43,7 @@ class KeySharedDispatcher(TrackingDispatcher):
         self._keys = new_selector(policy)
         self._hashes = KeyHashes(self._keys.hash_of)
         self._draining = Draining()
-        self._receivers = Receivers(self._receiver)
+        self._receivers = Receivers(self._keys, self._draining)
         self._replay = KeyedReplay()
         # Delayed entries that are due, whose keys are still to be read.
         self._due = ReplayQueue()
@@ -86,10 +86,6 @@ class KeySharedDispatcher(TrackingDispatcher):
         self._receivers.clear()
         self._replay.reassign(self._hashes, self._receivers.__getitem__)
         self._let_wait(given_back)
-
-    def _receiver(self, key_hash: int) -> Consumer | None:
-        """Who may get entries of the hash; None while it is draining, or where it is nobody's."""
-        return None if key_hash in self._draining.hashes else self._keys.select(key_hash)
 
     def _let_wait(self, ids: Sequence[EntryId]) -> None:
         self._replay.add_all(ids, self._hashes.of(ids), self._receivers.__getitem__)

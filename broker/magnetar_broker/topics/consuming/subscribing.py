@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
+from weakref import proxy
 
-from magnetar_broker.errors import ConsumerBusy, SubscriptionNotFound
+from magnetar_broker.errors import ConsumerBusy, SubscriptionNotFound, TopicFenced
 from magnetar_broker.log.chain import LedgerChain
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.logs import Logs
@@ -69,10 +70,12 @@ class Subscribing:
         "_broker_gate",
         "_changing",
         "_clock",
+        "_is_closed",
         "_logs",
         "_policies",
         "_throttling",
         "_topic",
+        "_topic_name",
         "subscriptions",
     )
 
@@ -85,13 +88,15 @@ class Subscribing:
         broker_gate: Gate | None = None,
     ) -> None:
         self.subscriptions: dict[str, Subscription] = {}
-        self._topic = topic
+        self._topic: SubscribedTopic = proxy(topic)
+        self._topic_name = str(topic.name)
+        self._is_closed = False
         self._logs = logs
         self._clock = clock
         self._policies = policies
         self._broker_gate = broker_gate
         self._throttling: Throttling | None = None  # most topics have no limit
-        self._admission = Admission(str(topic.name), policies.subscribing)
+        self._admission = Admission(self._topic_name, policies.subscribing)
         # Guards which subscriptions exist while one is being created or deleted; None before that.
         self._changing: asyncio.Lock | None = None
 
@@ -289,7 +294,7 @@ class Subscribing:
 
     def subscription_left(self, subscription: Subscription) -> None:
         """The last consumer of a subscription that is not durable has gone."""
-        if self.subscriptions.get(subscription.name) is subscription:
+        if not self._is_closed and self.subscriptions.get(subscription.name) is subscription:
             self._take_out(subscription)
             self._topic.spawn(
                 subscription.cursor.__aexit__(None, None, None), name=f"forget {subscription.name}"
@@ -306,6 +311,8 @@ class Subscribing:
     ) -> None:
         """Forget a subscription and its cursor; ``consumer`` is the one that asks for it."""
         async with self._change():
+            if self._is_closed:
+                raise TopicFenced(self._topic_name)
             if self.subscriptions.get(subscription.name) is subscription:
                 subscription.give_up(consumer, force=force)
                 self._take_out(subscription)
@@ -322,11 +329,16 @@ class Subscribing:
     async def close(self) -> None:
         """Write what is not yet written, and close the cursors."""
         async with self._change():
+            self._is_closed = True
             if self._throttling is not None:
                 for each in self.subscriptions.values():
                     self._throttling.forget(each)
                 self._throttling.close()
             await asyncio.gather(*(each.close() for each in self.subscriptions.values()))
+
+    def let_go(self) -> None:
+        """The topic is closed: keep no subscriptions, which know this, so that all is freed."""
+        self.subscriptions.clear()
 
     async def delete_stored(self) -> None:
         """Forget all cursors for good; nobody comes any more."""

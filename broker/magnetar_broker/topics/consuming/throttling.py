@@ -78,3 +78,5 @@ class Throttling:
         for gate in (self._topic_gate, *self._own.values()):
             if gate is not None:
                 gate.close()
+        self._topic_gate = None
+        self._own.clear()

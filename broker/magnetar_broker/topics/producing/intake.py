@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from typing import Protocol, cast
+from weakref import proxy
 
 from magnetar_broker.delayed.deliver_at import is_delayed_longer
 from magnetar_broker.log.appender import Pending
@@ -28,6 +29,10 @@ from magnetar_runtime.clock import Clock
 from magnetar_runtime.errors import MagnetarError
 
 log = logging.getLogger(__name__)
+
+
+def _take_nothing(_: Sequence[Pending]) -> None:
+    """The last step of a topic that is closed: its producers are gone."""
 
 
 class IntakeTopic(Protocol):
@@ -70,7 +75,7 @@ class Intake:
         broker_rate: PublishRate | None = None,
     ) -> None:
         self.deduplication: Deduplication | None = None
-        self._topic = topic
+        self._topic: IntakeTopic = proxy(topic)
         self._logs = logs
         self._clock = clock
         self._options = options
@@ -236,6 +241,12 @@ class Intake:
         """Keep what the next owner must know."""
         if self.deduplication is not None:
             await self.deduplication.close()
+
+    def let_go(self) -> None:
+        """The topic is closed: keep no steps, which know it, so that it is freed at once."""
+        self.deduplication = None
+        self._behind_delays = _take_nothing
+        self._gate.before(_take_nothing)
 
     async def delete(self) -> None:
         """Delete what is kept."""

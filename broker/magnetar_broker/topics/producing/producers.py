@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
+from typing import Protocol
+from weakref import proxy
 
 from magnetar_broker.client_session import ClientSession
 from magnetar_broker.counting.meter import Meter
@@ -43,10 +45,6 @@ def _not_connected(_: Sequence[Pending]) -> None:
 def _no_sequence_id() -> int:
     """Of the last message sent under a producer's name, where the topic does not keep it."""
     return -1
-
-
-def _note_nothing(_: Producer) -> None:
-    """Nobody keeps anything of producers that have gone."""
 
 
 def _do_nothing() -> None:
@@ -210,28 +208,38 @@ class Producer:
             waiting.set_result(None)
 
 
-def _settle(producer: Producer) -> None:
-    """Whoever waited long enough is let in at once."""
-    producer.settle(None)
+class ProducersOwner(Protocol):
+    """The topic, as far as its producers must know it."""
+
+    def producer_left(self, producer: Producer) -> None:
+        """One that was let in is here no more."""
+
+    def producer_promoted(self, producer: Producer) -> None:
+        """It is the turn of one that waits, which then is to be settled."""
+
+
+class _NoOwner:
+    """For producers of no topic."""
+
+    def producer_left(self, producer: Producer) -> None:
+        """Nobody wants to know."""
+
+    def producer_promoted(self, producer: Producer) -> None:
+        """Whoever waited long enough is let in at once."""
+        producer.settle(None)
+
+
+_NO_OWNER = _NoOwner()
 
 
 class Producers:
     """The registry of a topic's producers, by name. It is empty only when nobody waits either."""
 
-    __slots__ = ("_by_name", "_exclusive", "_on_left", "_on_promoted", "_topic", "_waiting")
+    __slots__ = ("_by_name", "_exclusive", "_owner", "_topic", "_waiting")
 
-    def __init__(
-        self,
-        topic: str,
-        *,
-        on_left: Callable[[Producer], None] = _note_nothing,
-        on_promoted: Callable[[Producer], None] = _settle,
-    ) -> None:
-        """``on_left`` is called when a producer that was let in is here no more; ``on_promoted``
-        when it is the turn of one that waits, which then is to be settled."""
+    def __init__(self, topic: str, owner: ProducersOwner | None = None) -> None:
         self._topic = topic
-        self._on_left = on_left
-        self._on_promoted = on_promoted
+        self._owner: ProducersOwner = _NO_OWNER if owner is None else proxy(owner)
         self._by_name: dict[str, Producer] = {}
         self._exclusive: Producer | None = None
         # Those that wait, in the order of coming.
@@ -330,7 +338,7 @@ class Producers:
             following = next(iter(self._waiting))
             del self._waiting[following]
             self._let_in(following)
-            self._on_promoted(following)
+            self._owner.producer_promoted(following)
 
     def remove_all(self, refusal: BrokerError) -> None:
         """Let all go; those that wait are told why."""
@@ -352,12 +360,13 @@ class Producers:
 
     def _take_out(self, producer: Producer) -> None:
         self._waiting.pop(producer, None)
+        producer.disconnect = _do_nothing
         if not producer.is_closed:
             producer.is_closed = True
             producer.wake()
             producer.session.confirmed(producer.bytes_in - producer.bytes_confirmed)
         if self._by_name.get(producer.name) is producer:
             del self._by_name[producer.name]
-            self._on_left(producer)
+            self._owner.producer_left(producer)
         if self._exclusive is producer:
             self._exclusive = None

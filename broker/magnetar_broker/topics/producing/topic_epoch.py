@@ -8,7 +8,8 @@ restarted in between.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from typing import Protocol
+from weakref import proxy
 
 from magnetar_broker.errors import BrokerError, ProducerFenced
 from magnetar_broker.topics.producing.producers import AccessMode, Producer, Producers
@@ -16,24 +17,27 @@ from magnetar_broker.topics.producing.producers import AccessMode, Producer, Pro
 NO_EPOCH = -1
 
 
+class EpochTopic(Protocol):
+    """The topic, as far as its epoch must know it. Both raise ``BrokerError`` where they cannot."""
+
+    async def store_epoch(self, epoch: int) -> None:
+        """Make a new epoch durable."""
+        ...
+
+    async def settle(self, producer_name: str) -> None:
+        """Return when nothing that was sent under this name is under way any more."""
+        ...
+
+
 class TopicEpoch:
-    """Of the topic with these ``producers``; ``current`` is None until it had an exclusive one.
+    """Of ``topic`` with these ``producers``; ``current`` is None until it had an exclusive one."""
 
-    ``store`` makes a new epoch durable, ``settle`` returns when nothing that was sent under a name
-    is under way any more. Both raise ``BrokerError`` where they cannot."""
+    __slots__ = ("_producers", "_storing", "_topic", "current")
 
-    __slots__ = ("_producers", "_settle", "_store", "_storing", "current")
-
-    def __init__(
-        self,
-        producers: Producers,
-        store: Callable[[int], Awaitable[None]],
-        settle: Callable[[str], Awaitable[None]],
-    ) -> None:
+    def __init__(self, producers: Producers, topic: EpochTopic) -> None:
         self.current: int | None = None
         self._producers = producers
-        self._store = store
-        self._settle = settle
+        self._topic: EpochTopic = proxy(topic)
         # Guards that epochs are stored in the order in which they are given. Made when it is
         # needed: there may be very many topics.
         self._storing: asyncio.Lock | None = None
@@ -71,7 +75,7 @@ class TopicEpoch:
     async def _claim(self, producer: Producer) -> None:
         """Wait for what is under way of its name, and give ``producer`` its epoch. Raises
         ``ProducerFenced``, also where it was let go meanwhile."""
-        await self._settle(producer.name)
+        await self._topic.settle(producer.name)
         if producer.access_mode is AccessMode.SHARED:
             epoch = self.current
         else:
@@ -92,14 +96,6 @@ class TopicEpoch:
                 (NO_EPOCH if self.current is None else self.current) + 1 if held is None else held
             )
             if epoch != self.current:
-                await self._store(epoch)
+                await self._topic.store_epoch(epoch)
                 self.current = epoch
         return epoch
-
-
-async def keep_in_memory(_: int) -> None:
-    """For a topic of which nothing is stored."""
-
-
-async def nothing_under_way(_: str) -> None:
-    """For a topic that keeps nothing: what was sent is there, or lost, at once."""

@@ -22,6 +22,7 @@ from magnetar_ledger import (
     NoSuchEntry,
     NoSuchLedger,
 )
+from magnetar_ledger.listener import NOBODY
 from magnetar_runtime.clock import Clock, SystemClock
 from magnetar_runtime.coordination import Coordination, CoordinationError
 
@@ -38,7 +39,7 @@ class MemoryWriter:
         self.is_closed = False
         self.is_detached = False
         self._ledgers = ledgers
-        self._listener = listener
+        self._listener: LedgerListener = listener
         self._refusal: LedgerError | None = None
         self._drained = asyncio.Event()
         self._drained.set()
@@ -82,12 +83,14 @@ class MemoryWriter:
         """What is on its way is never heard of."""
         self._refusal = self._refusal or LedgerClosed(self.ledger_id)
         self.is_detached = True
+        self._listener = NOBODY
 
     async def close(self) -> None:
         if self._refusal is None:
             self._refusal = LedgerClosed(self.ledger_id)
         await self._drained.wait()
         self.is_closed = True
+        self._listener = NOBODY
 
 
 class MemoryReader:

@@ -289,6 +289,18 @@ async def test_truncating_passes_every_cursor_and_deletes_everything(scene: Scen
     assert cursor.backlog_entries == 1
 
 
+async def test_a_closed_log_deletes_nothing_any_more(scene: Scene) -> None:
+    cursor = await scene.cursor()
+    await scene.publish(b"a", b"b", b"c")
+    await scene.log.__aexit__(None, None, None)
+    cursor.acknowledged.acknowledge_upto(scene.log.chain.last_confirmed)
+    ledgers = dict(scene.ledgers.entries)
+    await scene.log.trim()
+    with pytest.raises(TopicFenced):
+        await scene.log.truncate()
+    assert scene.ledgers.entries == ledgers
+
+
 async def test_a_truncated_log_still_shows_its_last_entry_until_there_is_another(
     scene: Scene,
 ) -> None:

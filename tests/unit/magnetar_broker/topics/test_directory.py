@@ -419,6 +419,21 @@ async def test_who_uses_a_topic_keeps_it_and_the_minute_begins_when_he_goes(
         assert await later(topics, 60) == []
 
 
+async def test_a_subscription_of_a_topic_that_was_closed_meanwhile_is_not_deleted(
+    topics: TopicDirectory,
+) -> None:
+    topic = await opened(topics)
+    subscription = await topic.subscribe(EXCLUSIVE)
+    consumer = consumer_of(NotedSession())
+    subscription.connected(consumer)
+    deleting = topic.subscribing.delete_subscription(subscription, consumer)
+    await topics.unload(NAME)
+    with pytest.raises(TopicFenced):
+        await deleting
+    again = await opened(topics)
+    assert list(again.subscriptions) == ["sub"]
+
+
 async def test_subscriptions_without_a_backlog_keep_no_topic_where_that_is_wanted(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:

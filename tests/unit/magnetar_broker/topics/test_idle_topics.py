@@ -16,13 +16,14 @@ import pytest
 from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of, producer_of
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 
+from magnetar_broker.log.positions import Position
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
 from magnetar_broker.topics import directory
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.topic import SubscribeRequest
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
-from magnetar_protocol.records.namespaces import Policies
+from magnetar_protocol.records.namespaces import DispatchRate, Policies, PublishRate
 from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.coordination import Coordination
 
@@ -30,6 +31,16 @@ TOPICS = 100
 # Seen: 5,400 with CPython 3.11. What is beside objects (the allocator's gaps, growing dictionaries)
 # comes on top: a tenth or two.
 TOPIC_BYTES_MAX = 7_000
+# What makes a topic have more parts than others.
+LIMITED = DispatchRate(messages=1000, size_bytes=1_000_000)
+EVERYTHING = Policies(
+    deduplication_enabled=True,
+    publish_max_message_rate={"standalone": PublishRate(messages=1000, size_bytes=1_000_000)},
+    topic_dispatch_rate={"standalone": LIMITED},
+    subscription_dispatch_rate={"standalone": LIMITED},
+    message_ttl_s=10,
+    compaction_threshold_bytes=1,
+)
 
 
 @pytest.fixture
@@ -37,14 +48,20 @@ async def topics(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> AsyncIterator[TopicDirectory]:
     """A directory of topics whose policies are the same object, as a broker's are."""
-    policies = Policies()
+    async with serving(coordination, ledgers, Policies()) as topics:
+        yield topics
+
+
+def serving(
+    coordination: Coordination, ledgers: MemoryLedgers, policies: Policies
+) -> TopicDirectory:
+    """A directory for which these hold everywhere."""
 
     async def of_all(_: NamespaceName) -> Policies:
         return policies
 
     logs = logs_over(coordination, ledgers)
-    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True, policies=of_all) as topics:
-        yield topics
+    return TopicDirectory(logs, SystemClock(), owns=lambda _: True, policies=of_all)
 
 
 @pytest.fixture
@@ -52,6 +69,14 @@ def counted() -> Iterator[None]:
     """From here on the interpreter counts what is allocated, when it is asked to begin."""
     yield
     tracemalloc.stop()
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """What nobody refers to is freed; what only refers to itself is not."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def name_of(number: int) -> TopicName:
@@ -124,17 +149,44 @@ async def test_very_many_topics_stop_at_once_and_are_closed_a_few_at_a_time(
     assert all(each.is_closed for each in ledgers.writers)
 
 
-async def test_what_very_many_topics_took_is_given_back_when_they_are_unloaded(
-    topics: TopicDirectory, ledgers: MemoryLedgers, monkeypatch: pytest.MonkeyPatch
+async def have_used(topics: TopicDirectory, number: int) -> None:
+    """Have producers and consumers of all kinds be there, with something on the way to them."""
+    topic = await topics.get(name_of(number), create=True)
+    assert isinstance(topic, PersistentTopic)
+    for kind in SubscriptionType:
+        request = SubscribeRequest(kind.name, kind, starts_at_earliest=True)
+        subscription = await topic.subscribe(request)
+        consumer = consumer_of(NotedSession(), f"c-{kind.name}")
+        subscription.connected(consumer)
+        subscription.flow(consumer, 1)
+    for each in ("one", "two"):
+        producer = producer_of(NotedSession(), each)
+        await topic.connect_producer(producer)
+        producer.append_all([(b"a", 1, producer, 0, 0)])
+    await asyncio.sleep(1)
+    await topic.subscriptions["EXCLUSIVE"].seek(Position(0, 0))
+
+
+def parts_of(topics: TopicDirectory) -> list[object]:
+    """The parts of the only topic that others lead to."""
+    (topic,) = topics.loaded
+    assert isinstance(topic, PersistentTopic)
+    return [topic, topic.managed_ledger, *topic.subscriptions.values()]
+
+
+@pytest.mark.parametrize("using", [use, have_used])
+@pytest.mark.parametrize("policies", [Policies(), EVERYTHING], ids=["usual", "everything"])
+async def test_what_a_topic_took_is_given_back_as_soon_as_it_is_closed(
+    coordination: Coordination,
+    ledgers: MemoryLedgers,
+    no_collector: None,
+    using: Callable[[TopicDirectory, int], Awaitable[None]],
+    policies: Policies,
 ) -> None:
-    monkeypatch.setattr(directory, "COLLECTED_TOPICS_MIN", 3)
-    gc.disable()
-    try:
-        for number in range(3):
-            await use(topics, number)
-        kept = [weakref.ref(topic) for topic in topics.loaded]
-        ledgers.writers.clear()  # the stand-in keeps them, and they their topics
+    del no_collector
+    async with serving(coordination, ledgers, policies) as topics:
+        await using(topics, 1)
+        kept = [weakref.ref(each) for each in parts_of(topics)]
         await topics.unload_where(lambda _: True)
-        assert [topic() for topic in kept] == [None, None, None]
-    finally:
-        gc.enable()
+        await asyncio.sleep(0)
+        assert [each() for each in kept] == [None] * len(kept)
