@@ -167,8 +167,7 @@ class ManagedLedger(Service):
                 each.writer.detach()  # what could not be closed, or not in time
             # Last: until the ledger is closed, what is on its way is confirmed into the cache.
             self._cached.clear()
-            # Its topic, which knows it, is freed at once: that does not wait for the collector.
-            self._listener = NOBODY
+            self._listener = NOBODY  # the topic knows the log: now it is freed without a collector
             self._trimmer.stop()
 
     @property

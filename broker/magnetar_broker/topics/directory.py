@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from magnetar_broker.compaction.options import CompactionOptions
 from magnetar_broker.counting.durations import Durations
@@ -37,6 +37,7 @@ from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_broker.topics.policies import TopicPolicies, topic_policies
 from magnetar_broker.topics.producing.publish_policies import DEFAULT_OPTIONS, PublishOptions
 from magnetar_broker.topics.producing.publish_rate import PublishLimits, PublishRate
+from magnetar_broker.topics.totals import TopicTotals
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_protocol.records.namespaces import Policies
 from magnetar_runtime.clock import Clock
@@ -60,28 +61,6 @@ UNLOADS_AT_ONCE_MAX = 100
 MEANINGS_MAX = 1_000
 # A part that is asked to end is cut off after 5 s (``magnetar_server.run``).
 CLOSE_BUDGET_S = 3.0
-
-
-@dataclass(slots=True)
-class TopicTotals:
-    """What all topics of a broker have together; rates are per second."""
-
-    producers: int = 0
-    consumers: int = 0
-    rate_in: float = 0.0
-    throughput_in: float = 0.0
-    rate_out: float = 0.0
-    throughput_out: float = 0.0
-
-    def add(self, topic: AnyTopic) -> None:
-        """Count one topic."""
-        rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
-        self.producers += len(topic.producers)
-        self.consumers += sum(len(each.consumers) for each in topic.subscriptions.values())
-        self.rate_in += rate_in
-        self.throughput_in += throughput_in
-        self.rate_out += rate_out
-        self.throughput_out += throughput_out
 
 
 PoliciesOf = Callable[[NamespaceName], Awaitable[Policies]]
