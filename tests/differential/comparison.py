@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 
 from tests.differential.plain import Json
-from tests.differential.scenario import Wanted
+from tests.differential.scenario import Scenario, Wanted
 from tests.differential.transcript import Line, dump
 
 
@@ -22,6 +22,12 @@ def expected(recorded: list[Line], wanted: Sequence[Wanted]) -> list[Line]:
         assert changed != recorded, f"recorded nowhere: {each}"
         recorded = changed
     return recorded
+
+
+def difference(scenario: Scenario, ours: list[Line]) -> str:
+    """How the answers differ from those that are expected of Magnetar; empty if they do not."""
+    recorded = json.loads(scenario.path.read_text(encoding="utf-8"))
+    return differences(expected(recorded, scenario.wanted), ours)
 
 
 def _replaced(value: Json, wanted: Wanted) -> Json:

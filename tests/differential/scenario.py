@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.differential.not_yet import NOT_YET
+from tests.differential.patience import FACTOR, patient
 from tests.differential.plain import Json
 from tests.differential.transcript import Line
 from tests.differential.world import World
@@ -18,6 +19,8 @@ RECORDED = Path(__file__).with_name("recorded")
 SCENARIO_TIMEOUT_S = 60.0
 # Most of a scenario is waiting for nothing to come.
 AT_ONCE = 6
+# A slow disk, or a machine that does something else, is slower than somebody's patience.
+MUCH_PATIENCE = 6.0
 
 Talk = Callable[[World], Awaitable[None]]
 
@@ -60,20 +63,31 @@ class Scenario:
 
 
 async def run_all(
-    chosen: Sequence[Scenario], service_url: str, web_url: str
+    chosen: Sequence[Scenario], service_url: str, web_url: str, *, at_once: int = AT_ONCE
 ) -> dict[str, list[Line] | Exception]:
     """The transcripts of these scenarios by name, or why there is none."""
-    gate = asyncio.Semaphore(AT_ONCE)
+    gate = asyncio.Semaphore(at_once)
 
     async def run(each: Scenario) -> list[Line] | Exception:
         try:
-            async with gate, asyncio.timeout(SCENARIO_TIMEOUT_S):
+            async with gate, asyncio.timeout(patient(SCENARIO_TIMEOUT_S)):
                 return await each.run(service_url, web_url)
         except Exception as error:  # noqa: BLE001  # it is this scenario's result
             return error
 
     results = await asyncio.gather(*(run(each) for each in chosen))
     return {each.name: result for each, result in zip(chosen, results, strict=True)}
+
+
+async def run_patiently(
+    chosen: Sequence[Scenario], service_url: str, web_url: str
+) -> dict[str, list[Line] | Exception]:
+    """The same one after the other, each with more time for what may come."""
+    token = FACTOR.set(MUCH_PATIENCE)
+    try:
+        return await run_all(chosen, service_url, web_url, at_once=1)
+    finally:
+        FACTOR.reset(token)
 
 
 _registered: dict[str, Scenario] = {}

@@ -6,10 +6,8 @@ meant to differ and what is not built yet.
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from tests.differential.comparison import differences, expected
+from tests.differential.comparison import difference
 from tests.differential.not_yet import NOT_YET
 from tests.differential.scenario import Scenario, scenarios
 from tests.differential.transcript import Line
@@ -37,8 +35,7 @@ def test_magnetar_answers_as_pulsar_does(
     ours = answers[scenario.name]
     if isinstance(ours, Exception):
         raise ours
-    recorded = json.loads(scenario.path.read_text(encoding="utf-8"))
-    found = differences(expected(recorded, scenario.wanted), ours)
+    found = difference(scenario, ours)
     assert not found, found
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from google.protobuf.message import Message
+from tests.differential.patience import patient, pause
 from tests.differential.transcript import Transcript
 
 from magnetar_protocol.framing import FrameReader
@@ -163,7 +164,7 @@ class WireClient:
 
     async def silence(self, seconds: float = SILENCE_S) -> None:
         """Wait so long; write down what came all the same, or that nothing did."""
-        await asyncio.sleep(seconds)
+        await pause(seconds)
         if not self._inbox:
             self._transcript.heard_nothing(self.name)
         self.leftovers()
@@ -181,7 +182,7 @@ class WireClient:
 
     async def _wait(self, is_true: Callable[[], bool], timeout_s: float) -> bool:
         try:
-            async with asyncio.timeout(timeout_s), self._arrived:
+            async with asyncio.timeout(patient(timeout_s)), self._arrived:
                 await self._arrived.wait_for(is_true)
         except TimeoutError:
             return is_true()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeAlias
 
 from tests.differential import web
+from tests.differential.patience import patient
 from tests.differential.plain import Json, shape
 from tests.differential.transcript import Line, Transcript
 from tests.differential.wire import WireClient
@@ -263,7 +264,7 @@ class World:
 
     async def settled(self, path: str, is_true: Callable[[Any], bool]) -> bool:
         """Ask for a resource, unwritten, until it is as wanted; False if it never is."""
-        deadline = time.monotonic() + SETTLE_S
+        deadline = time.monotonic() + patient(SETTLE_S)
         while time.monotonic() < deadline:
             answer = await self._request("GET", path)
             if answer.status == 200 and is_true(answer.json()):

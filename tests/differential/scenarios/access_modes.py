@@ -3,9 +3,9 @@ leaves."""
 
 from __future__ import annotations
 
-import asyncio
 from itertools import pairwise
 
+from tests.differential.patience import pause
 from tests.differential.scenario import Wanted, register_scenario, scenario
 from tests.differential.world import World
 
@@ -28,7 +28,7 @@ async def three_producers(world: World, modes: tuple[str, str, str]) -> None:
     for client, mode in zip(clients, modes, strict=True):
         await client.producer(1, topic, producer_name=client.name, producer_access_mode=MODES[mode])
     await clients[0].close_producer()
-    await asyncio.sleep(PROMOTION_S)
+    await pause(PROMOTION_S)
     for client in clients:
         client.leftovers(but_not=api.BaseCommand.CLOSE_PRODUCER)  # see a-fenced-producer-sends
         await client.close()

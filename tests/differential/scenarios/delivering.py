@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
+from tests.differential.patience import pause
 from tests.differential.scenario import Wanted, scenario
 from tests.differential.transcript import Line
 from tests.differential.world import World
@@ -143,7 +143,7 @@ async def shared_consumers_with_priorities(world: World) -> None:
         client.flow(3)
         await client.ping()
     await world.filled([f"m{number}" for number in range(8)])
-    await asyncio.sleep(PUSH_S)
+    await pause(PUSH_S)
     with world.transcript.quiet():
         got = [await client.take(8, PUSH_S) for client in clients]
     world.note("how many each got", [len(part) for part in got])
@@ -188,7 +188,7 @@ async def failover_goes_by_priority_first(world: World) -> None:
             await other.silence(PUSH_S)
     await active(world)
     await b.close()
-    await asyncio.sleep(PUSH_S)
+    await pause(PUSH_S)
     for client in (a, c):
         await client.silence(PUSH_S)
     await active(world)
@@ -220,7 +220,7 @@ async def failover_on_partitions(world: World) -> None:
             await client.subscribe(
                 partition, kind=SUBSCRIBE.Failover, topic=topic, consumer_name=client.name
             )
-            await asyncio.sleep(PUSH_S)
+            await pause(PUSH_S)
         with world.transcript.quiet():
             for client in (a, b):
                 await client.silence(PUSH_S)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
+from tests.differential.patience import pause
 from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import Client, World
 
@@ -39,7 +39,7 @@ async def publish_keys(world: World) -> None:
 
 async def shares(world: World, clients: list[Client]) -> None:
     """Write down which keys each client got."""
-    await asyncio.sleep(SETTLE_S)
+    await pause(SETTLE_S)
     plain = world.transcript.plain
     for client in clients:
         got = [plain.payload(arrival.payload)["body"] for arrival in client.arrivals()]
@@ -76,7 +76,7 @@ async def keys_of_consumers_with_one_name(world: World) -> None:
         await client.subscribe(1, kind=KEY_SHARED, consumer_name="same")
         client.flow(PERMITS)
     await publish_keys(world)
-    await asyncio.sleep(SETTLE_S)
+    await pause(SETTLE_S)
     got = [len(client.arrivals()) for client in clients]
     world.note("all keys were delivered", sum(got) == KEYS)
 
@@ -217,10 +217,10 @@ async def a_newcomer_waits_for_a_key_that_another_holds(world: World) -> None:
         await client.subscribe(1, kind=KEY_SHARED, keySharedMeta=auto_split())
         client.flow(10)
     first.flow(10)
-    await asyncio.sleep(SETTLE_S)
+    await pause(SETTLE_S)
     for client in (first, *others):
         client.leftovers()
     await first.acknowledge(ids[0])
-    await asyncio.sleep(SETTLE_S)
+    await pause(SETTLE_S)
     for client in (first, *others):
         client.leftovers()

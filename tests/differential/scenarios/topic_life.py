@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
+from tests.differential.patience import pause
 from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import World
 
@@ -176,7 +176,7 @@ async def quota(world: World, policy: str) -> None:
 
 async def wait_for_quota() -> None:
     """Until the broker has looked, which it does every two seconds."""
-    await asyncio.sleep(3.5)
+    await pause(3.5)
 
 
 @scenario()
