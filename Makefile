@@ -33,7 +33,7 @@ test-full: $(BIN)/.develops setup  ## the long tests that `make test` leaves out
 # Needs a JDK, and Apache's jars: from the Apache Pulsar in PULSAR_HOME, or from Maven Central by `mvn` (the
 # first time: 180 MB, into the user's cache), or as class paths in BOOKKEEPER_CLASSPATH and PULSAR_CLIENT_CLASSPATH.
 test-java: $(BIN)/.develops setup  ## Pulsar's Java client, and BookKeeper's client and bookies, with ours, where Java is
-	@$(PYTEST) -m java tests/bookkeeper tests/java_client --timeout 300 $(ARGS)
+	@$(PYTEST) -m java tests/bookkeeper tests/java_client $(ARGS)
 
 check: lint types  ## linters, types, import rules
 

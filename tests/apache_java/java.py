@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FETCH_TIMEOUT_S = 300.0
-COMPILE_TIMEOUT_S = 60.0
+COMPILE_TIMEOUT_S = 240.0
 _LOGGING = Path(__file__).parent / "log4j2.xml"
 # Small heaps, quick starts; and what Apache's own scripts open for their programs on new Javas.
 OPTIONS = (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 # JVMs and clusters take their time to start, and the first test of a folder waits for them.
-TIMEOUT_S = 300
+TIMEOUT_S = 900
 
 
 def mark_java(items: list[pytest.Item], here: Path) -> None:

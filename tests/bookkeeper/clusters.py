@@ -21,7 +21,7 @@ from magnetar_runtime.clock import SystemClock
 from magnetar_runtime.network import AsyncioNetwork
 from magnetar_server.zookeeper import ZooKeeper
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 READ_ONLY = "readonly"
 
 

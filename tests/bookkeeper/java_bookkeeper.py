@@ -13,7 +13,7 @@ from tests.apache_java.java import Jars, Java, compiled
 from magnetar_cli.ports import ReservedPort
 
 HERE = Path(__file__).parent / "java"
-RUN_TIMEOUT_S = 60.0
+RUN_TIMEOUT_S = 180.0
 JARS = Jars("bookkeeper", "BOOKKEEPER_CLASSPATH", "*bookkeeper-server-*.jar", pom=HERE / "pom.xml")
 
 

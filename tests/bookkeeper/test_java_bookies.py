@@ -16,7 +16,7 @@ from magnetar_ledger.ledgers import Ledgers
 ENTRIES = 200
 SIZE = 500
 READ_BYTES = 10_000_000
-WAIT_S = 20.0
+WAIT_S = 60.0
 MIXED = (2, 1)
 ALL_JAVA = (0, 3)
 

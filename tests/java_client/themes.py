@@ -17,7 +17,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 JARS = Jars(
     "pulsar-client", "PULSAR_CLIENT_CLASSPATH", "*pulsar-client-*.jar", pom=PROGRAMS / "pom.xml"
 )
-RUN_TIMEOUT_S = 200.0
+RUN_TIMEOUT_S = 450.0
 AT_A_TIME = 4
 # These kill the broker, which no other scenario should notice.
 ONE_AT_A_TIME = {"Failures"}

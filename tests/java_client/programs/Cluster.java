@@ -25,7 +25,7 @@ import org.apache.pulsar.common.policies.data.ManagedLedgerInternalStats;
 /** The cluster under test, and what every theme does with one. */
 final class Cluster {
     static final String NAMESPACE = "public/default";
-    static final int PATIENCE_S = 20;
+    static final int PATIENCE_S = 60;
     /** So long is waited for what must not come. */
     static final int SILENCE_MS = 300;
     private static final AtomicInteger NAMES = new AtomicInteger();

@@ -4,7 +4,7 @@ import java.util.concurrent.ExecutionException;
 
 /** Says what was expected, and what came instead. */
 final class Expect {
-    private static final long PATIENCE_MS = 20_000;
+    private static final long PATIENCE_MS = 60_000;
     private static final long POLL_MS = 20;
 
     private Expect() {

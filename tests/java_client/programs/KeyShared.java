@@ -82,13 +82,11 @@ final class KeyShared {
              Consumer<String> high = sticky(topic, Range.of(32768, 65535));
              Producer<String> producer = cluster.producing(topic).enableBatching(false).create()) {
             sendRound(producer, 0);
-            Set<String> lowKeys = keysOf(low);
-            Set<String> highKeys = keysOf(high);
+            List<Set<String>> keys = keysOf(low, high);
             sendRound(producer, 1);
-            Expect.equal(lowKeys, keysOf(low), "the low half's keys the second time");
-            Expect.equal(highKeys, keysOf(high), "the high half's keys the second time");
-            Expect.equal(KEYS, lowKeys.size() + highKeys.size(), "keys of both");
-            Expect.that(!lowKeys.isEmpty() && !highKeys.isEmpty(), "each half has keys");
+            Expect.equal(keys, keysOf(low, high), "the keys of the low and the high half the second time");
+            Expect.equal(KEYS, keys.get(0).size() + keys.get(1).size(), "keys of both");
+            Expect.that(!keys.get(0).isEmpty() && !keys.get(1).isEmpty(), "each half has keys");
         }
     }
 
@@ -111,8 +109,8 @@ final class KeyShared {
             for (int key = 0; key < KEYS; key++) {
                 producer.newMessage().key("key-" + key).orderingKey(new byte[] {7}).value("m").send();
             }
-            Set<Integer> keys = Set.of(keysOf(low).size(), keysOf(high).size());
-            Expect.equal(Set.of(0, KEYS), keys, "how many each consumer has of one ordering key");
+            List<Set<String>> keys = keysOf(low, high);
+            Expect.equal(Set.of(0, KEYS), Set.of(keys.get(0).size(), keys.get(1).size()), "how many each consumer has of one ordering key");
         }
     }
 
@@ -132,15 +130,25 @@ final class KeyShared {
         }
     }
 
-    /** The keys of what comes before a pause; all of it is acknowledged. */
-    private static Set<String> keysOf(Consumer<String> consumer) throws Exception {
-        Set<String> keys = new HashSet<>();
-        Message<String> message = consumer.receive(1, TimeUnit.SECONDS);
-        while (message != null) {
-            keys.add(message.getKey());
-            consumer.acknowledge(message);
-            message = consumer.receive(1, TimeUnit.SECONDS);
+    /** The keys of as many messages as there are keys, by the consumer that got them; all are acknowledged. */
+    private static List<Set<String>> keysOf(Consumer<String> low, Consumer<String> high) throws Exception {
+        List<Set<String>> keys = List.of(new HashSet<>(), new HashSet<>());
+        long deadlineMs = System.currentTimeMillis() + 1000L * Cluster.PATIENCE_S;
+        int count = 0;
+        while (count < KEYS) {
+            Expect.that(System.currentTimeMillis() < deadlineMs, "only " + count + " of " + KEYS + " messages came");
+            for (int index = 0; index < keys.size(); index++) {
+                Consumer<String> consumer = index == 0 ? low : high;
+                Message<String> message = consumer.receive(20, TimeUnit.MILLISECONDS);
+                if (message != null) {
+                    keys.get(index).add(message.getKey());
+                    consumer.acknowledge(message);
+                    count++;
+                }
+            }
         }
+        Cluster.expectSilence(low);
+        Cluster.expectSilence(high);
         return keys;
     }
 

@@ -14,7 +14,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 
 final class Main {
-    private static final long ALL_SCENARIOS_S = 150;
+    private static final long ALL_SCENARIOS_S = 400;
 
     private final Object theme;
 
