@@ -20,18 +20,20 @@ from tests.torture.torture import Ordeal, torture
 StartStandalone = Callable[..., StandaloneProcess]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_nothing_is_lost_or_overtaken_while_broker_and_bookie_are_killed(
     start_standalone: StartStandalone, tmp_path: Path
 ) -> None:
-    ordeal = Ordeal(lines=60_000, text_bytes=2_000_000, strikes=len(TARGETS), seed=20)
+    ordeal = Ordeal(
+        lines=60_000, text_bytes=2_000_000, strikes=len(TARGETS), seed=20, send_timeout_s=120
+    )
     outcome = torture(start_standalone(), ordeal, tmp_path)
     assert outcome.text.lines >= ordeal.lines
     assert outcome.subscriber.digest == outcome.reader.digest == outcome.text.digest
     assert outcome.kills == {"broker": 5, "bookie": 3}, "every target is struck once"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_nothing_confirmed_is_lost_while_any_of_four_bookies_and_the_broker_go(
     start_standalone: StartStandalone,
 ) -> None:
@@ -41,7 +43,7 @@ def test_nothing_confirmed_is_lost_while_any_of_four_bookies_and_the_broker_go(
     assert outcome.strikes
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_nothing_confirmed_is_lost_when_the_power_goes(start_standalone: StartStandalone) -> None:
     siege = Siege(seconds=6.0, seed=11, pause_s_max=2.0, has_power_cuts=True)
     outcome = besiege(partial(start_standalone, *OPTIONS, module=FRAGILE), siege)
@@ -50,7 +52,7 @@ def test_nothing_confirmed_is_lost_when_the_power_goes(start_standalone: StartSt
 
 
 @pytest.mark.full
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_power_cuts_take_what_was_never_synced(start_standalone: StartStandalone) -> None:
     """Else the test above would prove nothing."""
     siege = Siege(seconds=0.1, seed=0, pause_s_max=2.0, has_power_cuts=True, read_timeout_ms=10_000)

@@ -23,9 +23,9 @@ from tests.integration.waiting import eventually
 NUMBER = struct.Struct(">Q")
 SUBSCRIPTION = "torture"
 # The client's default: within this time each send is confirmed, however often parts are killed.
-SEND_TIMEOUT_MS = 30_000
-RECEIVE_TIMEOUT_MS = 60_000
-CONFIRM_S_MAX = 120.0
+SEND_TIMEOUT_S = 30
+RECEIVE_TIMEOUT_MS = 120_000
+CONFIRM_S_MAX = 240.0
 # Small batches, and many of them under way: more places to lose one.
 BATCH_LINES_MAX = 10
 PENDING_LINES_MAX = 5_000
@@ -41,14 +41,16 @@ class Sender:
     It does little for a line, so that there is always something under way.
     """
 
-    def __init__(self, client: Any, topic: str, *, on_confirmed: Callable[[], None]) -> None:
+    def __init__(
+        self, client: Any, topic: str, *, on_confirmed: Callable[[], None], send_timeout_s: int
+    ) -> None:
         self._on_confirmed = on_confirmed
         self._sent = 0
         self._confirmed = 0
         self._failures: list[str] = []
         self._producer = client.create_producer(
             topic,
-            send_timeout_millis=SEND_TIMEOUT_MS,
+            send_timeout_millis=send_timeout_s * 1000,
             batching_enabled=True,
             batching_max_messages=BATCH_LINES_MAX,
             max_pending_messages=PENDING_LINES_MAX,

@@ -27,7 +27,7 @@ DIRECTORIES = ("journal", "ledgers", "index")
 PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 15.0
 REST_S_MAX = 4.0
 # A supervisor waits up to 10 s before it starts a part anew that was killed again and again.
-RESTART_S_MAX = 60.0
+RESTART_S_MAX = 120.0
 # Of bookies that are killed, where there are power cuts.
 CUT_PROBABILITY = 0.7
 SEED_MAX = 1 << 32

@@ -18,6 +18,7 @@ from tests.integration.official_client import client_of
 from tests.integration.rest import rest
 from tests.torture.killer import Killer
 from tests.torture.passage import (
+    SEND_TIMEOUT_S,
     SUBSCRIPTION,
     Arrived,
     PassageFailed,
@@ -36,12 +37,14 @@ RETURNS_A_KILL_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Ordeal:
-    """How much text at least, and how often something is struck on the way."""
+    """How much text at least, how often something is struck on the way, and within which time each
+    line must be confirmed all the same."""
 
     lines: int
     text_bytes: int
     strikes: int
     seed: int
+    send_timeout_s: int = SEND_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,12 @@ def torture(cluster: StandaloneProcess, ordeal: Ordeal, directory: Path) -> Outc
             TOPIC, SUBSCRIPTION, initial_position=pulsar.InitialPosition.Earliest
         ).close()
         subscriber = process.submit(receive_all, cluster.service_url, TOPIC, text.lines)
-        sender = Sender(client, TOPIC, on_confirmed=killer.confirmed)
+        sender = Sender(
+            client,
+            TOPIC,
+            on_confirmed=killer.confirmed,
+            send_timeout_s=ordeal.send_timeout_s,
+        )
         with killer:
             sender.send_all(text)
         received = subscriber.result()

@@ -387,7 +387,7 @@ async def test_a_session_that_hears_nothing_ends_itself_before_the_server_ends_i
     path = f"{root}/mine"
     async with (
         Wire(zookeeper_address) as wire,
-        ZooKeeper(wire.address, SystemClock(), session_timeout_s=4) as partitioned,
+        ZooKeeper(wire.address, SystemClock(), session_timeout_s=10) as partitioned,
     ):
         sessions = Sessions(partitioned)
         old_session = partitioned.session_id

@@ -258,7 +258,7 @@ async def raw(path: Path, *messages: object) -> tuple[asyncio.StreamReader, asyn
 
 async def is_cut_off(reader: asyncio.StreamReader) -> bool:
     try:
-        return await asyncio.wait_for(reader.read(), 10) == b""
+        return await asyncio.wait_for(reader.read(), 60) == b""
     except ConnectionError:
         return True
 

@@ -68,7 +68,7 @@ async def test_what_a_thread_posts_is_delivered_in_order_on_the_loop() -> None:
 
     in_thread(*[lambda n=n: handler.post(note, n) for n in range(100)])
     handler.post(done.set)
-    await asyncio.wait_for(done.wait(), 10)
+    await asyncio.wait_for(done.wait(), 60)
     assert seen == [(number, threading.get_ident()) for number in range(100)]
 
 
