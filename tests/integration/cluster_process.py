@@ -65,7 +65,11 @@ class StandaloneProcess:
         )
         log.close()
         started = cls(data_directory, process)
-        started._wait_until_ready()
+        try:
+            started._wait_until_ready()
+        except BaseException:
+            started.kill()
+            raise
         started.ready_s = time.monotonic() - begun
         return started
 
@@ -85,7 +89,6 @@ class StandaloneProcess:
         self._reader.start()
         is_ready.wait(START_TIMEOUT_S)
         if not any(line.startswith("READY ") for line in self.output):
-            self.kill()
             raise StartFailed(f"no READY; its log ends with:\n{self.log_tail()}")
 
     def log_tail(self, lines: int = 30) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 import pulsar
 
 OPERATION_TIMEOUT_S = 60
+# For sends that a busy machine, or the restart of what was killed, may hold up.
+SEND_TIMEOUT_MS = 120_000
 
 
 @contextmanager

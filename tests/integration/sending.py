@@ -7,6 +7,7 @@ from typing import Any
 
 import pulsar
 from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.official_client import SEND_TIMEOUT_MS
 from tests.integration.rest import rest
 
 NAMESPACE = "persistent://public/default"
@@ -21,7 +22,10 @@ class Sending:
         self.failures: list[object] = []
         self._count = 0
         self._producer = client.create_producer(
-            f"{NAMESPACE}/{topic}", batching_enabled=False, block_if_queue_full=True
+            f"{NAMESPACE}/{topic}",
+            batching_enabled=False,
+            block_if_queue_full=True,
+            send_timeout_millis=SEND_TIMEOUT_MS,
         )
 
     def send(self, count: int, size: int = 0) -> None:

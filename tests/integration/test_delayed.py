@@ -13,7 +13,7 @@ from typing import Any
 import pulsar
 import pytest
 from tests.integration.cluster_process import StandaloneProcess
-from tests.integration.official_client import client_of
+from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
 from tests.integration.rest import metric, rest, samples
 from tests.integration.waiting import eventually
 
@@ -112,7 +112,11 @@ def test_an_exclusive_subscription_delivers_at_once(cluster: StandaloneProcess) 
 
 def publish(client: Any, topic: str, dues_ms: list[int]) -> None:
     producer = client.create_producer(
-        topic, batching_enabled=False, block_if_queue_full=True, max_pending_messages=1000
+        topic,
+        batching_enabled=False,
+        block_if_queue_full=True,
+        max_pending_messages=1000,
+        send_timeout_millis=SEND_TIMEOUT_MS,
     )
     results: list[object] = []
 

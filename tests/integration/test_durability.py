@@ -12,7 +12,7 @@ from typing import Any
 import pulsar
 import pytest
 from tests.integration.cluster_process import StandaloneProcess
-from tests.integration.official_client import client_of
+from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
 from tests.integration.raw_client import RawClient
 from tests.integration.rest import metric
 
@@ -50,6 +50,7 @@ def publish(client: Any, topic: str, bodies: Sequence[bytes], *, in_one_batch: b
         batching_max_messages=BATCH,
         batching_max_publish_delay_ms=60_000,
         block_if_queue_full=True,
+        send_timeout_millis=SEND_TIMEOUT_MS,
     )
     results: list[object] = []
 

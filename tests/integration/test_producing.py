@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.integration.cluster_process import StandaloneProcess
-from tests.integration.official_client import client_of
+from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
 from tests.integration.raw_client import RawClient
 from tests.integration.rest import rest
 
@@ -33,7 +33,11 @@ def restart_broker(cluster: StandaloneProcess) -> None:
 
 def producer_of(client: Any, topic: str) -> Any:
     return client.create_producer(
-        topic, producer_name=NAME, batching_enabled=False, block_if_queue_full=True
+        topic,
+        producer_name=NAME,
+        batching_enabled=False,
+        block_if_queue_full=True,
+        send_timeout_millis=SEND_TIMEOUT_MS,
     )
 
 

@@ -156,7 +156,10 @@ def unready_standalone(data: Path) -> Generator[subprocess.Popen[bytes]]:
         [*words, *FREE_PORTS, "--no-sync"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     with process:
-        yield process
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def wait_for_broker_ids(data: Path, number: int) -> None:
