@@ -14,9 +14,9 @@ than must. What leaves, and when:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from magnetar_broker.log.positions import INT64_MAX, Entry
+from magnetar_broker.log.positions import INT64_MAX, Entry, EntryId
 
 # Delivering from it costs a sixth of the CPU of reading from a bookie (0.8 us against 4.5 for 1 KiB
 # in batches), so a backlog of some seconds of publishing is to fit. What nobody reads at the tail
@@ -63,6 +63,15 @@ class LedgerCache:
         if start < 0:
             return []
         return self.entries[start : start + count_max]
+
+    def pick(self, ids: Sequence[EntryId]) -> list[Entry]:
+        """The entries of ``ids``, in order, up to the first that is not cached."""
+        entries, first = self.entries, self.first_entry_id
+        if ids[0][1] < first:
+            return []
+        if ids[-1][1] - first >= len(entries):
+            ids = [each for each in ids if each[1] - first < len(entries)]
+        return [entries[entry_id - first] for _, entry_id in ids]
 
     def about_bytes(self, count: int) -> int:
         """About how many payload bytes ``count`` of the entries have: sizes are known by run."""

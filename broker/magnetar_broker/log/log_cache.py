@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
 from magnetar_broker.log.entry_cache import EntryCache, LedgerCache, nobody
-from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.log.positions import Entry, EntryId, Position
 
 
 class Wanted(Protocol):
@@ -55,6 +56,20 @@ class LogCache:
         else:
             self._cache.misses += 1
         return run
+
+    def entries(self, ids: Sequence[EntryId]) -> list[Entry]:
+        """The entries of ``ids``, of one ledger and in order, up to the first not in memory.
+
+        Found by their places: a run that reaches from the first to the last would touch all that
+        lie between. None here is no miss yet: who asked looks for a run next.
+        """
+        ledger = self._ledgers.get(ids[0][0])
+        found = ledger.pick(ids) if ledger is not None else []
+        if found:
+            assert ledger is not None
+            self._cache.hits += len(found)
+            self._cache.hit_bytes += ledger.about_bytes(len(found))
+        return found
 
     def missing_upto(self, position: Position, last: int) -> int:
         """The last entry up to ``last`` that must be read because ``position`` is not cached."""

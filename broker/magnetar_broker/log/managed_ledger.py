@@ -24,7 +24,7 @@ from magnetar_broker.log.log_cache import LogCache
 from magnetar_broker.log.log_listener import NOBODY, LogListener
 from magnetar_broker.log.log_state import LogState
 from magnetar_broker.log.options import LogOptions
-from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.log.positions import Entry, EntryId, Position
 from magnetar_broker.log.properties import LogProperties
 from magnetar_broker.log.readers import Readers
 from magnetar_broker.log.recorded_chain import RecordedChain
@@ -455,18 +455,18 @@ class ManagedLedger(Service):
     # Reading
 
     def cached_run(self, position: Position, count_max: int) -> list[Entry]:
-        """Entries from ``position`` on that are in memory; empty when that one is not.
-
-        They belong to the ledger of ``position``.
-        """
+        """Entries from ``position`` on, of its ledger, in memory; empty when that one is not."""
         return self._cached.run(position, count_max)
+
+    def cached_entries(self, ids: Sequence[EntryId]) -> list[Entry]:
+        """The entries of ``ids``, of one ledger and in order, up to the first not in memory."""
+        return self._cached.entries(ids)
 
     async def read(self, position: Position, count_max: int) -> list[Entry]:
         """Stored entries from ``position`` on, at least one, all of that position's ledger.
 
-        ``position`` must hold an entry. Message counts are not known here: they come as 0, and
-        who needs them reads the payload's metadata. Raises ``StorageUnavailable``, also where the
-        ledger was trimmed since: look again where the log begins.
+        ``position`` must hold an entry. Message counts come as 0: they are not known here. Raises
+        ``StorageUnavailable``, also where the ledger was trimmed since: look where the log begins.
         """
         span = self.chain.span(position[0])
         if span is None:

@@ -64,11 +64,9 @@ class ReplayQueue:
         del self._positions[index]
         return True
 
-    def discard_upto(self, position: EntryId) -> int:
-        """Nothing up to there waits any more; returns how many did."""
-        count = bisect_right(self._positions, position, self._head) - self._head
-        self.take(count)
-        return count
+    def discard_upto(self, position: EntryId) -> None:
+        """Nothing up to there waits any more."""
+        self.take(bisect_right(self._positions, position, self._head) - self._head)
 
     def near_first(self, count_max: int, distance_max: int) -> list[EntryId]:
         """At most so many from the first on, of its ledger, less than ``distance_max`` entries

@@ -7,13 +7,14 @@ left, is replayed, lowest position first. Consumers together hold at most so man
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from magnetar_broker.delayed.messages import DelayedMessages
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.managed_ledger import ManagedLedger
 from magnetar_broker.log.positions import Entry, EntryId, Position
 from magnetar_broker.subscriptions.consumer import Consumer
-from magnetar_broker.subscriptions.dispatcher import RUN_ENTRIES_MAX, Dispatcher
+from magnetar_broker.subscriptions.dispatcher import Dispatcher
 from magnetar_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from magnetar_broker.subscriptions.replay_queue import ReplayQueue
 from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
@@ -21,6 +22,9 @@ from magnetar_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, 
 # Delayed entries that are passed over, or become due, before others get a turn.
 PASSED_AT_ONCE_MAX = 1000
 DUE_AT_ONCE_MAX = 1000
+# How far apart entries may be that are replayed together: of those that lie between, one of many
+# consumers that share keys has few.
+REPLAY_DISTANCE_MAX = 10_000
 
 
 class TrackingDispatcher(Dispatcher):
@@ -138,20 +142,20 @@ class TrackingDispatcher(Dispatcher):
             queue.take(1)
             self._drop(first)
             return True
-        wanted = queue.near_first(messages_max, RUN_ENTRIES_MAX)
-        run = self._entries_at(first, wanted[-1][1] - first[1] + 1)
-        if not run:
+        wanted = queue.near_first(messages_max, REPLAY_DISTANCE_MAX)
+        at_hand = self._entries_of(wanted)
+        if not at_hand:
             return False
-        at_hand = [run[each[1] - first[1]] for each in wanted if each[1] - first[1] < len(run)]
+        ledger_id = first[0]
         if self._throttle is None:
-            used = self._replay_run(consumer, first[0], at_hand, messages_max)
+            used = self._replay_run(consumer, ledger_id, at_hand, messages_max)
         else:
             used = self._send_slowly(
                 self._throttle,
                 self.cursor.acknowledged,
-                first[0],
+                ledger_id,
                 at_hand,
-                lambda allowed: self._replay_run(consumer, first[0], allowed, messages_max),
+                lambda allowed: self._replay_run(consumer, ledger_id, allowed, messages_max),
             )
             if not used:
                 return False
@@ -159,6 +163,16 @@ class TrackingDispatcher(Dispatcher):
         consumer.note_time()
         self.entries_sent += used
         return True
+
+    def _entries_of(self, ids: Sequence[EntryId]) -> list[Entry]:
+        """The entries of ``ids``, of one ledger and in order, up to the first that has to be
+        fetched; empty when all of them must be awaited first."""
+        cached = self.managed_ledger.cached_entries(ids)
+        if cached:
+            return cached
+        ledger_id, start = ids[0]
+        run = self._entries_at(Position(ledger_id, start), ids[-1][1] - start + 1)
+        return [run[entry_id - start] for _, entry_id in ids if entry_id - start < len(run)]
 
     def _replay_run(
         self, consumer: Consumer, ledger_id: int, run: list[Entry], messages_max: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from unittest.mock import Mock
 
@@ -12,7 +12,7 @@ from magnetar_broker.log.chain import LedgerChain, LedgerSpan
 from magnetar_broker.log.cursor import Cursor
 from magnetar_broker.log.cursor_state import CursorState
 from magnetar_broker.log.options import LogOptions
-from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.log.positions import Entry, EntryId, Position
 from magnetar_broker.log.termination import Termination
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
@@ -103,6 +103,9 @@ class MemoryLog:
 
     def cached_run(self, position: Position, count_max: int) -> list[Entry]:
         return [] if self.is_cold else self._run(position, count_max)
+
+    def cached_entries(self, ids: Sequence[EntryId]) -> list[Entry]:
+        return [] if self.is_cold else [self.entry(entry_id) for _, entry_id in ids]
 
     def _run(self, position: Position, count_max: int) -> list[Entry]:
         span = self.chain.span(position[0])

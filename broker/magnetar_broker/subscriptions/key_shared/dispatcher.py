@@ -116,11 +116,10 @@ class KeySharedDispatcher(TrackingDispatcher):
 
     def _given_up(self, ids: Sequence[EntryId]) -> bool:
         """Nobody holds these any more; True where others waited for that."""
-        goes_on = False
-        for key_hash in self._draining.given_up(ids):
+        drained = self._draining.given_up(ids)
+        for key_hash in drained:
             self._receivers.pop(key_hash, None)
-            goes_on |= self._replay.unblock(key_hash, self._receivers[key_hash])
-        return goes_on
+        return self._replay.unblock(drained, self._receivers.__getitem__)
 
     def skip_acknowledged(self) -> None:
         """The cursor was moved on: what it has passed neither waits nor is held any more."""
@@ -174,11 +173,10 @@ class KeySharedDispatcher(TrackingDispatcher):
                 due.take(1)
                 continue
             wanted = due.near_first(RUN_ENTRIES_MAX, RUN_ENTRIES_MAX)
-            run = self._entries_at(first, wanted[-1][1] - first[1] + 1)
-            if not run:
+            entries = self._entries_of(wanted)
+            if not entries:
                 return  # it goes on when they are fetched
-            at_hand = [each for each in wanted if each[1] - first[1] < len(run)]
-            entries = [run[each[1] - first[1]] for each in at_hand]
+            at_hand = wanted[: len(entries)]
             hashes = self._hashes.of_run(first[0], entries, self.cursor.mark_delete)
             self._replay.add_all(at_hand, hashes, self._receivers.__getitem__)
             due.take(len(at_hand))
@@ -280,11 +278,12 @@ class KeySharedDispatcher(TrackingDispatcher):
     def _let_nobodys_wait(self, ledger_id: int, entries: list[Entry]) -> None:
         """Let entries wait until their hashes are drained, or somebody's."""
         ids = [(ledger_id, entry[0]) for entry in entries]
+        hashes = self._hashes.of(ids)
         draining = self._draining.hashes
-        for key_hash in self._hashes.of(ids) if draining else ():
+        for key_hash in hashes if draining else ():
             if key_hash in draining:
                 draining[key_hash].blocked_attempts += 1
-        self._let_wait(ids)
+        self._replay.add_all(ids, hashes, self._receivers.__getitem__)
 
     def _wants_new(self, consumer: Consumer) -> bool:
         """Whether a new entry can be sent to it. Where order matters those come first that it is

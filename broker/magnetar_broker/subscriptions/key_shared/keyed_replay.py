@@ -7,7 +7,7 @@ Those whose hash is draining elsewhere, or belongs to nobody, wait by hash and h
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from magnetar_broker.log.positions import EntryId
 from magnetar_broker.subscriptions.consumer import Consumer
@@ -21,7 +21,8 @@ class KeyedReplay:
 
     def __init__(self) -> None:
         self.queues: dict[Consumer, ReplayQueue] = {}
-        self._blocked: dict[int, ReplayQueue] = {}
+        # As they came, which is sorted when they go to a queue, but any is found at once.
+        self._blocked: dict[int, dict[EntryId, None]] = {}
         self._blocked_count = 0
 
     def __len__(self) -> int:
@@ -50,18 +51,12 @@ class KeyedReplay:
         for key_hash, of_hash in ids_of_hash.items():
             consumer = receiver(key_hash)
             if consumer is None:
-                self._block(key_hash, of_hash)
+                self._blocked.setdefault(key_hash, {}).update(dict.fromkeys(of_hash))
+                self._blocked_count += len(of_hash)
             else:
                 ids_of[consumer] += of_hash
         for consumer, of_consumer in ids_of.items():
             self.add_for(consumer, of_consumer)
-
-    def _block(self, key_hash: int, ids: Sequence[EntryId]) -> None:
-        queue = self._blocked.get(key_hash)
-        if queue is None:
-            queue = self._blocked[key_hash] = ReplayQueue()
-        queue.add_all(ids)
-        self._blocked_count += len(ids)
 
     def discard(self, position: EntryId, key_hash: int, receiver: Consumer | None) -> None:
         """An entry needs not wait any more, if it did."""
@@ -71,33 +66,42 @@ class KeyedReplay:
                 queue.discard(position)
             return
         blocked = self._blocked.get(key_hash)
-        if blocked is not None and blocked.discard(position):
-            self._blocked_count -= 1
-            if not blocked:
-                del self._blocked[key_hash]
+        if blocked is not None and position in blocked:
+            self._take_blocked(key_hash, [position])
+
+    def _take_blocked(self, key_hash: int, ids: Sequence[EntryId]) -> None:
+        """Some of those that wait for a hash wait no more."""
+        blocked = self._blocked[key_hash]
+        for each in ids:
+            del blocked[each]
+        self._blocked_count -= len(ids)
+        if not blocked:
+            del self._blocked[key_hash]
 
     def discard_upto(self, position: EntryId) -> None:
         """Nothing up to there needs to wait any more."""
         for queue in self.queues.values():
             queue.discard_upto(position)
-        for key_hash, queue in list(self._blocked.items()):
-            self._blocked_count -= queue.discard_upto(position)
-            if not queue:
-                del self._blocked[key_hash]
+        for key_hash, blocked in list(self._blocked.items()):
+            self._take_blocked(key_hash, [each for each in blocked if each <= position])
 
-    def unblock(self, key_hash: int, receiver: Consumer | None) -> bool:
-        """The hash is drained: what waited for that waits for ``receiver``; False if nothing."""
-        if receiver is None or key_hash not in self._blocked:
-            return False
-        ids = list(self._blocked.pop(key_hash))
-        self._blocked_count -= len(ids)
-        self.add_for(receiver, ids)
-        return True
+    def unblock(self, hashes: Iterable[int], receiver: Receiver) -> bool:
+        """These may be somebody's now: what waited for that waits for them; False if nothing."""
+        ids_of: defaultdict[Consumer, list[EntryId]] = defaultdict(list)
+        for key_hash in hashes:
+            consumer = receiver(key_hash)
+            if consumer is not None and key_hash in self._blocked:
+                blocked = self._blocked.pop(key_hash)
+                self._blocked_count -= len(blocked)
+                ids_of[consumer] += blocked
+        for consumer, ids in ids_of.items():
+            self.add_for(consumer, ids)
+        return bool(ids_of)
 
     def reassign(self, hashes: KeyHashes, receiver: Receiver) -> None:
         """Consumers came or went, or hashes are draining now: what waited for another moves."""
         moving: list[EntryId] = []
-        for consumer, queue in list(self.queues.items()):
+        for consumer, queue in self.queues.items():
             ids = list(queue)
             of_ids = hashes.of(ids)
             lost = {each for each in set(of_ids) if receiver(each) is not consumer}
@@ -106,10 +110,8 @@ class KeyedReplay:
                 moving += [position for position, key_hash in pairs if key_hash in lost]
                 kept = [position for position, key_hash in pairs if key_hash not in lost]
                 self.queues[consumer] = ReplayQueue(kept)
-                if not kept:
-                    del self.queues[consumer]
-        for key_hash in list(self._blocked):
-            self.unblock(key_hash, receiver(key_hash))
+        self.queues = {each: queue for each, queue in self.queues.items() if queue}
+        self.unblock(list(self._blocked), receiver)
         self.add_all(moving, hashes.of(moving), receiver)
 
     def clear(self) -> None:

@@ -42,6 +42,15 @@ def test_a_run_begins_at_the_entry_asked_for() -> None:
     assert cache.entry_count == 10
 
 
+def test_entries_are_picked_up_to_the_first_that_is_not_there() -> None:
+    ledger = LedgerCache(0)
+    insert(EntryCache(), ledger, 0)
+    ledger.drop_front(2)
+    assert [entry[0] for entry in ledger.pick([(1, 2), (1, 4), (1, 5), (1, 9)])] == [2, 4]
+    assert ledger.pick([(1, 1), (1, 2)]) == []
+    assert ledger.pick([(1, 5)]) == []
+
+
 def test_the_oldest_entries_leave_when_the_bound_is_passed_until_the_watermark() -> None:
     cache, ledger = EntryCache(bytes_max=10 * COST, watermark=0.7), wanted()
     for first in range(0, 50, 5):

@@ -44,6 +44,14 @@ def test_a_run_is_of_one_ledger_and_counted() -> None:
     assert cache.hit_bytes == 3
 
 
+def test_single_entries_are_of_one_ledger_and_counted_where_they_are_found() -> None:
+    cache = EntryCache()
+    log = filled(cache)
+    assert [entry[0] for entry in log.entries([(3, 0), (3, 2), (3, 4)])] == [0, 2]
+    assert log.entries([(4, 0)]) == []
+    assert (cache.hits, cache.misses, cache.hit_bytes) == (2, 0, 2)
+
+
 def test_what_was_sent_leaves_by_ledger() -> None:
     cache = EntryCache(age_max_s=1)
     log = filled(cache)

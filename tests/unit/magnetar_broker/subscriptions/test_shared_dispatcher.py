@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -33,6 +34,10 @@ class CountingLog(MemoryLog):
         run = super().cached_run(position, count_max)
         self.taken += len(run)
         return run
+
+    def cached_entries(self, ids: Sequence[EntryId]) -> list[Entry]:
+        self.taken += len(ids)
+        return super().cached_entries(ids)
 
 
 def joined(

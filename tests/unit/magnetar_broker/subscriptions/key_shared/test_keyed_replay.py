@@ -43,6 +43,9 @@ def test_what_changes_hands_waits_in_order_among_what_was_there() -> None:
     assert sorted(replay.first_ready) == [(1, 0), (1, 2)]
     replay.reassign(known_hashes(), {1: first, 2: first, 4: first}.get)
     assert (len(replay), waiting(replay)) == (8, {"c0": [0, 1, 3, 4, 5, 7]})
+    replay.queues[first].take(6)
+    replay.reassign(known_hashes(), NOBODYS.get)
+    assert (len(replay), replay.queues) == (2, {})
 
 
 def test_what_is_nobodys_waits_until_it_is_somebodys() -> None:
@@ -50,14 +53,15 @@ def test_what_is_nobodys_waits_until_it_is_somebodys() -> None:
     replay = KeyedReplay()
     replay.add_all(IDS, HASHES, NOBODYS.get)
     assert (len(replay), waiting(replay)) == (8, {})
-    assert not replay.unblock(1, None)
-    assert not replay.unblock(99, first)
-    assert replay.unblock(2, first)
+    assert not replay.unblock([1], NOBODYS.get)
+    assert not replay.unblock([99], {99: first}.get)
+    assert replay.unblock([2], {2: first}.get)
     assert waiting(replay) == {"c0": [1, 5]}
     replay.reassign(known_hashes(), {1: second, 2: second}.get)
     assert waiting(replay) == {"c1": [0, 1, 4, 5]}
-    unblocked = [replay.unblock(key_hash, first) for key_hash in (1, 2, 3, 4)]
-    assert unblocked == [False, False, True, True]
+    everything = dict.fromkeys(HASHES, first)
+    assert not replay.unblock([1, 2], everything.get)
+    assert replay.unblock([3, 4], everything.get)
     assert waiting(replay) == {"c1": [0, 1, 4, 5], "c0": [2, 3, 6, 7]}
     assert len(replay) == 8
 
@@ -74,7 +78,7 @@ def test_what_is_taken_or_acknowledged_waits_no_more() -> None:
     replay.discard(IDS[3], 4, first)
     replay.discard(IDS[7], 4, None)
     replay.discard(IDS[7], 4, None)
-    assert not replay.unblock(4, first), "its only entry was acknowledged"
+    assert not replay.unblock([4], {4: first}.get), "its only entry was acknowledged"
     assert (len(replay), waiting(replay)) == (4, {"c0": [2]})
 
 
@@ -85,6 +89,6 @@ def test_what_the_mark_passes_waits_no_more() -> None:
     replay.add_all(IDS[1::2], HASHES[1::2], NOBODYS.get)
     replay.discard_upto(IDS[5])
     assert (len(replay), waiting(replay)) == (2, {"c0": [6]})
-    assert not replay.unblock(2, first)
-    assert replay.unblock(4, first)
+    assert not replay.unblock([2], {2: first}.get)
+    assert replay.unblock([4], {4: first}.get)
     assert waiting(replay) == {"c0": [6, 7]}
