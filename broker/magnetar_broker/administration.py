@@ -132,6 +132,10 @@ class Administration:
                     await fresh.create_subscription(subscription.name, from_earliest=True)
         return True
 
+    async def delete_doomed_topic(self, topic: TopicName) -> None:
+        """Delete a topic of a namespace that is marked as deleted. Raises ``TopicNotFound``."""
+        await self._topics.delete_doomed(topic)
+
     async def topics_settled(self, namespace: NamespaceName) -> None:
         """Return when all loading, closing and deleting of a namespace's topics is done."""
         await self._topics.settled(namespace)

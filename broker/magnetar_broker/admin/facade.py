@@ -104,6 +104,11 @@ class BrokerFacade(Protocol):
         """
         ...
 
+    async def delete_doomed_topic(self, topic: TopicName) -> None:
+        """Delete, by force, a topic of a namespace that is marked as deleted, in a bundle that this
+        broker had when it was marked. Raises ``TopicNotFound``."""
+        ...
+
     async def topics_settled(self, namespace: NamespaceName) -> None:
         """Return when what is being loaded, closed or deleted of a namespace's topics is so."""
         ...

@@ -2,15 +2,16 @@
 
 Clients whose topic goes come back at once and would make it again. So the namespace is marked as
 deleted in between: from then on nobody finds it. A topic that was just being made then is waited
-for: nobody could delete it any more, so the mark is taken away and all of it begins again. So it
-does, when it is asked for again, where it could not be finished.
+for, and deleted. Where one is left all the same the mark is taken away, and all of it begins again;
+so it does, when it is asked for again, where it could not be finished.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from magnetar_broker.admin.errors import RestError
 from magnetar_broker.admin.facade import Services
@@ -73,7 +74,9 @@ async def _delete_marked(services: Services, namespace: NamespaceName, chosen: C
     await _mark(services, namespace, deleted=True)
     is_gone = False
     try:
-        await _delete_served(services, filter(chosen, await _topics(services, namespace)))
+        await services.broker.topics_settled(namespace)
+        topics = await _topics(services, namespace)
+        await _delete_each(services.broker.delete_doomed_topic, filter(chosen, topics))
         await services.broker.topics_settled(namespace)
         if not await _topics(services, namespace):
             await services.ownership.unload_namespace(namespace)
@@ -103,17 +106,18 @@ async def _delete_topics(services: Services, namespace: NamespaceName, chosen: C
     topics = list(filter(chosen, await _topics(services, namespace)))
     for topic in topics:
         await serve_partition(services, topic)
-    await _delete_served(services, topics)
+    await _delete_each(partial(services.broker.delete_topic, force=True), topics)
 
 
-async def _delete_served(services: Services, topics: Iterable[TopicName]) -> None:
-    async def delete(topic: TopicName) -> None:
-        # Fenced: somebody else closes or deletes it just now. Not ready: it was not loaded when the
-        # namespace was marked.
+async def _delete_each(
+    delete: Callable[[TopicName], Awaitable[None]], topics: Iterable[TopicName]
+) -> None:
+    async def delete_one(topic: TopicName) -> None:
+        # Fenced: somebody else closes or deletes it just now. Not ready: its bundle just went.
         with suppress(TopicNotFound, TopicFenced, ServiceNotReady):
-            await services.broker.delete_topic(topic, force=True)
+            await delete(topic)
 
-    await side_by_side(delete, topics)
+    await side_by_side(delete_one, topics)
 
 
 async def _forget_partitioned(services: Services, namespace: NamespaceName) -> None:

@@ -146,6 +146,8 @@ class TopicDirectory(Service):
         self.publish_durations = Durations()
         self.load_durations = Durations()
         self.loads_failed = 0
+        # Topics that go with their namespace.
+        self._doomed: set[TopicName] = set()
         # Topics that are being closed or deleted: to be loaded again, they must be gone first.
         self._leaving: dict[TopicName, asyncio.Future[None]] = {}
 
@@ -186,7 +188,7 @@ class TopicDirectory(Service):
         while True:
             if (topic := self._topics.get(name)) is not None:
                 return topic
-            if not self._owns(name) or self._is_closing:
+            if not self._may_serve(name) or self._is_closing:
                 raise _moved(name)
             # Shielded: one impatient client must not end what others wait for.
             if name in self._leaving:
@@ -202,6 +204,9 @@ class TopicDirectory(Service):
                 self.spawn(self._load(name, loading, create, properties), name=f"load {name}")
                 await asyncio.shield(loading)
 
+    def _may_serve(self, name: TopicName) -> bool:
+        return name in self._doomed or self._owns(name)
+
     async def _load(
         self,
         name: TopicName,
@@ -214,7 +219,7 @@ class TopicDirectory(Service):
         try:
             topic = await self._opened(name, properties or NO_TEXTS if create else None)
             # What is fenced before it is loaded, ``_fenced`` has not unloaded.
-            if self._owns(name) and not topic.is_fenced:
+            if self._may_serve(name) and not topic.is_fenced:
                 self._topics[name] = topic
                 loaded.set_result(None)
             else:
@@ -395,6 +400,15 @@ class TopicDirectory(Service):
             raise TopicBusy(f"Topic has {connected} connected producers/consumers")
         async with self._left(topic):
             await topic.delete()
+
+    async def delete_doomed(self, name: TopicName) -> None:
+        """Delete a topic whose namespace is marked as deleted: nobody finds its bundle any more,
+        this broker's though it is. Raises ``TopicNotFound``."""
+        self._doomed.add(name)
+        try:
+            await self.delete(name, force=True)
+        finally:
+            self._doomed.discard(name)
 
     # Closing
 

@@ -84,6 +84,9 @@ class RememberingBroker:
         else:
             self.volatile.add(topic)
 
+    async def delete_doomed_topic(self, topic: TopicName) -> None:
+        await self.delete_topic(topic, force=True)
+
     async def topics_settled(self, namespace: NamespaceName) -> None:
         """Nothing is under way."""
 
