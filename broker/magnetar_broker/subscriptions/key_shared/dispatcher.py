@@ -142,7 +142,7 @@ class KeySharedDispatcher(TrackingDispatcher):
     @property
     def wanted_from(self) -> Position:
         """The first position that is still to be sent to somebody, what waits among them."""
-        return Position(*min(self._replay.first_ready, default=self.read_position))
+        return Position(*min(self._replay.firsts, default=self.read_position))
 
     @property
     def redelivery_backlog(self) -> int:

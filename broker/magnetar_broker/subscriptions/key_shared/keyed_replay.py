@@ -29,10 +29,10 @@ class KeyedReplay:
         return sum(map(len, self.queues.values())) + self._blocked_count
 
     @property
-    def first_ready(self) -> list[EntryId]:
-        """The first entry of each consumer's that waits; those whose hash is draining wait for
-        nobody yet."""
-        return [queue.first for queue in self.queues.values() if queue]
+    def firsts(self) -> list[EntryId]:
+        """The first entry of each consumer's that waits, and what came first of each hash."""
+        queued = [queue.first for queue in self.queues.values() if queue]
+        return queued + [next(iter(ids)) for ids in self._blocked.values()]
 
     def add_for(self, consumer: Consumer, ids: Sequence[EntryId]) -> None:
         """Let entries wait for ``consumer``, none of which waits already."""

@@ -40,9 +40,10 @@ def test_what_changes_hands_waits_in_order_among_what_was_there() -> None:
     assert waiting(replay) == {"c0": [0, 2, 4, 6], "c1": [1, 3, 5, 7]}
     replay.reassign(known_hashes(), {1: first, 2: first, 3: second, 4: first}.get)
     assert waiting(replay) == {"c0": [0, 1, 3, 4, 5, 7], "c1": [2, 6]}
-    assert sorted(replay.first_ready) == [(1, 0), (1, 2)]
+    assert sorted(replay.firsts) == [(1, 0), (1, 2)]
     replay.reassign(known_hashes(), {1: first, 2: first, 4: first}.get)
     assert (len(replay), waiting(replay)) == (8, {"c0": [0, 1, 3, 4, 5, 7]})
+    assert sorted(replay.firsts) == [(1, 0), (1, 2)], "what waits for its hash is wanted too"
     replay.queues[first].take(6)
     replay.reassign(known_hashes(), NOBODYS.get)
     assert (len(replay), replay.queues) == (2, {})
