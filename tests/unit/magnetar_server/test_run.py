@@ -52,6 +52,18 @@ def test_without_uvloop_it_says_what_to_install(
         run.uvloop_factory()
 
 
+@pytest.fixture
+def heeded() -> Generator[None]:
+    """As in a terminal, however these tests were started: under nohup SIGHUP is ignored, and SIGINT
+    in the background of a script."""
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = [(number, signal.signal(number, handler)) for number, handler in handlers.items()]
+    yield
+    for number, handler in before:
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("heeded")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_closes_what_is_open(
     number: signal.Signals, caplog: pytest.LogCaptureFixture
@@ -94,14 +106,6 @@ def test_a_signal_that_is_to_be_ignored_stays_ignored(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.INFO):
         assert run_part(main) is ExitCode.OK
     assert caplog.records[0].__dict__["reason"] == "signal SIGTERM"
-
-
-@pytest.fixture
-def heeded() -> Generator[None]:
-    """As in a terminal, however these tests were started: under nohup SIGHUP is ignored."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.usefixtures("heeded")
