@@ -77,7 +77,9 @@ class Consumer:
         self._unacknowledged_max = NO_LIMIT
         self._clock = clock
         self._encoder = MessageEncoder(consumer_id, partition)
-        self._encoder_in_order = MessageEncoder(consumer_id, partition, epoch)
+        self._encoder_in_order = self._encoder
+        if epoch != NO_CONSUMER_EPOCH:
+            self._encoder_in_order = MessageEncoder(consumer_id, partition, epoch)
         self.meter = Meter(None, 0, 0, 0, 0)
         self.messages_out = 0
         self.bytes_out = 0
