@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack
+from functools import partial
 from random import Random
 
 from magnetar_broker.admin.facade import Services
@@ -85,6 +86,7 @@ class Broker(Service):
         self.topics = self._new_topics()
         self.discovery = self._new_discovery()
         self._context = self._session_context()
+        self._is_unload_due = False
         # What is told of it, to other brokers and to the REST side
         health = HealthCheck(self.topics, clock, self.address.broker_id)
         self.figures = self._new_figures(health)
@@ -207,16 +209,20 @@ class Broker(Service):
     # Ownership
 
     def _bundle_lost(self, bundle: Bundle) -> None:
-        """Somebody else may own it now: stop serving at once."""
-        self.topics.spawn(
-            self.topics.unload_where(lambda topic: not self.ownership.owns(topic)),
-            name=f"unload lost {bundle}",
-        )
+        """Somebody else may own it now: stop serving at once. Of many that are lost together the
+        topics are looked for once."""
+        del bundle
+        if not self._is_unload_due:
+            self._is_unload_due = True
+            self.topics.spawn(self._unload_lost(), name="unload what was lost")
+
+    async def _unload_lost(self) -> None:
+        self._is_unload_due = False
+        await self.topics.unload_where(lambda topic: not self.ownership.owns(topic))
 
     async def _bundle_released(self, bundle: Bundle) -> None:
         """Close its topics in order before it is handed on."""
-        del bundle
-        await self.topics.unload_where(lambda topic: not self.ownership.owns(topic))
+        await self.topics.unload_where(partial(self.ownership.leaves_with, bundle))
 
     def _close_connections(self) -> None:
         for connection in list(self._context.connections):

@@ -101,6 +101,12 @@ class Ownership(Service):
         bundle = self._rings.known_bundle_of(topic)
         return bundle in self._owned and bundle not in self._releasing
 
+    def leaves_with(self, bundle: Bundle, topic: TopicName) -> bool:
+        """Whether ``topic`` is not served any more when ``bundle`` is handed on: it lies there, or
+        in none that is this broker's. Asks nobody."""
+        present = self._rings.known_bundle_of(topic)
+        return present == bundle or present not in self._owned
+
     async def owner_of(self, bundle: Bundle) -> Owner:
         """Who owns ``bundle``, after acquiring it if nobody did. Raises as ``owner`` does."""
         known = self._known_owner_of(bundle)

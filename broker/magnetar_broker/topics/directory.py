@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
@@ -51,6 +51,9 @@ AnyTopic = PersistentTopic | NonPersistentTopic
 
 # Topics whose rates are renewed before others get a turn: a topic takes a few microseconds.
 TICK_TOPICS_MAX = 500
+# Topics of which it is asked whether they are still ours before others get a turn: that takes some
+# microseconds for each, and all bundles of a namespace may ask at the same time.
+LOOKED_AT_TOPICS_MAX = 50
 # So many topics are compacted at once by themselves: each holds its keys in memory meanwhile.
 COMPACTIONS_AT_ONCE_MAX = 4
 # So many topics are closed at once: each asks ZooKeeper and bookies a few questions, of which no
@@ -150,6 +153,7 @@ class TopicDirectory(Service):
         self._doomed: set[TopicName] = set()
         # Topics that are being closed or deleted: to be loaded again, they must be gone first.
         self._leaving: dict[TopicName, asyncio.Future[None]] = {}
+        self._unloads = asyncio.Semaphore(UNLOADS_AT_ONCE_MAX)
 
     async def _open(self, stack: AsyncExitStack) -> None:
         stack.push_async_callback(self._close_all)
@@ -447,14 +451,15 @@ class TopicDirectory(Service):
     async def unload_where(self, is_lost: Callable[[TopicName], bool]) -> None:
         """Close all topics of a bundle that is no longer ours: all stop serving, then they are
         closed, not too many at once. What could not be closed in order is raised when all are."""
-        lost = deque(topic for topic in self.loaded if is_lost(topic.name))
-        await self._disconnect_all(list(lost))
+        lost = await self._disconnect_where(is_lost)
         errors: list[Exception] = []
 
         async def unload_in_turn() -> None:
             while lost:  # nothing else keeps them: what is closed is freed meanwhile
                 try:
-                    await self._unload(lost.popleft())
+                    async with self._unloads:
+                        if lost:
+                            await self._unload(lost.popleft())
                 except Exception as error:  # noqa: BLE001 -- raised when all are closed
                     errors.append(error)
 
@@ -464,17 +469,23 @@ class TopicDirectory(Service):
         if errors:
             raise errors[0]
 
-    @staticmethod
-    async def _disconnect_all(topics: Sequence[AnyTopic]) -> None:
-        for number, topic in enumerate(topics, 1):
-            topic.disconnect_all()
-            if number % TICK_TOPICS_MAX == 0:
+    async def _disconnect_where(self, is_lost: Callable[[TopicName], bool]) -> deque[AnyTopic]:
+        """Let the clients of those topics go, of all before any is closed."""
+        lost = deque[AnyTopic]()
+        for number, topic in enumerate(self.loaded, 1):
+            if is_lost(topic.name):
+                topic.disconnect_all()
+                lost.append(topic)
+            if number % LOOKED_AT_TOPICS_MAX == 0:
                 await asyncio.sleep(0)
+        return lost
 
     async def _unload(self, topic: AnyTopic) -> None:
         if self._topics.get(topic.name) is topic:
             async with self._left(topic):
                 pass
+        elif topic.name in self._leaving:
+            await asyncio.shield(self._leaving[topic.name])
 
     async def _close_all(self) -> None:
         """The broker ends: topics whose bookies do not answer are left open in time."""

@@ -310,7 +310,8 @@ class PersistentTopic(Service):
         self.subscribing.disconnect_all()
 
     def _disconnect_producers(self) -> None:
-        self.producers.remove_all(TopicFenced(str(self.name)))
+        if self.producers:  # as very many topics have none
+            self.producers.remove_all(TopicFenced(str(self.name)))
 
     async def _close(self) -> None:
         self.disconnect_all()

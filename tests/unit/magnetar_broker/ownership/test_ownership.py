@@ -311,6 +311,26 @@ async def test_a_namespace_is_unloaded_as_a_whole(ownership: Ownership) -> None:
     assert ownership.owned() == []
 
 
+async def test_each_bundle_takes_its_own_topics_along_and_those_that_are_in_none_of_ours(
+    ownership: Ownership,
+) -> None:
+    topics = [TopicName.parse(f"persistent://acme/shop/t{number}") for number in range(50)]
+    taken: dict[TopicName, list[Bundle]] = {topic: [] for topic in topics}
+
+    async def note(bundle: Bundle) -> None:
+        for topic in topics:
+            if ownership.leaves_with(bundle, topic):
+                taken[topic].append(bundle)
+
+    ownership.on_release(note)
+    at = {topic: await ownership.bundle_of(topic) for topic in topics}
+    for topic in topics:
+        await ownership.owner(topic)
+    await ownership.unload_namespace(SHOP)
+    assert taken == {topic: [bundle] for topic, bundle in at.items()}
+    assert all(ownership.leaves_with(at[topics[0]], topic) for topic in topics)
+
+
 async def test_closing_lets_others_begin_at_once(
     coordination: Coordination, rival: Ownership
 ) -> None:

@@ -149,6 +149,21 @@ async def test_very_many_topics_stop_at_once_and_are_closed_a_few_at_a_time(
     assert all(each.is_closed for each in ledgers.writers)
 
 
+async def test_an_unload_ends_when_those_are_closed_that_another_closes(
+    topics: TopicDirectory, ledgers: MemoryLedgers, settle: Callable[[], Awaitable[None]]
+) -> None:
+    ledgers.is_prompt = False
+    topic = await topics.get(name_of(1), create=True)
+    assert isinstance(topic, PersistentTopic)
+    topic.managed_ledger.append_all([(b"a", 1, producer_of(NotedSession()), 0, 0)])
+    unloads = [asyncio.ensure_future(topics.unload_where(lambda _: True)) for _ in range(2)]
+    await settle()
+    assert not any(each.done() for each in unloads)
+    ledgers.writers[0].confirm()
+    await asyncio.gather(*unloads)
+    assert all(each.is_closed for each in ledgers.writers)
+
+
 async def have_used(topics: TopicDirectory, number: int) -> None:
     """Have producers and consumers of all kinds be there, with something on the way to them."""
     topic = await topics.get(name_of(number), create=True)
