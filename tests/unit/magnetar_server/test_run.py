@@ -56,11 +56,11 @@ def test_without_uvloop_it_says_what_to_install(
 def heeded() -> Generator[None]:
     """As in a terminal, however these tests were started: under nohup SIGHUP is ignored, and SIGINT
     in the background of a script."""
-    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
-    before = [(number, signal.signal(number, handler)) for number, handler in handlers.items()]
+    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
-    for number, handler in before:
-        signal.signal(number, handler)
+    signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGHUP, hangup)
 
 
 @pytest.mark.usefixtures("heeded")
