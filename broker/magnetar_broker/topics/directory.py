@@ -31,6 +31,7 @@ from magnetar_broker.topics.backlog_quota import UNLIMITED, BacklogQuotas
 from magnetar_broker.topics.consuming.dispatch_policies import DEFAULT_OPTIONS as DISPATCH_FREELY
 from magnetar_broker.topics.consuming.dispatch_policies import DispatchOptions
 from magnetar_broker.topics.consuming.subscribe_policies import SubscribeOptions
+from magnetar_broker.topics.in_turn import InTurn
 from magnetar_broker.topics.inactivity import NEVER, Inactivity, is_over
 from magnetar_broker.topics.non_persistent import NonPersistentTopic
 from magnetar_broker.topics.persistent import PersistentTopic
@@ -153,7 +154,7 @@ class TopicDirectory(Service):
         self._doomed: set[TopicName] = set()
         # Topics that are being closed or deleted: to be loaded again, they must be gone first.
         self._leaving: dict[TopicName, asyncio.Future[None]] = {}
-        self._unloads = asyncio.Semaphore(UNLOADS_AT_ONCE_MAX)
+        self._unloads = InTurn(UNLOADS_AT_ONCE_MAX)
 
     async def _open(self, stack: AsyncExitStack) -> None:
         stack.push_async_callback(self._close_all)
@@ -451,23 +452,7 @@ class TopicDirectory(Service):
     async def unload_where(self, is_lost: Callable[[TopicName], bool]) -> None:
         """Close all topics of a bundle that is no longer ours: all stop serving, then they are
         closed, not too many at once. What could not be closed in order is raised when all are."""
-        lost = await self._disconnect_where(is_lost)
-        errors: list[Exception] = []
-
-        async def unload_in_turn() -> None:
-            while lost:  # nothing else keeps them: what is closed is freed meanwhile
-                try:
-                    async with self._unloads:
-                        if lost:
-                            await self._unload(lost.popleft())
-                except Exception as error:  # noqa: BLE001 -- raised when all are closed
-                    errors.append(error)
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(UNLOADS_AT_ONCE_MAX, len(lost))):
-                group.create_task(unload_in_turn(), name="unload topics")
-        if errors:
-            raise errors[0]
+        await self._unloads.work(self._unload, await self._disconnect_where(is_lost))
 
     async def _disconnect_where(self, is_lost: Callable[[TopicName], bool]) -> deque[AnyTopic]:
         """Let the clients of those topics go, of all before any is closed."""

@@ -125,7 +125,7 @@ async def test_loading_a_topic_that_was_unloaded_asks_three_questions_and_writes
 
 
 async def test_very_many_topics_stop_at_once_and_are_closed_a_few_at_a_time(
-    topics: TopicDirectory,
+    coordination: Coordination,
     ledgers: MemoryLedgers,
     settle: Callable[[], Awaitable[None]],
     monkeypatch: pytest.MonkeyPatch,
@@ -133,19 +133,20 @@ async def test_very_many_topics_stop_at_once_and_are_closed_a_few_at_a_time(
     monkeypatch.setattr(directory, "UNLOADS_AT_ONCE_MAX", 3)
     ledgers.is_prompt = False
     served: list[PersistentTopic] = []
-    for number in range(7):
-        topic = await topics.get(name_of(number), create=True)
-        assert isinstance(topic, PersistentTopic)
-        topic.managed_ledger.append_all([(b"a", 1, producer_of(NotedSession()), 0, 0)])
-        served.append(topic)
-    unloading = asyncio.ensure_future(topics.unload_where(lambda _: True))
-    for still_open in (4, 1, 0):
-        await settle()
-        assert all(each.is_fenced for each in served)
-        assert topics.loaded_count == still_open
-        for writer in ledgers.writers[: 7 - still_open]:
-            writer.confirm()
-    await unloading
+    async with serving(coordination, ledgers, Policies()) as topics:
+        for number in range(7):
+            topic = await topics.get(name_of(number), create=True)
+            assert isinstance(topic, PersistentTopic)
+            topic.managed_ledger.append_all([(b"a", 1, producer_of(NotedSession()), 0, 0)])
+            served.append(topic)
+        unloading = asyncio.ensure_future(topics.unload_where(lambda _: True))
+        for still_open in (4, 1, 0):
+            await settle()
+            assert all(each.is_fenced for each in served)
+            assert topics.loaded_count == still_open
+            for writer in ledgers.writers[: 7 - still_open]:
+                writer.confirm()
+        await unloading
     assert all(each.is_closed for each in ledgers.writers)
 
 

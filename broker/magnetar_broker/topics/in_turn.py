@@ -1,0 +1,39 @@
+"""One piece of work on very many things: a few at a time, keeping none of those that are done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+ThingT = TypeVar("ThingT")
+
+
+class InTurn:
+    """Works on at most ``width`` things at a time, however often it is asked."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._room = asyncio.Semaphore(width)
+
+    async def work(self, work: Callable[[ThingT], Awaitable[None]], things: deque[ThingT]) -> None:
+        """Do ``work`` on each of ``things``, which leave it, whatever becomes of the others; when
+        all are done, the first of the errors is raised."""
+        errors: list[Exception] = []
+
+        async def go_on() -> None:
+            while things:
+                async with self._room:
+                    if not things:
+                        return
+                    try:
+                        await work(things.popleft())
+                    except Exception as error:  # noqa: BLE001 -- raised when all are done
+                        errors.append(error)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(self._width, len(things))):
+                group.create_task(go_on(), name="work in turn")
+        if errors:
+            raise errors[0]
