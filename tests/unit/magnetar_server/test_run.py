@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -52,17 +51,6 @@ def test_without_uvloop_it_says_what_to_install(
         run.uvloop_factory()
 
 
-@pytest.fixture
-def heeded() -> Generator[None]:
-    """As in a terminal, however these tests were started: under nohup SIGHUP is ignored, and SIGINT
-    in the background of a script."""
-    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
-    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGINT, interrupt)
-    signal.signal(signal.SIGHUP, hangup)
-
-
 @pytest.mark.usefixtures("heeded")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_closes_what_is_open(
@@ -82,16 +70,6 @@ def test_a_signal_closes_what_is_open(
         assert run_part(main) is ExitCode.OK
     assert events == ["closed"]
     assert caplog.records[0].__dict__["reason"] == f"signal {number.name}"
-
-
-@pytest.fixture
-def ignored() -> Generator[None]:
-    """As whoever uses nohup, or starts it in the background of a script, wants it."""
-    numbers = (signal.SIGINT, signal.SIGHUP)
-    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
-    yield
-    for number, handler in zip(numbers, before, strict=True):
-        signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("ignored")

@@ -74,7 +74,8 @@ class SmallPart:
     def __init__(
         self, directory: Path, name: str, *, needs: tuple[str, ...] = (), manner: str = "good"
     ) -> None:
-        self.rules = PartRules(name, stop_deadline_s=0.5, needs=needs)
+        stop_deadline_s = 0.5 if manner == "deaf" else WAIT_S
+        self.rules = PartRules(name, stop_deadline_s, needs=needs)
         self._directory = directory
         self._manner = manner
         self._gate: Gate | None = None
@@ -260,16 +261,6 @@ async def test_a_part_that_cannot_run_ends_everything_and_is_named(tmp_path: Pat
     assert stage.heard.empty()
 
 
-@pytest.fixture
-def ignored() -> Generator[None]:
-    """As under nohup, in the background of a shell without job control."""
-    numbers = (signal.SIGINT, signal.SIGHUP)
-    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
-    yield
-    for number, handler in zip(numbers, before, strict=True):
-        signal.signal(number, handler)
-
-
 @pytest.mark.usefixtures("ignored")
 async def test_a_signal_that_was_ignored_from_the_start_stays_so(stage: Stage) -> None:
     async with stage.running() as supervisor:
@@ -302,14 +293,6 @@ async def test_a_signal_has_everybody_log_more_and_the_next_less(tmp_path: Path)
         supervisor.change_log_level()
         assert logging.getLogger().level == logging.INFO
     assert stage.notes().count("first logs DEBUG") >= 2
-
-
-@pytest.fixture
-def heeded() -> Generator[None]:
-    """As in a terminal, however these tests were started: under nohup SIGHUP is ignored."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.usefixtures("heeded")
