@@ -25,6 +25,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from itertools import chain
 from typing import cast
 
 from magnetar_runtime.clock import Clock
@@ -329,26 +330,20 @@ class ZooKeeper(Service):
         """Fail what has waited for too long, and look again when the next one has."""
         self._deadline = None
         loop = asyncio.get_running_loop()
-        now_s = loop.time()
-        while (oldest := self._longest_waiting()) is not None:
-            if oldest.deadline_s > now_s:
-                self._deadline = loop.call_at(oldest.deadline_s, self._give_up_overdue)
-                return
-            limit_s = f"{self._session_timeout_s:g} s"
-            oldest.fail(
-                ConnectionLost(f"no answer from ZooKeeper for {oldest.path} within {limit_s}")
-            )
-
-    def _longest_waiting(self) -> _Request | None:
+        now_s, limit_s = loop.time(), f"{self._session_timeout_s:g} s"
         # What was given up after it was sent stays in flight, for kazoo still has it; a later read
         # of this session is answered after it, so who reads before trying again sees what became
         # of it.
-        for request in self._in_flight:
-            if not request.future.done():
-                return request
+        for request in chain(self._in_flight, self._held):
+            if request.future.done():
+                continue
+            if request.deadline_s > now_s:
+                self._deadline = loop.call_at(request.deadline_s, self._give_up_overdue)
+                break
+            why = f"no answer from ZooKeeper for {request.path} within {limit_s}"
+            request.fail(ConnectionLost(why))
         while self._held and self._held[0].future.done():
             self._held.popleft()
-        return self._held[0] if self._held else None
 
     def _fail_all(self, error_type: type[CoordinationError], why: str) -> None:
         waiting = [*self._in_flight, *self._held]
