@@ -424,8 +424,11 @@ class TopicDirectory(Service):
 
     async def settled(self, namespace: NamespaceName) -> None:
         """Return when all loading, closing and deleting of a namespace's topics is done."""
+        await self._settled_where(lambda name: name.namespace == namespace)
+
+    async def _settled_where(self, is_meant: Callable[[TopicName], bool]) -> None:
         under_way = self._loading | self._leaving
-        if waiting := [under_way[name] for name in under_way if name.namespace == namespace]:
+        if waiting := [each for name, each in under_way.items() if is_meant(name)]:
             await asyncio.wait(waiting)
 
     @asynccontextmanager
@@ -451,8 +454,10 @@ class TopicDirectory(Service):
 
     async def unload_where(self, is_lost: Callable[[TopicName], bool]) -> None:
         """Close all topics of a bundle that is no longer ours: all stop serving, then they are
-        closed, not too many at once. What could not be closed in order is raised when all are."""
+        closed, not too many at once. What could not be closed in order is raised when all are.
+        Those are waited for, too, that were being loaded or closed already."""
         await self._unloads.work(self._unload, await self._disconnect_where(is_lost))
+        await self._settled_where(is_lost)
 
     async def _disconnect_where(self, is_lost: Callable[[TopicName], bool]) -> deque[AnyTopic]:
         """Let the clients of those topics go, of all before any is closed."""
@@ -474,11 +479,13 @@ class TopicDirectory(Service):
 
     async def _close_all(self) -> None:
         """The broker ends: topics whose bookies do not answer are left open in time."""
+        while self._loading:  # ended before they began: whoever waits looks again
+            self._loading.popitem()[1].set_result(None)
         close_by_s = asyncio.get_running_loop().time() + self._close_budget_s
         for topic in self._topics.values():
             if isinstance(topic, PersistentTopic):
                 topic.close_by_s = close_by_s
-        await self.unload_where(lambda _: True)
+        await self._unloads.work(self._unload, await self._disconnect_where(lambda _: True))
 
     async def renew_rates(self) -> None:
         """Once a stats period: every topic's rates, and their ``totals``."""

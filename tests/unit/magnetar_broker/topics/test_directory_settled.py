@@ -7,10 +7,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from tests.unit.magnetar_broker.clients_and_logs import NotedSession, producer_of
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from magnetar_broker.errors import ServiceNotReady, TopicNotFound
 from magnetar_broker.topics.directory import TopicDirectory
+from magnetar_broker.topics.persistent import PersistentTopic
 from magnetar_protocol.pulsar.topic_names import NamespaceName, TopicName
 from magnetar_protocol.records.namespaces import Policies
 from magnetar_runtime.clock import SystemClock
@@ -68,3 +70,56 @@ async def test_a_topic_of_a_namespace_that_nobody_finds_any_more_can_still_be_de
             await one.delete_doomed(NAME)
         with pytest.raises(ServiceNotReady):
             await one.get(NAME, create=True)
+
+
+async def test_an_unload_ends_when_topics_are_gone_that_were_coming_or_going_when_it_began(
+    coordination: Coordination, ledgers: MemoryLedgers, settle: Settle
+) -> None:
+    ledgers.is_prompt = False
+    going, coming = NAME, TopicName.parse("persistent://t/n/coming")
+    bundles, may_load = [NAME.namespace], asyncio.Event()
+    may_load.set()
+
+    async def policies(_: NamespaceName) -> Policies:
+        await may_load.wait()
+        return Policies()
+
+    def owns(_: TopicName) -> bool:
+        return bool(bundles)
+
+    logs = logs_over(coordination, ledgers)
+    async with TopicDirectory(logs, SystemClock(), owns=owns, policies=policies) as one:
+        topic = await one.get(going, create=True)
+        assert isinstance(topic, PersistentTopic)
+        topic.managed_ledger.append_all([(b"a", 1, producer_of(NotedSession()), 0, 0)])
+        may_load.clear()
+        closing = asyncio.ensure_future(one.unload(going))
+        loading = asyncio.ensure_future(one.get(coming, create=True))
+        await settle()
+        assert not closing.done()
+        bundles.clear()
+        unloading = asyncio.ensure_future(one.unload_where(lambda _: True))
+        await settle()
+        assert not unloading.done(), "one is being closed, one is being loaded"
+        ledgers.writers[0].confirm()
+        await closing
+        await settle()
+        assert not unloading.done(), "one is being loaded"
+        may_load.set()
+        await unloading
+        with pytest.raises(ServiceNotReady):
+            await loading
+        assert all(each.is_closed for each in ledgers.writers)
+
+
+async def test_a_load_that_did_not_begin_before_the_directory_closed_fails(
+    coordination: Coordination, ledgers: MemoryLedgers, settle: Settle
+) -> None:
+    logs = logs_over(coordination, ledgers)
+    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True) as one:
+        loading = asyncio.ensure_future(one.get(NAME, create=True))
+        await asyncio.sleep(0)
+    await settle()
+    assert loading.done()
+    with pytest.raises(ServiceNotReady):
+        await loading
