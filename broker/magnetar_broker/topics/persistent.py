@@ -212,8 +212,13 @@ class PersistentTopic(Service):
         """Once in a while: keep the backlog within its quotas. Raises ``StorageUnavailable``."""
         if await self.backlog.reduce():
             self._disconnect_producers()  # when they come back, they are told why
+        self._resume_consumers()
+
+    def _resume_consumers(self) -> None:
+        """Cursors may have been moved on: who held what they have passed has room for more."""
         for subscription in self.subscriptions.values():
             subscription.skip_acknowledged()
+            subscription.entries_available()
 
     @property
     def publish_rates(self) -> tuple[float, float]:
@@ -364,7 +369,10 @@ class PersistentTopic(Service):
         Raises ``TopicFenced``, ``StorageUnavailable``.
         """
         await self.compacting.forget()
-        await self.managed_ledger.truncate()
+        try:
+            await self.managed_ledger.truncate()
+        finally:
+            self._resume_consumers()
 
     # Counting
 

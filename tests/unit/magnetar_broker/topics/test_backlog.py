@@ -6,12 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.unit.magnetar_broker.clients_and_logs import NotedSession, consumer_of, producer_of
+from tests.unit.magnetar_broker.clients_and_logs import (
+    NotedSession,
+    consumer_of,
+    producer_of,
+    publish,
+)
 from tests.unit.magnetar_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from magnetar_broker.errors import ProducerHeldByQuota, ProducerRefusedByQuota
 from magnetar_broker.metadata.errors import NamespaceNotFound
 from magnetar_broker.subscriptions.subscription_type import SubscriptionType
+from magnetar_broker.subscriptions.unacknowledged_limits import UnacknowledgedLimits
 from magnetar_broker.topics.backlog_quota import BacklogQuotas, Quota, QuotaPolicy
 from magnetar_broker.topics.directory import TopicDirectory
 from magnetar_broker.topics.persistent import PersistentTopic
@@ -185,6 +191,35 @@ async def test_a_connected_consumer_is_sent_what_an_eviction_left(
     subscription.flow(consumer, 100)
     await asyncio.sleep(1)
     assert [entry_id for _, entry_id in session.positions()] == list(range(11, 20))
+
+
+async def full_consumer(topic: PersistentTopic) -> NotedSession:
+    """What a consumer is sent that holds as much as it may, with permits for more."""
+    session = NotedSession()
+    consumer = consumer_of(session)
+    subscription = await topic.subscribe(SubscribeRequest("slow", SubscriptionType.SHARED))
+    subscription.limit_unacknowledged(UnacknowledgedLimits(per_consumer=5))
+    subscription.connected(consumer)
+    subscription.flow(consumer, 100)
+    await publish(topic, *[1] * 20)
+    assert len(session.positions()) == 5
+    return session
+
+
+async def test_who_held_what_was_evicted_is_sent_what_was_left_at_once(
+    topic: PersistentTopic,
+) -> None:
+    session = await full_consumer(topic)
+    topic.backlog.quotas = BacklogQuotas(size=Quota(topic.backlog.size_bytes // 2, EVICT))
+    await topic.enforce_quotas()
+    assert [entry_id for _, entry_id in session.positions()[5:]] == list(range(11, 16))
+
+
+async def test_who_held_what_was_deleted_is_sent_what_comes(topic: PersistentTopic) -> None:
+    session = await full_consumer(topic)
+    await topic.truncate()
+    await publish(topic, 1, 1)
+    assert len(session.positions()) == 7
 
 
 async def test_an_eviction_by_age_leaves_what_is_young(topic: PersistentTopic) -> None:
