@@ -127,10 +127,15 @@ class TrackingDispatcher(Dispatcher):
 
     def _take_due(self) -> list[Position]:
         """Delayed entries that are due by now and were passed over, while few wait to be sent."""
-        delayed, room = self.delayed, DUE_AT_ONCE_MAX - self.redelivery_backlog
+        delayed, room = self.delayed, self._due_max - self.redelivery_backlog
         if delayed is None or not delayed.is_due or room <= 0:
             return []
-        return delayed.take_due(self.read_position, room)
+        return delayed.take_due(self.read_position, min(room, DUE_AT_ONCE_MAX))
+
+    @property
+    def _due_max(self) -> int:
+        """How many entries may wait to be sent when what is due joins them."""
+        return DUE_AT_ONCE_MAX
 
     # Replaying
 

@@ -153,6 +153,11 @@ class KeySharedDispatcher(TrackingDispatcher):
     def _look_ahead_max(self) -> int:
         return min(LOOK_AHEAD_PER_CONSUMER_MAX * len(self.consumers), LOOK_AHEAD_MAX)
 
+    @property
+    def _due_max(self) -> int:
+        # As many as ever: most of those that wait may be for one that takes nothing.
+        return super()._due_max + self._look_ahead_max
+
     def dispatch(self) -> None:
         """Send what can be sent: what waits first, then new entries."""
         if self.delayed is not None and (self._due or self.delayed.is_due):

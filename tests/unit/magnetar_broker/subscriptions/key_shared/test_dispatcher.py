@@ -11,7 +11,8 @@ from tests.unit.magnetar_broker.clients_and_logs import (
 )
 
 from magnetar_broker.errors import ConsumerNotAssigned
-from magnetar_broker.log.positions import Position
+from magnetar_broker.log.positions import Entry, Position
+from magnetar_broker.subscriptions import tracking_dispatcher
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.key_shared import dispatcher as key_shared_dispatcher
 from magnetar_broker.subscriptions.key_shared.dispatcher import KeySharedDispatcher
@@ -268,3 +269,43 @@ def test_acknowledging_what_waits_makes_room_for_others(monkeypatch: pytest.Monk
     assert owned(dispatcher, idle)
     assert dispatcher.redelivery_backlog == 10
     assert len(session.positions()) >= before
+
+
+class OneDelayed:
+    """Holds entry ``entry_id`` of ledger 1 back until it ``is_due``."""
+
+    def __init__(self, entry_id: int) -> None:
+        self.is_due = False
+        self._at = Position(1, entry_id)
+
+    def pass_held(self, position: Position) -> Position:
+        return Position(1, self._at.entry_id + 1) if position == self._at else position
+
+    def sift(self, _: int, run: list[Entry]) -> tuple[int, list[Entry]]:
+        return 0, [each for each in run if each[0] < self._at.entry_id] or run
+
+    def take_due(self, _: Position, count_max: int) -> list[Position]:
+        assert count_max > 0
+        self.is_due = False
+        return [self._at]
+
+
+def test_what_is_due_does_not_wait_for_others_that_take_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(key_shared_dispatcher, "LOOK_AHEAD_PER_CONSUMER_MAX", 5)
+    monkeypatch.setattr(tracking_dispatcher, "DUE_AT_ONCE_MAX", 5)
+    log = KeyedLog(KEYS, (1, 200))
+    dispatcher = dispatcher_over(log)
+    joined(dispatcher, "x", permits=0)
+    idle, session = joined(dispatcher, "y", permits=1000)
+    delayed = OneDelayed(
+        next(each for each in range(8) if log.key(each) in owned(dispatcher, idle))
+    )
+    dispatcher.delayed = delayed  # type: ignore[assignment]  # a stand-in
+    dispatcher.dispatch()
+    assert dispatcher.redelivery_backlog == 10
+    before = len(session.positions())
+    delayed.is_due = True
+    dispatcher.dispatch()
+    assert len(session.positions()) == before + 1
