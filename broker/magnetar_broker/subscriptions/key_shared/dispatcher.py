@@ -15,7 +15,7 @@ from magnetar_broker.log.positions import Entry, EntryId, Position
 from magnetar_broker.subscriptions.consumer import Consumer
 from magnetar_broker.subscriptions.dispatcher import RUN_ENTRIES_MAX
 from magnetar_broker.subscriptions.key_shared.draining import Draining, Held
-from magnetar_broker.subscriptions.key_shared.key_hashes import KeyHashes
+from magnetar_broker.subscriptions.key_shared.key_hashes import UNKNOWN, KeyHashes
 from magnetar_broker.subscriptions.key_shared.keyed_replay import KeyedReplay
 from magnetar_broker.subscriptions.key_shared.policy import AUTO_SPLIT, HashRange, KeySharedPolicy
 from magnetar_broker.subscriptions.key_shared.receivers import Receivers
@@ -88,7 +88,11 @@ class KeySharedDispatcher(TrackingDispatcher):
         self._let_wait(given_back)
 
     def _let_wait(self, ids: Sequence[EntryId]) -> None:
-        self._replay.add_all(ids, self._hashes.of(ids), self._receivers.__getitem__)
+        hashes = self._hashes.of(ids)
+        if UNKNOWN in hashes:  # the mark passed them in consumers' hands: their ledger was trimmed
+            ids = [each for each in ids if not self._is_done(each)]
+            hashes = self._hashes.of(ids)
+        self._replay.add_all(ids, hashes, self._receivers.__getitem__)
 
     def _begin_again(self) -> None:
         super()._begin_again()

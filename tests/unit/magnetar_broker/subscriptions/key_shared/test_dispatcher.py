@@ -309,3 +309,19 @@ def test_what_is_due_does_not_wait_for_others_that_take_nothing(
     delayed.is_due = True
     dispatcher.dispatch()
     assert len(session.positions()) == before + 1
+
+
+def test_what_was_trimmed_in_a_consumers_hands_does_not_wait_when_given_back() -> None:
+    log = KeyedLog("a", (1, 200))
+    dispatcher = dispatcher_over(log, KeySharedPolicy(KeySharedMode.STICKY))
+    hash_of_a = range_hash(b"a")
+    consumer, session = joined(dispatcher, "x", permits=10, ranges=((hash_of_a, hash_of_a),))
+    dispatcher.dispatch()
+    dispatcher.cursor.acknowledged.acknowledge_upto(Position(1, 99))
+    consumer.permits = 5
+    dispatcher.dispatch()
+    dispatcher.redeliver(consumer, None)
+    assert dispatcher.redelivery_backlog == 5, "what is still to be sent"
+    consumer.permits = 5
+    dispatcher.dispatch()
+    assert session.positions()[10:] == [(1, entry) for entry in range(100, 105)] * 2
