@@ -27,6 +27,7 @@ from magnetar_protocol.pulsar.topic_names import NamespaceName
 from magnetar_protocol.records.namespaces import Policies
 from magnetar_runtime.errors import MagnetarError
 from magnetar_server.authorization import ALLOW_ALL
+from magnetar_simulation.faults import FULL_MENU
 from magnetar_simulation.host import Host
 from magnetar_simulation.world import World
 
@@ -54,6 +55,11 @@ class Shape:
     brokers: int = 1
     sizes: Sizes = ONE_COPY
     recovers: bool = False
+
+
+# What stories of messages are told on, in turn, and what hosts suffer while they are.
+SHAPES = (Shape(), Shape(brokers=2), Shape(4, 2, Sizes(3, 3, 2)))
+SHORT_FAULTS = replace(FULL_MENU, down_s_max=1.0, pause_s_max=1.5, partition_s_max=1.5)
 
 
 class Cluster:

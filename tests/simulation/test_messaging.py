@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from random import Random
 
 import pytest
 from tests.simulation import delayed, fenced, keyed, once, refused
-from tests.simulation.cluster import Cluster, Shape
+from tests.simulation.cluster import SHAPES, SHORT_FAULTS, Cluster, Shape
 from tests.simulation.delayed import (
     Appointments,
     check_appointments,
@@ -28,7 +28,6 @@ from tests.simulation.delayed import (
 from tests.simulation.fenced import Reigns, check_reigns, reign
 from tests.simulation.keyed import Work, check_nothing_overtaken, check_work, work_in_shifts
 from tests.simulation.once import Numbered, check_once, send_numbers
-from tests.simulation.owner import Sizes
 from tests.simulation.planted import (
     Plant,
     count_refusals_twice,
@@ -50,7 +49,7 @@ from magnetar.errors import ClientError
 from magnetar_runtime.clock import Clock
 from magnetar_simulation.checkers import check_nothing_lost
 from magnetar_simulation.errors import InvariantViolated
-from magnetar_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from magnetar_simulation.faults import FaultInjector, FaultMenu
 from magnetar_simulation.simulate import Outcome, simulate
 from magnetar_simulation.world import World
 
@@ -66,8 +65,6 @@ RULERS = 2
 REFUSED_MESSAGES = 8
 READ_IN_THE_END = (fenced.TOPIC, once.TOPIC)
 TIME_LIMIT_S = 900.0
-SHORT_FAULTS = replace(FULL_MENU, down_s_max=1.0, pause_s_max=1.5, partition_s_max=1.5)
-SHAPES = (Shape(), Shape(brokers=2), Shape(4, 2, Sizes(3, 3, 2)))
 
 
 class Weather(Enum):

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from random import Random
 
 import pytest
-from tests.simulation.cluster import Cluster, Shape
-from tests.simulation.owner import Sizes
+from tests.simulation.cluster import SHAPES, SHORT_FAULTS, Cluster, Shape
 from tests.simulation.planted import (
     Plant,
     acknowledge_whole_ledgers,
@@ -32,7 +30,7 @@ from magnetar import Client
 from magnetar_protocol.pulsar.topic_names import TopicName
 from magnetar_runtime.errors import MagnetarError
 from magnetar_simulation.errors import HostCrashed
-from magnetar_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from magnetar_simulation.faults import FaultInjector, FaultMenu
 from magnetar_simulation.simulate import Outcome, simulate
 from magnetar_simulation.world import World
 
@@ -44,8 +42,6 @@ READERS = 6
 SEND_S = 6.0
 FAULTY_S = 12.0
 TIME_LIMIT_S = 1500.0
-SHORT_FAULTS = replace(FULL_MENU, down_s_max=1.0, pause_s_max=1.5, partition_s_max=1.5)
-SHAPES = (Shape(), Shape(brokers=2), Shape(4, 2, Sizes(3, 3, 2)))
 CALM = FaultMenu()
 
 
