@@ -1,15 +1,15 @@
-# Magnetar as an image: any part, or all of them.
+# Geminga as an image: any part, or all of them.
 #
-#   docker build -t magnetar .
-#   docker run -p 6650:6650 -p 8080:8080 -v magnetar:/data magnetar
+#   docker build -t geminga .
+#   docker run -p 6650:6650 -p 8080:8080 -v geminga:/data geminga
 #
 # The first stage makes an environment and fetches ZooKeeper; the second keeps only what runs.
 
 FROM python:3.13-slim AS build
 
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 XDG_CACHE_HOME=/opt/magnetar/cache
-RUN python -m venv /opt/magnetar/venv
-ENV PATH=/opt/magnetar/venv/bin:$PATH
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 XDG_CACHE_HOME=/opt/geminga/cache
+RUN python -m venv /opt/geminga/venv
+ENV PATH=/opt/geminga/venv/bin:$PATH
 
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
@@ -19,19 +19,19 @@ COPY client client
 COPY bookie bookie
 COPY broker broker
 COPY cli cli
-RUN pip install '.[standalone]' && magnetar setup --check
+RUN pip install '.[standalone]' && geminga setup --check
 
 FROM python:3.13-slim
 
-RUN useradd --uid 10000 --create-home magnetar && install -d -o magnetar /data
-COPY --from=build /opt/magnetar /opt/magnetar
-ENV PATH=/opt/magnetar/venv/bin:$PATH XDG_CACHE_HOME=/opt/magnetar/cache PYTHONUNBUFFERED=1
+RUN useradd --uid 10000 --create-home geminga && install -d -o geminga /data
+COPY --from=build /opt/geminga /opt/geminga
+ENV PATH=/opt/geminga/venv/bin:$PATH XDG_CACHE_HOME=/opt/geminga/cache PYTHONUNBUFFERED=1
 
-USER magnetar
+USER geminga
 WORKDIR /data
 VOLUME /data
 # Pulsar protocol, REST; bookie, ZooKeeper and their metrics where a part runs alone.
 EXPOSE 6650 8080 3181 2181 8000
 
-ENTRYPOINT ["magnetar"]
+ENTRYPOINT ["geminga"]
 CMD ["standalone", "--data-dir", "/data", "--bind-address", "0.0.0.0"]

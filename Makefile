@@ -1,4 +1,4 @@
-# Magnetar: `make run` starts a cluster, `make test` checks everything; `make help` lists the rest.
+# Geminga: `make run` starts a cluster, `make test` checks everything; `make help` lists the rest.
 #
 # Needs Python 3.11 or newer with venv, make, and a package index that pip can reach. Nothing else:
 # no Java, no root, nothing outside this folder but the user's cache (XDG_CACHE_HOME or ~/.cache).
@@ -18,12 +18,12 @@ PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/:.*## /\t/' | expand -t 17
 
-setup: $(BIN)/.runs  ## make .venv, install Magnetar, fetch ZooKeeper (the first time: 456 MB)
+setup: $(BIN)/.runs  ## make .venv, install Geminga, fetch ZooKeeper (the first time: 456 MB)
 	@$(BIN)/python -m compileall -q $(SOURCES)
-	@$(BIN)/magnetar setup
+	@$(BIN)/geminga setup
 
 run: setup  ## start a cluster and show how to use it; ARGS="--data-dir /tmp/d" passes options on
-	@exec $(BIN)/magnetar standalone $(ARGS)
+	@exec $(BIN)/geminga standalone $(ARGS)
 
 test: check unit integration  ## linters, types, import rules, all tests but the long ones (10 min at most)
 
@@ -62,7 +62,7 @@ torture: $(BIN)/.develops setup  ## kill parts of clusters under load, cut their
 	$(BIN)/python -m tests.torture $(ARGS)
 
 simulate: $(BIN)/.develops  ## many seeds of the simulation: SEEDS=10000 unless told (40 min)
-	MAGNETAR_SEEDS=$(or $(SEEDS),10000) $(PYTEST) tests/simulation -n 2 --timeout 1800 $(ARGS)
+	GEMINGA_SEEDS=$(or $(SEEDS),10000) $(PYTEST) tests/simulation -n 2 --timeout 1800 $(ARGS)
 
 clean:  ## remove .venv and everything that tools leave behind; data and the user's cache stay
 	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
@@ -80,7 +80,7 @@ $(BIN)/python:
 
 $(BIN)/.runs: pyproject.toml | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[standalone]' \
-		|| { echo "make: pip could not install Magnetar; its words are above. It needs a package index:" \
+		|| { echo "make: pip could not install Geminga; its words are above. It needs a package index:" \
 		"behind a proxy or with an index of your own, set it up with 'pip config' first" >&2; exit 1; }
 	@touch $@
 

@@ -11,5 +11,5 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "explore", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("magnetar", settings.get_profile("explore"), derandomize=True)
-settings.load_profile("magnetar")
+settings.register_profile("geminga", settings.get_profile("explore"), derandomize=True)
+settings.load_profile("geminga")

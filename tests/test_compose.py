@@ -1,4 +1,4 @@
-"""Proves that the image and the compose file say only what Magnetar's commands and settings know.
+"""Proves that the image and the compose file say only what Geminga's commands and settings know.
 
 What is typed into YAML is checked by nobody until a container starts; a wrong variable not even
 then: it is only a warning in a log.
@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from magnetar_bookie.part_settings import BookiePartSettings
-from magnetar_broker.settings import BrokerSettings
-from magnetar_cli.commands.part import settings_of
-from magnetar_cli.commands.standalone import parse
-from magnetar_cli.embedded_zookeeper.part import ZooKeeperPartSettings
-from magnetar_cli.main import COMMANDS
+from geminga_bookie.part_settings import BookiePartSettings
+from geminga_broker.settings import BrokerSettings
+from geminga_cli.commands.part import settings_of
+from geminga_cli.commands.standalone import parse
+from geminga_cli.embedded_zookeeper.part import ZooKeeperPartSettings
+from geminga_cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
@@ -44,7 +44,7 @@ def known_variables() -> set[str]:
 
 
 def test_every_variable_is_a_setting() -> None:
-    named = set(re.findall(r"\bMAGNETAR_[A-Z]+_[A-Z_]+\b", COMPOSE + DOCKERFILE))
+    named = set(re.findall(r"\bGEMINGA_[A-Z]+_[A-Z_]+\b", COMPOSE + DOCKERFILE))
     assert named, "the compose file sets nothing?"
     assert named - known_variables() == set()
 

@@ -34,57 +34,57 @@ TEST_FOLDERS = {
 
 # Modules that ask for the time or wait in a thread of their own, and why.
 MAY_IMPORT_TIME = {
-    "runtime/magnetar_runtime/clock.py": "it is the clock",
-    "runtime/magnetar_server/kazoo_bridge.py": "kazoo's own thread has to sleep",
+    "runtime/geminga_runtime/clock.py": "it is the clock",
+    "runtime/geminga_server/kazoo_bridge.py": "kazoo's own thread has to sleep",
 }
 # Modules that open files without ``disk.py``, and why. All of them run before or without a part.
 MAY_OPEN_FILES = {
-    "runtime/magnetar_runtime/disk.py": "it is the disk",
-    "runtime/magnetar_server/settings.py": "settings are read before anything runs",
-    "runtime/magnetar_server/control_channel.py": "a directory, to shorten a socket's name",
-    "cli/magnetar_cli/bookie_admin/offline_file.py": "a bookie's files, read-only, without one",
-    "cli/magnetar_cli/commands/bookie_admin.py": "the null device, when its reader has gone",
-    "cli/magnetar_cli/embedded_zookeeper/class_archive.py": "setup is no part",
-    "cli/magnetar_cli/embedded_zookeeper/fetch.py": "setup is no part",
-    "cli/magnetar_cli/embedded_zookeeper/java.py": "the release file of somebody's Java",
-    "cli/magnetar_cli/embedded_zookeeper/setup.py": "the lock that makes setups wait",
-    "cli/magnetar_cli/supervisor/lock.py": "the lock of the data directory",
-    "cli/magnetar_cli/supervisor/process.py": "the log file a child writes to",
-    "cli/magnetar_cli/whole_file.py": "the supervisor has no thread for a disk",
+    "runtime/geminga_runtime/disk.py": "it is the disk",
+    "runtime/geminga_server/settings.py": "settings are read before anything runs",
+    "runtime/geminga_server/control_channel.py": "a directory, to shorten a socket's name",
+    "cli/geminga_cli/bookie_admin/offline_file.py": "a bookie's files, read-only, without one",
+    "cli/geminga_cli/commands/bookie_admin.py": "the null device, when its reader has gone",
+    "cli/geminga_cli/embedded_zookeeper/class_archive.py": "setup is no part",
+    "cli/geminga_cli/embedded_zookeeper/fetch.py": "setup is no part",
+    "cli/geminga_cli/embedded_zookeeper/java.py": "the release file of somebody's Java",
+    "cli/geminga_cli/embedded_zookeeper/setup.py": "the lock that makes setups wait",
+    "cli/geminga_cli/supervisor/lock.py": "the lock of the data directory",
+    "cli/geminga_cli/supervisor/process.py": "the log file a child writes to",
+    "cli/geminga_cli/whole_file.py": "the supervisor has no thread for a disk",
 }
 # What decides must not ask: a module whose description calls it pure imports none of these.
 IMPURE = {"asyncio", "time", "random", "socket", "threading"}
 MUST_BE_PURE = {
-    "bookie/magnetar_ledger/placement.py",
-    "bookie/magnetar_ledger/quorum.py",
-    "bookie/magnetar_ledger/recovery_rules.py",
-    "bookie/magnetar_bookie/garbage/garbage.py",
-    "bookie/magnetar_bookie/journal/pacing.py",
-    "bookie/magnetar_bookie/disks/space.py",
-    "broker/magnetar_broker/log/acknowledged.py",
-    "broker/magnetar_broker/log/chain.py",
-    "broker/magnetar_broker/ownership/bundles.py",
-    "broker/magnetar_broker/ownership/claims.py",
-    "broker/magnetar_broker/ownership/load.py",
-    "broker/magnetar_broker/ownership/rings.py",
-    "broker/magnetar_broker/subscriptions/active_consumer.py",
-    "cli/magnetar_cli/supervisor/fleet.py",
+    "bookie/geminga_ledger/placement.py",
+    "bookie/geminga_ledger/quorum.py",
+    "bookie/geminga_ledger/recovery_rules.py",
+    "bookie/geminga_bookie/garbage/garbage.py",
+    "bookie/geminga_bookie/journal/pacing.py",
+    "bookie/geminga_bookie/disks/space.py",
+    "broker/geminga_broker/log/acknowledged.py",
+    "broker/geminga_broker/log/chain.py",
+    "broker/geminga_broker/ownership/bundles.py",
+    "broker/geminga_broker/ownership/claims.py",
+    "broker/geminga_broker/ownership/load.py",
+    "broker/geminga_broker/ownership/rings.py",
+    "broker/geminga_broker/subscriptions/active_consumer.py",
+    "cli/geminga_cli/supervisor/fleet.py",
 }
 # Tests of something that is no single module, and what it is.
 MIRRORS_NO_MODULE = {
-    "tests/unit/magnetar/test_consumer_acks.py": "what consumer.py acknowledges, for its length",
-    "tests/unit/magnetar/test_producer_callbacks.py": "what producer.py calls, for its length",
-    "tests/unit/magnetar_bookie/test_damage.py": "all files of a bookie, damaged one by one",
-    "tests/unit/magnetar_bookie/test_full_disk.py": "all that writes to a disk, and makes room",
-    "tests/unit/magnetar_broker/ownership/test_ownership_simulated.py": "ownership, under faults",
-    "tests/unit/magnetar_broker/topics/test_idle_topics.py": "all that a topic holds when idle",
-    "tests/unit/magnetar_broker/sessions/test_consuming_cumulative.py": "what ACK may name",
-    "tests/unit/magnetar_broker/sessions/test_publishing_lies.py": "what a SEND may lie about",
-    "tests/unit/magnetar_broker/subscriptions/test_dispatch_model.py": "all dispatchers",
-    "tests/unit/magnetar_broker/topics/test_directory_settled.py": "what is waited for",
-    "tests/unit/magnetar_broker/topics/test_persistent_end.py": "who is told that a topic ended",
-    "tests/unit/magnetar_protocol/records/test_records.py": "what all records have in common",
-    "tests/unit/magnetar_protocol/test_generated.py": "that generated modules are current",
+    "tests/unit/geminga/test_consumer_acks.py": "what consumer.py acknowledges, for its length",
+    "tests/unit/geminga/test_producer_callbacks.py": "what producer.py calls, for its length",
+    "tests/unit/geminga_bookie/test_damage.py": "all files of a bookie, damaged one by one",
+    "tests/unit/geminga_bookie/test_full_disk.py": "all that writes to a disk, and makes room",
+    "tests/unit/geminga_broker/ownership/test_ownership_simulated.py": "ownership, under faults",
+    "tests/unit/geminga_broker/topics/test_idle_topics.py": "all that a topic holds when idle",
+    "tests/unit/geminga_broker/sessions/test_consuming_cumulative.py": "what ACK may name",
+    "tests/unit/geminga_broker/sessions/test_publishing_lies.py": "what a SEND may lie about",
+    "tests/unit/geminga_broker/subscriptions/test_dispatch_model.py": "all dispatchers",
+    "tests/unit/geminga_broker/topics/test_directory_settled.py": "what is waited for",
+    "tests/unit/geminga_broker/topics/test_persistent_end.py": "who is told that a topic ended",
+    "tests/unit/geminga_protocol/records/test_records.py": "what all records have in common",
+    "tests/unit/geminga_protocol/test_generated.py": "that generated modules are current",
 }
 
 FILE_CALLS = {"open", "io.open", "os.open", "tarfile.open", "zipfile.ZipFile"}
@@ -221,7 +221,7 @@ def test_tests_stand_in_the_folders_of_their_kind() -> None:
 
 
 def packages() -> list[str]:
-    """``runtime/magnetar_runtime`` and so on."""
+    """``runtime/geminga_runtime`` and so on."""
     return sorted({"/".join(name.split("/")[:2]) for name in sources() if name.count("/") >= 2})
 
 

@@ -57,7 +57,7 @@ class Jars:
         for home in homes:
             if any((home / "lib").glob(self.pattern)):
                 return f"{home / 'lib'}/*"
-        return self._fetched(cache / "magnetar" / self.name)
+        return self._fetched(cache / "geminga" / self.name)
 
     def _fetched(self, directory: Path) -> str:
         """The jars as Maven resolves them for the pom, which are fetched whole or not at all."""

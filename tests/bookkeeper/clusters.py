@@ -14,12 +14,12 @@ from random import Random
 from tests.bookkeeper.java_bookkeeper import JavaBookKeeper
 from tests.integration.waiting import eventually
 
-from magnetar_cli.ports import ReservedPort
-from magnetar_ledger import LedgerOptions, Ledgers
-from magnetar_protocol.records.bookie_info import AVAILABLE_PATH
-from magnetar_runtime.clock import SystemClock
-from magnetar_runtime.network import AsyncioNetwork
-from magnetar_server.zookeeper import ZooKeeper
+from geminga_cli.ports import ReservedPort
+from geminga_ledger import LedgerOptions, Ledgers
+from geminga_protocol.records.bookie_info import AVAILABLE_PATH
+from geminga_runtime.clock import SystemClock
+from geminga_runtime.network import AsyncioNetwork
+from geminga_server.zookeeper import ZooKeeper
 
 START_TIMEOUT_S = 120.0
 READ_ONLY = "readonly"
@@ -70,11 +70,11 @@ def running_cluster(
 
 @contextmanager
 def _part(directory: Path, part: str, *options: str, name: str = "") -> Generator[None, None, None]:
-    """``magnetar zookeeper`` or ``magnetar bookie``, stopped at the end."""
+    """``geminga zookeeper`` or ``geminga bookie``, stopped at the end."""
     name = name or part
     words = [part, "--data-directory", str(directory / name), *options]
     with (directory / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen([sys.executable, "-m", "magnetar_cli", *words], stderr=log)
+        process = subprocess.Popen([sys.executable, "-m", "geminga_cli", *words], stderr=log)
     try:
         yield
     finally:
@@ -92,7 +92,7 @@ def _initialize(address: str) -> None:
     )
     words = ("initialize-cluster-metadata", "--cluster", "c1", "--metadata-store", f"zk:{address}")
     subprocess.run(
-        [sys.executable, "-m", "magnetar_cli", *words, *urls],
+        [sys.executable, "-m", "geminga_cli", *words, *urls],
         check=True,
         capture_output=True,
         timeout=START_TIMEOUT_S,

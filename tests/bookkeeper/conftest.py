@@ -11,7 +11,7 @@ from tests.apache_java.java import NotRun
 from tests.apache_java.marking import mark_java
 from tests.bookkeeper.java_bookkeeper import JavaBookKeeper, find_java_bookkeeper
 
-from magnetar_server.run import uvloop_factory
+from geminga_server.run import uvloop_factory
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

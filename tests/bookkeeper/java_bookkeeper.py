@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.apache_java.java import Jars, Java, compiled
 
-from magnetar_cli.ports import ReservedPort
+from geminga_cli.ports import ReservedPort
 
 HERE = Path(__file__).parent / "java"
 RUN_TIMEOUT_S = 180.0

@@ -10,8 +10,8 @@ from tests.bookkeeper.clusters import Cluster, running_cluster
 from tests.bookkeeper.java_bookkeeper import JavaBookKeeper
 from tests.bookkeeper.words import payload, words_of
 
-from magnetar_ledger import LedgerError, LedgerFenced, LedgerOptions, LedgerWriter
-from magnetar_ledger.ledgers import Ledgers
+from geminga_ledger import LedgerError, LedgerFenced, LedgerOptions, LedgerWriter
+from geminga_ledger.ledgers import Ledgers
 
 ENTRIES = 200
 SIZE = 500

@@ -1,4 +1,4 @@
-"""Compares what Magnetar answered with what was recorded, but for differences that are meant."""
+"""Compares what Geminga answered with what was recorded, but for differences that are meant."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.differential.transcript import Line, dump
 
 
 def expected(recorded: list[Line], wanted: Sequence[Wanted]) -> list[Line]:
-    """The transcript that Magnetar should give: the recorded one with all that is meant to differ.
+    """The transcript that Geminga should give: the recorded one with all that is meant to differ.
 
     Raises ``AssertionError`` for a difference that is not to be found in what was recorded.
     """
@@ -25,7 +25,7 @@ def expected(recorded: list[Line], wanted: Sequence[Wanted]) -> list[Line]:
 
 
 def difference(scenario: Scenario, ours: list[Line]) -> str:
-    """How the answers differ from those that are expected of Magnetar; empty if they do not."""
+    """How the answers differ from those that are expected of Geminga; empty if they do not."""
     recorded = json.loads(scenario.path.read_text(encoding="utf-8"))
     return differences(expected(recorded, scenario.wanted), ours)
 

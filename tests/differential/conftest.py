@@ -1,4 +1,4 @@
-"""The one Magnetar that all scenarios talk to, all at once: most of each is waiting for nothing."""
+"""The one Geminga that all scenarios talk to, all at once: most of each is waiting for nothing."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.integration.cluster_process import StandaloneProcess
 
 
 @pytest.fixture(scope="session")
-def magnetar(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess, None, None]:
+def geminga(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess, None, None]:
     """A standalone with the tenant that scenarios live under."""
     with pytest.MonkeyPatch.context() as environment:
         # As the recorded broker was told to, so that nobody waits for long.
-        environment.setenv("MAGNETAR_BROKER_BACKLOG_QUOTA_CHECK_S", "2")
-        environment.setenv("MAGNETAR_BROKER_FORCE_DELETES_NAMESPACES", "true")
-        environment.setenv("MAGNETAR_BROKER_SUBSCRIBING__FAILOVER_DELAY_S", "0.1")
+        environment.setenv("GEMINGA_BROKER_BACKLOG_QUOTA_CHECK_S", "2")
+        environment.setenv("GEMINGA_BROKER_FORCE_DELETES_NAMESPACES", "true")
+        environment.setenv("GEMINGA_BROKER_SUBSCRIBING__FAILOVER_DELAY_S", "0.1")
         directory = tmp_path_factory.mktemp("differential")
         cluster = StandaloneProcess.start(directory / "data")
     prepare(cluster.web_service_url)
@@ -32,9 +32,9 @@ def magnetar(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandalonePr
 
 @pytest.fixture(scope="session")
 def answers(
-    request: pytest.FixtureRequest, magnetar: StandaloneProcess
+    request: pytest.FixtureRequest, geminga: StandaloneProcess
 ) -> dict[str, list[Line] | Exception]:
-    """What Magnetar answered in every scenario that is tested.
+    """What Geminga answered in every scenario that is tested.
 
     Where that is not what was recorded, something may have come when nobody waited any more: such
     a scenario is tried again by itself, and with more patience.
@@ -44,7 +44,7 @@ def answers(
         for item in request.session.items
         if "answers" in getattr(item, "fixturenames", ())
     ]
-    urls = magnetar.service_url, magnetar.web_service_url
+    urls = geminga.service_url, geminga.web_service_url
     found = asyncio.run(run_all(chosen, *urls))
     late = [each for each in chosen if not each.not_yet and _differs(each, found[each.name])]
     return found | asyncio.run(run_patiently(late, *urls))

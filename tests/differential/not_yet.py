@@ -1,4 +1,4 @@
-"""The scenarios that Magnetar does not follow yet, and why: each is expected to fail, and has to be
+"""The scenarios that Geminga does not follow yet, and why: each is expected to fail, and has to be
 taken out as soon as it does not.
 
 Differences that are meant stand beside the scenario; what stands here is to be built or mended.

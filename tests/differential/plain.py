@@ -13,10 +13,10 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from magnetar_protocol.errors import WireError
-from magnetar_protocol.pulsar import api_pb2 as api
-from magnetar_protocol.pulsar.commands import NO_REQUEST_ID
-from magnetar_protocol.pulsar.payload import open_payload, split_batch
+from geminga_protocol.errors import WireError
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.commands import NO_REQUEST_ID
+from geminga_protocol.pulsar.payload import open_payload, split_batch
 
 Json = Any
 
@@ -42,7 +42,7 @@ STACK_TRACE = re.compile(r"\n\nStacktrace:.*", re.DOTALL)
 LEDGER_PATH = re.compile(r"(?<=/ledger/)\d+(?=/)")
 # The class of an error in upstream's code, which it puts before the text that says what was wrong.
 JAVA_CLASS = re.compile(r"\b([a-z]+\.)+[A-Z]\w*(\$\w+)*(Exception|Error): ")
-SERVER_VERSION = re.compile(r"^(Pulsar Server|Magnetar).*")
+SERVER_VERSION = re.compile(r"^(Pulsar Server|Geminga).*")
 POSITION = re.compile(r"(?<![\w:])(?<!\d\.)(\d+):(-?\d+)(?![\w:])")
 LEDGER_KEYS = {"ledgerId", "ledger_id", "cursorLedger", "ledger"}
 

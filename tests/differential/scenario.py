@@ -38,7 +38,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One conversation with a broker, and in what Magnetar's part of it differs by intention."""
+    """One conversation with a broker, and in what Geminga's part of it differs by intention."""
 
     name: str
     group: str
@@ -47,7 +47,7 @@ class Scenario:
 
     @property
     def not_yet(self) -> str:
-        """Why Magnetar cannot follow it so far; empty if it can."""
+        """Why Geminga cannot follow it so far; empty if it can."""
         return NOT_YET.get(f"{self.group}/{self.name}", "")
 
     @property

@@ -1,4 +1,4 @@
-"""Proves that Magnetar answers as Apache Pulsar 4.0.6 did when it was recorded, but for what is
+"""Proves that Geminga answers as Apache Pulsar 4.0.6 did when it was recorded, but for what is
 meant to differ and what is not built yet.
 
 ``python -m tests.differential --help`` says how answers are recorded.
@@ -29,7 +29,7 @@ def parameters() -> list[object]:
 @pytest.mark.integration
 @pytest.mark.timeout(600)  # the first one runs them all
 @pytest.mark.parametrize("scenario", parameters())
-def test_magnetar_answers_as_pulsar_does(
+def test_geminga_answers_as_pulsar_does(
     answers: dict[str, list[Line] | Exception], scenario: Scenario
 ) -> None:
     ours = answers[scenario.name]

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.differential.plain import Json, Plain
 
-from magnetar_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar import api_pb2 as api
 
 Line = list[Any]
 

@@ -14,11 +14,11 @@ from google.protobuf.message import Message
 from tests.differential.patience import patient, pause
 from tests.differential.transcript import Transcript
 
-from magnetar_protocol.framing import FrameReader
-from magnetar_protocol.pulsar import api_pb2 as api
-from magnetar_protocol.pulsar.commands import PART_NAMES, PONG, encode_command, parse_command
-from magnetar_protocol.pulsar.payload import encode_batch, encode_payload
-from magnetar_protocol.pulsar.send import encode_send
+from geminga_protocol.framing import FrameReader
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.commands import PART_NAMES, PONG, encode_command, parse_command
+from geminga_protocol.pulsar.payload import encode_batch, encode_payload
+from geminga_protocol.pulsar.send import encode_send
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 READ_BYTES = 1 << 16

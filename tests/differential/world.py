@@ -15,7 +15,7 @@ from tests.differential.plain import Json, shape
 from tests.differential.transcript import Line, Transcript
 from tests.differential.wire import WireClient
 
-from magnetar_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar import api_pb2 as api
 
 TENANT = "diff"
 CLUSTER = "standalone"

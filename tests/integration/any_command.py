@@ -11,8 +11,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from hypothesis import strategies as st
 
-from magnetar_protocol.pulsar import api_pb2 as api
-from magnetar_protocol.pulsar.commands import PART_NAMES
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.commands import PART_NAMES
 
 TOPIC = "persistent://public/default/fuzz"
 DEPTH_MAX = 4

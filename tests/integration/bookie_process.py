@@ -50,7 +50,7 @@ def part_process(
     words = ("--zookeeper", zookeeper_of(cluster), "--http-port", "0", *options)
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", "magnetar_cli", part, *words], stderr=stream
+            [sys.executable, "-m", "geminga_cli", part, *words], stderr=stream
         )
     running = PartProcess(name, log, process)
     try:
@@ -80,10 +80,10 @@ def zookeeper_of(cluster: StandaloneProcess) -> str:
 
 
 def bookie_admin(cluster: StandaloneProcess, *words: str) -> str:
-    """What `magnetar bookie-admin` says; it must succeed."""
+    """What `geminga bookie-admin` says; it must succeed."""
     data = ("--data-dir", str(cluster.data_directory))
     done = subprocess.run(
-        [sys.executable, "-m", "magnetar_cli", "bookie-admin", *words, *data],
+        [sys.executable, "-m", "geminga_cli", "bookie-admin", *words, *data],
         capture_output=True,
         text=True,
         timeout=COMMAND_TIMEOUT_S,

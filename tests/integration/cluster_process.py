@@ -1,4 +1,4 @@
-"""A real `magnetar standalone`, started and watched the way a user would: command line, standard
+"""A real `geminga standalone`, started and watched the way a user would: command line, standard
 output, ``endpoints.json``, signals."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Self
 
 # Where modules of the tests are found.
 ROOT = Path(__file__).parents[2]
-STANDALONE = ("magnetar_cli", "standalone")
+STANDALONE = ("geminga_cli", "standalone")
 # How long things may take on a machine that is busy with much else; tests that measure say so.
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0

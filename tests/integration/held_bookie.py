@@ -1,4 +1,4 @@
-"""``magnetar bookie`` whose syncs a test can hold up.
+"""``geminga bookie`` whose syncs a test can hold up.
 
 ``python -m tests.integration.held_bookie``, with the options of the original. While the file that
 the environment variable ``HOLD_VARIABLE`` names is there, no sync of a file begins; what waits has
@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from unittest.mock import patch
 
-from magnetar_cli.commands import bookie
+from geminga_cli.commands import bookie
 
-HOLD_VARIABLE = "MAGNETAR_TEST_HOLD"
+HOLD_VARIABLE = "GEMINGA_TEST_HOLD"
 POLL_S = 0.005
 _fdatasync = os.fdatasync
 
@@ -38,7 +38,7 @@ def held_fdatasync(descriptor: int) -> None:
 
 def main() -> int:
     """Run the bookie as it is, its syncs aside."""
-    with patch("magnetar_runtime.disk.os.fdatasync", held_fdatasync):
+    with patch("geminga_runtime.disk.os.fdatasync", held_fdatasync):
         return bookie.main(sys.argv[1:])
 
 

@@ -14,11 +14,11 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
-from magnetar_protocol.framing import FrameReader
-from magnetar_protocol.pulsar import api_pb2 as api
-from magnetar_protocol.pulsar.commands import encode_command, parse_command
-from magnetar_protocol.pulsar.payload import encode_payload
-from magnetar_protocol.pulsar.send import encode_send
+from geminga_protocol.framing import FrameReader
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.commands import encode_command, parse_command
+from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.send import encode_send
 
 TIMEOUT_S = 60.0
 FRAME_BYTES_MAX = 64 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""``magnetar standalone`` with bookies of another kind, which a test's module runs.
+"""``geminga standalone`` with bookies of another kind, which a test's module runs.
 
 ``python -m tests.integration.standalone_with MODULE``, then the options of the original. Each
 bookie is ``python -m MODULE`` with a bookie's options.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from unittest.mock import patch
 
-from magnetar_cli.commands import standalone
-from magnetar_cli.supervisor.parts import PythonPart
-from magnetar_cli.supervisor.standalone import BOOKIE
+from geminga_cli.commands import standalone
+from geminga_cli.supervisor.parts import PythonPart
+from geminga_cli.supervisor.standalone import BOOKIE
 
 
 class OtherPart(PythonPart):
@@ -31,7 +31,7 @@ class OtherPart(PythonPart):
 def main() -> int:
     """Run the standalone as it is, its bookies aside."""
     _, OtherPart.module, *options = sys.argv
-    with patch("magnetar_cli.supervisor.standalone.PythonPart", OtherPart):
+    with patch("geminga_cli.supervisor.standalone.PythonPart", OtherPart):
         return standalone.main(options)
 
 

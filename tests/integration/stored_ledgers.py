@@ -13,18 +13,18 @@ from typing import TypeVar
 from tests.integration.bookie_process import zookeeper_of
 from tests.integration.cluster_process import StandaloneProcess
 
-from magnetar_autorecovery.copies import Copies
-from magnetar_autorecovery.live_bookies import LiveBookies, read_live_bookies
-from magnetar_autorecovery.marks import Marks
-from magnetar_ledger import LedgerError, LedgerOptions, Ledgers, LedgerWriter
-from magnetar_ledger.links import BookieLinks
-from magnetar_ledger.quorum import Quorum
-from magnetar_ledger.registry import BookieRegistry
-from magnetar_protocol.records.ledger_metadata import LedgerMetadata
-from magnetar_runtime.clock import SystemClock
-from magnetar_runtime.coordination import Coordination
-from magnetar_runtime.network import AsyncioNetwork
-from magnetar_server.zookeeper import ZooKeeper
+from geminga_autorecovery.copies import Copies
+from geminga_autorecovery.live_bookies import LiveBookies, read_live_bookies
+from geminga_autorecovery.marks import Marks
+from geminga_ledger import LedgerError, LedgerOptions, Ledgers, LedgerWriter
+from geminga_ledger.links import BookieLinks
+from geminga_ledger.quorum import Quorum
+from geminga_ledger.registry import BookieRegistry
+from geminga_protocol.records.ledger_metadata import LedgerMetadata
+from geminga_runtime.clock import SystemClock
+from geminga_runtime.coordination import Coordination
+from geminga_runtime.network import AsyncioNetwork
+from geminga_server.zookeeper import ZooKeeper
 
 ResultT = TypeVar("ResultT")
 ANSWER_TIMEOUT_S = 5.0

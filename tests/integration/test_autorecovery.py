@@ -1,4 +1,4 @@
-"""`magnetar autorecovery`: copies what a lost bookie held, where no bookie does that itself."""
+"""`geminga autorecovery`: copies what a lost bookie held, where no bookie does that itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RECOVERED_S = 90.0
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
     """Three bookies without auto-recovery."""
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("MAGNETAR_BOOKIE_AUTO_RECOVERY_ENABLED", "false")
+        environment.setenv("GEMINGA_BOOKIE_AUTO_RECOVERY_ENABLED", "false")
         started = StandaloneProcess.start(
             tmp_path_factory.mktemp("autorecovery") / "data", "--num-bookies", "3"
         )
@@ -57,7 +57,7 @@ def test_a_process_of_its_own_copies_what_a_lost_bookie_held(cluster: Standalone
             assert urllib.request.urlopen(f"{url}/health").status == 200
             eventually(
                 lambda: urllib.request.urlopen(f"{url}/metrics/").read().decode(),
-                lambda page: "magnetar_autorecovery_is_auditor 1.0" in page,
+                lambda page: "geminga_autorecovery_is_auditor 1.0" in page,
             )
             assert "copier" in bookie_admin(cluster, "who-is-auditor")
             lost.kill()

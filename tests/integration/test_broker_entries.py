@@ -12,12 +12,12 @@ from tests.integration.official_client import client_of
 from tests.integration.raw_client import Answer, RawClient
 from tests.integration.rest import rest
 
-from magnetar_broker.options import INDEX_STAMP, TIME_STAMP
-from magnetar_protocol.pulsar import api_pb2 as api
-from magnetar_protocol.pulsar.payload import parse_broker_entry, parse_metadata
+from geminga_broker.options import INDEX_STAMP, TIME_STAMP
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.payload import parse_broker_entry, parse_metadata
 
-VARIABLE = "MAGNETAR_BROKER_BROKER_ENTRY_METADATA_INTERCEPTORS"
-EXPOSING = "MAGNETAR_BROKER_EXPOSING_BROKER_ENTRY_METADATA_TO_CLIENT_ENABLED"
+VARIABLE = "GEMINGA_BROKER_BROKER_ENTRY_METADATA_INTERCEPTORS"
+EXPOSING = "GEMINGA_BROKER_EXPOSING_BROKER_ENTRY_METADATA_TO_CLIENT_ENABLED"
 RECEIVE_TIMEOUT_MS = 60_000
 # So many messages does the test send between two kills: some alone, then a batch of the others.
 ALONE, BATCHED = 3, 7

@@ -16,8 +16,8 @@ from tests.integration.raw_client import RawClient
 from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 
-from magnetar_protocol.pulsar import api_pb2 as api
-from magnetar_protocol.pulsar.payload import parse_metadata
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.payload import parse_metadata
 
 MIB = 1024 * 1024
 RECEIVE_TIMEOUT_MS = 60_000

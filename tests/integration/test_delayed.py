@@ -36,16 +36,16 @@ BUCKET_MESSAGES_MIN = 500
 READS_OTHER_MAX = 100
 # Nothing comes any more when nothing came for so long.
 QUIET_MS = 500
-BOOKIE_READS = "magnetar_bookie_reads_total"
+BOOKIE_READS = "geminga_bookie_reads_total"
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
     """A cluster whose broker is killed; ledgers and buckets are small."""
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("MAGNETAR_BROKER_LOG__LEDGER_ENTRIES_MAX", str(LEDGER_ENTRIES))
-        environment.setenv("MAGNETAR_BROKER_LOG__LEDGER_AGE_MIN_S", "0")
-        environment.setenv("MAGNETAR_BROKER_DELAYED__BUCKET_MESSAGES_MIN", str(BUCKET_MESSAGES_MIN))
+        environment.setenv("GEMINGA_BROKER_LOG__LEDGER_ENTRIES_MAX", str(LEDGER_ENTRIES))
+        environment.setenv("GEMINGA_BROKER_LOG__LEDGER_AGE_MIN_S", "0")
+        environment.setenv("GEMINGA_BROKER_DELAYED__BUCKET_MESSAGES_MIN", str(BUCKET_MESSAGES_MIN))
         started = StandaloneProcess.start(tmp_path_factory.mktemp("delayed") / "data")
     yield started
     started.stop()

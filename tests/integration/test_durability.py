@@ -16,8 +16,8 @@ from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
 from tests.integration.raw_client import RawClient
 from tests.integration.rest import metric
 
-from magnetar_protocol.pulsar import api_pb2 as api
-from magnetar_protocol.records.bit_sets import words_of_bits
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.records.bit_sets import words_of_bits
 
 SUBSCRIPTION = "holes"
 MESSAGES = 200
@@ -26,7 +26,7 @@ BATCH = 10
 ACKNOWLEDGED_IN_BATCH = {0, 3, 4, 9}
 END = b"end"
 RECEIVE_TIMEOUT_MS = 60_000
-BOOKIE_READS = "magnetar_bookie_reads_total"
+BOOKIE_READS = "geminga_bookie_reads_total"
 CONSUMER_ID = 1
 
 
@@ -168,10 +168,10 @@ def test_a_consumer_that_is_behind_reads_from_the_bookie(
 
     Published a part at a time: what is confirmed together leaves the cache together.
     """
-    monkeypatch.setenv("MAGNETAR_BROKER_CACHE_BYTES_MAX", str(1 << 20))
+    monkeypatch.setenv("GEMINGA_BROKER_CACHE_BYTES_MAX", str(1 << 20))
     # Nothing leaves because this takes long.
-    monkeypatch.setenv("MAGNETAR_BROKER_CACHE_AGE_MAX_S", "3600")
-    monkeypatch.setenv("MAGNETAR_BROKER_CACHE_WANTED_AGE_MAX_S", "3600")
+    monkeypatch.setenv("GEMINGA_BROKER_CACHE_AGE_MAX_S", "3600")
+    monkeypatch.setenv("GEMINGA_BROKER_CACHE_WANTED_AGE_MAX_S", "3600")
     cluster = start_standalone()
     topic = "persistent://public/default/behind"
     bodies = [body(number).ljust(4096) for number in range(1024)]

@@ -26,7 +26,7 @@ NOTHING_MS = 500
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
     """A cluster that looks every half second for what is too old."""
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("MAGNETAR_BROKER_EXPIRY__CHECK_S", "0.5")
+        environment.setenv("GEMINGA_BROKER_EXPIRY__CHECK_S", "0.5")
         started = StandaloneProcess.start(tmp_path_factory.mktemp("expiry") / "data")
     yield started
     started.stop()

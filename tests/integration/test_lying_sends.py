@@ -13,8 +13,8 @@ from tests.integration.raw_client import RawClient, Refused
 from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 
-from magnetar_protocol.pulsar import api_pb2 as api
-from magnetar_protocol.pulsar.payload import encode_batch, encode_broker_entry, encode_payload
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.payload import encode_batch, encode_broker_entry, encode_payload
 
 TOPIC = "persistent://public/default/lies-{}"
 PERMITS = 50

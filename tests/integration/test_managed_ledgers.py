@@ -16,9 +16,9 @@ from tests.integration.official_client import client_of
 from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 
-from magnetar_protocol.records.ledger_metadata import ledger_path
-from magnetar_runtime.clock import SystemClock
-from magnetar_server.zookeeper import ZooKeeper
+from geminga_protocol.records.ledger_metadata import ledger_path
+from geminga_runtime.clock import SystemClock
+from geminga_server.zookeeper import ZooKeeper
 
 LEDGER_ENTRIES = 10
 SETTINGS = {
@@ -71,7 +71,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandalonePro
     """Three bookies, and a broker whose ledgers have ten entries and are looked after often."""
     with pytest.MonkeyPatch.context() as environment:
         for name, value in SETTINGS.items():
-            environment.setenv(f"MAGNETAR_BROKER_{name}", value)
+            environment.setenv(f"GEMINGA_BROKER_{name}", value)
         started = StandaloneProcess.start(
             tmp_path_factory.mktemp("ledgers") / "data", "--num-bookies", "3"
         )

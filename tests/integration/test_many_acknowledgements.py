@@ -12,7 +12,7 @@ import pytest
 from tests.integration.conftest import StartStandalone
 from tests.integration.raw_client import Ids, RawClient, send_frame
 
-from magnetar_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar import api_pb2 as api
 
 TOPIC = "persistent://public/default/holes"
 SUBSCRIPTION = "holes"

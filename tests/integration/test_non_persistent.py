@@ -25,7 +25,7 @@ MESSAGES_PER_S_MAX = 50
 def counting(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
     """A cluster whose rates are those of the last second."""
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("MAGNETAR_BROKER_STATS_PERIOD_S", str(STATS_PERIOD_S))
+        environment.setenv("GEMINGA_BROKER_STATS_PERIOD_S", str(STATS_PERIOD_S))
         cluster = StandaloneProcess.start(tmp_path_factory.mktemp("counting") / "data")
     yield cluster
     cluster.stop()

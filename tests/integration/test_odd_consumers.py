@@ -10,7 +10,7 @@ import pytest
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.raw_client import ConnectionClosed, RawClient, Refused
 
-from magnetar_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar import api_pb2 as api
 
 TOPIC = "persistent://public/default/odd-consumers-"
 MESSAGES = 20

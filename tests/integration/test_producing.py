@@ -11,8 +11,8 @@ from tests.integration.official_client import SEND_TIMEOUT_MS, client_of
 from tests.integration.raw_client import RawClient
 from tests.integration.rest import rest
 
-from magnetar_protocol.pulsar import api_pb2 as api
-from magnetar_protocol.pulsar.integers import UINT64_MAX
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.integers import UINT64_MAX
 
 RECEIVE_TIMEOUT_MS = 60_000
 PRODUCER_ID = 1

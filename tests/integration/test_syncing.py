@@ -15,7 +15,7 @@ from tests.integration.held_bookie import HOLD_VARIABLE, waiting_path
 from tests.integration.raw_client import TIMEOUT_S, RawClient, send_frame
 from tests.integration.waiting import eventually
 
-from magnetar_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar import api_pb2 as api
 
 TOPIC = "persistent://public/default/synced"
 HELD = ("tests.integration.standalone_with", "tests.integration.held_bookie")

@@ -18,9 +18,9 @@ from tests.integration.official_client import client_of
 from tests.integration.rest import metric, rest
 from tests.integration.waiting import eventually
 
-from magnetar_runtime.clock import SystemClock
-from magnetar_runtime.coordination import NodeMissing
-from magnetar_server.zookeeper import ZooKeeper
+from geminga_runtime.clock import SystemClock
+from geminga_runtime.coordination import NodeMissing
+from geminga_server.zookeeper import ZooKeeper
 
 StartStandalone = Callable[..., StandaloneProcess]
 
@@ -160,7 +160,7 @@ def live_in_namespace(cluster: StandaloneProcess) -> None:
 def test_a_namespace_deleted_while_it_is_used_leaves_no_rubble(
     start_standalone: StartStandalone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MAGNETAR_BROKER_FORCE_DELETES_NAMESPACES", "true")
+    monkeypatch.setenv("GEMINGA_BROKER_FORCE_DELETES_NAMESPACES", "true")
     cluster = start_standalone()
     live_in_namespace(cluster)
     before = Rubble.of(cluster)
@@ -195,7 +195,7 @@ def test_a_terminated_topic_stays_so_over_a_restart(
 def test_topics_that_nobody_uses_go_and_come_back_when_somebody_does(
     start_standalone: StartStandalone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MAGNETAR_BROKER_INACTIVITY__CHECK_S", "0.5")
+    monkeypatch.setenv("GEMINGA_BROKER_INACTIVITY__CHECK_S", "0.5")
     cluster = start_standalone()
     web = cluster.web_service_url
 

@@ -12,13 +12,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 IMPORT_ALL = """
 import importlib, pkgutil, sys
-import magnetar, magnetar_protocol, magnetar_runtime
-for package in (magnetar, magnetar_protocol, magnetar_runtime):
+import geminga, geminga_protocol, geminga_runtime
+for package in (geminga, geminga_protocol, geminga_runtime):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
 heavy = {"kazoo", "pydantic", "fastapi", "uvicorn", "structlog", "prometheus_client", "rocksdict"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
-print("imported", magnetar.Client.__name__)
+print("imported", geminga.Client.__name__)
 """
 
 
@@ -45,7 +45,7 @@ def test_the_bare_wheel_gives_the_client_library(tmp_path: Path) -> None:
 def test_this_environment_is_the_project_itself() -> None:
     """The tests test the checkout, not an installed copy."""
     shown = subprocess.run(
-        [sys.executable, "-c", "import magnetar; print(magnetar.__file__)"],
+        [sys.executable, "-c", "import geminga; print(geminga.__file__)"],
         check=True,
         capture_output=True,
         text=True,

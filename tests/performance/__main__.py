@@ -31,7 +31,7 @@ from tests.performance.figures import Rounds
 from tests.performance.measure import LoadFailed
 from tests.performance.program import ServerFailed
 from tests.performance.scenarios import NAMES, named
-from tests.performance.servers import Magnetar, Pulsar
+from tests.performance.servers import Geminga, Pulsar
 from tests.performance.table import table
 
 # A disk: where temporary files live in memory, a sync costs nothing.
@@ -42,9 +42,9 @@ def main() -> int:
     """Measure, print the table, write the results where asked."""
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started is stopped too
-    with tempfile.TemporaryDirectory(prefix="magnetar-bench-", dir=options.directory) as directory:
+    with tempfile.TemporaryDirectory(prefix="geminga-bench-", dir=options.directory) as directory:
         plan = Plan(
-            magnetar=Magnetar(options.magnetar.split(), bookies=options.bookies),
+            geminga=Geminga(options.geminga.split(), bookies=options.bookies),
             peers=[Pulsar(Path(os.environ["PULSAR_HOME"]))] if options.peer else [],
             only=options.only,
             rounds=options.rounds,
@@ -76,7 +76,7 @@ def _facts(plan: Plan) -> dict[str, object]:
         "Linux": platform.release(),
         "Python": platform.python_version(),
         "pulsar-client": version("pulsar-client"),
-        "bookies": plan.magnetar.bookies,
+        "bookies": plan.geminga.bookies,
         "rounds": plan.rounds,
         "scale": plan.scale,
     }
@@ -115,8 +115,8 @@ def _options() -> argparse.Namespace:
     add("--quiet", type=float, default=0.0, help="before a round wait for a machine this quiet")
     add("--directory", type=Path, default=DIRECTORY, help="where data goes: a real disk")
     add(
-        "--magnetar",
-        default=str(Path(sys.executable).with_name("magnetar")),
+        "--geminga",
+        default=str(Path(sys.executable).with_name("geminga")),
         help="the command to measure",
     )
     options = parser.parse_args()

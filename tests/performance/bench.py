@@ -14,7 +14,7 @@ from tests.performance.bookies import bookie_of, started_zookeeper
 from tests.performance.figures import Rounds
 from tests.performance.processes import machine_busy_s
 from tests.performance.scenarios import BOOKIE_LOADS, LOADS, REHEARSED, STARTS
-from tests.performance.servers import Magnetar, Pulsar, Server, started, wait_until_ready
+from tests.performance.servers import Geminga, Pulsar, Server, started, wait_until_ready
 
 QUIET_S_MAX = 60.0
 
@@ -23,7 +23,7 @@ QUIET_S_MAX = 60.0
 class Plan:
     """What one run of the benchmark does; ``rivals`` begin with ours."""
 
-    magnetar: Magnetar
+    geminga: Geminga
     peers: Sequence[Pulsar]
     only: frozenset[str]
     rounds: int
@@ -32,9 +32,9 @@ class Plan:
     directory: Path
 
     @property
-    def rivals(self) -> Sequence[Magnetar | Pulsar]:
+    def rivals(self) -> Sequence[Geminga | Pulsar]:
         """All that is measured, ours first."""
-        return (self.magnetar, *self.peers)
+        return (self.geminga, *self.peers)
 
 
 def run(plan: Plan, results: dict[str, Rounds]) -> None:
@@ -86,7 +86,7 @@ def _run_bookie_loads(plan: Plan, results: dict[str, Rounds]) -> None:
     """All rivals' bookies on one ZooKeeper, which has nothing to do meanwhile."""
     with ExitStack() as stack:
         zookeeper = stack.enter_context(
-            started_zookeeper(plan.magnetar.executable, plan.directory / "zookeeper")
+            started_zookeeper(plan.geminga.executable, plan.directory / "zookeeper")
         )
         bookies = [
             (

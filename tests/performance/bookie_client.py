@@ -18,10 +18,10 @@ from typing import TypeVar
 
 from tests.performance.measure import LoadFailed
 
-from magnetar_protocol.bookkeeper.codes import Operation, ReturnCode
-from magnetar_protocol.bookkeeper.digest import EMPTY_PASSWORD_MASTER_KEY
-from magnetar_protocol.bookkeeper.v2 import encode_add_header, encode_read
-from magnetar_protocol.framing import FrameReader
+from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
+from geminga_protocol.bookkeeper.digest import EMPTY_PASSWORD_MASTER_KEY
+from geminga_protocol.bookkeeper.v2 import encode_add_header, encode_read
+from geminga_protocol.framing import FrameReader
 
 HOST = "127.0.0.1"
 LOAD_S_MAX = 180.0

@@ -20,7 +20,7 @@ from typing import Protocol
 import uvloop
 from tests.performance.bookie_client import HOST, EntryAddress, RequestRefused, read
 from tests.performance.program import Program, running
-from tests.performance.servers import PULSAR_MEMORY, WEB_TIMEOUT_S, Magnetar, Ports, Pulsar
+from tests.performance.servers import PULSAR_MEMORY, WEB_TIMEOUT_S, Geminga, Ports, Pulsar
 
 INITIALIZE_TIMEOUT_S = 60.0
 READY_POLL_S = 0.005
@@ -93,7 +93,7 @@ class BookieKind(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OurBookie:
-    """``magnetar bookie``."""
+    """``geminga bookie``."""
 
     executable: Sequence[str]
 
@@ -158,7 +158,7 @@ class JavaBookie:
         }
 
 
-def bookie_of(rival: Magnetar | Pulsar) -> BookieKind:
+def bookie_of(rival: Geminga | Pulsar) -> BookieKind:
     """The bookie that a rival's standalone has inside."""
     if isinstance(rival, Pulsar):
         return JavaBookie(rival.home)

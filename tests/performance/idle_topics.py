@@ -21,8 +21,8 @@ from tests.performance.measure import Figures, LoadFailed, Measure, Phases
 from tests.performance.processes import process_cpu_s, process_pss_mb
 from tests.performance.servers import Rival, Server, started, wait_until_ready
 
-from magnetar_protocol.pulsar import api_pb2 as api
-from magnetar_protocol.pulsar.commands import encode_command
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.commands import encode_command
 
 TOPICS = 5_000
 # So many consumers are about to come, or to go, at any time.

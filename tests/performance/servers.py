@@ -113,7 +113,7 @@ class Rival(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Magnetar:
+class Geminga:
     """Our standalone: ZooKeeper, bookies and broker under one supervisor.
 
     With three bookies each entry is stored by all of them, and acknowledged when two have it.
@@ -121,7 +121,7 @@ class Magnetar:
 
     executable: Sequence[str]
     bookies: int = 1
-    name: str = "Magnetar"
+    name: str = "Geminga"
 
     def command(self, directory: Path, ports: Ports) -> list[str]:
         """All of it on ``directory``; ZooKeeper takes any port."""

@@ -42,7 +42,7 @@ def test_a_budget_without_an_aim_is_met_or_missed() -> None:
 
 
 def test_a_figure_is_the_median_of_its_rounds_beside_their_spread_and_its_budget() -> None:
-    line = line_of(table({"Magnetar": rounds(30.0, 12.0, 9.0)}), "publish 1 KB unbatched")
+    line = line_of(table({"Geminga": rounds(30.0, 12.0, 9.0)}), "publish 1 KB unbatched")
     assert line.split()[4:] == ["12.0", "us", "CPU", "9.00..30.0", "16", "11", "met", "0.25"]
 
 
@@ -52,18 +52,18 @@ def test_a_figure_is_the_median_of_its_rounds_beside_their_spread_and_its_budget
 def test_a_peer_is_shown_with_the_ratio_to_it_and_what_the_budget_is_in_such_ratios(
     cpu_us: float, ratio: str, verdict: str
 ) -> None:
-    text = table({"Magnetar": rounds(cpu_us), "Pulsar": rounds(24.0)})
+    text = table({"Geminga": rounds(cpu_us), "Pulsar": rounds(24.0)})
     cells = line_of(text, "publish 1 KB unbatched").split()
     assert cells[-5:] == ["24.0", ratio, "0.71", verdict, "0.25"]
 
 
 def test_what_was_not_measured_has_no_line() -> None:
-    text = table({"Magnetar": rounds(12.0)})
+    text = table({"Geminga": rounds(12.0)})
     assert "synchronous" not in text
     assert "READY" not in text
 
 
 def test_a_peer_that_failed_early_leaves_its_cells_empty() -> None:
-    line = line_of(table({"Magnetar": rounds(12.0), "Pulsar": {}}), "publish 1 KB unbatched")
+    line = line_of(table({"Geminga": rounds(12.0), "Pulsar": {}}), "publish 1 KB unbatched")
     assert line.split()[-1] == "0.25"
     assert "met" in line

@@ -15,21 +15,21 @@ from tests.simulation.owner import Sizes
 from tests.simulation.storage import Storage
 from tests.simulation.test_autorecovery import EAGER, RecoveringStorage
 
-from magnetar import Client
-from magnetar_broker.broker import Broker
-from magnetar_broker.delayed.options import DelayedOptions
-from magnetar_broker.log.options import LogOptions
-from magnetar_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
-from magnetar_broker.metadata.namespaces import Namespaces
-from magnetar_broker.options import BrokerOptions
-from magnetar_broker.topics.producing.publish_policies import PublishOptions
-from magnetar_protocol.pulsar.topic_names import NamespaceName
-from magnetar_protocol.records.namespaces import Policies
-from magnetar_runtime.errors import MagnetarError
-from magnetar_server.authorization import ALLOW_ALL
-from magnetar_simulation.faults import FULL_MENU
-from magnetar_simulation.host import Host
-from magnetar_simulation.world import World
+from geminga import Client
+from geminga_broker.broker import Broker
+from geminga_broker.delayed.options import DelayedOptions
+from geminga_broker.log.options import LogOptions
+from geminga_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
+from geminga_broker.metadata.namespaces import Namespaces
+from geminga_broker.options import BrokerOptions
+from geminga_broker.topics.producing.publish_policies import PublishOptions
+from geminga_protocol.pulsar.topic_names import NamespaceName
+from geminga_protocol.records.namespaces import Policies
+from geminga_runtime.errors import GemingaError
+from geminga_server.authorization import ALLOW_ALL
+from geminga_simulation.faults import FULL_MENU
+from geminga_simulation.host import Host
+from geminga_simulation.world import World
 
 BROKER_PORT = 6650
 CLUSTER = "standalone"
@@ -166,5 +166,5 @@ async def _keep_up(make: Callable[[], AbstractAsyncContextManager[None]]) -> Non
         try:
             async with make():
                 await asyncio.Event().wait()
-        except MagnetarError:
+        except GemingaError:
             await asyncio.sleep(RESTART_S)

@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import dataclass, field
 from random import Random
 
-from magnetar import Client, Consumer, ConsumerOptions, InitialPosition, SubscriptionType
-from magnetar.errors import ClientError
-from magnetar_runtime.clock import Clock
-from magnetar_simulation.errors import InvariantViolated
+from geminga import Client, Consumer, ConsumerOptions, InitialPosition, SubscriptionType
+from geminga.errors import ClientError
+from geminga_runtime.clock import Clock
+from geminga_simulation.errors import InvariantViolated
 
 TOPIC = "persistent://public/default/delayed"
 SUBSCRIPTION = "patient"

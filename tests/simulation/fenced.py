@@ -9,10 +9,10 @@ from functools import partial
 from itertools import groupby
 from random import Random
 
-from magnetar import AccessMode, Client, MessageId, ProducerOptions
-from magnetar.errors import ClientError
-from magnetar_simulation.checkers import check_nothing_invented, check_nothing_lost, check_order
-from magnetar_simulation.errors import InvariantViolated
+from geminga import AccessMode, Client, MessageId, ProducerOptions
+from geminga.errors import ClientError
+from geminga_simulation.checkers import check_nothing_invented, check_nothing_lost, check_order
+from geminga_simulation.errors import InvariantViolated
 
 TOPIC = "persistent://public/default/fenced"
 MODES = (AccessMode.EXCLUSIVE_WITH_FENCING, AccessMode.WAIT_FOR_EXCLUSIVE)

@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from magnetar import (
+from geminga import (
     Client,
     Consumer,
     ConsumerOptions,
@@ -23,8 +23,8 @@ from magnetar import (
     Producer,
     SubscriptionType,
 )
-from magnetar.errors import ClientError
-from magnetar_simulation.errors import InvariantViolated
+from geminga.errors import ClientError
+from geminga_simulation.errors import InvariantViolated
 
 TOPIC = "persistent://public/default/keyed"
 SUBSCRIPTION = "workers"

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from magnetar import Client, MessageId, Producer, ProducerOptions
-from magnetar.errors import ClientError
-from magnetar_protocol.pulsar.topic_names import NamespaceName
-from magnetar_protocol.records.namespaces import Policies
-from magnetar_simulation.errors import InvariantViolated
+from geminga import Client, MessageId, Producer, ProducerOptions
+from geminga.errors import ClientError
+from geminga_protocol.pulsar.topic_names import NamespaceName
+from geminga_protocol.records.namespaces import Policies
+from geminga_simulation.errors import InvariantViolated
 
 NAMESPACE = NamespaceName("public", "once")
 POLICIES = Policies(deduplication_enabled=True)

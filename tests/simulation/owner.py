@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tests.simulation.storage import History, Storage
 
-from magnetar_ledger import (
+from geminga_ledger import (
     LedgerError,
     LedgerFenced,
     LedgerReader,
@@ -18,12 +18,12 @@ from magnetar_ledger import (
     LedgerWriter,
     NoSuchEntry,
 )
-from magnetar_ledger.quorum import Quorum, Verdict
-from magnetar_ledger.range_read import RangeRead
-from magnetar_protocol.records.ledger_metadata import Fragment, LedgerMetadata
-from magnetar_runtime.coordination import CoordinationError
-from magnetar_simulation.errors import InvariantViolated
-from magnetar_simulation.host import Host
+from geminga_ledger.quorum import Quorum, Verdict
+from geminga_ledger.range_read import RangeRead
+from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata
+from geminga_runtime.coordination import CoordinationError
+from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.host import Host
 
 READ_BYTES = 64 * 1024
 # A burst now and then is bigger than what a stream takes at once.

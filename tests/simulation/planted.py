@@ -9,26 +9,26 @@ from typing import Any
 import pytest
 from tests.simulation.storage import Storage
 
-from magnetar_bookie.journal.journal import Group, Journal
-from magnetar_broker.delayed.bucket_store import BucketStore
-from magnetar_broker.delayed.index import Index
-from magnetar_broker.errors import StorageUnavailable
-from magnetar_broker.log.cursor import Cursor, OnDurable
-from magnetar_broker.log.payloads import counted
-from magnetar_broker.log.positions import INT64_MAX, Position
-from magnetar_broker.subscriptions.acknowledging import Acknowledging
-from magnetar_broker.subscriptions.consumer import Consumer
-from magnetar_broker.subscriptions.dispatcher import Dispatcher
-from magnetar_broker.subscriptions.key_shared.draining import Draining
-from magnetar_broker.subscriptions.redelivery_counts import RedeliveryCounts
-from magnetar_broker.topics.consuming.subscribing import Subscribing
-from magnetar_broker.topics.producing.deduplication import Deduplication
-from magnetar_broker.topics.producing.producers import Producers
-from magnetar_ledger import recovery
-from magnetar_ledger.quorum import Acknowledgements, Quorum
-from magnetar_ledger.range_read import RangeRead
-from magnetar_protocol.records.delayed_buckets import DelayedIndex
-from magnetar_simulation.errors import InvariantViolated, SimulationError
+from geminga_bookie.journal.journal import Group, Journal
+from geminga_broker.delayed.bucket_store import BucketStore
+from geminga_broker.delayed.index import Index
+from geminga_broker.errors import StorageUnavailable
+from geminga_broker.log.cursor import Cursor, OnDurable
+from geminga_broker.log.payloads import counted
+from geminga_broker.log.positions import INT64_MAX, Position
+from geminga_broker.subscriptions.acknowledging import Acknowledging
+from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.dispatcher import Dispatcher
+from geminga_broker.subscriptions.key_shared.draining import Draining
+from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
+from geminga_broker.topics.consuming.subscribing import Subscribing
+from geminga_broker.topics.producing.deduplication import Deduplication
+from geminga_broker.topics.producing.producers import Producers
+from geminga_ledger import recovery
+from geminga_ledger.quorum import Acknowledgements, Quorum
+from geminga_ledger.range_read import RangeRead
+from geminga_protocol.records.delayed_buckets import DelayedIndex
+from geminga_simulation.errors import InvariantViolated, SimulationError
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

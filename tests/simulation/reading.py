@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from magnetar import Client, Consumer, ConsumerOptions, MessageId, Producer, ProducerOptions
-from magnetar.connection import Connection
-from magnetar.errors import ClientError
-from magnetar.message_ids import EARLIEST
-from magnetar_protocol.pulsar.api_pb2 import BaseCommand, CommandAck, CommandSubscribe
-from magnetar_protocol.pulsar.commands import encode_command
-from magnetar_protocol.pulsar.topic_names import TopicName
-from magnetar_simulation.checkers import check_nothing_lost, check_order
-from magnetar_simulation.errors import InvariantViolated
+from geminga import Client, Consumer, ConsumerOptions, MessageId, Producer, ProducerOptions
+from geminga.connection import Connection
+from geminga.errors import ClientError
+from geminga.message_ids import EARLIEST
+from geminga_protocol.pulsar.api_pb2 import BaseCommand, CommandAck, CommandSubscribe
+from geminga_protocol.pulsar.commands import encode_command
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_simulation.checkers import check_nothing_lost, check_order
+from geminga_simulation.errors import InvariantViolated
 
 TOPIC = "persistent://public/default/read"
 MESSAGES = 60

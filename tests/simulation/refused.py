@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from magnetar import Client, Consumer, ConsumerOptions, InitialPosition, Message, SubscriptionType
-from magnetar.errors import ClientError
-from magnetar_simulation.errors import InvariantViolated
+from geminga import Client, Consumer, ConsumerOptions, InitialPosition, Message, SubscriptionType
+from geminga.errors import ClientError
+from geminga_simulation.errors import InvariantViolated
 
 TOPIC = "persistent://public/default/refused"
 SUBSCRIPTION = "strict"

@@ -1,5 +1,5 @@
-"""Which seeds the simulation runs: ``MAGNETAR_SEEDS`` of all stories together, each its share of
-them, from ``MAGNETAR_SEED_FIRST`` on. A story that is run alone runs its share, too."""
+"""Which seeds the simulation runs: ``GEMINGA_SEEDS`` of all stories together, each its share of
+them, from ``GEMINGA_SEED_FIRST`` on. A story that is run alone runs its share, too."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SHARES = {
     "reading": 50,
     "tailing": 60,
 }
-SEEDS = int(os.environ.get("MAGNETAR_SEEDS", sum(SHARES.values())))
-SEED_FIRST = int(os.environ.get("MAGNETAR_SEED_FIRST", "0"))
+SEEDS = int(os.environ.get("GEMINGA_SEEDS", sum(SHARES.values())))
+SEED_FIRST = int(os.environ.get("GEMINGA_SEED_FIRST", "0"))
 
 
 def first_seeds(story: str, seeds_a_test: int) -> range:

@@ -13,18 +13,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from magnetar_bookie.bookie import Bookie
-from magnetar_bookie.settings import BookieSettings, GarbageLimits
-from magnetar_bookie.storage.index import Index
-from magnetar_bookie.storage.memory_store import MemoryStore
-from magnetar_ledger import LedgerOptions, Ledgers
-from magnetar_protocol.records.bookie_info import READ_ONLY_PATH
-from magnetar_protocol.records.ledger_metadata import INSTANCE_ID_PATH, LedgerMetadata
-from magnetar_runtime.errors import MagnetarError
-from magnetar_simulation.checkers import NeverBackwards, OneTruth, check_prefix
-from magnetar_simulation.errors import InvariantViolated
-from magnetar_simulation.host import Host
-from magnetar_simulation.world import World
+from geminga_bookie.bookie import Bookie
+from geminga_bookie.settings import BookieSettings, GarbageLimits
+from geminga_bookie.storage.index import Index
+from geminga_bookie.storage.memory_store import MemoryStore
+from geminga_ledger import LedgerOptions, Ledgers
+from geminga_protocol.records.bookie_info import READ_ONLY_PATH
+from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH, LedgerMetadata
+from geminga_runtime.errors import GemingaError
+from geminga_simulation.checkers import NeverBackwards, OneTruth, check_prefix
+from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.host import Host
+from geminga_simulation.world import World
 
 BOOKIE_PORT = 3181
 RESTART_S = 0.2
@@ -201,7 +201,7 @@ class Storage:
             try:
                 async with self._bookie(host) as bookie:
                     await _failing(bookie)
-            except (MagnetarError, OSError):
+            except (GemingaError, OSError):
                 await asyncio.sleep(RESTART_S)
 
     @asynccontextmanager

@@ -21,25 +21,25 @@ from tests.simulation.seeds import first_seeds
 from tests.simulation.storage import History, Storage
 from tests.simulation.verdicts import raise_failures, results
 
-from magnetar_autorecovery import copier
-from magnetar_autorecovery.autorecovery import AutoRecovery
-from magnetar_autorecovery.copies import Copies
-from magnetar_autorecovery.ledger_listing import ledger_directories, ledgers_in
-from magnetar_autorecovery.marks import Marks
-from magnetar_autorecovery.options import AutoRecoveryOptions
-from magnetar_bookie.bookie import Bookie
-from magnetar_ledger import Ledgers, LedgerWriter
-from magnetar_ledger.links import BookieLinks
-from magnetar_ledger.options import LedgerOptions
-from magnetar_ledger.quorum import Quorum
-from magnetar_ledger.registry import BookieRegistry
-from magnetar_ledger.store import LedgerStore
-from magnetar_protocol.bookkeeper.digest import ENTRY_HEADER_BYTES
-from magnetar_simulation.errors import InvariantViolated
-from magnetar_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
-from magnetar_simulation.host import Host
-from magnetar_simulation.simulate import Outcome, simulate
-from magnetar_simulation.world import World
+from geminga_autorecovery import copier
+from geminga_autorecovery.autorecovery import AutoRecovery
+from geminga_autorecovery.copies import Copies
+from geminga_autorecovery.ledger_listing import ledger_directories, ledgers_in
+from geminga_autorecovery.marks import Marks
+from geminga_autorecovery.options import AutoRecoveryOptions
+from geminga_bookie.bookie import Bookie
+from geminga_ledger import Ledgers, LedgerWriter
+from geminga_ledger.links import BookieLinks
+from geminga_ledger.options import LedgerOptions
+from geminga_ledger.quorum import Quorum
+from geminga_ledger.registry import BookieRegistry
+from geminga_ledger.store import LedgerStore
+from geminga_protocol.bookkeeper.digest import ENTRY_HEADER_BYTES
+from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.host import Host
+from geminga_simulation.simulate import Outcome, simulate
+from geminga_simulation.world import World
 
 SEEDS_A_TEST = 20
 OWNERS = 3

@@ -46,11 +46,11 @@ from tests.simulation.traffic import (
 )
 from tests.simulation.verdicts import raise_loop_failures, results
 
-from magnetar_simulation.conditions import DiskConditions
-from magnetar_simulation.faults import FAILING_DISK, FULL_MENU, FaultInjector, FaultMenu
-from magnetar_simulation.host import Host
-from magnetar_simulation.simulate import Outcome, simulate
-from magnetar_simulation.world import World
+from geminga_simulation.conditions import DiskConditions
+from geminga_simulation.faults import FAILING_DISK, FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.host import Host
+from geminga_simulation.simulate import Outcome, simulate
+from geminga_simulation.world import World
 
 # A process killed in the simulator is thrown away in the middle of its work; Python then tells of
 # every ``finally`` in it that would have awaited something.

@@ -20,13 +20,13 @@ from tests.simulation.storage import History, Storage
 from tests.simulation.test_ledgers import recover_and_read_all
 from tests.simulation.verdicts import raise_failures, results
 
-from magnetar_bookie.storage.index import Index
-from magnetar_ledger import LedgerError, Ledgers
-from magnetar_runtime.coordination import CoordinationError
-from magnetar_simulation.faults import FAILING_DISK, FULL_MENU, FaultInjector, FaultMenu
-from magnetar_simulation.host import Host
-from magnetar_simulation.simulate import Outcome, simulate
-from magnetar_simulation.world import World
+from geminga_bookie.storage.index import Index
+from geminga_ledger import LedgerError, Ledgers
+from geminga_runtime.coordination import CoordinationError
+from geminga_simulation.faults import FAILING_DISK, FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.host import Host
+from geminga_simulation.simulate import Outcome, simulate
+from geminga_simulation.world import World
 
 SEEDS_A_TEST = 10
 WRITE_S = 6.0

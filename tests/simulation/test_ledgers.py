@@ -29,10 +29,10 @@ from tests.simulation.seeds import first_seeds
 from tests.simulation.storage import History, Storage
 from tests.simulation.verdicts import raise_failures, results
 
-from magnetar_simulation.conditions import DiskConditions
-from magnetar_simulation.faults import FAILING_DISK, FULL_MENU, FaultInjector, FaultMenu
-from magnetar_simulation.simulate import Outcome, simulate
-from magnetar_simulation.world import World
+from geminga_simulation.conditions import DiskConditions
+from geminga_simulation.faults import FAILING_DISK, FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.simulate import Outcome, simulate
+from geminga_simulation.world import World
 
 SEEDS_A_TEST = 20
 OWNERS = 3

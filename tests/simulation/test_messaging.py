@@ -44,14 +44,14 @@ from tests.simulation.seeds import first_seeds
 from tests.simulation.traffic import FROM_THE_FIRST, PRODUCERS, READER, Told, publish_end, read_all
 from tests.simulation.verdicts import raise_loop_failures, results
 
-from magnetar import Client, ConsumerOptions, ProducerOptions
-from magnetar.errors import ClientError
-from magnetar_runtime.clock import Clock
-from magnetar_simulation.checkers import check_nothing_lost
-from magnetar_simulation.errors import InvariantViolated
-from magnetar_simulation.faults import FaultInjector, FaultMenu
-from magnetar_simulation.simulate import Outcome, simulate
-from magnetar_simulation.world import World
+from geminga import Client, ConsumerOptions, ProducerOptions
+from geminga.errors import ClientError
+from geminga_runtime.clock import Clock
+from geminga_simulation.checkers import check_nothing_lost
+from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.simulate import Outcome, simulate
+from geminga_simulation.world import World
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 

@@ -26,13 +26,13 @@ from tests.simulation.seeds import first_seeds
 from tests.simulation.traffic import FROM_THE_FIRST, PRODUCERS, READER
 from tests.simulation.verdicts import raise_loop_failures, results
 
-from magnetar import Client
-from magnetar_protocol.pulsar.topic_names import TopicName
-from magnetar_runtime.errors import MagnetarError
-from magnetar_simulation.errors import HostCrashed
-from magnetar_simulation.faults import FaultInjector, FaultMenu
-from magnetar_simulation.simulate import Outcome, simulate
-from magnetar_simulation.world import World
+from geminga import Client
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_runtime.errors import GemingaError
+from geminga_simulation.errors import HostCrashed
+from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.simulate import Outcome, simulate
+from geminga_simulation.world import World
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -51,7 +51,7 @@ async def unload_again_and_again(cluster: Cluster, chance: Random) -> None:
     for _ in range(UNLOADS):
         await asyncio.sleep(chance.random() * SEND_S / UNLOADS * 2)
         broker = chance.choice(cluster.brokers)
-        with suppress(MagnetarError, HostCrashed):
+        with suppress(GemingaError, HostCrashed):
             if chance.randrange(4):
                 await cluster.do(broker, lambda each: each.administration.unload_topic(name))
             else:

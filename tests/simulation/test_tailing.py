@@ -23,15 +23,15 @@ from tests.simulation.seeds import first_seeds
 from tests.simulation.storage import History, Storage
 from tests.simulation.verdicts import raise_failures, results
 
-from magnetar_ledger import LedgerError, LedgerOptions, LedgerReader, Ledgers, LedgerWriter
-from magnetar_ledger.long_poll import LongPoll, News
-from magnetar_ledger.store import LedgerStore
-from magnetar_runtime.coordination import CoordinationError
-from magnetar_simulation.errors import InvariantViolated
-from magnetar_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
-from magnetar_simulation.host import Host
-from magnetar_simulation.simulate import Outcome, simulate
-from magnetar_simulation.world import World
+from geminga_ledger import LedgerError, LedgerOptions, LedgerReader, Ledgers, LedgerWriter
+from geminga_ledger.long_poll import LongPoll, News
+from geminga_ledger.store import LedgerStore
+from geminga_runtime.coordination import CoordinationError
+from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.host import Host
+from geminga_simulation.simulate import Outcome, simulate
+from geminga_simulation.world import World
 
 SEEDS_A_TEST = 20
 READERS = 2
@@ -280,7 +280,7 @@ def stay_silent(patch: pytest.MonkeyPatch) -> None:
     async def tell_nobody(*_: object) -> bool:
         return True
 
-    patch.setattr("magnetar_ledger.explicit_lac.ExplicitLac._tell", tell_nobody)
+    patch.setattr("geminga_ledger.explicit_lac.ExplicitLac._tell", tell_nobody)
 
 
 @pytest.mark.parametrize("plant", [believe_one_more, hear_nothing, stay_silent])

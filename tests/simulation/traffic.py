@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from magnetar import (
+from geminga import (
     Client,
     Consumer,
     ConsumerOptions,
@@ -24,8 +24,8 @@ from magnetar import (
     ProducerOptions,
     SubscriptionType,
 )
-from magnetar.errors import ClientError
-from magnetar_simulation.checkers import (
+from geminga.errors import ClientError
+from geminga_simulation.checkers import (
     check_acknowledgements,
     check_nothing_invented,
     check_nothing_lost,

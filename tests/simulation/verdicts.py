@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from magnetar_simulation.errors import InvariantViolated
-from magnetar_simulation.simulate import Outcome
-from magnetar_simulation.world import World
+from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.simulate import Outcome
+from geminga_simulation.world import World
 
 # How a service logs that work of its own ended by an error that nobody handled.
 UNHANDLED = ("background work failed", "task failed")

@@ -36,7 +36,7 @@ def main() -> None:
     }
     for name in options.ordeal or ORDEALS:
         with tempfile.TemporaryDirectory(
-            prefix=f"magnetar-{name}-", dir=options.directory
+            prefix=f"geminga-{name}-", dir=options.directory
         ) as directory:
             sys.stdout.write(f"{name}: {ordeals[name](Path(directory))}\n")
             sys.stdout.flush()

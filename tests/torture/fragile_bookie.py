@@ -1,4 +1,4 @@
-"""``magnetar bookie`` on a disk that power cuts harm.
+"""``geminga bookie`` on a disk that power cuts harm.
 
 ``python -m tests.torture.fragile_bookie``, with the options of the original.
 """
@@ -11,14 +11,14 @@ from unittest.mock import patch
 from tests.torture.fragile_disk import FragileDisk
 from tests.torture.fragile_index import FragileStore
 
-from magnetar_cli.commands import bookie
+from geminga_cli.commands import bookie
 
 
 def main() -> int:
     """Run the bookie as it is, its files aside: each stands in one place of the original."""
     with (
-        patch("magnetar_bookie.part.FileDisk", FragileDisk),
-        patch("magnetar_bookie.storage.rocks_store.RocksStore", FragileStore),
+        patch("geminga_bookie.part.FileDisk", FragileDisk),
+        patch("geminga_bookie.storage.rocks_store.RocksStore", FragileStore),
     ):
         return bookie.main(sys.argv[1:])
 

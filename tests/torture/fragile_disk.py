@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 from urllib.parse import quote, unquote
 
-from magnetar_runtime.disk import Chunk, DiskFile, FileDisk
+from geminga_runtime.disk import Chunk, DiskFile, FileDisk
 
 FRAGILE_SUFFIX = ".fragile"
 CUT_NAME = "power-cut"

@@ -9,7 +9,7 @@ from tests.differential.patience import pause
 from tests.differential.scenario import Wanted, register_scenario, scenario
 from tests.differential.world import World
 
-from magnetar_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar import api_pb2 as api
 
 # A producer that waited is let in when a new topic epoch is stored.
 PROMOTION_S = 0.25

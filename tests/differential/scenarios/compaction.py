@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import Client, World
 
-from magnetar_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar import api_pb2 as api
 
 SUBSCRIBE = api.CommandSubscribe
 # Opening a compacted ledger for the first time takes a while.

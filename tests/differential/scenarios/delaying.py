@@ -8,7 +8,7 @@ from typing import Any
 from tests.differential.scenario import scenario
 from tests.differential.world import Client, World
 
-from magnetar_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar import api_pb2 as api
 
 SUBSCRIBE = api.CommandSubscribe
 # The broker looks once a second which messages are due.

@@ -9,7 +9,7 @@ from tests.differential.scenario import Wanted, scenario
 from tests.differential.transcript import Line
 from tests.differential.world import World
 
-from magnetar_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar import api_pb2 as api
 
 SUBSCRIBE = api.CommandSubscribe
 PUSH_S = 0.4

@@ -8,7 +8,7 @@ from tests.differential.patience import pause
 from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import Client, World
 
-from magnetar_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar import api_pb2 as api
 
 KEY_SHARED = api.CommandSubscribe.Key_Shared
 KEYS = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import Client, World
 
-from magnetar_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar import api_pb2 as api
 
 ODD_NAMES = (
     "t",

@@ -6,7 +6,7 @@ from tests.differential.plain import Json
 from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import World
 
-from magnetar_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar import api_pb2 as api
 
 LIVES_ON = "what is not served is refused, and costs nobody the connection"
 NO_TRANSACTIONS = {"error": "NotAllowedError", "message": "Transactions are not enabled."}

@@ -7,8 +7,8 @@ from typing import Any
 from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import World
 
-from magnetar_protocol.pulsar import api_pb2 as api
-from magnetar_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.payload import encode_payload
 
 
 def metadata(**fields: Any) -> api.MessageMetadata:

@@ -8,7 +8,7 @@ from typing import Any
 from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import World
 
-from magnetar_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar import api_pb2 as api
 
 SUBSCRIBE = api.CommandSubscribe
 FIRST_MS = 1_700_000_000_000
@@ -45,7 +45,7 @@ async def rest_of(world: World) -> None:
 
 
 def _named(what: str) -> Wanted:
-    """What stands in the path is no number: Magnetar says which."""
+    """What stands in the path is no number: Geminga says which."""
     reason = f"{what} should be a whole number"
     return Wanted("HTML", {"reason": reason}, "upstream answers with a page")
 
@@ -56,7 +56,7 @@ _BYTES = Wanted(
 
 
 def _failure(path: str, message: str, ours: str) -> Wanted:
-    """Upstream fails over a message that is not there: Magnetar says that it is not."""
+    """Upstream fails over a message that is not there: Geminga says that it is not."""
     request = f"GET /admin/v2/persistent/diff/{path}"
     reason = f"\n --- An unexpected error occurred in the server ---\n\nMessage: {message}"
     theirs = ["rest", request, 500, {"reason": reason}]

@@ -8,7 +8,7 @@ from tests.differential.patience import pause
 from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import World
 
-from magnetar_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar import api_pb2 as api
 
 SUBSCRIBE = api.CommandSubscribe
 

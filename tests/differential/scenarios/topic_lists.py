@@ -8,7 +8,7 @@ from tests.differential.plain import Json
 from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import Client, World
 
-from magnetar_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar import api_pb2 as api
 
 Mode = api.CommandGetTopicsOfNamespace.Mode
 

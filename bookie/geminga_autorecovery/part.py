@@ -1,0 +1,91 @@
+"""Auto-recovery as a process of its own, without a bookie: settings, ZooKeeper, daemon, metrics.
+
+As many as wanted may run beside the bookies that run it too, or instead of them. It keeps nothing
+on disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+
+from geminga_autorecovery.autorecovery import AutoRecovery
+from geminga_autorecovery.errors import NoZooKeeper
+from geminga_autorecovery.metrics import AutoRecoveryMetrics
+from geminga_autorecovery.part_settings import AutoRecoveryPartSettings
+from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
+from geminga_runtime.clock import SystemClock
+from geminga_runtime.coordination import SessionState
+from geminga_runtime.network import AsyncioNetwork
+from geminga_server.authorization import Resource
+from geminga_server.http import HttpServer
+from geminga_server.logging import configure_logging
+from geminga_server.memory import tune_memory
+from geminga_server.metrics import LoopLag, PartMetrics, part_app
+from geminga_server.run import StopRequest, run_part
+from geminga_server.settings import load_settings
+from geminga_server.supervision import part_name
+from geminga_server.wait_for_node import wait_for_node
+
+log = logging.getLogger(__name__)
+
+PART = "autorecovery"
+# What a bookie's id may not have, whose place the name takes in votes and locks.
+_STRANGE = re.compile(r"[^a-zA-Z0-9.\-]")
+
+
+def main(file: Path | None, flags: Mapping[str, object]) -> int:
+    """Run auto-recovery until it is told to stop; returns the process's exit code."""
+    settings = load_settings(AutoRecoveryPartSettings, PART, file=file, flags=flags)
+    configure_logging(part_name(PART), level=settings.log_level, is_json=settings.log_json)
+    return run_part(lambda stop: serve(settings, stop))
+
+
+async def serve(settings: AutoRecoveryPartSettings, stop: StopRequest) -> None:
+    """Open everything, say so, and wait to be told to stop."""
+    tune_memory()
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock))
+        await wait_for_node(zookeeper, INSTANCE_ID_PATH, settings.zookeeper_connect_timeout_s)
+        name = settings.recovery_id or made_up_id(socket.gethostname(), os.getpid())
+        daemon = await stack.enter_async_context(
+            AutoRecovery(
+                name,
+                coordination=zookeeper,
+                network=AsyncioNetwork(),
+                clock=clock,
+                random=Random(),  # noqa: S311 - jitter and the order of work, no secrets
+                options=settings.auto_recovery(),
+            )
+        )
+        metrics = PartMetrics(PART)
+        metrics.register(AutoRecoveryMetrics(daemon).collect)
+        await stack.enter_async_context(LoopLag(metrics))
+        app = part_app(
+            metrics,
+            check_health=lambda: check_health(zookeeper.state),
+            resource=Resource.cluster(PART),
+        )
+        http = await stack.enter_async_context(
+            HttpServer(app, settings.bind_address, settings.http_port, clock=clock)
+        )
+        log.info("auto-recovery serves", extra={"recovery": name, "http_port": http.port})
+        await stop.wait()
+
+
+def made_up_id(host: str, process_id: int) -> str:
+    """A name that no other process has."""
+    return f"{PART}-{_STRANGE.sub('-', host)}-{process_id}"
+
+
+async def check_health(state: SessionState) -> None:
+    """Raise where nothing can be done, since there is no session with ZooKeeper."""
+    if state is not SessionState.CONNECTED:
+        raise NoZooKeeper(state.value)

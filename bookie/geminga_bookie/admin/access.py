@@ -1,0 +1,121 @@
+"""What the endpoints work with: the bookie, ZooKeeper, and a way to ledgers that is made when it is
+needed first.
+
+Long orders (recovering or decommissioning a bookie, garbage collection) run on after their answer,
+one of each kind at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
+from http import HTTPStatus
+from random import Random
+
+from geminga_autorecovery import AutoRecoveryOptions, LedgerRepair
+from geminga_bookie.admin.messages import Refused
+from geminga_bookie.bookie import Bookie
+from geminga_ledger import LedgerOptions, Ledgers
+from geminga_ledger.registry import BookieRegistry
+from geminga_ledger.store import LedgerStore
+from geminga_runtime.clock import Clock
+from geminga_runtime.coordination import Coordination
+from geminga_runtime.errors import GemingaError
+from geminga_runtime.network import Network
+from geminga_runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+# Somebody waits for the answer: sooner given up than a broker does.
+_LEDGER_OPTIONS = LedgerOptions(
+    read_deadline_s=10.0,
+    create_deadline_s=10.0,
+    recovery_deadline_s=10.0,
+    append_deadline_s=10.0,
+    metadata_deadline_s=10.0,
+    answer_timeout_s=5.0,
+)
+
+
+class AdminAccess(Service):
+    """Open while the bookie serves HTTP.
+
+    ``configuration`` is what ``server_config`` shows; ``index_files`` names the index's files.
+    """
+
+    def __init__(
+        self,
+        bookie: Bookie,
+        *,
+        coordination: Coordination,
+        network: Network,
+        clock: Clock,
+        random: Random,
+        index_files: Callable[[], Sequence[str]],
+        configuration: Mapping[str, str],
+    ) -> None:
+        super().__init__()
+        self.bookie = bookie
+        self.coordination = coordination
+        self.network = network
+        self.clock = clock
+        self.index_files = index_files
+        self.configuration = configuration
+        self.random = random
+        self.store = LedgerStore(coordination, clock=clock, random=random, options=_LEDGER_OPTIONS)
+        self.registry = BookieRegistry(coordination, random=random, options=_LEDGER_OPTIONS)
+        self._ledgers: Ledgers | None = None
+        self._opening = asyncio.Lock()
+        self._stack: AsyncExitStack | None = None
+        self._jobs: set[str] = set()
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+
+    async def ledgers(self) -> Ledgers:
+        """BookKeeper's client, opened at the first call. Raises ``CoordinationError``."""
+        async with self._opening:
+            if self._ledgers is None:
+                assert self._stack is not None, "used while it is open"
+                self._ledgers = await self._stack.enter_async_context(
+                    Ledgers(
+                        self.coordination, self.network, self.clock, self.random, _LEDGER_OPTIONS
+                    )
+                )
+            return self._ledgers
+
+    def repair(self) -> LedgerRepair:
+        """What one recovery of a bookie works with; whoever asked opens it."""
+        return LedgerRepair(
+            self.coordination,
+            self.network,
+            self.clock,
+            self.random,
+            AutoRecoveryOptions(),
+            LedgerOptions(),
+        )
+
+    def is_going_on(self, job: str) -> bool:
+        """Whether what ``start`` was given under that name has not ended."""
+        return job in self._jobs
+
+    def start(self, job: str, work: Coroutine[object, object, None]) -> None:
+        """Have ``work`` done after the answer. Raises ``Refused`` while the same kind goes on."""
+        if job in self._jobs:
+            work.close()
+            raise Refused(HTTPStatus.CONFLICT, f"{job} is going on already; its end is in the log")
+        self._jobs.add(job)
+        self.spawn(self._run(job, work), name=job)
+
+    async def _run(self, job: str, work: Coroutine[object, object, None]) -> None:
+        log.info("order begins", extra={"order": job})
+        try:
+            await work
+        except (GemingaError, OSError, TimeoutError) as error:
+            log.warning("order failed", extra={"order": job, "error": repr(error)})
+        else:
+            log.info("order done", extra={"order": job})
+        finally:
+            self._jobs.discard(job)

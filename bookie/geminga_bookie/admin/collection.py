@@ -1,0 +1,127 @@
+"""The endpoints of garbage collection: begin one now, suspend compactions, and how it stands.
+
+Facts: ``TriggerGCService``, ``SuspendCompactionService``, ``ResumeCompactionService``,
+``GCDetailsService`` and ``GarbageCollectionStatus`` of Apache BookKeeper.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from geminga_bookie.admin.access import AdminAccess
+from geminga_bookie.admin.messages import Answer, Refused, Request, json_answer
+from geminga_bookie.garbage.collector import Collector
+from geminga_bookie.garbage.garbage import Compaction
+
+# RocksDB compacts the index by itself: upstream's counter of that stays where it begins.
+_NEVER = 0
+_JOB = "garbage collection"
+
+
+async def gc_state(access: AdminAccess, _request: Request) -> Answer:
+    """Whether a collection that was ordered goes on."""
+    return json_answer({"is_in_force_gc": _word(is_true=_is_forced(access))})
+
+
+async def trigger_gc(access: AdminAccess, request: Request) -> Answer:
+    """Begin a collection, unless one goes on.
+
+    ``forceMinor`` and ``forceMajor`` say which compactions it does; without them those that are not
+    suspended.
+    """
+    fields = request.fields() if request.body.strip() else {}
+    collector = _collector(access)
+    is_minor = _flag(fields, "forceMinor", default=Compaction.MINOR not in collector.suspended)
+    is_major = _flag(fields, "forceMajor", default=Compaction.MAJOR not in collector.suspended)
+    if not _is_forced(access):
+        access.start(_JOB, access.bookie.force_gc(is_minor=is_minor, is_major=is_major))
+    return json_answer(f"Triggered GC on BookieServer: {access.bookie.bookie_id}")
+
+
+async def suspended_compactions(access: AdminAccess, _request: Request) -> Answer:
+    """Which compactions are not done, by order or for want of room."""
+    collector = _collector(access)
+    suspended = collector.suspended
+    is_minor = Compaction.MINOR in suspended or not collector.may_minor
+    is_major = Compaction.MAJOR in suspended or not collector.may_major
+    return json_answer(
+        {
+            "isMinorGcSuspended": _word(is_true=is_minor),
+            "isMajorGcSuspended": _word(is_true=is_major),
+        }
+    )
+
+
+async def suspend_compaction(access: AdminAccess, request: Request) -> Answer:
+    """Do no more compactions of the kinds that ``suspendMajor`` and ``suspendMinor`` name."""
+    wanted = _kinds(request, "suspend")
+    _collector(access).suspended |= set(wanted)
+    return _obeyed(access, "Suspend", wanted)
+
+
+async def resume_compaction(access: AdminAccess, request: Request) -> Answer:
+    """Do compactions of the kinds that ``resumeMajor`` and ``resumeMinor`` name again."""
+    wanted = _kinds(request, "resume")
+    _collector(access).suspended -= set(wanted)
+    return _obeyed(access, "Resume", wanted)
+
+
+async def gc_details(access: AdminAccess, _request: Request) -> Answer:
+    """What is going on, and what was done since the start."""
+    collector = _collector(access)
+    collected = collector.collected
+    status = {
+        "forceCompacting": _is_forced(access),
+        "majorCompacting": collector.compaction is Compaction.MAJOR,
+        "minorCompacting": collector.compaction is Compaction.MINOR,
+        "lastMajorCompactionTime": collected.last_major_ms,
+        "lastMinorCompactionTime": collected.last_minor_ms,
+        "lastEntryLocationCompactionTime": _NEVER,
+        "majorCompactionCounter": collected.major_compactions,
+        "minorCompactionCounter": collected.minor_compactions,
+        "entryLocationCompactionCounter": _NEVER,
+    }
+    return json_answer([status])
+
+
+def _collector(access: AdminAccess) -> Collector:
+    collector = access.bookie.collector
+    assert collector is not None, "HTTP is served after the bookie is open"
+    return collector
+
+
+def _is_forced(access: AdminAccess) -> bool:
+    """Whether a collection that was ordered goes on, be it with the checkpoint before the rest."""
+    return access.is_going_on(_JOB) or _collector(access).is_forced
+
+
+def _kinds(request: Request, verb: str) -> list[Compaction]:
+    """The compactions that an order is about, the major one first. Raises ``Refused``."""
+    if not request.body.strip():
+        raise Refused(HTTPStatus.BAD_REQUEST, "Empty request body")
+    names = {f"{verb}Major": Compaction.MAJOR, f"{verb}Minor": Compaction.MINOR}
+    fields = request.fields()
+    if not fields.keys() & names.keys():
+        raise Refused(HTTPStatus.BAD_REQUEST, f"No {' or '.join(names)} params found")
+    return [kind for name, kind in names.items() if _flag(fields, name, default=False)]
+
+
+def _obeyed(access: AdminAccess, verb: str, kinds: list[Compaction]) -> Answer:
+    bookie_id = access.bookie.bookie_id
+    return json_answer(
+        ", ".join(f"{verb} {kind.name.lower()}GC on BookieServer: {bookie_id}" for kind in kinds)
+    )
+
+
+def _word(*, is_true: bool) -> str:
+    return "true" if is_true else "false"
+
+
+def _flag(fields: dict[str, object], name: str, *, default: bool) -> bool:
+    """A boolean, or its word as upstream takes it. Raises ``Refused``."""
+    value = fields.get(name, default)
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if not isinstance(value, bool):
+        raise Refused(HTTPStatus.BAD_REQUEST, f"{name} must be true or false, not {value!r}")
+    return value

@@ -1,0 +1,129 @@
+"""The endpoints about this bookie alone: its room, state, files, and whether it works.
+
+Facts: ``BookieInfoService``, ``BookieStateService``, ``BookieStateReadOnlyService``,
+``BookieIsReadyService``, ``BookieSanityService``, ``GetLastLogMarkService``,
+``ListDiskFilesService``, ``ConfigurationService`` and ``HeartbeatService`` of Apache BookKeeper.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from geminga_bookie.admin.access import AdminAccess
+from geminga_bookie.admin.messages import Answer, Refused, Request, json_answer, text_answer
+from geminga_bookie.admin.sanity import is_sane
+from geminga_bookie.disks.directories import Directories
+from geminga_bookie.formats import entry_log_v1, journal_v1
+from geminga_bookie.journal.mark import JOURNAL_BEGINNING
+
+# Why adds are refused after the order to; it holds until the opposite one, or a restart.
+ORDERED = "read-only by order"
+# What upstream calls the kinds of files, and what one is asked for as.
+_KINDS = {"journal": "journal files", "entrylog": "entrylog files", "index": "index files"}
+
+
+async def heartbeat(_access: AdminAccess, _request: Request) -> Answer:
+    """It answers, so it lives."""
+    return text_answer("OK\n")
+
+
+async def server_config(access: AdminAccess, _request: Request) -> Answer:
+    """The settings it runs with, under our names, as words."""
+    return json_answer(dict(access.configuration))
+
+
+async def info(access: AdminAccess, _request: Request) -> Answer:
+    """The room on its ledger disks, in bytes. Raises ``OSError``."""
+    space = access.bookie.disk_space()
+    return json_answer({"freeSpace": space.free_bytes, "totalSpace": space.total_bytes})
+
+
+async def state(access: AdminAccess, _request: Request) -> Answer:
+    """Whether it runs, and what it takes. One whose journal failed is about to end itself."""
+    storage = access.bookie.storage
+    has_failed = access.bookie.failed.is_set()
+    return json_answer(
+        {
+            "running": not has_failed,
+            "readOnly": storage.is_read_only,
+            "shuttingDown": has_failed,
+            "availableForHighPriorityWrites": storage.takes_recovery_adds,
+        }
+    )
+
+
+async def is_ready(access: AdminAccess, _request: Request) -> Answer:
+    """Whether it serves."""
+    if access.bookie.failed.is_set():
+        words = "Bookie is not fully started yet"
+        return text_answer(words, HTTPStatus.SERVICE_UNAVAILABLE)
+    return text_answer("OK")
+
+
+async def read_only(access: AdminAccess, _request: Request) -> Answer:
+    """Whether it refuses adds, for whatever reason."""
+    return json_answer({"readOnly": access.bookie.storage.is_read_only})
+
+
+async def set_read_only(access: AdminAccess, request: Request) -> Answer:
+    """Refuse adds, all but those of recovery, or take them again; says what holds then.
+
+    A bookie whose disks are full stays read-only.
+    """
+    fields = request.fields()
+    wanted = fields.pop("readOnly", None)
+    if not isinstance(wanted, bool) or fields:
+        raise Refused(HTTPStatus.BAD_REQUEST, 'the body must be {"readOnly": true} or false')
+    storage = access.bookie.storage
+    if wanted:
+        storage.refuse_adds(ORDERED, takes_recovery=True)
+    else:
+        storage.allow_adds(ORDERED)
+    return json_answer({"readOnly": storage.is_read_only})
+
+
+async def sanity(access: AdminAccess, _request: Request) -> Answer:
+    """Whether a small ledger can be written to and read from it; a read-only one is not tried."""
+    is_read_only = access.bookie.storage.is_read_only
+    passed = False if is_read_only else await is_sane(access)
+    return json_answer({"passed": passed, "readOnly": is_read_only})
+
+
+async def last_log_mark(access: AdminAccess, _request: Request) -> Answer:
+    """From where each journal would be replayed, as the last checkpoint left it."""
+    directories = access.bookie.journal_directories
+    marks = access.bookie.storage.index.journal_marks()
+    if not marks:
+        marks = (JOURNAL_BEGINNING,) * len(directories)
+    content: dict[str, str] = {}
+    for directory, mark in zip(directories, marks, strict=False):
+        name = journal_v1.file_name(mark.file_number)
+        if len(directories) > 1:  # journals number their files alike
+            name = f"{directory.path}/{name}"
+        content[f"LastLogMark: Journal Id - {mark.file_number}({name})"] = f"Pos - {mark.offset}"
+    return json_answer(content)
+
+
+async def list_disk_file(access: AdminAccess, request: Request) -> Answer:
+    """The names of its files, a tab behind each: all, or those of ``file_type``."""
+    wanted = request.parameters.get("file_type", "")
+    bookie = access.bookie
+    content: dict[str, str] = {}
+    for kind in (wanted,) if wanted in _KINDS else _KINDS:
+        if kind == "journal":
+            names = await _names(bookie.journal_directories, journal_v1.SUFFIX)
+        elif kind == "entrylog":
+            names = await _names(bookie.ledger_directories, entry_log_v1.SUFFIX)
+        else:
+            names = list(access.index_files())
+        content[_KINDS[kind]] = "".join(f"{name}\t" for name in names)
+    return json_answer(content)
+
+
+async def _names(directories: Directories, suffix: str) -> list[str]:
+    return [
+        name
+        for directory in directories
+        for name in await directory.disk.list("")
+        if name.endswith(suffix)
+    ]

@@ -1,0 +1,383 @@
+"""A bookie: its rooms put together, opened in the order in which they need each other.
+
+Knows nothing of processes, settings files or HTTP (``part`` does), and nothing of real disks and
+networks: they are given, so that simulations give theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+
+from geminga_bookie.counters import Counters
+from geminga_bookie.disks.directories import Directories, Directory
+from geminga_bookie.disks.identity import establish_identity
+from geminga_bookie.disks.space import SpaceVerdict
+from geminga_bookie.disks.space_watch import SpaceWatch
+from geminga_bookie.errors import UnknownFormat
+from geminga_bookie.formats.journal_v1 import Fence, decode_body
+from geminga_bookie.garbage.collector import Collector
+from geminga_bookie.garbage.compaction import Compactor
+from geminga_bookie.journal.journal import Journal
+from geminga_bookie.journal.journals import Recorder, SpreadJournals, in_order
+from geminga_bookie.journal.mark import JOURNAL_BEGINNING, JournalMark
+from geminga_bookie.journal.replay import Replay
+from geminga_bookie.registration import Registration
+from geminga_bookie.sessions.context import DiskSpace, SessionContext
+from geminga_bookie.sessions.intake import Intake
+from geminga_bookie.sessions.long_polls import LongPolls
+from geminga_bookie.sessions.session import Session
+from geminga_bookie.settings import BookieSettings
+from geminga_bookie.storage.checkpoint import FULL_ERRORS, READ_ONLY_REASON, Checkpointer
+from geminga_bookie.storage.entry_log import EntryLog
+from geminga_bookie.storage.index import FORMAT_VERSION, Change, Counts, Index, SortedStore
+from geminga_bookie.storage.last_confirmed import LastConfirmed
+from geminga_bookie.storage.lost_logs import forget_lost_logs
+from geminga_bookie.storage.rebuild import rebuild_index
+from geminga_bookie.storage.storage import Storage
+from geminga_protocol.records.bookie_info import BookieInfo
+from geminga_protocol.records.cookies import Cookie
+from geminga_runtime.clock import Clock
+from geminga_runtime.coordination import Coordination
+from geminga_runtime.disk import Disk
+from geminga_runtime.network import Network
+from geminga_runtime.service import Service
+from geminga_server.authorization import ALLOW_ALL, Authorizer, Resource
+
+log = logging.getLogger(__name__)
+
+JOURNAL_FAILED = "journal failed"
+DISKS_FULL = "ledger disks are full"
+
+
+class Bookie(Service):
+    """Serves the BookKeeper protocol from two disks and an index; open till the block is left.
+
+    The disks are those of the directories that the settings name, in that order. Entering raises
+    what ``identity``, ``entry_log``, ``replay`` and ``rebuild`` raise; the message names the file
+    and the way out. ``index`` stays the caller's: it outlives the bookie.
+
+    ``failed`` is set when the bookie can take no more adds until it is opened again (a journal
+    failed): whoever runs it should end it then, as upstream's bookies end themselves.
+    """
+
+    def __init__(
+        self,
+        settings: BookieSettings,
+        *,
+        journal_disks: Sequence[Disk],
+        ledger_disks: Sequence[Disk],
+        index: SortedStore,
+        network: Network,
+        coordination: Coordination,
+        clock: Clock,
+        authorizer: Authorizer = ALLOW_ALL,
+    ) -> None:
+        super().__init__()
+        self.settings = settings
+        self._authorizer = authorizer
+        self.journal_directories = Directories(
+            zip(settings.journal_directories, journal_disks, strict=True)
+        )
+        self.ledger_directories = Directories(
+            zip(settings.ledger_directories, ledger_disks, strict=True)
+        )
+        self._network = network
+        self._coordination = coordination
+        self._clock = clock
+        self._index = Index(index)
+        self._registration: Registration | None = None
+        self._space_watch: SpaceWatch | None = None
+        # Before the journals are open: how far the replay of each has come.
+        self._replayed: list[JournalMark] | None = None
+        self.collector: Collector | None = None
+        self.failed = asyncio.Event()
+        self.bookie_id = ""
+        self.port = 0
+        self.counters = Counters(clock)
+        self.entry_log = EntryLog(
+            self.ledger_directories, clock, file_bytes_max=settings.entry_log_bytes_max
+        )
+        self.journals: list[Journal] = []
+        self.storage = Storage(
+            settings, self._index, self.entry_log, on_read_only=self._read_only_changed
+        )
+        self.checkpointer = Checkpointer(
+            settings,
+            self.storage,
+            marks=self._journal_marks,
+            trim=self._trim_journals,
+            on_done=self._memory_freed,
+        )
+        self.compactor = Compactor(
+            self.storage, self.checkpointer, bytes_per_s=settings.compaction_bytes_per_s
+        )
+        self.intake = Intake(self._is_memory_full)
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        cookie = await establish_identity(
+            self.settings.bookie_id,
+            self.journal_directories,
+            self.ledger_directories,
+            self._coordination,
+            self._clock,
+        )
+        self.bookie_id = cookie.bookie_id
+        await self._require_index()
+        replays = await self._replays()
+        stack.push_async_callback(self.entry_log.close)
+        if self.settings.accepts_lost_entries:
+            await forget_lost_logs(self.entry_log, self._index)
+        # Only now that nothing is found to be missing: from here on files are cut and removed.
+        await self.entry_log.open(self._index.log_end(), self._index.logs)
+        self.storage.counts = self._index.counts()
+        await stack.enter_async_context(self.checkpointer)
+        for number, replay in enumerate(replays.values()):
+            await self._replay_journal(number, replay)
+        await self._open_journals(stack, replays)
+        self.checkpointer.request()
+        await self._collect_garbage(stack, cookie)
+        await self._listen(stack)
+        address = BookieInfo.of_address(
+            self.settings.advertised_host or self.settings.host, self.port
+        )
+        self._registration = Registration(
+            self._coordination,
+            self.bookie_id,
+            address,
+            is_read_only=lambda: self.storage.is_read_only,
+        )
+        await stack.enter_async_context(self._registration)
+        log.info("bookie serves", extra={"bookie": self.bookie_id, "port": self.port})
+
+    async def _require_index(self) -> None:
+        """Have an index that can be read, an empty or a rebuilt one where there was none."""
+        version = self._index.format_version
+        if version is None:
+            if await self.entry_log.find():
+                await rebuild_index(
+                    self.entry_log,
+                    self._index,
+                    accepts_loss=self.settings.accepts_lost_entries,
+                )
+            else:
+                # Before there is an entry log: one that a power cut tears is then known to be the
+                # leftover of a checkpoint, not the last trace of an index that was lost.
+                await self._index.commit(Change(counts=Counts()))
+        elif version != FORMAT_VERSION:
+            raise UnknownFormat("the index", f"its version is {version}, not {FORMAT_VERSION}")
+
+    async def _replays(self) -> dict[Directory, Replay]:
+        """What is to be replayed of each journal, by its directory, in the journals' order."""
+        directories = await in_order(self.journal_directories)
+        marks = self._index.journal_marks() or (JOURNAL_BEGINNING,) * len(directories)
+        self._replayed = list(marks)
+        replays = {
+            directory: Replay(directory.disk, None if mark == JOURNAL_BEGINNING else mark)
+            for directory, mark in zip(directories, marks, strict=True)
+        }
+        for replay in replays.values():
+            await replay.find()
+        return replays
+
+    async def _open_journals(
+        self, stack: AsyncExitStack, replays: Mapping[Directory, Replay]
+    ) -> None:
+        settings = self.settings
+        for directory, replay in replays.items():
+            journal = Journal(
+                directory.disk,
+                self._clock,
+                file_bytes_max=settings.journal_file_bytes_max,
+                group_interval_max_s=settings.journal_group_interval_max_s,
+                close_timeout_s=settings.close_timeout_s,
+                on_written=self._memory_freed,
+                on_failed=self._journal_failed,
+            )
+            journal.continue_after(replay.file_numbers, replay.next_group)
+            self.journals.append(journal)
+            # What an add takes is a fact of the bookie, whichever journal it goes to.
+            journal.add_latency = self.journals[0].add_latency
+            journal.sync_latency = self.journals[0].sync_latency
+        for journal in self.journals:
+            await stack.enter_async_context(journal)
+        self._replayed = None
+
+    async def _replay_journal(self, number: int, replay: Replay) -> None:
+        """Bring back what only the journal has; make room by checkpoints where it is much."""
+        assert self._replayed is not None
+        entries = 0
+        async with aclosing(replay.groups()) as groups:
+            async for group in groups:
+                for adds, mark in decode_body(group.path, group.body):
+                    for ledger_id, entry_id, master_key, entry in adds:
+                        self.storage.restore_add(ledger_id, entry_id, master_key, entry)
+                    entries += len(adds)
+                    if isinstance(mark, Fence):
+                        self.storage.restore_fence(*mark)
+                    elif mark is not None:
+                        self.storage.restore_explicit_lac(*mark)
+                self._replayed[number] = group.mark
+                if self.checkpointer.is_due:
+                    await self._make_room()
+        if entries:
+            log.info("journal replayed", extra={"journal": number, "entries": entries})
+
+    async def _make_room(self) -> None:
+        """Carry on what was replayed. Where the disk is full it stays in memory, as before the
+        crash: only a bookie that starts can delete what fills the disk. Raises ``OSError``.
+        """
+        if READ_ONLY_REASON in self.storage.read_only_reasons:
+            return
+        try:
+            await self.checkpointer.run()
+        except OSError as error:
+            if error.errno not in FULL_ERRORS:
+                raise
+            self.checkpointer.note_failure(error)
+
+    async def _collect_garbage(self, stack: AsyncExitStack, cookie: Cookie) -> None:
+        """From now on delete what is gone, and look how much room there is."""
+        self.collector = Collector(
+            self.settings.garbage,
+            self.storage,
+            self.checkpointer,
+            self.compactor,
+            coordination=self._coordination,
+            clock=self._clock,
+            bookie_id=self.bookie_id,
+            instance_id=cookie.instance_id,
+        )
+        await stack.enter_async_context(self.collector)
+        if self.collector.is_tight:
+            self.collector.request()
+        self._space_watch = SpaceWatch(
+            self.settings.space, self.ledger_directories, on_verdict=self._space_judged
+        )
+        await stack.enter_async_context(self._space_watch)
+
+    async def _listen(self, stack: AsyncExitStack) -> None:
+        last_confirmed = LastConfirmed(self.storage)
+        context = SessionContext(
+            settings=self.settings,
+            storage=self.storage,
+            journal=self._recorder(),
+            counters=self.counters,
+            intake=self.intake,
+            last_confirmed=last_confirmed,
+            long_polls=LongPolls(last_confirmed),
+            spawn=self.spawn,
+            after_adds=self._adds_came,
+            disk_space=self.disk_space,
+            authorizer=self._authorizer,
+            resource=Resource.cluster(self.bookie_id),
+        )
+        stack.push_async_callback(self._close_sessions)
+        listener = await self._network.listen(
+            lambda: Session(context), self.settings.host, self.settings.port
+        )
+        stack.push_async_callback(listener.close)
+        self.port = listener.port
+
+    async def _close_sessions(self) -> None:
+        """Take nothing more, answer what is pending, then close every connection."""
+        self.intake.close()
+        for journal in self.journals:
+            await journal.drain()
+        await self.intake.disconnect(self.settings.close_timeout_s)
+
+    def tell_http(self, port: int) -> None:
+        """Let the bookie's registration say where its HTTP is, under upstream's name for it."""
+        assert self._registration is not None
+        host = self.settings.advertised_host or self.settings.host
+        self._registration.announce(BookieInfo.of_address(host, self.port, http_port=port))
+
+    async def force_gc(self, *, is_minor: bool = True, is_major: bool = True) -> None:
+        """Collect garbage and compact entry logs now, and wait for the end of it.
+
+        Raises ``CoordinationError``, ``StrangeCluster``, ``OSError``, ``TimeoutError``.
+        """
+        assert self.collector is not None
+        try:
+            await self.checkpointer.run()
+        except OSError as error:
+            if error.errno not in FULL_ERRORS:  # it is to make room
+                raise
+        await self.collector.force(is_minor=is_minor, is_major=is_major)
+
+    @property
+    def background_faults(self) -> int:
+        """How often its background work met an error that nobody foresaw, and went on."""
+        services = (self.checkpointer, self.collector, self._space_watch, self._registration)
+        return sum(service.faults for service in services if service is not None)
+
+    # What the rooms tell each other.
+
+    @property
+    def journal(self) -> Journal:
+        """The journal; where there are several, the first."""
+        return self.journals[0]
+
+    def _recorder(self) -> Recorder:
+        return self.journals[0] if len(self.journals) == 1 else SpreadJournals(self.journals)
+
+    def _journal_marks(self) -> Sequence[JournalMark]:
+        if self._replayed is not None:
+            return tuple(self._replayed)
+        return tuple(journal.mark for journal in self.journals)
+
+    async def _trim_journals(self, marks: Sequence[JournalMark]) -> None:
+        for journal, mark in zip(self.journals, marks, strict=False):
+            await journal.trim(mark)
+
+    def _is_memory_full(self) -> bool:
+        settings = self.settings
+        queued_bytes = 0
+        for journal in self.journals:  # asked for every read: a sum over a generator costs double
+            queued_bytes += journal.queued_bytes
+        return (
+            queued_bytes > settings.journal_queue_bytes_max
+            or self.storage.write_cache.used_bytes > settings.write_cache_bytes_max
+        )
+
+    def disk_space(self) -> DiskSpace:
+        """How much room the ledger disks have. Raises ``OSError``."""
+        disks = [directory.disk for directory in self.ledger_directories]
+        return DiskSpace(
+            sum(disk.total_bytes() for disk in disks), sum(disk.free_bytes() for disk in disks)
+        )
+
+    def _adds_came(self) -> None:
+        self.checkpointer.review()
+        if self._is_memory_full():
+            self.intake.review()
+
+    def _memory_freed(self) -> None:
+        if self.intake.is_held:
+            self.intake.review()
+
+    def _journal_failed(self, _error: OSError) -> None:
+        self.storage.refuse_adds(JOURNAL_FAILED)
+        self.failed.set()
+
+    def _space_judged(self, verdict: SpaceVerdict) -> None:
+        assert self.collector is not None
+        self.collector.may_minor = verdict.may_minor
+        self.collector.may_major = verdict.may_major
+        self.collector.is_disk_full = any(verdict.is_full)
+        if verdict.takes_adds:
+            self.storage.allow_adds(DISKS_FULL)
+        else:
+            self.storage.refuse_adds(DISKS_FULL, takes_recovery=verdict.takes_recovery_adds)
+
+    def _read_only_changed(self) -> None:
+        log.warning(
+            "bookie is read-only" if self.storage.is_read_only else "bookie takes adds again",
+            extra={"bookie": self.bookie_id, "why": list(self.storage.read_only_reasons)},
+        )
+        if self._registration is not None:
+            self._registration.review()
+        if self.collector is not None and self.collector.is_tight:
+            self.collector.request()  # what was deleted meanwhile may make room

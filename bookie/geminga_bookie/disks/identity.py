@@ -1,0 +1,179 @@
+"""Who this bookie is: its id and its cookie, the same on its disks and in ZooKeeper, or no start.
+
+The id is made up once and kept in the cookie, so that it outlives every change of port and host.
+What is compared are the cookies as they were stored, not today's paths: moving a whole data
+directory is no fault, a disk that is missing or of another bookie is one. A directory with data and
+without a cookie is never made another bookie's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+
+from geminga_bookie.disks.directories import Directories
+from geminga_bookie.errors import (
+    BookieError,
+    ClusterNotInitialized,
+    CookieMismatch,
+    CookieMissing,
+    CorruptFile,
+    DataWithoutCookie,
+    DirectoriesChanged,
+)
+from geminga_bookie.formats import entry_log_v1, journal_v1, log_list_v1
+from geminga_protocol.records.bookie_info import is_bookie_id
+from geminga_protocol.records.cookies import COOKIE_FILE_NAME, Cookie, cookie_path
+from geminga_protocol.records.errors import MalformedRecord
+from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
+from geminga_runtime.clock import Clock
+from geminga_runtime.coordination import Coordination, NodeMissing
+from geminga_runtime.disk import Disk
+
+log = logging.getLogger(__name__)
+
+_MADE_UP_ID_HEX_DIGITS = 12
+# Where a Java bookie keeps all its files, below each of its directories.
+_JAVA_DIRECTORY = "current"
+
+
+class BadBookieId(BookieError):
+    """The settings give an id that BookKeeper does not take, or not this directory's."""
+
+
+async def establish_identity(
+    wanted_id: str,
+    journals: Directories,
+    ledgers: Directories,
+    coordination: Coordination,
+    clock: Clock,
+) -> Cookie:
+    """The cookie of this bookie, checked everywhere; made at the first start.
+
+    ``wanted_id`` is empty where any id will do. Raises ``ClusterNotInitialized``,
+    ``CookieMismatch``, ``CookieMissing``, ``DataWithoutCookie``, ``DirectoriesChanged``,
+    ``BadBookieId``, ``CorruptFile``, ``CoordinationError``, ``OSError``.
+    """
+    try:
+        instance_id = (await coordination.get(INSTANCE_ID_PATH))[0].decode()
+    except NodeMissing as error:
+        raise ClusterNotInitialized(INSTANCE_ID_PATH) from error
+    disks = {f"ledger directory {each.path}": each.disk for each in ledgers}
+    disks |= {f"journal directory {each.path}": each.disk for each in journals}
+    stored = {where: await _read_cookie(where, disk) for where, disk in disks.items()}
+    known = [cookie for cookie in stored.values() if cookie is not None]
+    bookie_id = _bookie_id(wanted_id, known, f"{coordination.session_id}:{clock.wall_ms()}")
+    expected = Cookie(
+        bookie_id=bookie_id,
+        journal_dirs=journals.paths,
+        ledger_dirs=ledgers.paths,
+        instance_id=instance_id,
+    )
+    registered = await _registered_cookie(coordination, bookie_id)
+    cookie = _agreed_cookie(expected, stored, registered)
+    _check_counts(expected, cookie)
+    new_disks = {where: disk for where, disk in disks.items() if stored[where] is None}
+    await _require_no_data(new_disks)
+    for disk in new_disks.values():
+        await disk.write_file(COOKIE_FILE_NAME, cookie.encode())
+    if registered is None:
+        # Last of all: what ZooKeeper knows must be on every disk.
+        await coordination.create(cookie_path(bookie_id), cookie.encode(), make_parents=True)
+        log.info("bookie is new to the cluster", extra={"bookie": bookie_id})
+    return cookie
+
+
+def _agreed_cookie(
+    expected: Cookie, stored: dict[str, Cookie | None], registered: Cookie | None
+) -> Cookie:
+    """The one cookie that all places hold, or that those without one must get."""
+    node = cookie_path(expected.bookie_id)
+    agreed, agreed_where = registered, node
+    if registered is not None and registered.instance_id != expected.instance_id:
+        raise CookieMismatch(node, _text(registered), "this cluster", _text(expected))
+    for where, cookie in stored.items():
+        if cookie is None:
+            if registered is not None:
+                raise CookieMissing(where, node, _text(registered))
+        elif cookie.instance_id != expected.instance_id:
+            raise CookieMismatch(where, _text(cookie), "this cluster", _text(expected))
+        elif agreed is None:
+            agreed, agreed_where = cookie, where
+        elif cookie != agreed:
+            raise CookieMismatch(where, _text(cookie), agreed_where, _text(agreed))
+    return agreed or expected
+
+
+def _check_counts(expected: Cookie, cookie: Cookie) -> None:
+    """Paths may change when disks are mounted elsewhere; their number may not."""
+    if len(expected.journal_dirs) != len(cookie.journal_dirs):
+        raise DirectoriesChanged("journal", expected.journal_dirs, cookie.journal_dirs)
+    if len(expected.ledger_dirs) != len(cookie.ledger_dirs):
+        raise DirectoriesChanged("ledger", expected.ledger_dirs, cookie.ledger_dirs)
+
+
+async def _require_no_data(disks: Mapping[str, Disk]) -> None:
+    """Raise where a directory that is to get its cookie has data already.
+
+    Upstream refuses whatever else is in such a directory too
+    (``LegacyCookieValidation.verifyDirsForNewEnvironment``); a file system's own ``lost+found``, or
+    the index where it lies beside, is no bookie's data.
+    """
+    found: dict[str, list[str]] = {}
+    for where, disk in disks.items():
+        names = [name for name in await disk.list("") if _is_data(name)]
+        if names:
+            found[where] = names
+    if found:
+        raise DataWithoutCookie(found)
+
+
+def _is_data(name: str) -> bool:
+    return (
+        name in (log_list_v1.NAME, _JAVA_DIRECTORY)
+        or entry_log_v1.file_number(name) is not None
+        or journal_v1.file_number(name) is not None
+    )
+
+
+def _bookie_id(wanted: str, known: list[Cookie], unique: str) -> str:
+    if wanted and not is_bookie_id(wanted):
+        raise BadBookieId(
+            f"{wanted!r} is no bookie id: take letters, digits, '.', '-', '_' and ':', "
+            "and not 'readonly'"
+        )
+    if not known:
+        digest = hashlib.sha256(unique.encode()).hexdigest()
+        return wanted or f"bookie-{digest[:_MADE_UP_ID_HEX_DIGITS]}"
+    stored = known[0].bookie_id
+    if wanted and wanted != stored:
+        raise BadBookieId(
+            f"the settings say that this is bookie {wanted}, its directory that it is {stored}. "
+            "Leave the id out of the settings, or give this bookie the directory that is its own."
+        )
+    return stored
+
+
+async def _read_cookie(where: str, disk: Disk) -> Cookie | None:
+    content = await disk.read_file(COOKIE_FILE_NAME)
+    if content is None:
+        return None
+    try:
+        return Cookie.decode(content)
+    except MalformedRecord as error:
+        raise CorruptFile(f"{COOKIE_FILE_NAME} in {where}", 0, str(error)) from error
+
+
+async def _registered_cookie(coordination: Coordination, bookie_id: str) -> Cookie | None:
+    path = cookie_path(bookie_id)
+    try:
+        return Cookie.decode((await coordination.get(path))[0])
+    except NodeMissing:
+        return None
+    except MalformedRecord as error:
+        raise CorruptFile(f"node {path} in ZooKeeper", 0, str(error)) from error
+
+
+def _text(cookie: Cookie) -> str:
+    return cookie.encode().decode()

@@ -1,0 +1,64 @@
+"""Measures how full the ledger disks are every few seconds; tells what ``space`` makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from geminga_bookie.disks.directories import Directories, Directory
+from geminga_bookie.disks.space import DiskState, SpaceVerdict, judge
+from geminga_bookie.settings import SpaceLimits
+from geminga_runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+
+class SpaceWatch(Service):
+    """Looks at the ledger disks every ``limits.check_interval_s``; tells ``on_verdict`` each time.
+
+    A disk that does not say how full it is counts as full.
+    """
+
+    def __init__(
+        self,
+        limits: SpaceLimits,
+        directories: Directories,
+        *,
+        on_verdict: Callable[[SpaceVerdict], None],
+    ) -> None:
+        super().__init__()
+        self._limits = limits
+        self._directories = directories
+        self._on_verdict = on_verdict
+
+    async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 nothing to close
+        self.look()
+        self.spawn_lasting(self._look_again, name="disk space")
+
+    def look(self) -> None:
+        """Measure, decide, tell."""
+        verdict = judge(self._limits, [_measured(each) for each in self._directories])
+        for directory, is_full in zip(self._directories, verdict.is_full, strict=True):
+            if is_full != directory.is_full:
+                directory.is_full = is_full
+                log.warning(
+                    "ledger disk is full" if is_full else "ledger disk has room again",
+                    extra={"directory": directory.path, "usage": round(directory.usage, 4)},
+                )
+        self._on_verdict(verdict)
+
+    async def _look_again(self) -> None:
+        while True:
+            await asyncio.sleep(self._limits.check_interval_s)
+            self.look()
+
+
+def _measured(directory: Directory) -> DiskState:
+    try:
+        directory.measure()
+    except OSError:
+        log.exception("ledger disk does not answer", extra={"directory": directory.path})
+        directory.capacity_bytes = directory.free_bytes = 0
+    return DiskState(directory.capacity_bytes, directory.free_bytes, directory.is_full)

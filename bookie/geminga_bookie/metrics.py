@@ -1,0 +1,162 @@
+"""What a bookie tells Prometheus, under the names of Apache BookKeeper's own bookies.
+
+Hot paths add to plain integers; the families are made from them when somebody scrapes. The names
+are fixed by existing dashboards, also where Prometheus would have counters end in ``_total``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from geminga_bookie.bookie import Bookie
+from geminga_bookie.latency import Latency
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+# A name and its value.
+Value = tuple[str, float]
+
+QUANTILES = (0.5, 0.75, 0.95, 0.99, 0.999, 0.9999, 1.0)
+MS_PER_S = 1000
+
+
+class BookieMetrics:
+    """Collects from one open bookie."""
+
+    def __init__(self, bookie: Bookie) -> None:
+        self._bookie = bookie
+
+    def collect(self) -> Iterable[Metric]:
+        """All families, for one scrape."""
+        for kind, values in (("gauge", self._gauges()), ("counter", self._counters())):
+            for name, value in values:
+                yield _family(name, kind, [(name, {}, value)])
+        yield from self._summaries()
+
+    def _gauges(self) -> Iterator[Value]:
+        bookie = self._bookie
+        storage, journals, counters = bookie.storage, bookie.journals, bookie.counters
+        write_cache, read_cache = storage.write_cache, storage.read_cache
+        yield "bookie_SERVER_STATUS", float(not storage.is_read_only)
+        yield "bookie_ledger_writable_dirs", bookie.ledger_directories.writable_count
+        yield "bookie_ledger_num_dirs", len(bookie.ledger_directories)
+        for directory in bookie.ledger_directories:
+            yield _usage_name(directory.path), directory.usage * 100
+        yield from self._garbage_gauges()
+        yield "bookie_ledgers_count", storage.counts.ledgers + storage.ledgers.new_count
+        yield "bookie_entries_count", storage.counts.entries + write_cache.entry_count
+        yield "bookie_write_cache_size", write_cache.used_bytes
+        yield "bookie_read_cache_size", read_cache.used_bytes
+        queued = sum(journal.queued_entries for journal in journals)
+        yield "bookie_journal_JOURNAL_QUEUE_SIZE", queued
+        forced = sum(journal.writing_bytes > 0 for journal in journals)
+        yield "bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE", forced
+        waiting = sum(len(journal.forming.waiters) for journal in journals)
+        yield "bookie_journal_JOURNAL_CB_QUEUE_SIZE", waiting
+        unanswered = sum(journal.unanswered_entries for journal in journals)
+        yield "bookkeeper_server_ADD_ENTRY_IN_PROGRESS", unanswered
+        yield "bookkeeper_server_ADD_ENTRY_BLOCKED", len(bookie.intake) * bookie.intake.is_held
+        yield "bookkeeper_server_READ_ENTRY_IN_PROGRESS", counters.reads_in_progress
+        yield "bookkeeper_server_READ_ENTRY_BLOCKED", len(bookie.intake) * bookie.intake.is_held
+        yield "geminga_bookie_connections", len(bookie.intake)
+
+    def _counters(self) -> Iterator[Value]:
+        bookie = self._bookie
+        journals, counters = bookie.journals, bookie.counters
+        yield "bookie_WRITE_BYTES", counters.add_bytes
+        yield "bookie_READ_BYTES", counters.read_bytes
+        yield "bookie_read_cache_hits", bookie.storage.read_cache.hits
+        yield "bookie_read_cache_misses", bookie.storage.read_cache.misses
+        written_bytes = sum(journal.written_bytes for journal in journals)
+        yield "bookie_journal_JOURNAL_WRITE_BYTES", written_bytes
+        yield "bookkeeper_server_ADD_ENTRY_REJECTED", counters.adds_refused
+        yield "bookkeeper_server_READ_ENTRY_FENCE_READ", counters.fence_reads
+        yield from self._garbage_counters()
+        yield "bookkeeper_server_WRITE_LAC", counters.lac_writes
+        yield "bookkeeper_server_READ_LAC", counters.lac_reads
+        yield "bookkeeper_server_FORCE_LEDGER", counters.forces
+        yield "geminga_bookie_adds_total", counters.adds
+        yield "geminga_bookie_reads_total", counters.reads
+        yield "geminga_bookie_v3_requests_total", counters.v3_requests
+        yield "geminga_bookie_faulty_connections_total", counters.connections_faulty
+        yield "geminga_bookie_backpressure_total", bookie.intake.holds
+        yield "geminga_bookie_journal_groups_total", sum(journal.groups for journal in journals)
+        yield "geminga_bookie_background_faults_total", bookie.background_faults
+        yield "geminga_bookie_checkpoints_total", bookie.checkpointer.done
+        yield "geminga_bookie_checkpoint_failures_total", bookie.checkpointer.failures
+        yield "geminga_bookie_entry_log_written_bytes_total", bookie.entry_log.written_bytes
+        yield "geminga_bookie_entry_log_read_bytes_total", bookie.entry_log.read_bytes
+        yield "geminga_bookie_damaged_blocks_total", bookie.entry_log.damaged_blocks
+
+    def _summaries(self) -> Iterator[Metric]:
+        # Several journals record into the same latencies.
+        journal, counters = self._bookie.journal, self._bookie.counters
+        adds_failed = counters.adds_failed + counters.adds_refused
+        yield _summary("bookie_journal_JOURNAL_ADD_ENTRY", journal.add_latency, adds_failed)
+        yield _summary(
+            "bookie_journal_JOURNAL_SYNC",
+            journal.sync_latency,
+            sum(each.error is not None for each in self._bookie.journals),
+        )
+        for name in ("bookkeeper_server_ADD_ENTRY", "bookkeeper_server_ADD_ENTRY_REQUEST"):
+            yield _summary(name, journal.add_latency, adds_failed)
+        for name in ("bookkeeper_server_READ_ENTRY", "bookkeeper_server_READ_ENTRY_REQUEST"):
+            yield _summary(name, counters.read_latency, counters.reads_failed)
+
+    def _garbage_gauges(self) -> Iterator[Value]:
+        logs = self._bookie.storage.index.logs
+        yield "bookie_ACTIVE_ENTRY_LOG_TOTAL", len(self._bookie.entry_log.numbers)
+        live_bytes = sum(usage.live_bytes for usage in logs.values())
+        yield "bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES", live_bytes
+        yield "bookie_ENTRY_LOG_SPACE_BYTES", sum(usage.end for usage in logs.values())
+        yield "bookie_ACTIVE_LEDGER_TOTAL", self._bookie.storage.counts.ledgers
+
+    def _garbage_counters(self) -> Iterator[Value]:
+        """Both names of each are asked for by dashboards in use."""
+        collector = self._bookie.collector
+        assert collector is not None
+        collected = collector.collected
+        for suffix in ("TOTAL", "COUNT"):
+            yield f"bookie_DELETED_LEDGER_{suffix}", collected.deleted_ledgers
+            yield f"bookie_MAJOR_COMPACTION_{suffix}", collected.major_compactions
+            yield f"bookie_MINOR_COMPACTION_{suffix}", collected.minor_compactions
+        by_deletion_bytes = collected.reclaimed_by_deletion_bytes
+        yield "bookie_RECLAIMED_DELETION_SPACE_BYTES", by_deletion_bytes
+        by_compaction_bytes = collected.reclaimed_by_compaction_bytes
+        yield "bookie_RECLAIMED_COMPACTION_SPACE_BYTES", by_compaction_bytes
+        yield "geminga_bookie_garbage_failures_total", collected.failures
+        yield "geminga_bookie_compaction_moved_bytes_total", self._bookie.compactor.moved_bytes
+
+
+def _usage_name(path: str) -> str:
+    word = "".join(letter if letter.isalnum() else "_" for letter in path)
+    return f"bookie_ledger_dir_{word}_usage"
+
+
+def _summary(name: str, latency: Latency, failed: int) -> Metric:
+    """Milliseconds of what succeeded; of what failed the number alone."""
+    done = {"success": "true"}
+    quantiles = zip(QUANTILES, latency.quantiles(QUANTILES), strict=True)
+    samples: list[tuple[str, dict[str, str], float]] = [
+        (name, {**done, "quantile": str(share)}, seconds * MS_PER_S) for share, seconds in quantiles
+    ]
+    samples += [
+        (f"{name}_count", done, latency.count),
+        (f"{name}_sum", done, latency.sum_s * MS_PER_S),
+        (f"{name}_count", {"success": "false"}, failed),
+        (f"{name}_sum", {"success": "false"}, 0.0),
+    ]
+    return _family(name, "summary", samples)
+
+
+def _family(name: str, kind: str, samples: list[tuple[str, dict[str, str], float]]) -> Metric:
+    from prometheus_client.core import Metric  # noqa: PLC0415 - 50 ms, and only who scrapes needs it
+
+    # As a counter, Prometheus's library would announce another name than the samples have.
+    has_strange_name = kind == "counter" and not name.endswith("_total")
+    family = Metric(name.removesuffix("_total"), name, "unknown" if has_strange_name else kind)
+    for sample, labels, value in samples:
+        family.add_sample(sample, labels, value)
+    return family

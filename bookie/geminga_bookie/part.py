@@ -1,0 +1,179 @@
+"""A bookie as a process: settings, logs, ZooKeeper, disks, the bookie, its metrics and admin.
+
+Reads aloud as the order of starting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import fields
+from importlib.metadata import version
+from pathlib import Path
+from random import Random
+
+from geminga_autorecovery import AutoRecovery
+from geminga_autorecovery.metrics import AutoRecoveryMetrics
+from geminga_bookie.admin.access import AdminAccess
+from geminga_bookie.admin.app import BookieAdmin
+from geminga_bookie.bookie import Bookie
+from geminga_bookie.disks.paths import require_usable
+from geminga_bookie.errors import BookieError
+from geminga_bookie.metrics import BookieMetrics
+from geminga_bookie.part_settings import BookiePartSettings
+from geminga_bookie.storage.rocks_store import INDEX_DIRECTORY, open_index
+from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
+from geminga_runtime.clock import SystemClock
+from geminga_runtime.disk import Disk, FileDisk
+from geminga_runtime.network import AsyncioNetwork
+from geminga_server.authorization import Resource
+from geminga_server.control import PartCommands, obeying_supervisor
+from geminga_server.http import AsgiApp, HttpServer
+from geminga_server.logging import configure_logging
+from geminga_server.memory import tune_memory
+from geminga_server.metrics import LoopLag, PartMetrics, part_app
+from geminga_server.run import StopRequest, run_part
+from geminga_server.settings import load_settings
+from geminga_server.supervision import part_name
+from geminga_server.wait_for_node import wait_for_node
+
+log = logging.getLogger(__name__)
+
+PART = "bookie"
+
+
+def main(file: Path | None, flags: Mapping[str, object]) -> int:
+    """Run a bookie until it is told to stop; returns the process's exit code."""
+    settings = load_settings(BookiePartSettings, PART, file=file, flags=flags)
+    configure_logging(part_name(PART), level=settings.log_level, is_json=settings.log_json)
+    if not settings.sync:
+        log.warning("nothing is synced: a power cut loses acknowledged entries")
+    return run_part(lambda stop: serve(settings, stop))
+
+
+async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
+    """Open everything, say so, and wait to be told to stop."""
+    tune_memory()
+    index_directory = settings.data_directory / INDEX_DIRECTORY
+    require_usable(settings.journals(), settings.ledgers(), index_directory)
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock))
+        await wait_for_node(zookeeper, INSTANCE_ID_PATH, settings.zookeeper_connect_timeout_s)
+        index = open_index(index_directory)
+        stack.callback(index.close)
+        bookie = await stack.enter_async_context(
+            Bookie(
+                settings.bookie(),
+                journal_disks=_disks(stack, settings, settings.journals()),
+                ledger_disks=_disks(stack, settings, settings.ledgers()),
+                index=index,
+                network=AsyncioNetwork(),
+                coordination=zookeeper,
+                clock=clock,
+            )
+        )
+        metrics = PartMetrics(PART)
+        metrics.register(BookieMetrics(bookie).collect)
+        if settings.auto_recovery_enabled:
+            daemon = await stack.enter_async_context(
+                AutoRecovery(
+                    bookie.bookie_id,
+                    coordination=zookeeper,
+                    network=AsyncioNetwork(),
+                    clock=clock,
+                    random=Random(),  # noqa: S311 - jitter and the order of work, no secrets
+                    options=settings.auto_recovery(),
+                )
+            )
+            metrics.register(AutoRecoveryMetrics(daemon).collect)
+        await stack.enter_async_context(LoopLag(metrics))
+        access = await stack.enter_async_context(
+            AdminAccess(
+                bookie,
+                coordination=zookeeper,
+                network=AsyncioNetwork(),
+                clock=clock,
+                random=Random(),  # noqa: S311 - as above
+                index_files=lambda: _names(index_directory),
+                configuration=configuration_of(settings),
+            )
+        )
+        app = http_app(bookie, metrics, access)
+        http = await stack.enter_async_context(
+            HttpServer(app, settings.bind_address, settings.http_port, clock=clock)
+        )
+        bookie.tell_http(http.port)
+        await announce(stack, settings, bookie, http.port, stop)
+        await wait_for_end(bookie, stop)
+
+
+def http_app(bookie: Bookie, metrics: PartMetrics, access: AdminAccess) -> AsgiApp:
+    """All that the bookie serves by HTTP: its admin, metrics, health."""
+    resource = Resource.cluster(PART)
+    own = part_app(metrics, check_health=lambda: check_health(bookie), resource=resource)
+    return BookieAdmin(access, own, resource=resource)
+
+
+def configuration_of(settings: BookiePartSettings) -> dict[str, str]:
+    """The settings as words, by name; a list is written ``a,b``."""
+    values = {each.name: getattr(settings, each.name) for each in fields(settings)}
+    return {
+        name: ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        for name, value in values.items()
+    }
+
+
+def _names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+async def wait_for_end(bookie: Bookie, stop: StopRequest) -> None:
+    """Return when the bookie is told to stop.
+
+    Raises ``BookieError`` when it can take no more adds until it is started again, as it then must
+    be by whoever watches over it; upstream's bookies end themselves for the same reason.
+    """
+    asked = bookie.spawn(stop.wait(), name="stop request")
+    failed = bookie.spawn(bookie.failed.wait(), name="failure")
+    await asyncio.wait({asked, failed}, return_when=asyncio.FIRST_COMPLETED)
+    if not asked.done():
+        raise BookieError(f"bookie {bookie.bookie_id} cannot go on: a journal failed; see its log")
+
+
+def _disks(
+    stack: AsyncExitStack, settings: BookiePartSettings, paths: Sequence[Path]
+) -> list[Disk]:
+    disks: list[Disk] = []
+    for path in paths:
+        disk = FileDisk(path, is_synced=settings.sync)
+        stack.callback(disk.close)
+        disks.append(disk)
+    return disks
+
+
+async def check_health(bookie: Bookie) -> None:
+    """Raise where the bookie takes no entries."""
+    if bookie.storage.is_read_only:
+        raise BookieError(f"bookie {bookie.bookie_id} is read-only; its log says why")
+
+
+async def announce(
+    stack: AsyncExitStack,
+    settings: BookiePartSettings,
+    bookie: Bookie,
+    http_port: int,
+    stop: StopRequest,
+) -> None:
+    """Tell the supervisor, if there is one, that the bookie serves; from then on obey it."""
+    host = settings.advertised_address or settings.bind_address
+    addresses = {
+        "bookie": f"{host}:{bookie.port}",
+        "metrics": f"http://{host}:{http_port}/metrics/",
+    }
+    commands = PartCommands(shutdown=stop.ask, check_health=lambda: check_health(bookie))
+    await stack.enter_async_context(
+        obeying_supervisor(PART, version("geminga"), commands, addresses)
+    )

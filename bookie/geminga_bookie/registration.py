@@ -1,0 +1,114 @@
+"""Where this bookie is: an ephemeral node below ``/ledgers/available`` for as long as it lives.
+
+A read-only bookie stands below ``readonly`` instead, where writers do not look. A new session gets
+a new node; what our own earlier life left behind is taken over at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+
+from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
+from geminga_runtime.coordination import (
+    Coordination,
+    CoordinationError,
+    NodeMissing,
+    SessionState,
+    take_over_ephemeral,
+)
+from geminga_runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+# ZooKeeper is away or busy: ask again after this long. Reads and adds go on meanwhile.
+RETRY_S = 1.0
+LEAVE_TIMEOUT_S = 1.0
+
+
+class Registration(Service):
+    """Keeps the node of bookie ``bookie_id`` where ``is_read_only`` says it belongs.
+
+    Whoever makes one holds the lock of the bookie's directory: the id has one living bearer.
+    """
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        bookie_id: str,
+        address: BookieInfo,
+        *,
+        is_read_only: Callable[[], bool],
+    ) -> None:
+        super().__init__()
+        self._coordination = coordination
+        self._bookie_id = bookie_id
+        self._value = address.encode()
+        self._is_read_only = is_read_only
+        self._is_wanted = asyncio.Event()
+        self._is_open = False
+        self._has_lost_session = False
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        self._is_open = True
+        stack.push_async_callback(self._leave)
+        self._coordination.on_session(self._session_changed)
+        await self._register()
+        self.spawn_lasting(self._register_when_wanted, name="registration")
+
+    def review(self) -> None:
+        """The bookie may have become read-only, or writable again."""
+        self._is_wanted.set()
+
+    def announce(self, address: BookieInfo) -> None:
+        """Say this of the bookie from now on."""
+        self._value = address.encode()
+        self._is_wanted.set()
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.EXPIRED:
+            self._has_lost_session = True
+        elif state is SessionState.CONNECTED and self._has_lost_session and self._is_open:
+            self._has_lost_session = False
+            self._is_wanted.set()
+
+    async def _register_when_wanted(self) -> None:
+        while True:
+            await self._is_wanted.wait()
+            self._is_wanted.clear()
+            try:
+                await self._register()
+            except CoordinationError as error:
+                log.warning("bookie not registered yet", extra={"error": str(error)})
+                self._is_wanted.set()
+                await asyncio.sleep(RETRY_S)
+            except Exception:
+                self._is_wanted.set()
+                raise
+
+    async def _register(self) -> None:
+        is_read_only = self._is_read_only()
+        here, elsewhere = (
+            f"{AVAILABLE_PATH}/{self._bookie_id}",
+            f"{READ_ONLY_PATH}/{self._bookie_id}",
+        )
+        if is_read_only:
+            here, elsewhere = elsewhere, here
+        await take_over_ephemeral(self._coordination, here, self._value)
+        await self._delete(elsewhere)
+        log.info("bookie registered", extra={"node": here, "is_read_only": is_read_only})
+
+    async def _delete(self, path: str) -> None:
+        with suppress(NodeMissing):
+            await self._coordination.delete(path)
+
+    async def _leave(self) -> None:
+        self._is_open = False
+        try:
+            async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                await self._delete(f"{AVAILABLE_PATH}/{self._bookie_id}")
+                await self._delete(f"{READ_ONLY_PATH}/{self._bookie_id}")
+        except (CoordinationError, TimeoutError) as error:
+            log.warning("bookie's node stays till its session ends", extra={"error": repr(error)})

@@ -1,0 +1,112 @@
+"""V2 requests for several entries: one answer with as many neighbours as there are and fit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from geminga_bookie.errors import CorruptFile
+from geminga_bookie.sessions.answer_queue import AnswerQueue
+from geminga_bookie.sessions.context import SessionContext
+from geminga_bookie.sessions.fencing import fence
+from geminga_protocol.bookkeeper.codes import ReturnCode
+from geminga_protocol.bookkeeper.errors import BookieRefusal
+from geminga_protocol.bookkeeper.v2_rare import (
+    BATCH_ANSWER_BYTES,
+    BATCH_ENTRY_SIZE_BYTES,
+    BatchRead,
+    encode_batch_answer,
+    parse_batch_read,
+)
+
+log = logging.getLogger(__name__)
+
+# Entries of one answer, however small: so long nobody else's request is looked at.
+BATCH_ENTRIES_MAX = 10_000
+
+
+class BatchReads:
+    """Takes the requests for several entries of one connection; ``queue`` answers them."""
+
+    def __init__(
+        self,
+        context: SessionContext,
+        queue: AnswerQueue,
+        write: Callable[[list[bytes]], None],
+    ) -> None:
+        self._context = context
+        self._queue = queue
+        self._write = write
+
+    def take(self, buffer: bytes, start: int, end: int) -> None:
+        """Begin with the request at ``buffer[start:end]``. Raises ``WireError`` for garbage."""
+        request = parse_batch_read(buffer, start, end)
+        if request.master_key is None:
+            self._read(request)
+            return
+        context = self._context
+        context.counters.fence_reads += 1
+        try:
+            is_durable = fence(
+                *(context.storage, context.journal, request.ledger_id, request.master_key),
+                *(self._fenced, request),
+            )
+        except BookieRefusal as refusal:
+            self._refuse(request, refusal.return_code)
+            return
+        if is_durable:
+            self._read(request)
+
+    def _fenced(self, request: BatchRead, is_written: bool) -> None:  # noqa: FBT001 a WhenFenced
+        if is_written:
+            self._read(request)
+        else:
+            self._refuse(request, ReturnCode.EIO)
+
+    def _read(self, request: BatchRead) -> None:
+        self._queue.push(partial(self._answer, request))
+
+    def _refuse(self, request: BatchRead, code: int) -> None:
+        self._context.counters.reads_failed += 1
+        self._write(encode_batch_answer(request, code))
+
+    async def _answer(self, request: BatchRead) -> Sequence[bytes]:
+        counters = self._context.counters
+        began_s = counters.clock.monotonic()
+        entries, code = await self._entries(request)
+        if entries:
+            counters.reads += len(entries)
+            counters.read_bytes += sum(map(len, entries))
+            counters.read_latency.record(counters.clock.monotonic() - began_s, len(entries))
+        else:
+            counters.reads_failed += 1
+        return encode_batch_answer(request, code, entries)
+
+    async def _entries(self, request: BatchRead) -> tuple[list[bytes], int]:
+        """The entries, at least one unless the first cannot be read; then the reason is told."""
+        find, load = self._context.storage.find, self._context.storage.load
+        count_max = min(request.count_max or BATCH_ENTRIES_MAX, BATCH_ENTRIES_MAX)
+        bytes_max = min(request.bytes_max, self._context.settings.frame_bytes_max)
+        room = bytes_max - BATCH_ANSWER_BYTES
+        entries: list[bytes] = []
+        code = int(ReturnCode.EOK)
+        for entry_id in range(request.first_entry, request.first_entry + count_max):
+            try:
+                entry = find(request.ledger_id, entry_id)
+                if entry is None:
+                    entry = await load(request.ledger_id, entry_id)
+            except BookieRefusal as refusal:
+                code = int(refusal.return_code)
+                break
+            except (OSError, CorruptFile):
+                log.exception(
+                    "entry cannot be read", extra={"ledger": request.ledger_id, "entry": entry_id}
+                )
+                code = int(ReturnCode.EIO)
+                break
+            room -= len(entry) + BATCH_ENTRY_SIZE_BYTES
+            if entries and room < 0:
+                break
+            entries.append(entry)
+        return entries, int(ReturnCode.EOK) if entries else code

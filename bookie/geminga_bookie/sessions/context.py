@@ -1,0 +1,47 @@
+"""What all sessions of a bookie share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from geminga_bookie.counters import Counters
+from geminga_bookie.journal.journals import Recorder
+from geminga_bookie.sessions.intake import Intake
+from geminga_bookie.sessions.later_answers import Spawn
+from geminga_bookie.sessions.long_polls import LongPolls
+from geminga_bookie.settings import BookieSettings
+from geminga_bookie.storage.last_confirmed import LastConfirmed
+from geminga_bookie.storage.storage import Storage
+from geminga_server.authorization import Authorizer, Resource
+
+
+class DiskSpace(NamedTuple):
+    """Of all ledger directories together."""
+
+    total_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionContext:
+    """What all sessions of a bookie share. ``after_adds`` is called when a read brought adds.
+
+    Who may speak to a bookie may add to and read every ledger whose key it knows: BookKeeper has
+    no finer rights, so ``authorizer`` is asked once for each connection, about ``resource``.
+    ``disk_space`` raises ``OSError``.
+    """
+
+    settings: BookieSettings
+    storage: Storage
+    journal: Recorder
+    counters: Counters
+    intake: Intake
+    last_confirmed: LastConfirmed
+    long_polls: LongPolls
+    spawn: Spawn
+    after_adds: Callable[[], None]
+    disk_space: Callable[[], DiskSpace]
+    authorizer: Authorizer
+    resource: Resource

@@ -1,0 +1,48 @@
+"""Fencing a ledger: at once in memory, and for those who asked only when it is durable."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from geminga_bookie.journal.journals import Recorder
+from geminga_bookie.storage.ledgers import Ledger
+from geminga_bookie.storage.storage import Storage
+from geminga_protocol.bookkeeper.errors import BookieFailed
+
+log = logging.getLogger(__name__)
+
+# Called with what was given along, and whether the fence is durable.
+WhenFenced = Callable[[Any, bool], None]
+
+
+def fence(
+    storage: Storage,
+    journal: Recorder,
+    ledger_id: int,
+    master_key: bytes,
+    when_fenced: WhenFenced,
+    argument: object,
+) -> bool:
+    """Refuse normal adds of the ledger from now on; True where that is durable already.
+
+    Where it is not, ``when_fenced`` is called with ``argument`` when it is, or has failed. Raises
+    ``WrongMasterKey`` and ``BookieFailed``; then nobody is called.
+    """
+    ledger = storage.fence(ledger_id, master_key)
+    if ledger.is_fence_durable:
+        return True
+    if journal.error is not None:
+        raise BookieFailed(ledger_id)
+    journal.append_fence(ledger_id, master_key)
+    journal.forming.waiters.append((_fence_written, (ledger, when_fenced, argument)))
+    return False
+
+
+def _fence_written(fenced: tuple[Ledger, WhenFenced, object], is_written: bool) -> None:  # noqa: FBT001 a Waiter
+    ledger, when_fenced, argument = fenced
+    if is_written and not ledger.is_fence_durable:
+        ledger.is_fence_durable = True
+        log.info("ledger fenced", extra={"ledger": ledger.ledger_id})
+    when_fenced(argument, is_written)

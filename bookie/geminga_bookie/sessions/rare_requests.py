@@ -1,0 +1,99 @@
+"""What a connection asks besides V2 adds and reads: V3, several entries at once, authentication,
+and what is not served.
+
+Made by the first such request of a connection; brokers, which send none, pay nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+
+from geminga_bookie.sessions.answer_queue import AnswerQueue
+from geminga_bookie.sessions.batch_reads import BatchReads
+from geminga_bookie.sessions.context import SessionContext
+from geminga_bookie.sessions.v3 import V3Requests
+from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
+from geminga_protocol.bookkeeper.errors import UnsupportedVersion
+from geminga_protocol.bookkeeper.v2 import VERSION, encode_response, is_v3
+from geminga_protocol.bookkeeper.v2_rare import encode_auth_answer
+from geminga_protocol.bookkeeper.v3 import AUTHENTICATION_DISABLED
+
+# Versions that were spoken once; a frame of any other is garbage.
+_OLD_VERSIONS = (0, 1)
+# Where the ids stand in a V2 request that is refused unread: in an add, and in anything else.
+_IDS = Struct(">qq")
+_ADD_IDS_OFFSET = 24
+_READ_IDS_OFFSET = 4
+
+
+class RareRequests:
+    """The rare requests of one connection.
+
+    ``write`` takes the pieces of answers that come later; ``on_drained`` is called when few of
+    them are left.
+    """
+
+    def __init__(
+        self,
+        context: SessionContext,
+        *,
+        write: Callable[[list[bytes]], None],
+        on_drained: Callable[[], None],
+    ) -> None:
+        self._queue = queue = AnswerQueue(
+            context.spawn,
+            queued_max=context.settings.reads_queued_max,
+            write=write,
+            on_drained=on_drained,
+        )
+        self._v3 = V3Requests(context, queue, write)
+        self._batch_reads = BatchReads(context, queue, write)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many wait that no more should be taken."""
+        return self._queue.is_full
+
+    def take(self, buffer: bytes, start: int, end: int) -> bytes | None:
+        """The answer to the request at ``buffer[start:end]``, which is at least four bytes long and
+        neither a V2 add nor a V2 read; None where it comes later.
+
+        Raises ``WireError`` where it is no request.
+        """
+        if is_v3(buffer, start, end):
+            return self._v3.take(buffer[start:end])
+        version, operation = buffer[start], buffer[start + 1]
+        if version != VERSION:
+            if version not in _OLD_VERSIONS:
+                raise UnsupportedVersion(version)
+            return _refuse_unread(buffer, start, end, ReturnCode.EBADVERSION)
+        if operation == Operation.AUTH:
+            return encode_auth_answer(AUTHENTICATION_DISABLED)
+        if operation != Operation.BATCH_READ:
+            return _refuse_unread(buffer, start, end, ReturnCode.EBADREQ)
+        self._batch_reads.take(buffer, start, end)
+        return None
+
+    def hold(self) -> None:
+        """The client does not take its answers: make no more."""
+        self._queue.hold()
+
+    def release(self) -> None:
+        """The client takes answers again."""
+        self._queue.release()
+
+    def close(self) -> None:
+        """The connection is gone."""
+        self._queue.close()
+        self._v3.close()
+
+
+def _refuse_unread(buffer: bytes, start: int, end: int, code: int) -> bytes:
+    """Refuse a V2 request that cannot be read: with its ids, as far as they can be guessed."""
+    operation = buffer[start + 1]
+    offset = _ADD_IDS_OFFSET if operation == Operation.ADD else _READ_IDS_OFFSET
+    ledger_id = entry_id = -1
+    if end - start >= offset + _IDS.size:
+        ledger_id, entry_id = _IDS.unpack_from(buffer, start + offset)
+    return encode_response(operation, code, ledger_id, entry_id)

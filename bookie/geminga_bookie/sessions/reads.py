@@ -1,0 +1,100 @@
+"""Reads of one connection that must wait: for the disk, or for the client to take answers.
+
+They are answered in the order in which they came, by the one task of ``later_answers``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from geminga_bookie.counters import Counters
+from geminga_bookie.errors import CorruptFile
+from geminga_bookie.sessions.later_answers import WRITE_BYTES, LaterAnswers, Spawn
+from geminga_bookie.storage.storage import Storage
+from geminga_protocol.bookkeeper.errors import BookieRefusal
+from geminga_protocol.bookkeeper.v2 import ReturnCode, encode_read_response_header
+
+log = logging.getLogger(__name__)
+
+# A read that waits: ledger id, entry id, when it came (seconds of the monotonic clock).
+PendingRead = tuple[int, int, float]
+
+
+class ReadQueue(LaterAnswers[PendingRead]):
+    """Answers reads in the order of ``push``."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        counters: Counters,
+        spawn: Spawn,
+        *,
+        queued_max: int,
+        write: Callable[[list[bytes]], None],
+        on_drained: Callable[[], None],
+    ) -> None:
+        super().__init__(
+            spawn, name="reads", queued_max=queued_max, write=write, on_drained=on_drained
+        )
+        self._storage = storage
+        self._counters = counters
+        # Those pending, and those taken from there but not answered yet.
+        self._in_progress = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether reads wait, so that those that come now must wait too."""
+        return self._task is not None
+
+    def push(self, ledger_id: int, entry_id: int, came_s: float) -> None:
+        """Answer this read, which came at ``came_s``, later."""
+        self._in_progress += 1
+        self._counters.reads_in_progress += 1
+        self._add((ledger_id, entry_id, came_s))
+
+    def close(self) -> None:
+        """The connection is gone: answer nothing more."""
+        self._counters.reads_in_progress -= self._in_progress
+        self._in_progress = 0
+        super().close()
+
+    async def _answers(self) -> list[bytes]:
+        pending, find = self._pending, self._storage.find
+        answers: list[bytes] = []
+        size = 0
+        codes: dict[int, int] = {}
+        came_s = pending[0][2]
+        while pending and size < WRITE_BYTES and pending[0][2] == came_s:
+            ledger_id, entry_id, _ = pending.popleft()
+            code = 0
+            try:
+                entry = find(ledger_id, entry_id)
+                if entry is None:
+                    entry = await self._storage.load(ledger_id, entry_id)
+            except BookieRefusal as refusal:
+                entry, code = b"", int(refusal.return_code)
+            except (OSError, CorruptFile):
+                log.exception(
+                    "entry cannot be read", extra={"ledger": ledger_id, "entry": entry_id}
+                )
+                entry, code = b"", int(ReturnCode.EIO)
+            codes[code] = codes.get(code, 0) + 1
+            answers.append(encode_read_response_header(code, ledger_id, entry_id, len(entry)))
+            answers.append(entry)
+            size += len(entry)
+        self._count(codes, size, came_s)
+        return answers
+
+    def _count(self, codes: dict[int, int], size: int, came_s: float) -> None:
+        """Count a write's reads, of which so many had each return code."""
+        counters = self._counters
+        done = codes.pop(ReturnCode.EOK, 0)
+        failed = sum(codes.values())
+        self._in_progress -= done + failed
+        counters.reads_in_progress -= done + failed
+        counters.reads += done
+        counters.reads_failed += failed
+        counters.read_bytes += size
+        if done:
+            counters.read_latency.record(counters.clock.monotonic() - came_s, done)

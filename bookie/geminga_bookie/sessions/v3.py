@@ -1,0 +1,115 @@
+"""V3 requests of one connection: told apart by their operation, answered at once or by others.
+
+What reads is ``v3_reads``' business, what writes ``v3_adds``'. AUTH is agreed to and START_TLS
+refused, as an upstream bookie does that has neither authentication nor TLS.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from geminga_bookie.sessions.answer_queue import AnswerQueue
+from geminga_bookie.sessions.context import SessionContext
+from geminga_bookie.sessions.v3_adds import V3Adds
+from geminga_bookie.sessions.v3_reads import V3Reads
+from geminga_protocol.bookkeeper import requests_pb2 as pb
+from geminga_protocol.bookkeeper.errors import (
+    BadRequest,
+    BookieFailed,
+    BookieRefusal,
+    VersionRefused,
+)
+from geminga_protocol.bookkeeper.v3 import (
+    AUTHENTICATION_DISABLED,
+    encode_frame,
+    has_body,
+    ledger_of,
+    make_bare_response,
+    make_response,
+    parse_request,
+    status_of,
+)
+
+log = logging.getLogger(__name__)
+
+# Begins with a request; gives its answer, or None where it comes later. Raises ``BookieRefusal``.
+Handler = Callable[[pb.Request], pb.Response | None]
+
+_TOTAL = pb.GetBookieInfoRequest.TOTAL_DISK_CAPACITY
+_FREE = pb.GetBookieInfoRequest.FREE_DISK_SPACE
+
+
+class V3Requests:
+    """Takes the V3 requests of one connection."""
+
+    def __init__(
+        self,
+        context: SessionContext,
+        queue: AnswerQueue,
+        write: Callable[[list[bytes]], None],
+    ) -> None:
+        self._context = context
+        self._reads = reads = V3Reads(context, queue)
+        adds = V3Adds(context, write)
+        self._handlers: dict[int, Handler] = {
+            pb.ADD_ENTRY: adds.add,
+            pb.WRITE_LAC: adds.write_lac,
+            pb.FORCE_LEDGER: adds.force,
+            pb.READ_ENTRY: reads.read,
+            pb.READ_LAC: reads.read_lac,
+            pb.GET_LIST_OF_ENTRIES_OF_LEDGER: reads.list_entries,
+            pb.GET_BOOKIE_INFO: self._bookie_info,
+        }
+
+    def close(self) -> None:
+        """The connection is gone."""
+        self._reads.close()
+
+    def take(self, frame: bytes) -> bytes | None:
+        """The answer, with its size, to the request ``frame``; None where it comes later.
+
+        Raises ``WireError`` where it is no V3 request.
+        """
+        request = parse_request(frame)
+        self._context.counters.v3_requests += 1
+        response = self._answer(request)
+        return None if response is None else encode_frame(response)
+
+    def _answer(self, request: pb.Request) -> pb.Response | None:
+        operation = request.header.operation
+        if operation == pb.AUTH:
+            response = make_bare_response(request, pb.EOK)
+            response.authResponse.CopyFrom(AUTHENTICATION_DISABLED)
+            return response
+        handler = self._handlers.get(operation)
+        if handler is None or not has_body(request):
+            return make_bare_response(request, pb.EBADREQ)
+        try:
+            _require_sense(request)
+            return handler(request)
+        except BookieRefusal as refusal:
+            return make_response(request, status_of(refusal.return_code))
+
+    def _bookie_info(self, request: pb.Request) -> pb.Response:
+        try:
+            space = self._context.disk_space()
+        except OSError as error:
+            log.warning("disks cannot be measured", extra={"error": str(error)})
+            raise BookieFailed(-1) from error
+        requested = request.getBookieInfoRequest.requested
+        response = make_response(request)
+        if requested & _TOTAL:
+            response.getBookieInfoResponse.totalDiskCapacity = space.total_bytes
+        if requested & _FREE:
+            response.getBookieInfoResponse.freeDiskSpace = space.free_bytes
+        return response
+
+
+def _require_sense(request: pb.Request) -> None:
+    """Raise ``VersionRefused`` or ``BadRequest`` for what no handler wants to see."""
+    ledger_id = ledger_of(request)
+    if request.header.version != pb.VERSION_THREE:
+        raise VersionRefused(-1 if ledger_id is None else ledger_id)
+    if ledger_id is not None and ledger_id < 0:
+        raise BadRequest(ledger_id)

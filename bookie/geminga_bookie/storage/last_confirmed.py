@@ -1,0 +1,94 @@
+"""Up to where a ledger is confirmed, as far as this bookie can tell: its last-add-confirmed (LAC).
+
+Every entry says what its writer knew to be confirmed when it sent it, and a writer may say it
+without an entry (explicit LAC). The newest entry therefore knows most; it is looked up when
+somebody asks, so that adding costs nothing. What had to be read from the disk is remembered.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from struct import Struct
+
+from geminga_bookie.storage.ledgers import Ledger
+from geminga_bookie.storage.storage import Storage
+from geminga_protocol.bookkeeper.errors import NoSuchEntry, NoSuchLedger
+from geminga_protocol.bookkeeper.v2 import LAST_ENTRY
+
+# The place of the last-add-confirmed in an entry, and in the body of an explicit one
+# (``geminga_protocol.bookkeeper.digest`` and ``v3`` draw them).
+_LAC = Struct(">q")
+_ENTRY_LAC_OFFSET = 16
+_EXPLICIT_LAC_OFFSET = 8
+# Ledgers whose answers are remembered: those that somebody reads.
+REMEMBERED_MAX = 10_000
+NOTHING_CONFIRMED = -1
+
+
+class LastConfirmed:
+    """Answers for the ledgers of one bookie; no answer is less than an earlier one."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        # By ledger: the flushed entry that was looked at, and the highest answer given so far.
+        self._told: OrderedDict[int, tuple[int, int]] = OrderedDict()
+
+    def find(self, ledger_id: int) -> int | None:
+        """What the bookie knows; None where the disk must be asked (``fetch``).
+
+        Raises ``NoSuchLedger``, ``NoSuchEntry`` where nobody has said anything, ``BookieFailed``.
+        """
+        storage = self._storage
+        ledger = storage.ledgers.find(ledger_id)
+        if ledger is None:
+            raise NoSuchLedger(ledger_id)
+        looked_at, told = self._told.get(ledger_id, (LAST_ENTRY, NOTHING_CONFIRMED))
+        lac = max(told, _explicit(ledger))
+        newest = storage.write_cache.newest(ledger_id)
+        if newest is not None:
+            lac = max(lac, _of_entry(newest))
+        elif ledger.last_flushed != looked_at:
+            return None
+        elif not ledger.explicit_lac and looked_at == LAST_ENTRY:
+            raise NoSuchEntry(ledger_id)
+        return self._remember(ledger_id, looked_at, lac)
+
+    async def fetch(self, ledger_id: int) -> int:
+        """What the bookie knows, from wherever it is.
+
+        Raises like ``find``, and ``CorruptFile`` and ``OSError``. A damaged entry says nothing: a
+        bit turned over in it might confirm what never was.
+        """
+        found = self.find(ledger_id)
+        if found is not None:
+            return found
+        ledger = self._storage.ledgers.find(ledger_id)
+        assert ledger is not None
+        last_entry = ledger.last_flushed
+        entry = self._storage.find(ledger_id, last_entry)
+        if entry is None:
+            entry = await self._storage.load(ledger_id, last_entry, is_checked=True)
+        _, told = self._told.get(ledger_id, (LAST_ENTRY, NOTHING_CONFIRMED))
+        lac = max(told, _explicit(ledger), _of_entry(entry))
+        return self._remember(ledger_id, last_entry, lac)
+
+    def _remember(self, ledger_id: int, looked_at: int, lac: int) -> int:
+        self._told[ledger_id] = looked_at, lac
+        self._told.move_to_end(ledger_id)
+        if len(self._told) > REMEMBERED_MAX:
+            self._told.popitem(last=False)
+        return lac
+
+
+def _of_entry(entry: bytes) -> int:
+    """What an entry says; nothing where it is too short to be one of a BookKeeper writer."""
+    if len(entry) < _ENTRY_LAC_OFFSET + _LAC.size:
+        return NOTHING_CONFIRMED
+    return int(_LAC.unpack_from(entry, _ENTRY_LAC_OFFSET)[0])
+
+
+def _explicit(ledger: Ledger) -> int:
+    """What the writer said without an entry."""
+    if not ledger.explicit_lac:
+        return NOTHING_CONFIRMED
+    return int(_LAC.unpack_from(ledger.explicit_lac, _EXPLICIT_LAC_OFFSET)[0])

@@ -1,0 +1,152 @@
+"""Making a lost index again from the entry logs, whose blocks say everything the index says."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import aclosing
+from dataclasses import replace
+
+from geminga_bookie.errors import CorruptFile, EntriesLost
+from geminga_bookie.formats import entry_log_v1 as layout
+from geminga_bookie.formats.entry_log_v1 import LedgerRecord
+from geminga_bookie.storage.entry_log import EntryLog
+from geminga_bookie.storage.index import BlockLocation, Change, Counts, Index, LogEnd
+from geminga_bookie.storage.log_lists import Loss
+from geminga_bookie.storage.log_scan import ScannedBlock, next_block, read_seed, scan_log
+from geminga_runtime.disk import DiskFile
+
+log = logging.getLogger(__name__)
+
+# The index is told of so many blocks at a time.
+BLOCKS_PER_COMMIT = 10_000
+
+
+async def rebuild_index(entry_log: EntryLog, index: Index, *, accepts_loss: bool = False) -> None:
+    """Read every entry log there is and tell ``index`` what is in it.
+
+    The end of the last log that a crash tore is left out: the journal still has what was in it.
+    What was deleted before comes back with what was not; garbage collection deletes it again.
+
+    Raises ``EntriesLost`` where a log is missing, or is damaged so that it does not tell what was
+    in it; with ``accepts_loss`` the index is made of the rest. Raises ``OSError``.
+    """
+    numbers = await entry_log.find()
+    log.warning(
+        "the index is missing: it is rebuilt from the entry logs",
+        extra={"entry_logs": len(numbers)},
+    )
+    index.clear()
+    rebuild = _Rebuild(index, await entry_log.losses())
+    last = await _last_used(entry_log)
+    for number in numbers:
+        async with entry_log.opened(number) as file:
+            path = entry_log.path(number)
+            await rebuild.read_log(file, path, number, may_be_torn=number >= last)
+    if rebuild.losses:
+        loss = EntriesLost(
+            [f"{each.path}: {each.what}" for each in rebuild.losses], rebuild.incomplete()
+        )
+        if not accepts_loss:
+            raise loss
+        log.error("the loss of entries is accepted, as the settings say: %s", loss)
+        rebuild.forget_lost()
+    await rebuild.commit()
+
+
+async def _last_used(entry_log: EntryLog) -> int:
+    """The last log that anything was written to: only what stands at its end may be torn."""
+    for number in reversed(entry_log.numbers):
+        async with entry_log.opened(number) as file:
+            if file.size > layout.FILE_HEADER_BYTES:
+                return number
+    return 0
+
+
+class _Rebuild:
+    """What was read so far: blocks not committed yet, ledgers, and the end of the last log.
+
+    ``losses`` are those known by now.
+    """
+
+    def __init__(self, index: Index, losses: list[Loss]) -> None:
+        self.losses = losses
+        self._index = index
+        self._blocks: list[BlockLocation] = []
+        self._ledgers: dict[int, LedgerRecord] = {}
+        # The highest entry that was found of each ledger.
+        self._last_found: dict[int, int] = {}
+        self._end: LogEnd | None = None
+        self._entry_count = 0
+
+    async def read_log(self, file: DiskFile, path: str, number: int, *, may_be_torn: bool) -> None:
+        seed = await read_seed(file, path)
+        if seed is None:
+            if not may_be_torn or file.size > layout.FILE_HEADER_BYTES:
+                self.losses.append(Loss(path, "its header is damaged"))
+            return
+        self._end = LogEnd(number, layout.FILE_HEADER_BYTES)
+        end = None if may_be_torn else file.size
+        begin: int | None = layout.FILE_HEADER_BYTES
+        while begin is not None:
+            try:
+                scan = scan_log(file, path, number, seed, begin=begin, end=end)
+                async with aclosing(scan) as blocks:
+                    async for block in blocks:
+                        self._end = LogEnd(number, block.end)
+                        await self._note(block)
+                break
+            except CorruptFile as damage:
+                begin = await next_block(file, seed, damage.offset)
+                behind = "its end" if begin is None else f"byte {begin}"
+                what = f"it is damaged from byte {damage.offset} to {behind}"
+                self.losses.append(Loss(path, what))
+        await self._commit_blocks()
+
+    async def commit(self) -> None:
+        """Tell the index the rest; only now does it count as an index."""
+        ledgers = [self._ledgers[ledger_id] for ledger_id in sorted(self._ledgers)]
+        counts = Counts(len(ledgers), self._entry_count)
+        await self._index.commit(Change(ledgers=ledgers, log_end=self._end, counts=counts))
+
+    async def _note(self, block: ScannedBlock) -> None:
+        for record in block.ledgers:
+            self._note_ledger(record)
+        at = block.location
+        if at is None:
+            return
+        self._entry_count += at.entries
+        self._blocks.append(at)
+        found = self._last_found.get(at.ledger_id, -1)
+        self._last_found[at.ledger_id] = max(found, at.last_entry)
+        self._note_ledger(
+            LedgerRecord(at.ledger_id, block.master_key, is_fenced=False, last_entry=at.last_entry)
+        )
+        if len(self._blocks) >= BLOCKS_PER_COMMIT:
+            await self._commit_blocks()
+
+    async def _commit_blocks(self) -> None:
+        await self._index.commit_part(Change(blocks=self._blocks, log_end=self._end))
+        self._blocks = []
+
+    def incomplete(self) -> list[int]:
+        """The ledgers that lack their end. Some were deleted, with logs that are gone for that."""
+        return [
+            ledger_id
+            for ledger_id, record in sorted(self._ledgers.items())
+            if record.last_entry > self._last_found.get(ledger_id, -1)
+        ]
+
+    def forget_lost(self) -> None:
+        """Let ledgers end where what was found of them does."""
+        for ledger_id in self.incomplete():
+            last_entry = self._last_found.get(ledger_id, -1)
+            self._ledgers[ledger_id] = replace(self._ledgers[ledger_id], last_entry=last_entry)
+
+    def _note_ledger(self, record: LedgerRecord) -> None:
+        known = self._ledgers.get(record.ledger_id, record)
+        self._ledgers[record.ledger_id] = replace(
+            record,
+            is_fenced=record.is_fenced or known.is_fenced,
+            last_entry=max(record.last_entry, known.last_entry),
+            explicit_lac=record.explicit_lac or known.explicit_lac,
+        )

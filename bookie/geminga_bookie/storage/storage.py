@@ -1,0 +1,280 @@
+"""The interface over all that keeps entries: who may add, what is fenced, where an entry is found.
+
+Adds go to the write cache (by the session, through ``writable``) and the journal; ``checkpoint``
+carries them on. What is decided here is decided in memory, at once; what must be durable before
+somebody is told is the session's business (it waits for the journal).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from struct import Struct
+
+from geminga_bookie.formats.entry_log_v1 import LedgerRecord
+from geminga_bookie.settings import BookieSettings
+from geminga_bookie.storage.entry_log import DamagedBlock, EntryLog, LogRemoved
+from geminga_bookie.storage.index import Counts, Index
+from geminga_bookie.storage.ledgers import Ledger, LedgerTable
+from geminga_bookie.storage.read_cache import ReadCache
+from geminga_bookie.storage.write_cache import ENTRY_OVERHEAD_BYTES, Entries, WriteCache
+from geminga_protocol.bookkeeper.errors import (
+    BookieFailed,
+    BookieReadOnly,
+    LedgerFenced,
+    NoSuchEntry,
+    NoSuchLedger,
+    WrongMasterKey,
+)
+from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, encode_add_header
+
+log = logging.getLogger(__name__)
+
+# The first bytes of a V2 add, by which the write cache knows what was admitted:
+# +-------------+------------+-----------+
+# | header word | master key | ledger_id |
+# |  u32        |  20 bytes  |  i64      |
+# +-------------+------------+-----------+
+ADMISSION_BYTES = 32
+_LEDGER_ID = Struct(">q")
+_FRAME_SIZE_BYTES = 4
+
+# Every combination of flags that is remembered of adds; a fence takes back those of normal ones.
+_ADD_FLAGS = range(8)
+_NORMAL_ADD_FLAGS = [flags for flags in _ADD_FLAGS if not flags & Flag.RECOVERY_ADD]
+
+# A block that is being read may be moved, and its log removed, at most so often in a row: each
+# time a whole log was compacted meanwhile.
+MOVES_MAX = 4
+
+
+def admission_prefix(ledger_id: int, master_key: bytes, flags: int) -> bytes:
+    """The first 32 bytes of a request to add, without its size."""
+    return encode_add_header(master_key, 0, flags)[_FRAME_SIZE_BYTES:] + _LEDGER_ID.pack(ledger_id)
+
+
+class Storage:
+    """Ledgers and entries of one bookie.
+
+    ``on_read_only`` is called when ``is_read_only`` has changed.
+    """
+
+    def __init__(
+        self,
+        settings: BookieSettings,
+        index: Index,
+        entry_log: EntryLog,
+        *,
+        on_read_only: Callable[[], None],
+    ) -> None:
+        self.index = index
+        self.entry_log = entry_log
+        self.write_cache = WriteCache()
+        self.read_cache = ReadCache(settings.read_cache_bytes_max)
+        self.ledgers = LedgerTable(self._load_ledger, settings.ledgers_cached_max)
+        self.counts = Counts()
+        # Why no adds are taken, and whether that leaves those of recovery.
+        self._read_only_reasons: dict[str, bool] = {}
+        self._on_read_only = on_read_only
+
+    # Adding.
+
+    def admit(self, ledger_id: int, master_key: bytes, flags: int) -> Entries:
+        """Decide whether an add may be taken; where it goes.
+
+        From now on adds that begin with the same bytes are found in ``writable``, till the ledger
+        is fenced or the write cache sealed; but not those with flags that nobody knows, which are
+        decided one by one. Raises ``BookieReadOnly``, ``WrongMasterKey``,
+        ``LedgerFenced``, ``BookieFailed``.
+        """
+        if self._read_only_reasons and not self._takes_despite(flags):
+            raise BookieReadOnly(ledger_id)
+        ledger = self._open(ledger_id, master_key)
+        if ledger.is_fenced and not flags & Flag.RECOVERY_ADD:
+            raise LedgerFenced(ledger_id)
+        self.ledgers.mark_changed(ledger)
+        entries = self.write_cache.entries_of(ledger_id)
+        if flags in _ADD_FLAGS:
+            self.write_cache.writable[admission_prefix(ledger_id, master_key, flags)] = entries
+        return entries
+
+    def fence(self, ledger_id: int, master_key: bytes) -> Ledger:
+        """Refuse normal adds of the ledger from now on, whether it was known or not.
+
+        It is durable only when ``Ledger.is_fence_durable``. Raises ``WrongMasterKey``,
+        ``BookieFailed``.
+        """
+        ledger = self._open(ledger_id, master_key)
+        if not ledger.is_fenced:
+            ledger.is_fenced = True
+            self.ledgers.mark_changed(ledger)
+            for flags in _NORMAL_ADD_FLAGS:
+                prefix = admission_prefix(ledger_id, master_key, flags)
+                self.write_cache.writable.pop(prefix, None)
+        return ledger
+
+    def set_explicit_lac(self, ledger_id: int, master_key: bytes, body: bytes) -> Ledger:
+        """Remember what the ledger's writer says, without an entry, about what is confirmed.
+
+        ``body`` is kept as it came; the session has it journalled. Raises ``BookieReadOnly``,
+        ``WrongMasterKey``, ``BookieFailed``.
+        """
+        if self._read_only_reasons:
+            raise BookieReadOnly(ledger_id)
+        ledger = self._open(ledger_id, master_key)
+        ledger.explicit_lac = body
+        self.ledgers.mark_changed(ledger)
+        return ledger
+
+    def refuse_adds(self, reason: str, *, takes_recovery: bool = False) -> None:
+        """Take no adds while ``reason`` holds; with ``takes_recovery`` none but those of recovery.
+
+        Recovery's adds have high priority: without them a ledger whose writer died stays open.
+        """
+        was_read_only = self.is_read_only
+        if self._read_only_reasons.get(reason) is not takes_recovery:
+            self._read_only_reasons[reason] = takes_recovery
+            self.write_cache.writable.clear()
+        if not was_read_only:
+            self._on_read_only()
+
+    def _takes_despite(self, flags: int) -> bool:
+        return bool(flags & Flag.HIGH_PRIORITY) and self.takes_recovery_adds
+
+    def allow_adds(self, reason: str) -> None:
+        """``reason`` holds no more."""
+        was_read_only = self.is_read_only
+        self._read_only_reasons.pop(reason, None)
+        if was_read_only and not self.is_read_only:
+            self._on_read_only()
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether adds are refused."""
+        return bool(self._read_only_reasons)
+
+    @property
+    def takes_recovery_adds(self) -> bool:
+        """Whether adds of recovery are taken, be it read-only or not."""
+        return all(self._read_only_reasons.values())
+
+    @property
+    def read_only_reasons(self) -> tuple[str, ...]:
+        """Why adds are refused, the oldest reason first; empty where they are taken."""
+        return tuple(self._read_only_reasons)
+
+    # Reading.
+
+    def find(self, ledger_id: int, entry_id: int) -> bytes | None:
+        """An entry that is in memory; None where the disk must be asked (``load``).
+
+        ``LAST_ENTRY`` asks for the last one. Raises ``NoSuchLedger``, ``NoSuchEntry``,
+        ``BookieFailed``.
+        """
+        entry = self.write_cache.find(ledger_id, entry_id)
+        if entry is not None:
+            return entry
+        ledger = self.ledgers.find(ledger_id)
+        if ledger is None:
+            raise NoSuchLedger(ledger_id, entry_id)
+        if entry_id == LAST_ENTRY:
+            entry_id = self.last_entry(ledger)
+            if entry_id == LAST_ENTRY:
+                raise NoSuchEntry(ledger_id, entry_id)
+            entry = self.write_cache.find(ledger_id, entry_id)
+        elif entry_id > ledger.last_flushed:
+            raise NoSuchEntry(ledger_id, entry_id)
+        return entry if entry is not None else self.read_cache.find(ledger_id, entry_id)
+
+    async def fetch(self, ledger_id: int, entry_id: int) -> bytes:
+        """An entry, from wherever it is. Raises like ``find``, and like ``load``."""
+        entry = self.find(ledger_id, entry_id)
+        return await self.load(ledger_id, entry_id) if entry is None else entry
+
+    async def load(self, ledger_id: int, entry_id: int, *, is_checked: bool = False) -> bytes:
+        """An entry that ``find`` did not find, from the disk; neighbours come into the read cache.
+
+        One from a damaged block may be damaged itself, which its reader finds out by its digest.
+        Who cannot do that asks for one that ``is_checked``. Raises ``NoSuchEntry``,
+        ``BookieFailed``, ``CorruptFile``, ``OSError``.
+        """
+        if entry_id == LAST_ENTRY:
+            ledger = self.ledgers.find(ledger_id)
+            assert ledger is not None
+            entry_id = self.last_entry(ledger)
+        for _ in range(MOVES_MAX):
+            try:
+                return await self._read(ledger_id, entry_id, is_checked=is_checked)
+            except LogRemoved:
+                continue  # compaction moved the block, or the ledger is gone: the index knows
+        raise BookieFailed(ledger_id, entry_id)
+
+    async def _read(self, ledger_id: int, entry_id: int, *, is_checked: bool) -> bytes:
+        damaged: DamagedBlock | None = None
+        for location in self.index.blocks(ledger_id, entry_id):
+            try:
+                block = await self.entry_log.read(location)
+            except DamagedBlock as error:  # another block may have a better copy
+                damaged = error if damaged is None else damaged
+                continue
+            self.read_cache.put(ledger_id, block)
+            entry = block.get(entry_id)
+            if entry is not None:
+                return entry
+        if damaged is None:
+            raise NoSuchEntry(ledger_id, entry_id)
+        if is_checked or entry_id not in damaged.entries:
+            raise BookieFailed(ledger_id, entry_id) from damaged
+        return damaged.entries[entry_id]
+
+    def last_entry(self, ledger: Ledger) -> int:
+        """The highest entry id of the ledger on this bookie; -1 for none."""
+        return max(ledger.last_flushed, self.write_cache.last_entry(ledger.ledger_id))
+
+    # Forgetting.
+
+    def forget(self, ledger_id: int, master_key: bytes) -> None:
+        """Drop what is in memory of a ledger that is gone."""
+        self.ledgers.forget(ledger_id)
+        self.write_cache.forget(ledger_id)
+        for flags in _ADD_FLAGS:
+            self.write_cache.writable.pop(admission_prefix(ledger_id, master_key, flags), None)
+
+    # Replaying the journal: what it says was decided when it was written.
+
+    def restore_add(self, ledger_id: int, entry_id: int, master_key: bytes, entry: bytes) -> None:
+        """Take back an entry that was added before a crash."""
+        self._restore(ledger_id, master_key)
+        self.write_cache.entries_of(ledger_id)[entry_id] = entry
+        self.write_cache.active_bytes += len(entry) + ENTRY_OVERHEAD_BYTES
+
+    def restore_fence(self, ledger_id: int, master_key: bytes) -> None:
+        """Take back that the ledger was fenced."""
+        ledger = self._restore(ledger_id, master_key)
+        ledger.is_fenced = ledger.is_fence_durable = True
+
+    def restore_explicit_lac(self, ledger_id: int, master_key: bytes, body: bytes) -> None:
+        """Take back what the ledger's writer said about its last-add-confirmed."""
+        self._restore(ledger_id, master_key).explicit_lac = body
+
+    def _restore(self, ledger_id: int, master_key: bytes) -> Ledger:
+        ledger = self.ledgers.find(ledger_id)
+        if ledger is None:
+            ledger = self.ledgers.create(ledger_id, master_key)
+        self.ledgers.mark_changed(ledger)
+        return ledger
+
+    def _load_ledger(self, ledger_id: int) -> LedgerRecord | None:
+        try:
+            return self.index.ledger(ledger_id)
+        except OSError as error:
+            log.exception("index cannot be read", extra={"ledger": ledger_id})
+            raise BookieFailed(ledger_id) from error
+
+    def _open(self, ledger_id: int, master_key: bytes) -> Ledger:
+        ledger = self.ledgers.find(ledger_id)
+        if ledger is None:
+            return self.ledgers.create(ledger_id, master_key)
+        if ledger.master_key != master_key:
+            raise WrongMasterKey(ledger_id)
+        return ledger

@@ -1,0 +1,36 @@
+"""What went wrong and was put right, counted for whoever shows figures. Pure.
+
+Facts: ``BookKeeperClientStats`` of Apache BookKeeper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class LedgerCounters:
+    """Counts since the process began; they only grow."""
+
+    # Changes of a ledger's ensemble that were begun.
+    ensemble_changes: int = 0
+    # Bookies replaced in the ensemble of a ledger that was being written or recovered.
+    bookies_replaced: int = 0
+    # Copies of an entry with a wrong digest, and copies that were not where they should have been.
+    copies_damaged: int = 0
+    copies_missing: int = 0
+    # Entries asked of a second bookie because the first was slow.
+    reads_speculative: int = 0
+
+    def by_metric(self) -> dict[str, int]:
+        """The counts by the names of their metrics: BookKeeper's client's where it has one.
+
+        Pulsar's brokers put ``pulsar_managedLedger_client_`` before those.
+        """
+        return {
+            "bookkeeper_client_NUM_ENSEMBLE_CHANGE": self.ensemble_changes,
+            "bookkeeper_client_SPECULATIVE_READ_COUNT": self.reads_speculative,
+            "geminga_ledger_bookies_replaced_total": self.bookies_replaced,
+            "geminga_ledger_copies_damaged_total": self.copies_damaged,
+            "geminga_ledger_copies_missing_total": self.copies_missing,
+        }

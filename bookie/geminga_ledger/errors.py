@@ -1,0 +1,213 @@
+"""What can go wrong with a ledger, as those who write and read ledgers are told.
+
+GemingaError
+└── LedgerError
+    ├── NoSuchLedger           there is no metadata of it
+    ├── NoSuchEntry            the entry was never confirmed, or the ledger ends before it
+    ├── EntryCorrupt           every copy that could be read is damaged
+    ├── LedgerClosed           the writer takes no more entries: it was closed here
+    ├── LedgerFenced           the writer takes no more entries: somebody else took the ledger over
+    │   └── LedgerClosedByOther  and has closed it already, at another entry than we would
+    ├── WrongPassword          the ledger was created with another password
+    ├── AppendRefused          so many bookies refused an entry that it can never be confirmed
+    │   └── BookiesReadOnly      because they are read-only or full
+    ├── AppendTimedOut         not enough bookies answered within the deadline
+    ├── EntryTooLarge          no bookie takes a frame of that size
+    ├── TooMuchPending         the writer holds as many unconfirmed bytes as it may
+    ├── NotEnoughBookies       fewer bookies are available than the ensemble needs
+    ├── BookieUnavailable      one bookie cannot be reached or did not answer
+    ├── RecoveryUndecided      too few bookies answered to say where the ledger ends
+    ├── UnsupportedLedger      its metadata asks for something that we cannot do
+    └── LedgerIdsExhausted     ZooKeeper gives no more numbers
+
+A bookie's own refusals (``geminga_protocol.bookkeeper.errors``) are about one request to one
+bookie; they appear here as the cause of these.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from geminga_runtime.errors import GemingaError
+
+
+class LedgerError(GemingaError):
+    """A ledger could not be written, read, or managed."""
+
+    code: ClassVar[str] = "PersistenceError"
+
+
+class NoSuchLedger(LedgerError):
+    """The ledger was deleted, or never created."""
+
+    def __init__(self, ledger_id: int) -> None:
+        super().__init__(f"there is no ledger {ledger_id}")
+        self.ledger_id = ledger_id
+
+
+class NoSuchEntry(LedgerError):
+    """The entry is not in the ledger: beyond its end, or on none of the bookies it should be on."""
+
+    def __init__(self, ledger_id: int, entry_id: int) -> None:
+        super().__init__(f"there is no entry {entry_id} in ledger {ledger_id}")
+        self.ledger_id = ledger_id
+        self.entry_id = entry_id
+
+
+class EntryCorrupt(LedgerError):
+    """No bookie gave a copy of the entry with the right digest; at least one gave a wrong one."""
+
+    def __init__(self, ledger_id: int, entry_id: int) -> None:
+        super().__init__(f"every copy of entry {entry_id} in ledger {ledger_id} is damaged")
+        self.ledger_id = ledger_id
+        self.entry_id = entry_id
+
+
+class LedgerClosed(LedgerError):
+    """The writer was closed; append to another ledger."""
+
+    def __init__(self, ledger_id: int) -> None:
+        super().__init__(f"ledger {ledger_id} is closed and takes no more entries")
+        self.ledger_id = ledger_id
+
+
+class LedgerFenced(LedgerError):
+    """Another writer took the ledger over; this one must stop, not retry."""
+
+    def __init__(self, ledger_id: int) -> None:
+        super().__init__(f"ledger {ledger_id} was fenced by a newer writer")
+        self.ledger_id = ledger_id
+
+
+class LedgerClosedByOther(LedgerFenced):
+    """The ledger was recovered while it still had this writer, which thinks it ends elsewhere."""
+
+    def __init__(self, ledger_id: int, *, last_entry: int, our_last_entry: int) -> None:
+        super().__init__(ledger_id)
+        self.last_entry = last_entry
+        self.our_last_entry = our_last_entry
+
+    def __str__(self) -> str:
+        return (
+            f"ledger {self.ledger_id} was closed by another writer at entry {self.last_entry}, "
+            f"where this writer has confirmed entry {self.our_last_entry}"
+        )
+
+
+class WrongPassword(LedgerError):
+    """The bookies know the ledger under another password."""
+
+    def __init__(self, ledger_id: int) -> None:
+        super().__init__(f"ledger {ledger_id} has another password")
+        self.ledger_id = ledger_id
+
+
+class AppendRefused(LedgerError):
+    """An entry was refused by so many bookies that it can never be confirmed.
+
+    The ledger should be closed and writing go on in a new one. ``bookie_id`` is the last one that
+    refused; its refusal is the cause.
+    """
+
+    what: ClassVar[str] = "refused"
+
+    def __init__(self, ledger_id: int, entry_id: int, bookie_id: str) -> None:
+        super().__init__(f"entry {entry_id} of ledger {ledger_id} was {self.what} by {bookie_id}")
+        self.ledger_id = ledger_id
+        self.entry_id = entry_id
+        self.bookie_id = bookie_id
+
+
+class BookiesReadOnly(AppendRefused):
+    """The bookies of the ledger take no new entries, usually because their disks are full."""
+
+    what = "refused as not writable"
+
+
+class AppendTimedOut(LedgerError):
+    """An entry was not confirmed within the deadline: its bookies are down or hang."""
+
+    retry = True
+
+    def __init__(self, ledger_id: int, entry_id: int, waited_s: float) -> None:
+        super().__init__(
+            f"entry {entry_id} of ledger {ledger_id} was not confirmed within {waited_s:.0f} s"
+        )
+        self.ledger_id = ledger_id
+        self.entry_id = entry_id
+        self.waited_s = waited_s
+
+
+class EntryTooLarge(LedgerError):
+    """An entry of so many bytes does not fit into one frame."""
+
+    code = "NotAllowedError"
+
+    def __init__(self, payload_bytes: int, payload_bytes_max: int) -> None:
+        super().__init__(
+            f"an entry of {payload_bytes} bytes, where {payload_bytes_max} are the most"
+        )
+        self.payload_bytes = payload_bytes
+        self.payload_bytes_max = payload_bytes_max
+
+
+class TooMuchPending(LedgerError):
+    """The writer holds as many unconfirmed bytes as it may: wait for confirmations."""
+
+    retry = True
+
+    def __init__(self, ledger_id: int, pending_bytes: int, pending_bytes_max: int) -> None:
+        super().__init__(
+            f"{pending_bytes} bytes of ledger {ledger_id} wait for their bookies, "
+            f"where {pending_bytes_max} may"
+        )
+        self.ledger_id = ledger_id
+        self.pending_bytes = pending_bytes
+        self.pending_bytes_max = pending_bytes_max
+
+
+class NotEnoughBookies(LedgerError):
+    """Fewer bookies are registered than a ledger needs."""
+
+    retry = True
+
+    def __init__(self, wanted: int, available: int) -> None:
+        super().__init__(f"{wanted} bookies are needed, where {available} are available")
+        self.wanted = wanted
+        self.available = available
+
+
+class BookieUnavailable(LedgerError):
+    """One bookie is not registered, cannot be reached, or gave no answer."""
+
+    retry = True
+
+    def __init__(self, bookie_id: str, why: str) -> None:
+        super().__init__(f"bookie {bookie_id} is not available: {why}")
+        self.bookie_id = bookie_id
+        self.why = why
+
+
+class RecoveryUndecided(LedgerError):
+    """Too few bookies answered: confirmed entries might stand on those that did not."""
+
+    retry = True
+
+    def __init__(self, ledger_id: int, what: str) -> None:
+        super().__init__(f"ledger {ledger_id} cannot be recovered now: {what}")
+        self.ledger_id = ledger_id
+
+
+class UnsupportedLedger(LedgerError):
+    """The ledger's metadata names something that is not served here, such as another digest."""
+
+    def __init__(self, ledger_id: int, what: str) -> None:
+        super().__init__(f"ledger {ledger_id} {what}")
+        self.ledger_id = ledger_id
+
+
+class LedgerIdsExhausted(LedgerError):
+    """ZooKeeper's counter for ledger ids is at its end."""
+
+    def __init__(self) -> None:
+        super().__init__("there are no more ledger ids")

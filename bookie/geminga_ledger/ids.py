@@ -1,0 +1,88 @@
+"""New ledger ids: numbers that ZooKeeper counts, as BookKeeper's ``ZkLedgerIdGenerator`` has it do.
+
+A sequential node is made below /ledgers/idgen, its number is the id, and it is deleted again. That
+counter ends at 2**31 - 2. From then on, for the whole cluster and for ever, numbers come from
+directories /ledgers/idgen-long/HOB-<high half>, each with a counter for the low half
+(``LongZkLedgerIdGenerator``).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from geminga_ledger.errors import LedgerIdsExhausted
+from geminga_protocol.records.ledger_metadata import ID_GENERATOR_PATH, LONG_ID_GENERATOR_PATH
+from geminga_runtime.coordination import (
+    Coordination,
+    CoordinationError,
+    NodeMissing,
+)
+
+log = logging.getLogger(__name__)
+
+# ZooKeeper's counter is a signed 32-bit number: at its end it goes on below zero.
+COUNTER_END = (1 << 31) - 1
+# Old directories are left for writers that have not seen the newest yet.
+HIGH_DIRECTORIES_KEPT = 3
+
+_ID_PREFIX = "ID-"
+_HIGH_NAME = re.compile(r"HOB-(\d{10})", re.ASCII)
+
+
+class LedgerIds:
+    """Gives ids that no other writer of the cluster is given."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self._coordination = coordination
+
+    async def next_id(self) -> int:
+        """A new id. Raises ``LedgerIdsExhausted``, ``CoordinationError``."""
+        if await self._coordination.exists(LONG_ID_GENERATOR_PATH) is None:
+            number = await self._count(ID_GENERATOR_PATH)
+            if number is not None:
+                return number
+        return await self._next_long_id()
+
+    async def _next_long_id(self) -> int:
+        highs = await self._high_halves()
+        high = highs[-1] if highs else 1
+        while high < COUNTER_END:
+            low = await self._count(_high_directory(high))
+            if low is not None:
+                await self._remove_old(highs)
+                return high << 32 | low
+            high += 1
+        raise LedgerIdsExhausted
+
+    async def _high_halves(self) -> list[int]:
+        try:
+            names = await self._coordination.children(LONG_ID_GENERATOR_PATH)
+        except NodeMissing:
+            return []
+        return sorted(int(match[1]) for match in map(_HIGH_NAME.fullmatch, names) if match)
+
+    async def _count(self, directory: str) -> int | None:
+        """The next number of a directory's counter; None when it is used up."""
+        prefix = f"{directory}/{_ID_PREFIX}"
+        path = await self._coordination.create(
+            prefix, ephemeral=True, sequential=True, make_parents=True
+        )
+        number = int(path.removeprefix(prefix))
+        try:
+            await self._coordination.delete(path)
+        except CoordinationError as error:
+            # It goes with the session; the number is ours either way.
+            log.info("id node left", extra={"path": path, "error": str(error)})
+        return number if 0 <= number < COUNTER_END else None
+
+    async def _remove_old(self, highs: list[int]) -> None:
+        for high in highs[:-HIGH_DIRECTORIES_KEPT]:
+            try:
+                await self._coordination.delete(_high_directory(high))
+            except CoordinationError:
+                continue  # somebody else's turn, or still in use; the next writer tries again
+
+
+def _high_directory(high: int) -> str:
+    return f"{LONG_ID_GENERATOR_PATH}/HOB-{high:010d}"

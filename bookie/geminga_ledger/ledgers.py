@@ -1,0 +1,284 @@
+"""All ledgers, as a broker uses them: create, open (recovering if need be), delete.
+
+Owns the connections to the bookies and the watch on which there are. Knows nothing of topics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+
+from geminga_ledger.absences import Absences
+from geminga_ledger.bookies import Bookies
+from geminga_ledger.counters import LedgerCounters
+from geminga_ledger.digests import entry_decoder
+from geminga_ledger.errors import (
+    LedgerError,
+    NotEnoughBookies,
+    UnsupportedLedger,
+)
+from geminga_ledger.explicit_lac import ExplicitLac
+from geminga_ledger.last_entry import LastEntryPoll
+from geminga_ledger.ledger_view import LedgerView
+from geminga_ledger.links import BookieLinks
+from geminga_ledger.listener import LedgerListener
+from geminga_ledger.options import LedgerOptions
+from geminga_ledger.patience import Patience
+from geminga_ledger.quorum import Quorum
+from geminga_ledger.reader import LedgerReader
+from geminga_ledger.recovery import LedgerRecovery
+from geminga_ledger.recovery_rules import LastEntryVotes, recovery_start
+from geminga_ledger.registry import BookieRegistry
+from geminga_ledger.store import LedgerStore, StoredMetadata
+from geminga_ledger.v3_links import V3Links
+from geminga_ledger.writer import LedgerWriter
+from geminga_protocol.bookkeeper.digest import master_key
+from geminga_protocol.records.ledger_metadata import (
+    DigestType,
+    Fragment,
+    LedgerMetadata,
+    LedgerState,
+)
+from geminga_runtime.clock import Clock
+from geminga_runtime.coordination import Coordination
+from geminga_runtime.network import Network
+from geminga_runtime.service import Service
+
+
+class Ledgers(Service):
+    """The door to BookKeeper. All methods also raise ``CoordinationError``."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        network: Network,
+        clock: Clock,
+        random: Random,
+        options: LedgerOptions | None = None,
+    ) -> None:
+        super().__init__()
+        self._options = options = options or LedgerOptions()
+        self._clock = clock
+        self._random = random
+        self._patience = Patience(clock=clock, random=random, options=options)
+        self._store = LedgerStore(coordination, clock=clock, random=random, options=options)
+        self._registry = BookieRegistry(coordination, random=random, options=options)
+        self._links = BookieLinks(
+            self._registry, network=network, clock=clock, random=random, options=options
+        )
+        self._v3_links = V3Links(
+            self._registry,
+            network=network,
+            clock=clock,
+            random=random,
+            options=options,
+            health=self._links.health,
+        )
+        self._bookies = Bookies(self._registry, self._links, random)
+        self.counters = LedgerCounters()
+        # By ledger: who may recover it, and how many want to.
+        self._recovering: dict[int, tuple[asyncio.Lock, int]] = {}
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._registry)
+        await stack.enter_async_context(self._links)
+        await stack.enter_async_context(self._v3_links)
+        await stack.enter_async_context(
+            Absences(self._registry, self._links, clock=self._clock, options=self._options)
+        )
+
+    async def create(
+        self,
+        *,
+        listener: LedgerListener,
+        ensemble_size: int | None = None,
+        write_quorum: int | None = None,
+        ack_quorum: int | None = None,
+        custom: Mapping[str, bytes] | None = None,
+        ensemble: tuple[str, ...] | None = None,
+    ) -> LedgerWriter:
+        """A new ledger and its writer; ``custom`` goes into its metadata.
+
+        It is placed on ``ensemble``, or else where it is placed best. Sizes not given are those of
+        the options. Waits for enough bookies, up to the deadline for creations, or a moment where
+        even with the read-only ones there are too few; then raises ``NotEnoughBookies``.
+        Raises ``ValueError`` for sizes that make no sense, ``LedgerIdsExhausted``.
+        """
+        options = self._options
+        quorum = Quorum(
+            ensemble_size or options.ensemble_size,
+            write_quorum or options.write_quorum,
+            ack_quorum or options.ack_quorum,
+        )
+        if ensemble is None:
+            ensemble = await self._new_ensemble(quorum)
+        stored = await self._store.create(
+            LedgerMetadata(
+                ensemble_size=quorum.ensemble_size,
+                write_quorum=quorum.write_quorum,
+                ack_quorum=quorum.ack_quorum,
+                fragments=(Fragment(0, ensemble),),
+                digest_type=DigestType.CRC32C,
+                password=options.password,
+                custom=custom or {},
+            )
+        )
+        writer = LedgerWriter(
+            stored,
+            bookies=self._bookies,
+            store=self._store,
+            listener=listener,
+            counters=self.counters,
+            clock=self._clock,
+            options=options,
+        )
+        if options.explicit_lac_interval_s:
+            self._tell_of(writer)
+        return writer
+
+    def _tell_of(self, writer: LedgerWriter) -> None:
+        explicit_lac = ExplicitLac(
+            writer,
+            self._v3_links.link,
+            master_key=master_key(self._options.password),
+            interval_s=self._options.explicit_lac_interval_s,
+            answer_timeout_s=self._options.answer_timeout_s,
+        )
+        self.spawn(explicit_lac.run(), name=f"tell of ledger {writer.ledger_id}")
+
+    async def open(self, ledger_id: int, *, recover: bool) -> LedgerReader:
+        """A reader of the ledger.
+
+        ``recover`` takes an open ledger over: its writer is fenced, all it was told is confirmed
+        stays, and the ledger is closed. Without it, an open ledger is read as far as its bookies
+        say it is confirmed, and its writer goes on. A ledger with another digest than CRC32C can
+        be read, not recovered.
+
+        Raises ``NoSuchLedger``, ``UnsupportedLedger``, ``WrongPassword``, and
+        ``RecoveryUndecided`` (and other errors that can be retried) when too few bookies answered
+        until the deadline for recoveries.
+        """
+        if recover:
+            stored = _readable(await self._store.read(ledger_id))
+            if stored.metadata.state is not LedgerState.CLOSED:
+                _check_recoverable(stored)
+                stored = await self._recover(ledger_id)
+            return self._reader_of_closed(stored)
+        return await self._patience.persist(
+            lambda: self._open_as_it_is(ledger_id),
+            despite=LedgerError,
+            deadline_s=self._options.recovery_deadline_s,
+        )
+
+    async def metadata(self, ledger_id: int) -> LedgerMetadata:
+        """What ZooKeeper holds of the ledger. Raises ``NoSuchLedger``, ``UnsupportedLedger``."""
+        return (await self._store.read(ledger_id)).metadata
+
+    async def delete(self, ledger_id: int) -> None:
+        """Delete the ledger; no error where there is none. Bookies drop its entries in time."""
+        await self._store.delete(ledger_id)
+
+    async def _new_ensemble(self, quorum: Quorum) -> tuple[str, ...]:
+        try:
+            async with asyncio.timeout(self._options.create_deadline_s):
+                while True:
+                    try:
+                        return self._bookies.new_ensemble(quorum)
+                    except NotEnoughBookies:
+                        await self._more_bookies(quorum)
+        except TimeoutError:
+            return self._bookies.new_ensemble(quorum)
+
+    async def _more_bookies(self, quorum: Quorum) -> None:
+        """Return at the next change; raises ``TimeoutError`` where none is to be expected."""
+        may_come = self._bookies.registered_count >= quorum.ensemble_size
+        async with asyncio.timeout(None if may_come else self._options.registration_grace_s):
+            await self._bookies.changed()
+
+    async def _recover(self, ledger_id: int) -> StoredMetadata:
+        async with self._turn(ledger_id):
+            return await LedgerRecovery(
+                ledger_id,
+                store=self._store,
+                bookies=self._bookies,
+                counters=self.counters,
+                clock=self._clock,
+                patience=self._patience,
+                options=self._options,
+            ).run()
+
+    @asynccontextmanager
+    async def _turn(self, ledger_id: int) -> AsyncGenerator[None, None]:
+        """One recovery of a ledger at a time: two would take each other's answers for their own."""
+        lock, users = self._recovering.get(ledger_id, (asyncio.Lock(), 0))
+        self._recovering[ledger_id] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._recovering.pop(ledger_id)
+            if users > 1:
+                self._recovering[ledger_id] = lock, users - 1
+
+    async def _open_as_it_is(self, ledger_id: int) -> LedgerReader:
+        stored = _readable(await self._store.read(ledger_id))
+        if stored.metadata.state is LedgerState.CLOSED:
+            return self._reader_of_closed(stored)
+        votes = await self._last_entry_poll(stored).run()
+        return self._reader(stored, _surely_confirmed(stored, votes), votes.length_bytes)
+
+    def _last_entry_poll(self, stored: StoredMetadata) -> LastEntryPoll:
+        metadata = stored.metadata
+        password = self._options.password if metadata.password is None else metadata.password
+        return LastEntryPoll(
+            stored.ledger_id,
+            Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum),
+            [self._links.link(bookie_id) for bookie_id in metadata.fragments[-1].ensemble],
+            answer_timeout_s=self._options.answer_timeout_s,
+            decode=entry_decoder(metadata.digest_type, password),
+        )
+
+    def _reader_of_closed(self, stored: StoredMetadata) -> LedgerReader:
+        return self._reader(stored, stored.metadata.last_entry, stored.metadata.length)
+
+    def _reader(
+        self, stored: StoredMetadata, last_confirmed: int, length_bytes: int
+    ) -> LedgerReader:
+        view = LedgerView(
+            stored,
+            last_confirmed=last_confirmed,
+            length_bytes=length_bytes,
+            link=self._v3_links.link,
+            store=self._store,
+            options=self._options,
+        )
+        return LedgerReader(
+            view,
+            self._links.link,
+            counters=self.counters,
+            patience=self._patience,
+            options=self._options,
+        )
+
+
+def _surely_confirmed(stored: StoredMetadata, votes: LastEntryVotes) -> int:
+    return recovery_start(votes.last_confirmed, stored.metadata.fragments[-1].first_entry)
+
+
+def _readable(stored: StoredMetadata) -> StoredMetadata:
+    """The same; raises ``UnsupportedLedger`` for ledgers whose metadata makes no sense."""
+    metadata = stored.metadata
+    if not metadata.fragments or any(
+        len(each.ensemble) != metadata.ensemble_size for each in metadata.fragments
+    ):
+        raise UnsupportedLedger(stored.ledger_id, "has fragments that do not fit its ensemble size")
+    return stored
+
+
+def _check_recoverable(stored: StoredMetadata) -> None:
+    """Raises ``UnsupportedLedger`` for ledgers whose entries cannot be written again here."""
+    digest_type = stored.metadata.digest_type
+    if digest_type is not DigestType.CRC32C:
+        raise UnsupportedLedger(stored.ledger_id, f"has digest type {digest_type!r}")

@@ -1,0 +1,48 @@
+"""Trying again, up to a deadline: for ZooKeeper and bookies that are away for a moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import TypeVar
+
+from geminga_ledger.options import LedgerOptions
+from geminga_runtime.backoff import Backoff
+from geminga_runtime.clock import Clock
+from geminga_runtime.errors import GemingaError
+
+ResultT = TypeVar("ResultT")
+
+
+class Patience:
+    """Repeats what failed, with growing pauses."""
+
+    def __init__(self, *, clock: Clock, random: Random, options: LedgerOptions) -> None:
+        self._clock = clock
+        self._random = random
+        self._options = options
+
+    async def persist(
+        self,
+        attempt: Callable[[], Awaitable[ResultT]],
+        *,
+        despite: type[GemingaError],
+        deadline_s: float,
+    ) -> ResultT:
+        """The result of the first attempt that works.
+
+        An error of the kind ``despite`` whose class says ``retry`` is tried again while the next
+        attempt would begin within ``deadline_s`` seconds; after that, and of any other kind, it is
+        raised.
+        """
+        give_up_s = self._clock.monotonic() + deadline_s
+        backoff = Backoff(self._options.retry_first_s, self._options.retry_limit_s, self._random)
+        while True:
+            try:
+                return await attempt()
+            except despite as error:
+                delay_s = backoff.next_s()
+                if not error.retry or self._clock.monotonic() + delay_s > give_up_s:
+                    raise
+                await asyncio.sleep(delay_s)

@@ -1,0 +1,152 @@
+"""What the REST side asks of the rest of the broker, as small Protocols.
+
+The broker that serves topics implements ``BrokerFacade``; ``Services`` puts it beside the metadata
+and the ownership, and is all that ``app.create_app`` takes. Nothing here imports a web framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from geminga_broker.admin.documents.internal_stats import Document
+from geminga_broker.admin.documents.topic_stats import TopicStats
+from geminga_broker.admin.snapshot import BrokerSnapshot
+from geminga_broker.compaction.report import CompactionReport
+from geminga_broker.log.positions import Position
+from geminga_broker.metadata.auto_creation import AUTO_CREATION_DEFAULT, AutoCreation
+from geminga_broker.metadata.clusters import Clusters
+from geminga_broker.metadata.namespaces import Namespaces
+from geminga_broker.metadata.partitioned_topics import PartitionedTopics
+from geminga_broker.metadata.persistent_topics import PersistentTopics
+from geminga_broker.metadata.tenants import Tenants
+from geminga_broker.ownership.brokers import Brokers
+from geminga_broker.ownership.ownership import Ownership
+from geminga_broker.topics.persistent import PersistentTopic
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_server.authorization import Authorize
+from geminga_server.metrics import PartMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class StatsQuery:
+    """Which costly or long parts of topic stats are wanted (the query flags of ``…/stats``)."""
+
+    precise_backlog: bool = False
+    subscription_backlog_size: bool = True
+    earliest_time_in_backlog: bool = False
+    exclude_publishers: bool = False
+    exclude_consumers: bool = False
+
+
+class BrokerFacade(Protocol):
+    """The topics this broker serves. Every topic handed in belongs to a bundle it owns."""
+
+    async def create_topic(self, topic: TopicName, properties: Mapping[str, str]) -> None:
+        """Create one topic or one partition. Raises ``TopicExists``."""
+        ...
+
+    async def delete_topic(self, topic: TopicName, *, force: bool) -> None:
+        """Delete a topic with its ledgers; ``force`` closes producers and consumers first.
+
+        Raises ``TopicNotFound``, ``TopicBusy``.
+        """
+        ...
+
+    async def topic_stats(self, topic: TopicName, query: StatsQuery) -> TopicStats:
+        """Stats of a topic, which is loaded if it exists. Raises ``TopicNotFound``."""
+        ...
+
+    async def internal_stats(self, topic: TopicName, *, with_metadata: bool) -> Document:
+        """The insides of a topic, which is loaded if it exists. Raises ``TopicNotFound``."""
+        ...
+
+    async def unload_topic(self, topic: TopicName) -> None:
+        """Close a topic; its clients look it up again. Raises ``TopicNotFound``."""
+        ...
+
+    async def trim_topic(self, topic: TopicName) -> None:
+        """Delete ledgers of a persistent topic that nobody needs. Raises ``TopicNotFound``."""
+        ...
+
+    async def truncate_topic(self, topic: TopicName) -> None:
+        """Delete all messages of a persistent topic. Raises ``TopicNotFound``."""
+        ...
+
+    async def compact_topic(self, topic: TopicName) -> None:
+        """Begin to compact a persistent topic. Raises ``TopicNotFound``, ``CompactionRunning``."""
+        ...
+
+    async def compaction_report(self, topic: TopicName) -> CompactionReport:
+        """How a topic's compactions went. Raises ``TopicNotFound``."""
+        ...
+
+    async def terminate_topic(self, topic: TopicName) -> Position:
+        """Have a persistent topic take no more messages; its last one. Raises ``TopicNotFound``."""
+        ...
+
+    async def persistent_topic(self, topic: TopicName, *, create: bool = False) -> PersistentTopic:
+        """The topic itself, loaded if it exists, or made with ``create``: for calls about its
+        subscriptions and its messages. Raises ``TopicNotFound``, ``NotAllowed`` for one that keeps
+        no messages."""
+        ...
+
+    async def subscription_names(self, topic: TopicName) -> list[str]:
+        """The subscriptions of any topic. Raises ``TopicNotFound``."""
+        ...
+
+    async def copy_subscriptions(self, source: TopicName, target: TopicName) -> bool:
+        """Give a new partition the durable subscriptions of an older one, from its first message;
+        whether the older one is there.
+
+        Raises ``TopicNotFound`` when the new one is missing.
+        """
+        ...
+
+    async def delete_doomed_topic(self, topic: TopicName) -> None:
+        """Delete, by force, a topic of a namespace that is marked as deleted, in a bundle that this
+        broker had when it was marked. Raises ``TopicNotFound``."""
+        ...
+
+    async def topics_settled(self, namespace: NamespaceName) -> None:
+        """Return when what is being loaded, closed or deleted of a namespace's topics is so."""
+        ...
+
+    def non_persistent_topics(self, namespace: NamespaceName) -> list[TopicName]:
+        """The non-persistent topics of a namespace that are loaded here, partitions included."""
+        ...
+
+    def metrics_snapshot(self) -> BrokerSnapshot:
+        """What ``/metrics`` shows; taken in one go, so that its sums agree."""
+        ...
+
+    async def check_health(self) -> None:
+        """Publish one message and read it back. Raises what went wrong."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Everything the REST side works on. ``version`` is what ``brokers/version`` answers.
+
+    ``part_metrics`` are families that ``metrics_snapshot`` does not hold: the process's, and what
+    the broker's own packages register.
+    """
+
+    cluster: str
+    version: str
+    broker: BrokerFacade
+    clusters: Clusters
+    tenants: Tenants
+    namespaces: Namespaces
+    partitioned_topics: PartitionedTopics
+    persistent_topics: PersistentTopics
+    ownership: Ownership
+    brokers: Brokers
+    authorize: Authorize
+    auto_creation: AutoCreation = AUTO_CREATION_DEFAULT
+    # Whether namespaces and tenants may be deleted together with what is in them.
+    force_deletes_namespaces: bool = False
+    force_deletes_tenants: bool = False
+    part_metrics: PartMetrics = field(default_factory=lambda: PartMetrics("broker"))

@@ -1,0 +1,127 @@
+"""A namespace is deleted with all of its topics, whoever uses them.
+
+Clients whose topic goes come back at once and would make it again. So the namespace is marked as
+deleted in between: from then on nobody finds it. A topic that was just being made then is waited
+for, and deleted. Where one is left all the same the mark is taken away, and all of it begins again;
+so it does, when it is asked for again, where it could not be finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from geminga_broker.admin.errors import RestError
+from geminga_broker.admin.facade import Services
+from geminga_broker.admin.routes.topics import topics_of
+from geminga_broker.admin.serving import serve_partition
+from geminga_broker.admin.side_by_side import side_by_side
+from geminga_broker.errors import ServiceNotReady, TopicFenced, TopicNotFound
+from geminga_broker.metadata.errors import NamespaceNotFound, PartitionedTopicNotFound
+from geminga_broker.metadata.system_topics import is_system_topic
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_runtime.coordination import NodeNotEmpty
+
+DOMAINS = ("persistent", "non-persistent")
+
+# Clients come back ever more slowly.
+ROUNDS_MAX = 8
+
+Chosen = Callable[[TopicName], bool]
+"""Which topics go with their namespace; the others keep it."""
+
+
+async def delete_without_topics(services: Services, namespace: NamespaceName) -> None:
+    """Delete ``namespace`` if there are no topics in it, but for Pulsar's own.
+
+    Raises ``NamespaceNotFound``; ``RestError`` 409 where users' topics are left, 503 where another
+    broker serves some of Pulsar's.
+    """
+    await _unmark(services, namespace)
+    await _delete_topics(services, namespace, is_system_topic)
+    if not await _delete_marked(services, namespace, is_system_topic):
+        raise RestError(409, "Cannot delete non empty namespace")
+
+
+async def delete_with_topics(services: Services, namespace: NamespaceName) -> None:
+    """Delete ``namespace`` and its topics by force.
+
+    Raises ``NamespaceNotFound``; ``RestError`` 503 where another broker serves some of the topics,
+    and then nothing was deleted.
+    """
+    await _unmark(services, namespace)
+    for _ in range(ROUNDS_MAX):
+        await _delete_topics(services, namespace, _all)
+        if await _delete_marked(services, namespace, _all):
+            return
+    raise RestError(409, "Topics of the namespace are made as fast as they are deleted")
+
+
+def _all(_: TopicName) -> bool:
+    return True
+
+
+async def _unmark(services: Services, namespace: NamespaceName) -> None:
+    """Have a namespace found again whose deletion was cut short."""
+    if (await services.namespaces.policies(namespace)).deleted:
+        await _mark(services, namespace, deleted=False)
+
+
+async def _delete_marked(services: Services, namespace: NamespaceName, chosen: Chosen) -> bool:
+    """Delete a namespace that nobody finds any more; False where topics are left in it."""
+    await _mark(services, namespace, deleted=True)
+    is_gone = False
+    try:
+        await services.broker.topics_settled(namespace)
+        topics = await _topics(services, namespace)
+        await _delete_each(services.broker.delete_doomed_topic, filter(chosen, topics))
+        await services.broker.topics_settled(namespace)
+        if not await _topics(services, namespace):
+            await services.ownership.unload_namespace(namespace)
+            await _forget_partitioned(services, namespace)
+            await services.namespaces.delete(namespace)
+            is_gone = True
+    except NodeNotEmpty:  # a topic that was being made is stored just now
+        return False
+    finally:
+        if not is_gone:
+            with suppress(NamespaceNotFound):
+                await _mark(services, namespace, deleted=False)
+    return is_gone
+
+
+async def _mark(services: Services, namespace: NamespaceName, *, deleted: bool) -> None:
+    await services.namespaces.update(namespace, lambda policies: replace(policies, deleted=deleted))
+
+
+async def _topics(services: Services, namespace: NamespaceName) -> list[TopicName]:
+    lists = [await topics_of(services, namespace, domain) for domain in DOMAINS]
+    return [topic for topics in lists for topic in topics]
+
+
+async def _delete_topics(services: Services, namespace: NamespaceName, chosen: Chosen) -> None:
+    """Delete the chosen topics there are now, served here; one that is gone is no fault."""
+    topics = list(filter(chosen, await _topics(services, namespace)))
+    for topic in topics:
+        await serve_partition(services, topic)
+    await _delete_each(partial(services.broker.delete_topic, force=True), topics)
+
+
+async def _delete_each(
+    delete: Callable[[TopicName], Awaitable[None]], topics: Iterable[TopicName]
+) -> None:
+    async def delete_one(topic: TopicName) -> None:
+        # Fenced: somebody else closes or deletes it just now. Not ready: its bundle just went.
+        with suppress(TopicNotFound, TopicFenced, ServiceNotReady):
+            await delete(topic)
+
+    await side_by_side(delete_one, topics)
+
+
+async def _forget_partitioned(services: Services, namespace: NamespaceName) -> None:
+    for domain in DOMAINS:
+        for topic in await services.partitioned_topics.names(namespace, domain):
+            with suppress(PartitionedTopicNotFound):
+                await services.partitioned_topics.delete(topic)

@@ -1,0 +1,56 @@
+"""A message as REST names it (``ResetCursorData``), and where reading begins with it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from geminga_broker.admin.errors import RestError
+from geminga_broker.log.acknowledged import Words
+from geminga_broker.log.positions import Position
+from geminga_broker.metadata.policy_rules import INT_MAX, LONG_MAX
+from geminga_protocol.records.bit_sets import words_of_bits
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPosition:
+    """An entry, or with a ``batch_index`` (-1: none) a message of its batch; ``is_excluded`` means
+    what follows it."""
+
+    position: Position
+    batch_index: int = -1
+    is_excluded: bool = False
+
+    @classmethod
+    def parse(cls, body: dict[str, object]) -> ResetPosition:
+        """From JSON: ``ledgerId``, ``entryId``, ``batchIndex``, ``excluded``. Raises ``RestError``
+        400 where one is not what it should be."""
+        return cls(
+            Position(_number(body, "ledgerId", LONG_MAX), _number(body, "entryId", LONG_MAX)),
+            _number(body, "batchIndex", INT_MAX),
+            body.get("excluded") is True,
+        )
+
+    def first_and_remaining(self, batch_size: int) -> tuple[Position, Words]:
+        """The entry to begin with, and which messages of it are left (all: none are named).
+
+        ``batch_size`` is how many messages the entry has, 0 where it is no batch.
+        """
+        ledger_id, entry_id = self.position
+        behind = Position(ledger_id, entry_id + 1)
+        if not batch_size or self.batch_index < 0:
+            return (behind if self.is_excluded else self.position), ()
+        passed = self.batch_index + self.is_excluded
+        if passed == 0:
+            return self.position, ()
+        if passed >= batch_size:
+            return behind, ()
+        return self.position, words_of_bits(((1 << batch_size) - 1) >> passed << passed)
+
+
+def _number(body: dict[str, object], name: str, largest: int) -> int:
+    value = body.get(name, -1)
+    if isinstance(value, str) and value.lstrip("-").isdecimal():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value <= largest:
+        raise RestError(400, f"{name} should be a whole number from -1 to {largest}")
+    return value

@@ -1,0 +1,82 @@
+"""``/admin/v2/brokers``: which brokers there are, and how this one is."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from geminga_broker.admin.access import on_broker, on_cluster
+from geminga_broker.admin.answers import Json, text
+from geminga_broker.admin.errors import RestError, ServedElsewhere
+from geminga_broker.admin.parameters import ServicesArg
+from geminga_runtime.errors import GemingaError
+from geminga_server.authorization import Action
+
+router = APIRouter(prefix="/admin/v2/brokers")
+
+log = logging.getLogger(__name__)
+
+# A health check publishes and reads one message; upstream gives it as long.
+HEALTH_TIMEOUT_S = 30.0
+
+
+@router.get("", dependencies=[on_cluster(Action.READ)])
+async def list_brokers(services: ServicesArg) -> Response:
+    """The ids of the living brokers."""
+    return Json(await services.brokers.active())
+
+
+@router.get("/health", dependencies=[on_broker(Action.READ)])
+async def check_health(request: Request, services: ServicesArg) -> Response:
+    """Whether a message can be published and read here."""
+    await _redirect_to_broker(request, services)
+    version = request.query_params.get("topicVersion")
+    if version not in (None, "V1", "V2"):
+        raise RestError(404, f"Unknown topic version {version}")
+    try:
+        async with asyncio.timeout(HEALTH_TIMEOUT_S):
+            await services.broker.check_health()
+    except (GemingaError, TimeoutError) as error:
+        log.warning("health check failed", extra={"why": repr(error)})
+        raise RestError(503, f"Health check failed: {error!r}") from error
+    return text("ok")
+
+
+@router.get("/ready", dependencies=[on_broker(Action.READ)])
+async def is_ready() -> Response:
+    """Whether requests are answered: this answer shows it."""
+    return text("ok")
+
+
+@router.get("/version", dependencies=[on_broker(Action.READ)])
+async def get_version(services: ServicesArg) -> Response:
+    """Which version this broker is of."""
+    return text(services.version)
+
+
+@router.get("/leaderBroker", dependencies=[on_cluster(Action.READ)])
+async def get_leader(services: ServicesArg) -> Response:
+    """Who leads the brokers."""
+    leader = await services.brokers.leader()
+    if leader is None:
+        raise RestError(404, "Couldn't find leader broker")
+    return Json({"serviceUrl": leader.service_url, "brokerId": leader.broker_id})
+
+
+@router.get("/{cluster}", dependencies=[on_cluster(Action.READ)])
+async def list_brokers_of_cluster(services: ServicesArg) -> Response:
+    """The ids of the living brokers: of this cluster, whichever was named, as upstream."""
+    return Json(await services.brokers.active())
+
+
+async def _redirect_to_broker(request: Request, services: ServicesArg) -> None:
+    """Send a question about another broker there. Raises ``RestError`` 404 for an unknown one."""
+    broker_id = request.query_params.get("brokerId")
+    if broker_id in (None, services.ownership.address.broker_id):
+        return
+    if broker_id not in await services.brokers.active():
+        raise RestError(404, f"Broker id '{broker_id}' not found in available brokers.")
+    raise ServedElsewhere(f"http://{broker_id}/admin/v2/brokers/health?{request.url.query}")

@@ -1,0 +1,87 @@
+"""``/admin/v2/clusters``: the clusters that know each other."""
+
+from __future__ import annotations
+
+import re
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from geminga_broker.admin.access import on_cluster
+from geminga_broker.admin.answers import Json, empty, json_record, no_content
+from geminga_broker.admin.errors import RestError
+from geminga_broker.admin.names import is_valid_name
+from geminga_broker.admin.parameters import ServicesArg, object_body, path_value
+from geminga_protocol.records.clusters import ClusterData
+from geminga_protocol.records.json_records import of_document
+from geminga_server.authorization import Action
+
+router = APIRouter(prefix="/admin/v2/clusters")
+
+# Each URL's scheme, and the example upstream gives with a refusal. Several hosts may be listed.
+_URLS = (
+    ("service_url", "http", "service url", "8080"),
+    ("service_url_tls", "https", "service tls url", "8443"),
+    ("broker_service_url", "pulsar", "broker service url", "6650"),
+    ("broker_service_url_tls", "pulsar+ssl", "broker service tls url", "6651"),
+)
+_HOSTS = re.compile(r"[^/,]+(,[^/,]+)*/?")
+
+
+@router.get("", dependencies=[on_cluster(Action.READ)])
+async def list_clusters(services: ServicesArg) -> Response:
+    """The names of all clusters."""
+    return Json(await services.clusters.names())
+
+
+@router.get("/{cluster}", dependencies=[on_cluster(Action.READ)])
+async def get_cluster(request: Request, services: ServicesArg) -> Response:
+    """One cluster's addresses."""
+    return json_record(await services.clusters.get(path_value(request, "cluster")))
+
+
+@router.put("/{cluster}", dependencies=[on_cluster(Action.ADMINISTER)])
+async def create_cluster(request: Request, services: ServicesArg) -> Response:
+    """Register a cluster."""
+    record = await _cluster_body(request)
+    name = path_value(request, "cluster")
+    if not is_valid_name(name):
+        raise RestError(412, "Cluster name is not valid")
+    await services.clusters.create(name, record)
+    return empty()
+
+
+@router.post("/{cluster}", dependencies=[on_cluster(Action.ADMINISTER)])
+async def update_cluster(request: Request, services: ServicesArg) -> Response:
+    """Change a cluster's addresses."""
+    record = await _cluster_body(request)
+    await services.clusters.update(path_value(request, "cluster"), record)
+    return empty()
+
+
+@router.delete("/{cluster}", dependencies=[on_cluster(Action.ADMINISTER)])
+async def delete_cluster(request: Request, services: ServicesArg) -> Response:
+    """Forget a cluster. Its own brokers refuse, for without the record none of them would start."""
+    name = path_value(request, "cluster")
+    if name == services.cluster:
+        raise RestError(412, f"Cluster {name} is this broker's own and cannot be deleted")
+    await services.clusters.delete(name)
+    return no_content()
+
+
+async def _cluster_body(request: Request) -> ClusterData:
+    body = await object_body(request)
+    if body is None:
+        raise RestError(400, "cluster data is required")
+    record = of_document(ClusterData, body)
+    for field, scheme, what, port in _URLS:
+        url: str | None = getattr(record, field)
+        if url and not _is_url(url, scheme):
+            example = f"{scheme}://pulsar.example.com:{port}"
+            raise RestError(400, f"Illegal {what}, example: {example}")
+    return record
+
+
+def _is_url(url: str, scheme: str) -> bool:
+    start = f"{scheme}://"
+    return url.startswith(start) and _HOSTS.fullmatch(url[len(start) :]) is not None

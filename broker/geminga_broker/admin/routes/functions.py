@@ -1,0 +1,38 @@
+"""Functions, sources, sinks and workers: served by the functions worker, never by the broker.
+
+A broker without one answers every such call as upstream does, and admin tools understand it.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from geminga_broker.admin.access import on_cluster
+from geminga_broker.admin.errors import RestError
+from geminga_server.authorization import Action
+
+router = APIRouter()
+
+REASON = "Pulsar Function Worker is not enabled, probably functionsWorkerEnabled is set to false"
+PATHS = (
+    "/admin/v2/worker/{rest:path}",
+    "/admin/v2/worker-stats/{rest:path}",
+    "/admin/v3/{kind:worker_kind}",
+    "/admin/v3/{kind:worker_kind}/{rest:path}",
+)
+
+
+async def refuse() -> Response:
+    """No functions worker runs here."""
+    raise RestError(409, REASON)
+
+
+for _path in PATHS:
+    router.add_api_route(
+        _path,
+        refuse,
+        methods=["GET", "PUT", "POST", "DELETE"],
+        dependencies=[on_cluster(Action.READ)],
+        include_in_schema=False,
+    )

@@ -1,0 +1,41 @@
+"""``/lookup/v2/topic``: who serves a topic, for clients whose service URL is an HTTP one."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from geminga_broker.admin.access import on_topic
+from geminga_broker.admin.answers import Json, text
+from geminga_broker.admin.errors import RestError
+from geminga_broker.admin.parameters import ServicesArg, TopicArg
+from geminga_server.authorization import Action
+
+router = APIRouter(prefix="/lookup/v2/topic/{domain:domain}/{tenant}/{namespace}/{topic}")
+
+
+@router.get("", dependencies=[on_topic(Action.LOOKUP)])
+async def look_up(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """The owner's addresses, all of them: one client or another misses each that is left out."""
+    listener = request.query_params.get("listenerName") or request.headers.get(
+        "X-Pulsar-ListenerName"
+    )
+    if listener:
+        raise RestError(500, f"the broker do not have {listener} listener")
+    owner = await services.ownership.owner(topic)
+    return Json(
+        {
+            "brokerUrl": owner.broker_url,
+            "brokerUrlTls": owner.broker_url_tls,
+            "httpUrl": owner.http_url,
+            "httpUrlTls": owner.http_url_tls,
+            "nativeUrl": owner.broker_url,
+            "brokerUrlSsl": owner.broker_url_tls,
+        }
+    )
+
+
+@router.get("/bundle", dependencies=[on_topic(Action.LOOKUP)])
+async def get_bundle(topic: TopicArg, services: ServicesArg) -> Response:
+    """The bundle the topic falls into, ``0x…_0x…``."""
+    return text((await services.ownership.bundle_of(topic)).name)

@@ -1,0 +1,231 @@
+"""``…/{topic}``: single messages and ids, looked at without a consumer.
+
+What is about one log is refused for a partitioned topic as a whole, as upstream does.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from geminga_broker.admin.access import on_topic
+from geminga_broker.admin.answers import Json
+from geminga_broker.admin.documents.message import (
+    message_body,
+    message_headers,
+    message_id,
+)
+from geminga_broker.admin.errors import RestError
+from geminga_broker.admin.facade import Services
+from geminga_broker.admin.parameters import (
+    ServicesArg,
+    TopicArg,
+    integer_in_path,
+    object_body,
+    path_value,
+)
+from geminga_broker.admin.reset_position import ResetPosition
+from geminga_broker.admin.serving import (
+    explain_missing,
+    refuse_partitioned,
+    serve_here,
+    topic_here,
+)
+from geminga_broker.errors import TopicNotFound
+from geminga_broker.log.browsing import (
+    Found,
+    entry_at,
+    first_published_at,
+    last_message,
+    message_with_index,
+    nth_in_backlog,
+    nth_in_log,
+    scan_backlog,
+)
+from geminga_broker.log.positions import Position
+from geminga_broker.topics.persistent import PersistentTopic
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_server.authorization import Action
+
+router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}")
+
+CONSUME = [on_topic(Action.CONSUME)]
+
+
+@router.get("/subscription/{subscription}/position/{number}", dependencies=CONSUME)
+async def peek(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """The ``number``-th message of a backlog. A subscription that is not there is made, with all
+    messages in its backlog: official clients look at topics this way."""
+    number = integer_in_path(request, "number")
+    name = path_value(request, "subscription")
+    loaded = await _loaded(
+        request, services, topic, "Peek messages on a partitioned topic is not allowed"
+    )
+    await loaded.subscribing.create(name, from_earliest=True)
+    cursor = loaded.subscribing.named(name).cursor
+    found = await nth_in_backlog(loaded.managed_ledger, cursor, number) if number > 0 else None
+    if found is None:
+        raise RestError(404, "Message not found")
+    return _message(found)
+
+
+@router.get("/ledger/{ledger}/entry/{entry}", dependencies=CONSUME)
+async def get_message(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """The message of that id."""
+    position = Position(integer_in_path(request, "ledger"), integer_in_path(request, "entry"))
+    loaded = await _loaded(
+        request, services, topic, "GetMessageById is not allowed on partitioned-topic"
+    )
+    payload = await entry_at(loaded.managed_ledger, position)
+    if payload is None:
+        raise RestError(404, "Message id not found")
+    return _message((position, payload))
+
+
+@router.get("/examinemessage", dependencies=CONSUME)
+async def examine_message(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """The ``messagePosition``-th message from the end that ``initialPosition`` names."""
+    loaded = await _loaded(
+        request,
+        services,
+        topic,
+        "Examine messages on a partitioned topic is not allowed, please try examine message on "
+        "specific topic partition",
+    )
+    number = request.query_params.get("messagePosition", "1")
+    if not number.lstrip("-").isdecimal():
+        raise RestError(404, "messagePosition should be a whole number")
+    found = await nth_in_log(
+        loaded.managed_ledger,
+        int(number),
+        from_latest=request.query_params.get("initialPosition") != "earliest",
+    )
+    if found is None:
+        raise RestError(412, "Could not examine messages due to the total message is zero")
+    return _message(found)
+
+
+@router.get("/messageid/{timestamp}", dependencies=CONSUME)
+async def get_message_id(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """The first message published at that time (Unix, ms) or later."""
+    time_ms = integer_in_path(request, "timestamp")
+    loaded = await _loaded(
+        request,
+        services,
+        topic,
+        "Get message ID by timestamp on a partitioned topic is not allowed, please try do it on "
+        "specific topic partition",
+    )
+    position = await first_published_at(loaded.managed_ledger, time_ms)
+    return Json(message_id(position, topic.partition_index))
+
+
+@router.get("/getMessageIdByIndex", dependencies=CONSUME)
+async def get_message_id_by_index(
+    request: Request, topic: TopicArg, services: ServicesArg
+) -> Response:
+    """The entry that has the message of that ``index``; Pulsar has this since 4.1 (PIP-415)."""
+    told = request.query_params.get("index", "")
+    if not topic.is_persistent:
+        raise RestError(406, "GetMessageIdByIndex is not allowed on a non-persistent topic")
+    loaded = await _loaded(
+        request, services, topic, "GetMessageIdByIndex is not allowed on partitioned-topic"
+    )
+    if loaded.managed_ledger.stamps is None:
+        raise RestError(412, "GetMessageIdByIndex is not allowed when broker entry metadata is off")
+    index = int(told) if told.isascii() and told.isdigit() else -1
+    position = await message_with_index(loaded.managed_ledger, index)
+    if position is None:
+        raise RestError(404, f"Message not found for index {told}")
+    return Json(
+        {
+            "ledgerId": position.ledger_id,
+            "entryId": position.entry_id,
+            "partitionIndex": topic.partition_index,
+        }
+    )
+
+
+@router.get("/lastMessageId", dependencies=[on_topic(Action.READ)])
+async def get_last_message_id(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """The newest message; of a batch, the last in it."""
+    await services.namespaces.policies(topic.namespace)
+    if await services.partitioned_topics.partitions(topic):
+        raise TopicNotFound(str(topic))
+    loaded = await _loaded(request, services, topic, "")
+    last, batch_index = await last_message(loaded.managed_ledger)
+    document = message_id(last, topic.partition_index)
+    if batch_index < 0:
+        return Json(document)
+    del document["batchSize"]
+    counts = {"batchSize": 0, "outstandingAcksInSameBatch": 0, "originalBatchSize": 0}
+    return Json({**document, "batchIndex": batch_index, **counts})
+
+
+@router.put("/backlogSize", dependencies=[on_topic(Action.ADMINISTER)])
+async def get_backlog_size(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """About how many bytes lie behind a message; all of them for one that is not in the log."""
+    body = await object_body(request)
+    position = ResetPosition.parse(body or {}).position
+    loaded = await _loaded(
+        request, services, topic, "calculate backlog size is not allowed for partitioned-topic"
+    )
+    chain = loaded.managed_ledger.chain
+    if position[1] < 0 or chain.span(position[0]) is None:
+        return Json(chain.total_bytes)
+    return Json(chain.bytes_between(position, chain.last_confirmed))
+
+
+@router.post(
+    "/subscription/{subscription}/analyzeBacklog", dependencies=[on_topic(Action.ADMINISTER)]
+)
+async def analyze_backlog(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """How many entries and messages a subscription has before it; no filter rejects any."""
+    loaded = await _loaded(
+        request,
+        services,
+        topic,
+        "Analyze backlog on a partitioned topic is not allowed, please try do it on specific topic "
+        "partition",
+    )
+    subscription = loaded.subscribing.named(path_value(request, "subscription"))
+    scan = await scan_backlog(loaded.managed_ledger, subscription.cursor)
+    return Json(
+        {
+            "entries": scan.entries,
+            "messages": scan.messages,
+            "filterRejectedEntries": 0,
+            "filterAcceptedEntries": scan.entries,
+            "filterRescheduledEntries": 0,
+            "filterRejectedMessages": 0,
+            "filterAcceptedMessages": scan.messages,
+            "filterRescheduledMessages": 0,
+            "aborted": scan.is_aborted,
+            "firstMessageId": None if scan.first is None else str(scan.first),
+            "lastMessageId": None if scan.last is None else str(scan.last),
+        }
+    )
+
+
+async def _loaded(
+    request: Request, services: Services, topic: TopicName, partitioned_reason: str
+) -> PersistentTopic:
+    """The topic; ``partitioned_reason`` is why not, where it is partitioned."""
+    await refuse_partitioned(services, topic, partitioned_reason)
+    await serve_here(request, services, topic)
+    try:
+        return await topic_here(services, topic)
+    except TopicNotFound:
+        await explain_missing(services, topic)
+        raise
+
+
+def _message(found: Found) -> Response:
+    position, payload = found
+    answer = Response(message_body(payload), media_type="application/octet-stream")
+    # As upstream spells them, not in small letters: Java's client finds some in no other spelling.
+    answer.raw_headers += [
+        (name.encode(), value.encode("latin-1"))
+        for name, value in message_headers(position, payload).items()
+    ]
+    return answer

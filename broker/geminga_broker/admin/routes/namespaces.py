@@ -1,0 +1,209 @@
+"""``/admin/v2/namespaces``: create, delete, list; a namespace's policies as a whole.
+
+The calls that read and change one policy each belong into ``namespace_policies`` beside this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from geminga_broker.admin.access import on_namespace, on_tenant
+from geminga_broker.admin.answers import Json, json_record, no_content
+from geminga_broker.admin.errors import RestError
+from geminga_broker.admin.facade import Services
+from geminga_broker.admin.namespace_deletion import delete_with_topics, delete_without_topics
+from geminga_broker.admin.parameters import (
+    NamespaceArg,
+    ServicesArg,
+    flag,
+    object_body,
+    path_value,
+)
+from geminga_broker.admin.routes.topics import names_answer, require_namespace, topics_of
+from geminga_broker.metadata.errors import NamespaceNotFound, TenantNotFound
+from geminga_broker.metadata.initialize import BUNDLES_DEFAULT
+from geminga_broker.metadata.system_topics import is_system_topic
+from geminga_broker.ownership.bundles import Bundle, BundleRing, check_boundaries, parse_boundary
+from geminga_broker.ownership.errors import NotOwned
+from geminga_protocol.pulsar.topic_names import NamespaceName
+from geminga_protocol.records.json_records import of_document, to_document
+from geminga_protocol.records.namespaces import BundlesData, Policies
+from geminga_server.authorization import Action
+
+router = APIRouter(prefix="/admin/v2/namespaces")
+
+# A record of more bundles is beyond what ZooKeeper takes; upstream, without a limit, hangs.
+BUNDLES_MAX = 4096
+
+# The broker's setting isAllowAutoUpdateSchemaEnabled, shown where the namespace has no word on it.
+SCHEMA_UPDATE_DEFAULT = True
+
+_MODES = {
+    "PERSISTENT": ("persistent",),
+    "NON_PERSISTENT": ("non-persistent",),
+    "ALL": ("persistent", "non-persistent"),
+}
+
+
+@router.get("/{tenant}", dependencies=[on_tenant(Action.READ)])
+async def list_namespaces(request: Request, services: ServicesArg) -> Response:
+    """A tenant's namespaces."""
+    try:
+        names = await services.namespaces.names(path_value(request, "tenant"))
+    except TenantNotFound:
+        raise RestError(404, "Tenant not found") from None
+    return Json([str(name) for name in names])
+
+
+@router.get("/{tenant}/{namespace}", dependencies=[on_namespace(Action.READ)])
+async def get_policies(namespace: NamespaceArg, services: ServicesArg) -> Response:
+    """A namespace's policies, with the bundles it is cut into now."""
+    await require_namespace(services, namespace)
+    policies = await services.namespaces.policies(namespace)
+    may_update = policies.is_allow_auto_update_schema
+    return json_record(
+        replace(
+            policies,
+            bundles=services.namespaces.known_bundles(namespace) or policies.bundles,
+            is_allow_auto_update_schema=SCHEMA_UPDATE_DEFAULT if may_update is None else may_update,
+        )
+    )
+
+
+@router.put("/{tenant}/{namespace}", dependencies=[on_namespace(Action.ADMINISTER)])
+async def create_namespace(
+    request: Request, namespace: NamespaceArg, services: ServicesArg
+) -> Response:
+    """Create a namespace; the body may hold any part of its policies, or nothing."""
+    body = await object_body(request) or {}
+    tenant = await services.tenants.get(namespace.tenant)
+    bundles = _bundles(body.pop("bundles", None))
+    given = of_document(Policies, to_document(Policies()) | body)
+    policies = replace(given, bundles=bundles, other={})
+    clusters = policies.replication_clusters or (services.cluster,)
+    for cluster in clusters:
+        if cluster not in tenant.allowed_clusters:
+            raise RestError(
+                403,
+                f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant "
+                f"[{namespace.tenant}]",
+            )
+    await services.namespaces.create(namespace, replace(policies, replication_clusters=clusters))
+    return no_content()
+
+
+@router.delete("/{tenant}/{namespace}", dependencies=[on_namespace(Action.ADMINISTER)])
+async def delete_namespace(
+    request: Request, namespace: NamespaceArg, services: ServicesArg
+) -> Response:
+    """Delete a namespace without topics; with ``force`` also one with them, where that is on."""
+    is_forced = flag(request, "force")
+    if is_forced and not services.force_deletes_namespaces:
+        raise RestError(405, "Broker doesn't allow forced deletion of namespaces")
+    try:
+        if is_forced:
+            await delete_with_topics(services, namespace)
+            return no_content()
+        await _check_empty(services, namespace)
+        await delete_without_topics(services, namespace)
+    except NamespaceNotFound:
+        raise RestError(404, f"Namespace {namespace} does not exist.") from None
+    return no_content()
+
+
+@router.get("/{tenant}/{namespace}/topics", dependencies=[on_namespace(Action.READ)])
+async def list_topics(request: Request, namespace: NamespaceArg, services: ServicesArg) -> Response:
+    """The namespace's topics of the kinds that ``mode`` names, partitions one by one."""
+    await require_namespace(services, namespace)
+    domains = _MODES.get(request.query_params.get("mode", "PERSISTENT"))
+    if domains is None:
+        raise RestError(404, f"mode should be one of {', '.join(_MODES)}")
+    lists = [await topics_of(services, namespace, domain) for domain in domains]
+    return names_answer(request, [topic for topics in lists for topic in topics])
+
+
+@router.get("/{tenant}/{namespace}/bundles", dependencies=[on_namespace(Action.READ)])
+async def get_bundles(namespace: NamespaceArg, services: ServicesArg) -> Response:
+    """How the namespace's hash ring is cut."""
+    await require_namespace(services, namespace)
+    return json_record(await services.namespaces.bundles(namespace))
+
+
+@router.put("/{tenant}/{namespace}/unload", dependencies=[on_namespace(Action.ADMINISTER)])
+async def unload_namespace(namespace: NamespaceArg, services: ServicesArg) -> Response:
+    """Close the namespace's topics here and give its bundles up; clients look them up again."""
+    await services.namespaces.policies(namespace)
+    await services.ownership.unload_namespace(namespace)
+    return no_content()
+
+
+@router.put("/{tenant}/{namespace}/{bundle}/unload", dependencies=[on_namespace(Action.ADMINISTER)])
+async def unload_bundle(
+    request: Request, namespace: NamespaceArg, services: ServicesArg
+) -> Response:
+    """The same for one bundle; nothing to do where it is not served."""
+    await services.namespaces.policies(namespace)
+    ring = await services.ownership.ring_of(namespace)
+    bundle = bundle_in(ring, f"{namespace}/{path_value(request, 'bundle')}")
+    with suppress(NotOwned):
+        await services.ownership.unload(bundle)
+    return no_content()
+
+
+def bundle_in(ring: BundleRing, name: str) -> Bundle:
+    """The bundle of this name, its namespace included. Raises ``RestError`` 412."""
+    bundle = ring.named(name.rpartition("/")[2])
+    if bundle is None:
+        raise RestError(412, _why_no_bundle(ring, name))
+    return bundle
+
+
+def _why_no_bundle(ring: BundleRing, name: str) -> str:
+    """The ring may have been cut otherwise since somebody looked: say what is there now."""
+    lower = name.partition("_")[0]
+    for bundle in ring.bundles:
+        if str(bundle).partition("_")[0] == lower:
+            return f"Invalid upper boundary for bundle {name}. Expected upper boundary of {bundle}"
+    return f"Cannot find bundle {name} in the bundles list"
+
+
+async def _check_empty(services: Services, namespace: NamespaceName) -> None:
+    """Raise ``NamespaceNotFound``; ``RestError`` 409 if users' topics are left."""
+    if not await services.namespaces.exists(namespace):
+        raise NamespaceNotFound(str(namespace))
+    partitioned = services.partitioned_topics
+    lists = await asyncio.gather(
+        *(topics_of(services, namespace, domain) for domain in _MODES["ALL"]),
+        *(partitioned.names(namespace, domain) for domain in _MODES["ALL"]),
+    )
+    if any(not is_system_topic(topic) for topics in lists for topic in topics):
+        raise RestError(409, "Cannot delete non empty namespace")
+
+
+def _bundles(body: object) -> BundlesData:
+    """The bundles a new namespace asks for: given, or counted, or the default number.
+
+    Raises ``RestError`` 400, ``InvalidBundles``.
+    """
+    asked = body if isinstance(body, dict) else {}
+    count, boundaries = asked.get("numBundles"), asked.get("boundaries")
+    if not isinstance(count, int) or count <= 0:
+        return BundlesData.equal(BUNDLES_DEFAULT)
+    given = boundaries if isinstance(boundaries, list) else []
+    if max(count, len(given)) > BUNDLES_MAX:
+        raise RestError(
+            400,
+            "Invalid number of bundles. Number of bundles has to be in the range of "
+            f"(0, {BUNDLES_MAX}].",
+        )
+    if not given:
+        return BundlesData.equal(count)
+    ascending = sorted({parse_boundary(str(text)) for text in given})
+    check_boundaries(ascending)
+    texts = tuple(f"0x{boundary:08x}" for boundary in ascending)
+    return BundlesData(boundaries=texts, num_bundles=len(texts) - 1)

@@ -1,0 +1,169 @@
+"""``…/{topic}/partitions``: partitioned topics are created, grown, deleted, and told about."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from geminga_broker.admin.access import on_topic
+from geminga_broker.admin.answers import json_record, no_content
+from geminga_broker.admin.errors import RestError
+from geminga_broker.admin.facade import Services
+from geminga_broker.admin.parameters import ServicesArg, TopicArg, flag, json_body
+from geminga_broker.admin.serving import serve_partition
+from geminga_broker.admin.side_by_side import side_by_side
+from geminga_broker.errors import TopicExists, TopicNotFound
+from geminga_broker.metadata.auto_creation import auto_creation
+from geminga_broker.metadata.errors import PartitionedTopicNotFound
+from geminga_broker.metadata.policy_rules import PARTITIONS_MAX
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.records.partitioned_topics import PartitionedTopicMetadata
+from geminga_server.authorization import Action
+
+router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}/partitions")
+
+
+@router.get("", dependencies=[on_topic(Action.LOOKUP)])
+async def get_partitions(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """How many partitions; 0 for a topic that has none.
+
+    ``checkAllowAutoCreation`` asks as a client about to use the topic: one that would be created by
+    it is told as if it were there, and a partitioned one is created.
+    """
+    policies = await services.namespaces.policies(topic.namespace)
+    record = await services.partitioned_topics.metadata(topic)
+    if record is None and flag(request, "checkAllowAutoCreation"):
+        rule = auto_creation(policies, services.auto_creation)
+        if rule.is_allowed and rule.partitions and not await _is_topic(services, topic):
+            await _create(services, topic, PartitionedTopicMetadata(partitions=rule.partitions))
+            record = await services.partitioned_topics.metadata(topic)
+        elif rule.is_allowed:
+            record = PartitionedTopicMetadata()
+    if record is None:
+        if not await _is_topic(services, topic):
+            raise TopicNotFound(str(topic))
+        record = PartitionedTopicMetadata()
+    return json_record(record)
+
+
+@router.put("", dependencies=[on_topic(Action.ADMINISTER)])
+async def create_partitions(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Create a partitioned topic: the body is the number, or ``{"partitions", "properties"}``."""
+    record = await _metadata_body(request)
+    await services.namespaces.policies(topic.namespace)
+    if topic.partition_index >= 0:
+        raise RestError(412, "Partitioned Topic Name should not contain '-partition-'")
+    if record.partitions <= 0:
+        raise RestError(406, "Number of partitions should be more than 0")
+    _check_number(record.partitions)
+    if await _is_topic(services, topic):
+        raise TopicExists(str(topic))
+    await _create(services, topic, record)
+    return no_content()
+
+
+@router.post("", dependencies=[on_topic(Action.ADMINISTER)])
+async def grow_partitions(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Add partitions; the new ones get the subscriptions of the others, from their beginning."""
+    wanted = (await _metadata_body(request)).partitions
+    _check_number(wanted)
+
+    async def prepare(partition: TopicName) -> None:
+        if not topic.is_persistent:
+            return
+        await serve_partition(services, partition)
+        for index in range(partition.partition_index):  # the first ones may be deleted alone
+            await serve_partition(services, topic.partition(index))
+            if await services.broker.copy_subscriptions(topic.partition(index), partition):
+                return
+
+    try:
+        await services.partitioned_topics.grow(topic, wanted, prepare)
+    except PartitionedTopicNotFound:
+        raise RestError(409, f"Topic {topic} is not the partitioned topic.") from None
+    return no_content()
+
+
+@router.delete("", dependencies=[on_topic(Action.ADMINISTER)])
+async def delete_partitions(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Delete a partitioned topic with its partitions; ``force`` disconnects who uses them."""
+    topics = services.partitioned_topics
+    try:
+        partitions = await topics.set_deleted(topic, deleted=True)
+    except PartitionedTopicNotFound:
+        if await _is_topic(services, topic):
+            raise RestError(
+                409,
+                f"{topic} is a non-partitioned topic. Instead of calling "
+                "delete-partitioned-topic please call delete.",
+            ) from None
+        raise RestError(404, f"Topic {topic} not found.") from None
+    try:
+        await _delete_all(services, topic, partitions, force=flag(request, "force"))
+    except BaseException:
+        await topics.set_deleted(topic, deleted=False)
+        raise
+    await topics.delete(topic)
+    return no_content()
+
+
+async def _create(services: Services, topic: TopicName, record: PartitionedTopicMetadata) -> None:
+    await services.partitioned_topics.create(topic, record.partitions, record.properties)
+    if topic.is_persistent:
+        return
+    for index in range(record.partitions):  # they exist only as long as a broker has them loaded
+        partition = topic.partition(index)
+        if (await services.ownership.owner(partition)).is_self:
+            await services.broker.create_topic(partition, {})
+
+
+async def _delete_all(
+    services: Services, topic: TopicName, partitions: int, *, force: bool
+) -> None:
+    """Delete the partitions; one that is gone already is no fault."""
+
+    async def delete(index: int) -> None:
+        partition = topic.partition(index)
+        with suppress(TopicNotFound):
+            await services.ownership.owner(partition)
+            await services.broker.delete_topic(partition, force=force)
+
+    await side_by_side(delete, range(partitions))
+
+
+async def _is_topic(services: Services, topic: TopicName) -> bool:
+    """Whether there is a topic of exactly this name that is not partitioned."""
+    if topic.is_persistent:
+        return await services.persistent_topics.exists(topic)
+    return topic in services.broker.non_persistent_topics(topic.namespace)
+
+
+async def _metadata_body(request: Request) -> PartitionedTopicMetadata:
+    """The body: a bare number, or an object with ``partitions`` and ``properties``."""
+    body = await json_body(request)
+    if body is None:
+        raise RestError(400, "The request entity cannot be empty.")
+    properties = None
+    if isinstance(body, dict):
+        properties = _properties(body.get("properties"))
+        body = body.get("partitions")
+    if isinstance(body, int) and not isinstance(body, bool):
+        return PartitionedTopicMetadata(partitions=body, properties=properties)
+    raise RestError(400, "The body should be a number of partitions")
+
+
+def _properties(properties: object) -> dict[str, str] | None:
+    if properties is None:
+        return None
+    if isinstance(properties, dict) and all(isinstance(each, str) for each in properties.values()):
+        return properties
+    raise RestError(400, "The properties should be a JSON object whose values are strings")
+
+
+def _check_number(partitions: int) -> None:
+    if partitions > PARTITIONS_MAX:
+        raise RestError(
+            406, f"Number of partitions should be less than or equal to {PARTITIONS_MAX}"
+        )

@@ -1,0 +1,306 @@
+"""``…/{topic}/subscriptions`` and ``subscription/{name}``: subscriptions made, moved, deleted.
+
+What concerns messages is in ``messages``. Called for a partitioned topic, most is done to every
+partition; what names a position or counts messages is refused there, as upstream does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from geminga_broker.admin.access import on_topic
+from geminga_broker.admin.answers import Json, no_content
+from geminga_broker.admin.errors import RestError
+from geminga_broker.admin.facade import Services
+from geminga_broker.admin.parameters import (
+    ServicesArg,
+    TopicArg,
+    flag,
+    integer_in_path,
+    object_body,
+    path_value,
+    text_map_body,
+)
+from geminga_broker.admin.reset_position import ResetPosition
+from geminga_broker.admin.serving import (
+    refuse_partitioned,
+    to_each_partition,
+    to_one_topic,
+    topic_here,
+)
+from geminga_broker.admin.topics.stats import INTERNAL_PROPERTY
+from geminga_broker.errors import NotAllowed, SubscriptionNotFound
+from geminga_broker.log.browsing import batch_size_at
+from geminga_broker.log.positions import LATEST
+from geminga_broker.subscriptions.subscription import Subscription
+from geminga_broker.topics.persistent import PersistentTopic
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_server.authorization import Action
+
+router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}")
+
+READ = [on_topic(Action.READ)]
+ADMINISTER = [on_topic(Action.ADMINISTER)]
+
+Work = Callable[[PersistentTopic, Subscription], Awaitable[None]]
+
+NOTHING_EXPIRED = (
+    "Expire message by {what} not issued on topic {topic} for subscription {subscription} due to "
+    "ongoing message expiration not finished or subscription almost catch  up."
+)
+EXPIRED_IN_PART = (
+    " If it's performed on a partitioned topic operation might succeeded on other partitions, "
+    "please check stats of individual partition."
+)
+
+
+@router.get("/subscriptions", dependencies=READ)
+async def list_subscriptions(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Names of the topic's subscriptions, or of those of any partition."""
+    names: dict[str, None] = {}
+
+    async def add(name: TopicName) -> None:
+        stats = await services.broker.subscription_names(name)
+        names.update(dict.fromkeys(stats))
+
+    await to_each_partition(request, services, topic, add)
+    return Json(list(names))
+
+
+@router.put("/subscription/{subscription}", dependencies=ADMINISTER)
+async def create_subscription(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Make a subscription whose first message is the one the body names, else the next one."""
+    if not topic.is_persistent:
+        raise RestError(
+            400, "Create subscription on non-persistent topic can only be done through client"
+        )
+    name = path_value(request, "subscription")
+    body = await object_body(request)
+    start = ResetPosition.parse(body) if body is not None else None
+    properties = _shown(_texts(body.get("properties"))) if body is not None else {}
+    is_known = []
+
+    async def create(part: TopicName) -> None:
+        loaded = await topic_here(services, part, create=True)
+        try:
+            is_new = await loaded.subscribing.create(
+                name,
+                start=None if start is None or start.position >= LATEST else start.position,
+                properties=properties,
+                is_replicated=flag(request, "replicated"),
+            )
+        except NotAllowed as error:
+            raise RestError(409, str(error)) from None
+        is_known.append(not is_new)
+
+    await to_each_partition(request, services, topic, create)
+    if any(is_known):
+        raise RestError(409, "Subscription already exists for topic")
+    return no_content()
+
+
+@router.delete("/subscription/{subscription}", dependencies=ADMINISTER)
+async def delete_subscription(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Forget a subscription; ``force`` closes its consumers first."""
+    force = flag(request, "force")
+
+    async def delete(loaded: PersistentTopic, subscription: Subscription) -> None:
+        if subscription.consumers and not force:
+            raise RestError(412, "Subscription has active connected consumers")
+        await loaded.subscribing.delete_subscription(subscription, force=force)
+
+    try:
+        await _of_every_partition(request, services, topic, delete)
+    except SubscriptionNotFound:
+        if await services.partitioned_topics.partitions(topic):
+            raise RestError(404, "Subscription not found") from None
+        raise
+    return no_content()
+
+
+# Moving on
+
+
+@router.post("/subscription/{subscription}/skip/{count}", dependencies=ADMINISTER)
+async def skip_messages(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Pass so many entries."""
+    count = integer_in_path(request, "count")
+    await refuse_partitioned(services, topic, "Skip messages on a partitioned topic is not allowed")
+    return await _of_one(
+        request, services, topic, lambda _, subscription: subscription.skipping.entries(count)
+    )
+
+
+@router.post("/subscription/{subscription}/skip_all", dependencies=ADMINISTER)
+async def skip_all_messages(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Pass all there is now."""
+    await _of_every_partition(
+        request, services, topic, lambda _, subscription: subscription.skipping.everything()
+    )
+    return no_content()
+
+
+@router.post("/subscription/{subscription}/expireMessages/{seconds}", dependencies=ADMINISTER)
+async def expire_by_time(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Pass what is older than so many seconds."""
+    seconds = integer_in_path(request, "seconds")
+
+    async def expire(loaded: PersistentTopic, subscription: Subscription) -> None:
+        await _expire(loaded, subscription, seconds)
+
+    await _of_every_partition(request, services, topic, expire)
+    return no_content()
+
+
+@router.post("/all_subscription/expireMessages/{seconds}", dependencies=ADMINISTER)
+async def expire_for_all(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """The same for every subscription."""
+    seconds = integer_in_path(request, "seconds")
+
+    async def expire(part: TopicName) -> None:
+        loaded = await topic_here(services, part)
+        for subscription in list(loaded.subscriptions.values()):
+            await _expire(loaded, subscription, seconds)
+
+    await to_each_partition(request, services, topic, expire)
+    return no_content()
+
+
+@router.post("/subscription/{subscription}/expireMessages", dependencies=ADMINISTER)
+async def expire_by_position(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Pass everything up to a position."""
+    upto = await _position(request)
+    await refuse_partitioned(
+        services, topic, "Expire message at position is not supported for partitioned-topic"
+    )
+
+    async def expire(loaded: PersistentTopic, subscription: Subscription) -> None:
+        if not subscription.cursor.backlog_entries:
+            raise _not_issued("position", loaded, subscription)
+        last = upto.position
+        if upto.is_excluded:
+            last = loaded.managed_ledger.chain.previous_of(last)
+        await subscription.skipping.expire_upto(last)
+
+    return await _of_one(request, services, topic, expire)
+
+
+async def _expire(loaded: PersistentTopic, subscription: Subscription, seconds: int) -> None:
+    if not subscription.cursor.backlog_entries:
+        raise _not_issued("timestamp", loaded, subscription)
+    await subscription.skipping.expire_older_than(seconds)
+
+
+def _not_issued(what: str, loaded: PersistentTopic, subscription: Subscription) -> RestError:
+    reason = NOTHING_EXPIRED.format(what=what, topic=loaded.name, subscription=subscription.name)
+    return RestError(409, reason + EXPIRED_IN_PART if what == "timestamp" else reason)
+
+
+# Moving anywhere
+
+
+@router.post("/subscription/{subscription}/resetcursor/{timestamp}", dependencies=ADMINISTER)
+async def reset_to_time(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Begin again with what was published at that time (Unix, ms) or later."""
+    time_ms = integer_in_path(request, "timestamp")
+    await _of_every_partition(
+        request, services, topic, lambda _, subscription: subscription.seek_time(time_ms)
+    )
+    return no_content()
+
+
+@router.post("/subscription/{subscription}/resetcursor", dependencies=ADMINISTER)
+async def reset_to_position(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Begin again with a message, or (``excluded``) behind it."""
+    target = await _position(request)
+    await refuse_partitioned(
+        services, topic, "Reset-cursor at position is not allowed for partitioned-topic"
+    )
+
+    async def reset(loaded: PersistentTopic, subscription: Subscription) -> None:
+        batch_size = await batch_size_at(loaded.managed_ledger, target.position)
+        first, remaining = target.first_and_remaining(batch_size)
+        await subscription.seek(first, remaining)
+
+    return await _of_one(request, services, topic, reset)
+
+
+# Properties
+
+
+@router.get("/subscription/{subscription}/properties", dependencies=READ)
+async def get_properties(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """What its makers noted of it."""
+    found: dict[str, str] = {}
+
+    async def add(_: PersistentTopic, subscription: Subscription) -> None:
+        found.update(_shown(subscription.cursor.properties))
+
+    await _of_every_partition(request, services, topic, add)
+    return Json(found)
+
+
+@router.put("/subscription/{subscription}/properties", dependencies=ADMINISTER)
+async def set_properties(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Note this instead of what was noted."""
+    properties = _shown(await text_map_body(request))
+
+    async def relabel(_: PersistentTopic, subscription: Subscription) -> None:
+        cursor = subscription.cursor
+        await cursor.change_properties(properties, remove=tuple(_shown(cursor.properties)))
+
+    await _of_every_partition(request, services, topic, relabel)
+    return no_content()
+
+
+# What they share
+
+
+async def _of_every_partition(
+    request: Request, services: Services, topic: TopicName, work: Work
+) -> None:
+    try:
+        await to_each_partition(request, services, topic, _on_subscription(request, services, work))
+    except SubscriptionNotFound as error:
+        raise SubscriptionNotFound(error.subscription, str(topic)) from None
+
+
+async def _of_one(request: Request, services: Services, topic: TopicName, work: Work) -> Response:
+    await to_one_topic(request, services, topic, _on_subscription(request, services, work))
+    return no_content()
+
+
+def _on_subscription(
+    request: Request, services: Services, work: Work
+) -> Callable[[TopicName], Awaitable[None]]:
+    """``work`` on the subscription in the path, given the name of its topic."""
+    name = path_value(request, "subscription")
+
+    async def on_topic(part: TopicName) -> None:
+        loaded = await topic_here(services, part)
+        await work(loaded, loaded.subscribing.named(name))
+
+    return on_topic
+
+
+async def _position(request: Request) -> ResetPosition:
+    body = await object_body(request)
+    if body is None:
+        raise RestError(400, "The body should name a message: ledgerId and entryId")
+    return ResetPosition.parse(body)
+
+
+def _texts(properties: object) -> dict[str, str]:
+    if not isinstance(properties, dict):
+        return {}
+    return {str(key): str(value) for key, value in properties.items()}
+
+
+def _shown(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those that are their makers', not the broker's own: these nobody may see or set."""
+    return {
+        name: value for name, value in properties.items() if not name.startswith(INTERNAL_PROPERTY)
+    }

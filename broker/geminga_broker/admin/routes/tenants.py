@@ -1,0 +1,93 @@
+"""``/admin/v2/tenants``: who shares the cluster."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from geminga_broker.admin.access import on_cluster, on_tenant
+from geminga_broker.admin.answers import Json, json_record, no_content
+from geminga_broker.admin.errors import RestError
+from geminga_broker.admin.facade import Services
+from geminga_broker.admin.names import is_valid_name
+from geminga_broker.admin.namespace_deletion import delete_with_topics
+from geminga_broker.admin.parameters import ServicesArg, flag, object_body, path_value
+from geminga_broker.metadata.errors import NamespaceNotFound, TenantNotFound
+from geminga_protocol.records.json_records import of_document
+from geminga_protocol.records.tenants import TenantInfo
+from geminga_server.authorization import Action
+
+router = APIRouter(prefix="/admin/v2/tenants")
+
+
+@router.get("", dependencies=[on_cluster(Action.READ)])
+async def list_tenants(services: ServicesArg) -> Response:
+    """The names of all tenants."""
+    return Json(await services.tenants.names())
+
+
+@router.get("/{tenant}", dependencies=[on_tenant(Action.READ)])
+async def get_tenant(request: Request, services: ServicesArg) -> Response:
+    """A tenant's administrators and clusters."""
+    return json_record(await services.tenants.get(path_value(request, "tenant")))
+
+
+@router.put("/{tenant}", dependencies=[on_tenant(Action.ADMINISTER)])
+async def create_tenant(request: Request, services: ServicesArg) -> Response:
+    """Create a tenant."""
+    body = await object_body(request)
+    name = path_value(request, "tenant")
+    if not is_valid_name(name):
+        raise RestError(412, "Tenant name is not valid")
+    await services.tenants.create(name, await _tenant(services, body))
+    return no_content()
+
+
+@router.post("/{tenant}", dependencies=[on_tenant(Action.ADMINISTER)])
+async def update_tenant(request: Request, services: ServicesArg) -> Response:
+    """Change a tenant's administrators and clusters."""
+    record = await _tenant(services, await object_body(request))
+    name = path_value(request, "tenant")
+    try:
+        await services.tenants.update(name, record)
+    except TenantNotFound:
+        raise RestError(404, f"Tenant {name} not found") from None
+    return no_content()
+
+
+@router.delete("/{tenant}", dependencies=[on_tenant(Action.ADMINISTER)])
+async def delete_tenant(request: Request, services: ServicesArg) -> Response:
+    """Delete a tenant without namespaces; ``force`` deletes them and their topics too, where the
+    broker is told so."""
+    tenant = path_value(request, "tenant")
+    is_forced = flag(request, "force")
+    if is_forced and not services.force_deletes_tenants:
+        raise RestError(405, "Broker doesn't allow forced deletion of tenants")
+    try:
+        if is_forced:
+            for namespace in await services.namespaces.names(tenant):
+                with suppress(NamespaceNotFound):  # somebody else was faster
+                    await delete_with_topics(services, namespace)
+        await services.tenants.delete(tenant)
+    except TenantNotFound:
+        raise RestError(404, "Tenant doesn't exist") from None
+    return no_content()
+
+
+async def _tenant(services: Services, body: dict[str, object] | None) -> TenantInfo:
+    """The record of a body, if it is one that may stand. Raises ``RestError`` 412."""
+    if body is None:
+        raise RestError(412, "TenantInfo is null")
+    if body.get("allowedClusters") is None:
+        raise RestError(412, "Clusters cannot be null")
+    record = of_document(TenantInfo, body)
+    if not any(cluster.strip() for cluster in record.allowed_clusters):
+        raise RestError(412, "Clusters cannot be empty or blank")
+    known = await services.clusters.names()
+    if not set(record.allowed_clusters) <= set(known):
+        raise RestError(412, "Clusters do not exist")
+    if any(role != role.strip() for role in record.admin_roles):
+        raise RestError(412, "AdminRoles contains whitespace in the beginning or end.")
+    return record

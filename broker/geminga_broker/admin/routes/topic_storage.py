@@ -1,0 +1,151 @@
+"""``…/{topic}/unload``, ``trim``, ``truncate``, ``terminate``, ``internalStats``: a topic's log.
+
+Called for a partitioned topic, what changes something is done to every partition.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from geminga_broker.admin.access import on_topic
+from geminga_broker.admin.answers import Json, empty, no_content
+from geminga_broker.admin.documents.internal_info import log_info
+from geminga_broker.admin.documents.internal_stats import Document
+from geminga_broker.admin.documents.message import message_id
+from geminga_broker.admin.errors import RestError
+from geminga_broker.admin.facade import Services
+from geminga_broker.admin.parameters import ServicesArg, TopicArg, flag
+from geminga_broker.admin.serving import (
+    explain_missing,
+    partitioned,
+    serve_here,
+    serve_partition,
+    to_each_partition,
+)
+from geminga_broker.errors import TopicNotFound
+from geminga_broker.metadata.errors import NamespaceNotFound
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_server.authorization import Action
+
+router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}")
+
+
+@router.put("/unload", dependencies=[on_topic(Action.ADMINISTER)])
+async def unload_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Close the topic; its clients look it up again, and it is loaded anew."""
+    await to_each_partition(request, services, topic, services.broker.unload_topic)
+    return no_content()
+
+
+@router.post("/trim", dependencies=[on_topic(Action.ADMINISTER)])
+async def trim_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Delete ledgers that nobody needs now, without waiting for the next round."""
+    if not topic.is_persistent:
+        raise RestError(405, "Trim on a non-persistent topic is not allowed")
+    await to_each_partition(request, services, topic, services.broker.trim_topic)
+    return empty()
+
+
+@router.delete("/truncate", dependencies=[on_topic(Action.ADMINISTER)])
+async def truncate_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Move all subscriptions to the end and delete all messages, whatever retention says."""
+    if not topic.is_persistent:
+        raise RestError(412, "unsupport truncate")
+    await to_each_partition(request, services, topic, services.broker.truncate_topic)
+    return no_content()
+
+
+@router.post("/terminate", dependencies=[on_topic(Action.ADMINISTER)])
+async def terminate_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Have one topic take no more messages, for ever; the id of its last one."""
+    if not topic.is_persistent:
+        raise RestError(406, "Need to provide a persistent topic name")
+    await services.namespaces.policies(topic.namespace)
+    if await services.partitioned_topics.partitions(topic):
+        raise RestError(405, "Termination of a partitioned topic is not allowed")
+    await serve_here(request, services, topic)
+    try:
+        return Json(await _terminate(services, topic))
+    except TopicNotFound:
+        await explain_missing(services, topic)
+        raise
+
+
+@router.post("/terminate/partitions", dependencies=[on_topic(Action.ADMINISTER)])
+async def terminate_partitions(topic: TopicArg, services: ServicesArg) -> Response:
+    """The same with every partition of a topic; the ids of their last messages by number."""
+    await services.namespaces.policies(topic.namespace)
+    partitions = await services.partitioned_topics.partitions(topic)
+    if not partitions:
+        raise RestError(
+            405,
+            "Termination of a non-partitioned topic is not allowed using partitioned-terminate"
+            ", please use terminate commands",
+        )
+    ends: dict[str, Document] = {}
+    for index in range(partitions):
+        await serve_partition(services, topic.partition(index))
+        ends[str(index)] = await _terminate(services, topic.partition(index))
+    return Json(ends)
+
+
+async def _terminate(services: Services, topic: TopicName) -> Document:
+    last = await services.broker.terminate_topic(topic)
+    return {**message_id(last, topic.partition_index)}
+
+
+@router.get("/internalStats", dependencies=[on_topic(Action.READ)])
+async def get_internal_stats(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """One topic's ledgers and cursors; with ``metadata`` also what is stored of each ledger."""
+    try:
+        await serve_here(request, services, topic)
+        return Json(await _internal_stats(request, services, topic))
+    except (TopicNotFound, NamespaceNotFound):
+        if topic.is_persistent:
+            await explain_missing(services, topic)
+            raise
+        raise RestError(404, "Topic not found") from None
+
+
+@router.get("/partitioned-internalStats", dependencies=[on_topic(Action.READ)])
+async def get_partitioned_internal_stats(
+    request: Request, topic: TopicArg, services: ServicesArg
+) -> Response:
+    """The same of each partition that is there, and this broker's."""
+    record = await partitioned(services, topic)
+    partitions: dict[str, Document] = {}
+    for index in range(record.partitions):
+        partition = topic.partition(index)
+        if (await services.ownership.owner(partition)).is_self:
+            try:
+                stats = await _internal_stats(request, services, partition)
+            except TopicNotFound:
+                continue
+            partitions[str(partition)] = stats
+    metadata = {"partitions": record.partitions, "deleted": record.deleted}
+    return Json({"metadata": metadata, "partitions": partitions})
+
+
+@router.get("/internal-info", dependencies=[on_topic(Action.READ)])
+async def get_internal_info(topic: TopicArg, services: ServicesArg) -> Response:
+    """What is stored of a topic, or of each partition, without loading it: any broker answers."""
+    await services.namespaces.policies(topic.namespace)
+    if not topic.is_persistent:
+        raise RestError(405, "Nothing is stored of a non-persistent topic")
+    count = await services.partitioned_topics.partitions(topic)
+    if not count:
+        return Json(log_info(await services.persistent_topics.stored(topic)))
+    partitions: dict[str, Document] = {}
+    for partition in map(topic.partition, range(count)):
+        with suppress(TopicNotFound):
+            stored = await services.persistent_topics.stored(partition)
+            partitions[str(partition)] = log_info(stored)
+    return Json({"version": 0, "partitions": partitions})
+
+
+async def _internal_stats(request: Request, services: Services, topic: TopicName) -> Document:
+    with_metadata = flag(request, "metadata")
+    return await services.broker.internal_stats(topic, with_metadata=with_metadata)

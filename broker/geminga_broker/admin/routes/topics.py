@@ -1,0 +1,125 @@
+"""``/admin/v2/persistent`` and ``/non-persistent``: which topics there are; create, delete.
+
+Partitioned topics as such are in ``partitions``, stats in ``topic_stats``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from geminga_broker.admin.access import on_namespace, on_topic
+from geminga_broker.admin.answers import Json, no_content
+from geminga_broker.admin.errors import RestError
+from geminga_broker.admin.facade import Services
+from geminga_broker.admin.parameters import (
+    NamespaceArg,
+    ServicesArg,
+    TopicArg,
+    flag,
+    path_value,
+    text_map_body,
+)
+from geminga_broker.admin.serving import serve_here
+from geminga_broker.errors import TopicExists, TopicNotFound
+from geminga_broker.metadata.errors import NamespaceNotFound
+from geminga_broker.metadata.system_topics import is_system_topic
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_server.authorization import Action
+
+router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}")
+
+
+@router.get("", dependencies=[on_namespace(Action.READ)])
+async def list_topics(request: Request, namespace: NamespaceArg, services: ServicesArg) -> Response:
+    """The namespace's topics, partitions one by one; with ``bundle`` those of one bundle."""
+    await require_namespace(services, namespace)
+    topics = await topics_of(services, namespace, path_value(request, "domain"))
+    bundle_name = request.query_params.get("bundle")
+    if bundle_name:
+        ring = await services.ownership.ring_of(namespace)
+        topics = [topic for topic in topics if ring.bundle_of(topic.hash).name == bundle_name]
+    return names_answer(request, topics)
+
+
+@router.get("/partitioned", dependencies=[on_namespace(Action.READ)])
+async def list_partitioned_topics(
+    request: Request, namespace: NamespaceArg, services: ServicesArg
+) -> Response:
+    """The namespace's partitioned topics, without their partitions."""
+    await require_namespace(services, namespace)
+    domain = path_value(request, "domain")
+    return names_answer(request, await services.partitioned_topics.names(namespace, domain))
+
+
+@router.put("/{topic}", dependencies=[on_topic(Action.ADMINISTER)])
+async def create_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Create a topic that is not partitioned, or one missing partition."""
+    properties = await text_map_body(request)
+    await services.namespaces.policies(topic.namespace)
+    await serve_here(request, services, topic)
+    await _check_partition_name(services, topic)
+    if await services.partitioned_topics.partitions(topic):
+        raise TopicExists(str(topic))
+    await services.broker.create_topic(topic, properties)
+    return no_content()
+
+
+@router.delete("/{topic}", dependencies=[on_topic(Action.ADMINISTER)])
+async def delete_topic(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
+    """Delete a topic, or one partition; ``force`` disconnects who uses it."""
+    try:
+        await serve_here(request, services, topic)
+        if await services.partitioned_topics.partitions(topic):
+            raise RestError(
+                409,
+                f"{topic} is a partitioned topic, instead of calling delete topic, "
+                "please call delete-partitioned-topic.",
+            )
+        await services.broker.delete_topic(topic, force=flag(request, "force"))
+    except (TopicNotFound, NamespaceNotFound):
+        # A non-persistent topic that nobody uses is as good as deleted.
+        if topic.is_persistent:
+            raise TopicNotFound(str(topic)) from None
+    return no_content()
+
+
+async def require_namespace(services: Services, namespace: NamespaceName) -> None:
+    """Raise ``RestError`` 404, in the words of the calls about namespaces."""
+    if not await services.namespaces.exists(namespace):
+        raise RestError(404, "Namespace does not exist")
+
+
+async def topics_of(services: Services, namespace: NamespaceName, domain: str) -> list[TopicName]:
+    """The namespace's topics of that domain, partitions one by one."""
+    if domain == "persistent":
+        return await services.persistent_topics.names(namespace)
+    return services.broker.non_persistent_topics(namespace)
+
+
+def names_answer(request: Request, topics: Iterable[TopicName]) -> Response:
+    """Full names; Pulsar's own only with ``includeSystemTopic``."""
+    with_system = flag(request, "includeSystemTopic")
+    return Json([str(topic) for topic in topics if with_system or not is_system_topic(topic)])
+
+
+async def _check_partition_name(services: Services, topic: TopicName) -> None:
+    """Raise ``RestError`` 412 for a name of a partition that does not belong to any topic."""
+    if topic.partition_index < 0:
+        return
+    partitions = await services.partitioned_topics.partitions(topic.base)
+    refused = f'Can\'t create topic {topic.local} with "-partition-" followed by '
+    if partitions == 0:
+        raise RestError(
+            412,
+            f"{refused}numeric value if there isn't a partitioned topic {topic.base.local} "
+            "created.",
+        )
+    if topic.partition_index >= partitions:
+        raise RestError(
+            412,
+            f"{refused}a number smaller than number of partition of partitioned topic "
+            f"{topic.base.local}",
+        )

@@ -1,0 +1,44 @@
+"""When the oldest message was published that a subscription has left: read only where it is asked
+for, for it takes an entry of each."""
+
+from __future__ import annotations
+
+from geminga_broker.admin.documents.topic_stats import TopicStats
+from geminga_broker.log.managed_ledger import ManagedLedger
+from geminga_broker.log.payloads import entry_time_ms
+from geminga_broker.log.positions import Position
+from geminga_broker.log.search import read_one
+from geminga_broker.topics.persistent import PersistentTopic
+
+# What upstream shows of a subscription that has left nothing.
+NOTHING_LEFT = -1
+
+
+async def add_earliest(stats: TopicStats, topic: PersistentTopic) -> None:
+    """Complete ``stats``: of each subscription, and of the one that is furthest behind.
+
+    Raises ``StorageUnavailable``.
+    """
+    marks: list[Position] = []
+    for name, of_subscription in stats["subscriptions"].items():
+        subscription = topic.subscriptions.get(name)
+        if subscription is None or not subscription.backlog_entries:
+            of_subscription["earliestMsgPublishTimeInBacklog"] = NOTHING_LEFT
+            continue
+        if subscription.cursor.is_durable:
+            marks.append(subscription.mark_delete)
+        of_subscription["earliestMsgPublishTimeInBacklog"] = await _published_after(
+            topic.managed_ledger, subscription.mark_delete
+        )
+    if marks:
+        stats["earliestMsgPublishTimeInBacklogs"] = await _published_after(
+            topic.managed_ledger, min(marks)
+        )
+
+
+async def _published_after(managed_ledger: ManagedLedger, mark: Position) -> int:
+    """When the entry after ``mark`` was published, in Unix ms; -1 where that is gone by now."""
+    position = managed_ledger.chain.readable_from(managed_ledger.chain.next_after(mark))
+    if position > managed_ledger.chain.last_confirmed:
+        return NOTHING_LEFT
+    return entry_time_ms(await read_one(managed_ledger, position))

@@ -1,0 +1,323 @@
+"""What a topic tells about itself, in the shapes of the REST side."""
+
+from __future__ import annotations
+
+from geminga_broker.admin.documents.topic_stats import (
+    NONE_S,
+    ConsumerStats,
+    PublisherStats,
+    SubscriptionStats,
+    TopicStats,
+    new_consumer_stats,
+    new_publisher_stats,
+    new_subscription_stats,
+    new_topic_stats,
+)
+from geminga_broker.admin.facade import StatsQuery
+from geminga_broker.admin.snapshot import SubscriptionSnapshot, TopicSnapshot
+from geminga_broker.admin.topics.key_shared_stats import add_key_shared
+from geminga_broker.compaction.report import CompactionReport, CompactionStatus
+from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.gate import LimitOf
+from geminga_broker.subscriptions.key_shared.dispatcher import KeySharedDispatcher
+from geminga_broker.subscriptions.subscription import Subscription
+from geminga_broker.subscriptions.throttle import Stalls
+from geminga_broker.topics.backlog import Backlog
+from geminga_broker.topics.directory import AnyTopic
+from geminga_broker.topics.non_persistent import NonPersistentTopic, VolatileSubscription
+from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.producing.producers import AccessMode, Producer
+from geminga_protocol.pulsar.timestamps import iso_time
+
+ACCESS_MODES = {
+    AccessMode.SHARED: "Shared",
+    AccessMode.EXCLUSIVE: "Exclusive",
+    AccessMode.WAIT_FOR_EXCLUSIVE: "WaitForExclusive",
+    AccessMode.EXCLUSIVE_WITH_FENCING: "ExclusiveWithFencing",
+}
+# Properties of a cursor that are Pulsar's own (ManagedCursor.CURSOR_INTERNAL_PROPERTY_PREFIX).
+INTERNAL_PROPERTY = "#pulsar.internal."
+AnySubscription = Subscription | VolatileSubscription
+
+
+def topic_stats(topic: AnyTopic, query: StatsQuery, owner_broker: str) -> TopicStats:
+    """The stats of ``topic``, with what ``query`` asks for."""
+    stats = new_topic_stats()
+    rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
+    stats["msgRateIn"] = rate_in
+    stats["msgThroughputIn"] = throughput_in
+    stats["msgRateOut"] = rate_out
+    stats["msgThroughputOut"] = throughput_out
+    stats["msgInCounter"] = topic.messages_in
+    stats["bytesInCounter"] = topic.bytes_in
+    stats["averageMsgSize"] = _average(throughput_in, rate_in)
+    stats["publishRateLimitedTimes"] = topic.publish_pauses
+    stats["topicEpoch"] = topic.epoch.current
+    stats["topicCreationTimeStamp"] = topic.created_at_ms
+    stats["lastPublishTimeStamp"] = topic.last_publish_ms
+    stats["ownerBroker"] = owner_broker
+    stats["waitingPublishers"] = topic.producers.waiting_count
+    if not query.exclude_publishers:
+        stats["publishers"] = [_publisher(each) for each in topic.producers]
+    subscriptions = {name: _subscription(each, query) for name, each in topic.subscriptions.items()}
+    stats["subscriptions"] = subscriptions
+    stats["msgOutCounter"] = sum(each["msgOutCounter"] for each in subscriptions.values())
+    stats["bytesOutCounter"] = sum(each["bytesOutCounter"] for each in subscriptions.values())
+    if isinstance(topic, PersistentTopic):
+        stats["storageSize"] = topic.managed_ledger.chain.total_bytes
+        stats["delayedMessageIndexSizeInBytes"] = sum(
+            each["delayedMessageIndexSizeInBytes"] for each in subscriptions.values()
+        )
+        stats["backlogSize"] = max(
+            (each["backlogSize"] for each in subscriptions.values()), default=0
+        )
+        stats["nonContiguousDeletedMessagesRanges"] = sum(
+            each["nonContiguousDeletedMessagesRanges"] for each in subscriptions.values()
+        )
+        stats["msgChunkPublished"] = topic.has_chunks
+        _add_quotas(stats, topic.backlog)
+        if topic.intake.deduplication is not None:
+            stats["deduplicationStatus"] = topic.intake.deduplication.status.value
+        _add_compaction(stats, topic.compacting.report)
+    if isinstance(topic, NonPersistentTopic):
+        # What publishers have sent and no subscription was asked to take, as upstream: it drops
+        # what comes while too much is under way, of which here there is never any.
+        stats["msgDropRate"] = 0.0
+        stats["deduplicationStatus"] = None
+        for publisher in stats["publishers"]:
+            publisher["msgDropRate"] = 0.0
+    return stats
+
+
+def _add_quotas(stats: TopicStats, backlog: Backlog) -> None:
+    """The limits that hold, -1 for none, and what was found when the age was last looked at."""
+    size, age, oldest = backlog.quotas.size, backlog.quotas.age, backlog.oldest
+    stats["backlogQuotaLimitSize"] = NONE_S if size is None else size.limit
+    stats["backlogQuotaLimitTime"] = NONE_S if age is None else age.limit
+    if oldest is not None:
+        stats["oldestBacklogMessageAgeSeconds"] = backlog.age_s(oldest)
+        stats["oldestBacklogMessageSubscriptionName"] = oldest.subscription
+
+
+def _add_compaction(stats: TopicStats, report: CompactionReport) -> None:
+    stats["compaction"] = {
+        "lastCompactionRemovedEventCount": report.last_removed,
+        "lastCompactionSucceedTimestamp": report.last_succeeded_ms,
+        "lastCompactionFailedTimestamp": report.last_failed_ms,
+        "lastCompactionDurationTimeInMills": report.last_duration_ms,
+    }
+
+
+def _publisher(producer: Producer) -> PublisherStats:
+    stats = new_publisher_stats()
+    stats["accessMode"] = ACCESS_MODES[producer.access_mode]
+    stats["producerId"] = producer.producer_id
+    stats["producerName"] = producer.name
+    stats["address"] = producer.session.address
+    stats["connectedSince"] = iso_time(producer.connected_at_ms)
+    stats["clientVersion"] = producer.session.client_version
+    stats["metadata"] = dict(producer.metadata)
+    rate_in, throughput_in, chunk_rate = producer.meter.rates
+    stats["msgRateIn"], stats["msgThroughputIn"] = rate_in, throughput_in
+    stats["averageMsgSize"] = _average(throughput_in, rate_in)
+    stats["chunkedMessageRate"] = chunk_rate
+    return stats
+
+
+def _average(throughput: float, rate: float) -> float:
+    """Bytes a message, in the last period (as upstream)."""
+    return throughput / rate if rate else 0.0
+
+
+def _subscription(subscription: AnySubscription, query: StatsQuery) -> SubscriptionStats:
+    stats = new_subscription_stats()
+    consumers = subscription.consumers
+    stats["type"] = subscription.type.label if subscription.type is not None else None
+    stats["msgOutCounter"] = subscription.messages_out
+    stats["bytesOutCounter"] = subscription.bytes_out
+    stats["unackedMessages"] = sum(each.unacknowledged for each in consumers)
+    stats["lastConsumedTimestamp"] = max((each.last_sent_ms for each in consumers), default=0)
+    if not query.exclude_consumers:
+        stats["consumers"] = [_consumer(each) for each in consumers]
+    rates = [each.meter.rates for each in consumers]
+    stats["msgRateOut"] = sum(each[0] for each in rates)
+    stats["msgThroughputOut"] = sum(each[1] for each in rates)
+    stats["msgRateRedeliver"] = sum(each[2] for each in rates)
+    stats["messageAckRate"] = sum(each[3] for each in rates)
+    if isinstance(subscription, Subscription):
+        _add_kept(stats, subscription, query)
+    else:
+        active = subscription.active
+        stats["activeConsumerName"] = active.name if active else None
+        stats["isDurable"] = stats["durable"] = False
+        stats["msgDropRate"] = subscription.drop_meter.rates[0]
+    return stats
+
+
+def _add_kept(stats: SubscriptionStats, subscription: Subscription, query: StatsQuery) -> None:
+    """What only a subscription with a cursor has."""
+    cursor = subscription.cursor
+    dispatcher = subscription.dispatcher
+    if dispatcher is not None and dispatcher.active is not None:
+        stats["activeConsumerName"] = dispatcher.active.name
+    if dispatcher is not None:
+        stats["msgInReplay"] = dispatcher.redelivery_backlog
+        stats["blockedSubscriptionOnUnackedMsgs"] = dispatcher.is_blocked_on_unacknowledged
+    if isinstance(dispatcher, KeySharedDispatcher):
+        add_key_shared(stats, dispatcher)
+    stats["msgBacklog"] = cursor.backlog_entries
+    stats["msgDelayed"] = subscription.delayed_count
+    stats["msgBacklogNoDelayed"] = max(0, stats["msgBacklog"] - stats["msgDelayed"])
+    stats["delayedMessageIndexSizeInBytes"] = subscription.delayed_bytes
+    if query.subscription_backlog_size:
+        stats["backlogSize"] = cursor.backlog_bytes
+    stats["isDurable"] = stats["durable"] = cursor.is_durable
+    stats["subscriptionProperties"] = {
+        name: value
+        for name, value in cursor.properties.items()
+        if not name.startswith(INTERNAL_PROPERTY)
+    }
+    stats["isReplicated"] = stats["replicated"] = cursor.is_replicated
+    if subscription.membership.stalls is not None:
+        _add_stalls(stats, subscription.membership.stalls)
+    stats["totalMsgExpired"] = subscription.expired_count
+    stats["lastExpireTimestamp"] = subscription.last_expired_ms
+    stats["msgRateExpired"] = subscription.expiry_rate
+    stats["lastAckedTimestamp"] = subscription.last_acknowledged_ms
+    stats["lastConsumedFlowTimestamp"] = subscription.last_flow_ms
+    stats["lastMarkDeleteAdvancedTimestamp"] = cursor.last_mark_delete_ms
+    stats["nonContiguousDeletedMessagesRanges"] = sum(1 for _ in cursor.acknowledged.ranges())
+
+
+def _add_stalls(stats: SubscriptionStats, stalls: Stalls) -> None:
+    of_broker, of_topic, own = LimitOf.BROKER, LimitOf.TOPIC, LimitOf.SUBSCRIPTION
+    stats["dispatchThrottledMsgEventsByBrokerLimit"] = stalls.by_messages(of_broker)
+    stats["dispatchThrottledBytesEventsByBrokerLimit"] = stalls.by_bytes(of_broker)
+    stats["dispatchThrottledMsgEventsByTopicLimit"] = stalls.by_messages(of_topic)
+    stats["dispatchThrottledBytesEventsByTopicLimit"] = stalls.by_bytes(of_topic)
+    stats["dispatchThrottledMsgEventsBySubscriptionLimit"] = stalls.by_messages(own)
+    stats["dispatchThrottledBytesEventsBySubscriptionLimit"] = stalls.by_bytes(own)
+
+
+def _consumer(consumer: Consumer) -> ConsumerStats:
+    stats = new_consumer_stats()
+    stats["consumerName"] = consumer.name
+    stats["availablePermits"] = consumer.permits
+    stats["unackedMessages"] = consumer.unacknowledged
+    stats["blockedConsumerOnUnackedMsgs"] = consumer.is_blocked_on_unacknowledged
+    stats["msgOutCounter"] = consumer.messages_out
+    stats["bytesOutCounter"] = consumer.bytes_out
+    if consumer.entries_out:
+        stats["avgMessagesPerEntry"] = round(consumer.messages_out / consumer.entries_out)
+    stats["address"] = consumer.session.address
+    stats["clientVersion"] = consumer.session.client_version
+    stats["connectedSince"] = iso_time(consumer.connected_at_ms)
+    stats["metadata"] = dict(consumer.metadata)
+    stats["lastConsumedFlowTimestamp"] = consumer.last_flow_ms
+    stats["lastAckedTimestamp"] = consumer.last_acknowledged_ms
+    stats["lastAckedTime"] = iso_time(consumer.last_acknowledged_ms)
+    stats["lastConsumedTimestamp"] = consumer.last_sent_ms
+    stats["lastConsumedTime"] = iso_time(consumer.last_sent_ms)
+    (
+        stats["msgRateOut"],
+        stats["msgThroughputOut"],
+        stats["msgRateRedeliver"],
+        stats["messageAckRate"],
+    ) = consumer.meter.rates
+    return stats
+
+
+def topic_snapshot(topic: AnyTopic) -> TopicSnapshot:
+    """What the metrics show of ``topic``."""
+    rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
+    subscriptions = [_subscription_snapshot(each) for each in topic.subscriptions.values()]
+    snapshot = TopicSnapshot(
+        namespace=str(topic.name.namespace),
+        name=str(topic.name),
+        producers=len(topic.producers),
+        consumers=sum(each.consumers for each in subscriptions),
+        rate_in=rate_in,
+        rate_out=rate_out,
+        throughput_in=throughput_in,
+        throughput_out=throughput_out,
+        messages_in_total=topic.messages_in,
+        bytes_in_total=topic.bytes_in,
+        average_message_bytes=_average(throughput_in, rate_in),
+        publish_pauses=topic.publish_pauses,
+        backlog=max((each.backlog for each in subscriptions), default=0),
+        ack_rate=sum(each.ack_rate for each in subscriptions),
+        delayed_index_bytes=sum(each.delayed_index_bytes for each in subscriptions),
+        delayed_buckets=sum(each.delayed_buckets for each in subscriptions),
+        delayed_loaded=sum(each.delayed_loaded for each in subscriptions),
+        subscriptions=subscriptions,
+    )
+    if isinstance(topic, PersistentTopic):
+        _add_stored(snapshot, topic)
+    return snapshot
+
+
+def _add_stored(snapshot: TopicSnapshot, topic: PersistentTopic) -> None:
+    """What only a topic with a log has."""
+    stored_bytes = topic.managed_ledger.chain.total_bytes
+    # All copies of an entry count as one, as upstream counts them.
+    snapshot.storage_bytes = snapshot.storage_logical_bytes = stored_bytes
+    snapshot.backlog_bytes = max(
+        (each.cursor.backlog_bytes for each in topic.subscriptions.values()), default=0
+    )
+    _add_backlog(snapshot, topic.backlog)
+    report = topic.compacting.report
+    if report.status is not CompactionStatus.NOT_RUN:
+        snapshot.compaction = report
+    (
+        snapshot.storage_write_rate,
+        snapshot.storage_read_rate,
+        snapshot.storage_read_cache_misses_rate,
+    ) = topic.entry_meter.rates
+    if topic.write_latency is not None:
+        snapshot.write_latency_ms = topic.write_latency.shown
+
+
+def _add_backlog(snapshot: TopicSnapshot, backlog: Backlog) -> None:
+    size, age, oldest = backlog.quotas.size, backlog.quotas.age, backlog.oldest
+    snapshot.backlog_quota_bytes = NONE_S if size is None else size.limit
+    snapshot.backlog_quota_age_s = NONE_S if age is None else age.limit
+    snapshot.backlog_age_s = NONE_S if oldest is None else backlog.age_s(oldest)
+    snapshot.size_evictions_total = backlog.size_evictions
+    snapshot.age_evictions_total = backlog.age_evictions
+
+
+def _subscription_snapshot(subscription: AnySubscription) -> SubscriptionSnapshot:
+    consumers = subscription.consumers
+    rates = [each.meter.rates for each in consumers]
+    snapshot = SubscriptionSnapshot(
+        name=subscription.name,
+        consumers=len(consumers),
+        unacked=sum(each.unacknowledged for each in consumers),
+        is_blocked_on_unacked=any(each.is_blocked_on_unacknowledged for each in consumers),
+        rate_out=sum(each[0] for each in rates),
+        throughput_out=sum(each[1] for each in rates),
+        rate_redeliver=sum(each[2] for each in rates),
+        ack_rate=sum(each[3] for each in rates),
+        last_consumed_ms=max((each.last_sent_ms for each in consumers), default=0),
+        bytes_out_total=subscription.bytes_out,
+        messages_out_total=subscription.messages_out,
+    )
+    if isinstance(subscription, Subscription):
+        dispatcher = subscription.dispatcher
+        snapshot.backlog = subscription.cursor.backlog_entries
+        snapshot.delayed = subscription.delayed_count
+        snapshot.backlog_no_delayed = max(0, snapshot.backlog - snapshot.delayed)
+        snapshot.delayed_index_bytes = subscription.delayed_bytes
+        snapshot.delayed_buckets = subscription.delayed_buckets
+        snapshot.delayed_loaded = subscription.delayed_loaded
+        snapshot.in_replay = dispatcher.redelivery_backlog if dispatcher else 0
+        snapshot.stalls = subscription.membership.stalls
+        snapshot.expired_total = subscription.expired_count
+        snapshot.last_expired_ms = subscription.last_expired_ms
+        snapshot.rate_expired = subscription.expiry_rate
+        snapshot.last_acked_ms = subscription.last_acknowledged_ms
+        snapshot.last_consumed_flow_ms = subscription.last_flow_ms
+        snapshot.last_mark_delete_advanced_ms = subscription.cursor.last_mark_delete_ms
+    else:
+        snapshot.drop_rate = subscription.drop_meter.rates[0]
+    return snapshot

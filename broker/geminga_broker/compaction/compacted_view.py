@@ -1,0 +1,101 @@
+"""A topic as those see it who read it compacted: the compacted ledger up to the horizon, then the
+log. The view lasts as long as the topic; compactions change what it shows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from geminga_broker.compaction.compacted_ledger import CompactedEntry, CompactedLedger
+from geminga_broker.compaction.entries import last_index
+from geminga_broker.compaction.errors import CompactedLedgerGone
+from geminga_broker.log.internal_stats import LedgerStats
+from geminga_broker.log.payloads import entry_time_ms
+from geminga_broker.log.positions import EARLIEST, Position
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class CompactedView:
+    """``horizon`` is the last position that is compacted; None for a topic that never was."""
+
+    __slots__ = ("_topic", "horizon", "ledger")
+
+    def __init__(self, topic: str) -> None:
+        self.horizon: Position | None = None
+        self.ledger: CompactedLedger | None = None
+        self._topic = topic
+
+    def show(self, ledger: CompactedLedger | None, horizon: Position | None) -> None:
+        """From now on positions up to ``horizon`` come from ``ledger``."""
+        self.ledger = ledger
+        self.horizon = horizon
+
+    def covers(self, position: Position) -> bool:
+        """Whether what is read at ``position`` comes from the compacted ledger."""
+        return self.horizon is not None and position <= self.horizon
+
+    async def read(
+        self, position: Position, count_max: int, bytes_max: int
+    ) -> tuple[list[CompactedEntry], Position | None]:
+        """Entries from ``position`` on, and the horizon of the ledger they are of.
+
+        Without any, nothing is left from ``position`` to that horizon; where it is None all is to
+        be read from the log. Raises ``StorageUnavailable``.
+        """
+        horizon: Position | None = None
+
+        async def entries(ledger: CompactedLedger) -> list[CompactedEntry]:
+            nonlocal horizon
+            horizon = self.horizon
+            return await ledger.read(await ledger.index_of(position), count_max, bytes_max)
+
+        found = await self._ask(entries)
+        return ([], None) if found is None else (found, horizon)
+
+    async def last_message(self) -> tuple[Position, int]:
+        """The last message that was left, as entry and batch index (-1: no batch).
+
+        ``(EARLIEST, -1)`` where nothing was. Raises ``StorageUnavailable``.
+        """
+        last = await self._ask(CompactedLedger.last)
+        return (EARLIEST, -1) if last is None else (last.position, last_index(last.payload))
+
+    async def first_published(self, time_ms: int) -> Position | None:
+        """The first entry published at or after ``time_ms`` (Unix time); None without any.
+
+        Raises ``StorageUnavailable``.
+        """
+        return await self._ask(
+            lambda ledger: ledger.first_where(lambda payload: entry_time_ms(payload) >= time_ms)
+        )
+
+    async def ledger_stats(self) -> LedgerStats | None:
+        """The ledger in force: its id, entries and bytes; None where there is none."""
+
+        async def facts(ledger: CompactedLedger) -> LedgerStats:
+            reader = await ledger.opened()
+            entries, size_bytes = reader.last_confirmed + 1, reader.length_bytes
+            return LedgerStats(ledger.ledger_id, entries, size_bytes, is_offloaded=False)
+
+        return await self._ask(facts)
+
+    async def _ask(self, question: Callable[[CompactedLedger], Awaitable[T]]) -> T | None:
+        """The answer of the ledger in force; None where there is none, or it is gone.
+
+        One that was replaced meanwhile may have been deleted: then the new one is asked.
+        """
+        while (ledger := self.ledger) is not None:
+            try:
+                return await question(ledger)
+            except CompactedLedgerGone as error:
+                if self.ledger is ledger:
+                    log.error(  # noqa: TRY400 -- what it says is all there is to know
+                        "compacted ledger is gone",
+                        extra={"topic": self._topic, "error": str(error)},
+                    )
+                    self.show(None, None)
+        return None

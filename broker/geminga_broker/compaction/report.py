@@ -1,0 +1,95 @@
+"""What is told of a topic's compactions: how the last went, and what all did together. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from geminga_broker.counting.buckets import Buckets, count_write, write_latency_buckets
+
+# What took no time that a clock could see has no rate.
+DURATION_S_MIN = 0.001
+
+
+class CompactionStatus(StrEnum):
+    """``LongRunningProcessStatus.Status`` of Apache Pulsar."""
+
+    NOT_RUN = "NOT_RUN"
+    RUNNING = "RUNNING"
+    SUCCESS = "SUCCESS"
+    ERROR = "ERROR"
+
+
+@dataclass(slots=True)
+class Progress:
+    """What one compaction has done so far."""
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+    removed: int = 0
+    entries_written: int = 0
+
+
+@dataclass(slots=True)
+class CompactionReport:
+    """Times are Unix time in ms, 0 for never; totals count since the topic was loaded; rates, a
+    second, and what was left are those of the last compaction."""
+
+    status: CompactionStatus = CompactionStatus.NOT_RUN
+    last_error: str = ""
+    last_removed: int = 0
+    last_succeeded_ms: int = 0
+    last_failed_ms: int = 0
+    last_duration_ms: int = 0
+    removed_total: int = 0
+    succeeded_total: int = 0
+    failed_total: int = 0
+    read_bytes_rate: float = 0.0
+    write_bytes_rate: float = 0.0
+    entries_left: int = 0
+    bytes_left: int = 0
+    # How long entries took to be written, in the last stats period and in this one. None where
+    # nothing was: there may be very many topics.
+    _latency_shown: Buckets | None = None
+    _latency_present: Buckets | None = None
+
+    @property
+    def write_latency_ms(self) -> Buckets:
+        """How long entries took to be written, in the last stats period."""
+        return self._latency_shown or write_latency_buckets()
+
+    def wrote(self, entries: int, duration_ms: float) -> None:
+        """So many entries took so long until they were durable."""
+        if self._latency_present is None:
+            self._latency_present = write_latency_buckets()
+        count_write(self._latency_present, duration_ms, entries)
+
+    def renew(self) -> None:
+        """A stats period is over."""
+        self._latency_shown, self._latency_present = self._latency_present, None
+
+    def began(self) -> None:
+        """A compaction runs."""
+        self.status = CompactionStatus.RUNNING
+        self.last_error = ""
+
+    def succeeded(self, now_ms: int, duration_s: float, progress: Progress) -> None:
+        """It is done."""
+        self.status = CompactionStatus.SUCCESS
+        self.last_succeeded_ms = now_ms
+        self.last_duration_ms = round(duration_s * 1000)
+        self.last_removed = progress.removed
+        self.removed_total += progress.removed
+        self.succeeded_total += 1
+        self.entries_left = progress.entries_written
+        self.bytes_left = progress.bytes_written
+        self.read_bytes_rate = progress.bytes_read / max(duration_s, DURATION_S_MIN)
+        self.write_bytes_rate = progress.bytes_written / max(duration_s, DURATION_S_MIN)
+
+    def failed(self, now_ms: int, duration_s: float, reason: str) -> None:
+        """Nothing has changed, for this ``reason``."""
+        self.status = CompactionStatus.ERROR
+        self.last_error = reason
+        self.last_failed_ms = now_ms
+        self.last_duration_ms = round(duration_s * 1000)
+        self.failed_total += 1

@@ -1,0 +1,87 @@
+"""Everything of a topic in order, as a compaction reads it: what is compacted, then the log.
+
+Read from the bookies, past the cache, which is for those who keep up; and in parts that are each
+worked on in one turn of the event loop.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from geminga_broker.compaction.compacted_ledger import CompactedEntry, CompactedLedger
+from geminga_broker.log.managed_ledger import ManagedLedger
+from geminga_broker.log.positions import Position
+
+# So much is worked on before others get a turn of the event loop: about a millisecond.
+TURN_BYTES_MAX = 64 * 1024
+TURN_ENTRIES_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What is compacted: ``former`` up to ``horizon`` (None: nothing was compacted yet), then the
+    log up to ``upto``."""
+
+    log: ManagedLedger
+    former: CompactedLedger | None
+    horizon: Position | None
+    upto: Position
+
+
+class Stream:
+    """Reads ``source`` once, from its begin to its end."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._turns: deque[list[CompactedEntry]] = deque()
+        # Entries of the compacted ledger read so far; None when it is done.
+        self._former_index: int | None = None if source.former is None else 0
+        before = source.log.chain.before_first
+        self._after = before if source.horizon is None else source.horizon
+
+    async def next_turn(self) -> list[CompactedEntry]:
+        """The next few entries; none at the end. Raises ``StorageUnavailable``."""
+        if not self._turns:
+            self._turns.extend(turns_of(await self._next_run()))
+        return self._turns.popleft() if self._turns else []
+
+    async def _next_run(self) -> list[CompactedEntry]:
+        former, index = self._source.former, self._former_index
+        if former is not None and index is not None:
+            options = self._source.log.options
+            run = await former.read(index, options.read_entries_max, options.read_bytes_max)
+            if run:
+                self._former_index = index + len(run)
+                return run
+            self._former_index = None
+        return await self._next_of_log()
+
+    async def _next_of_log(self) -> list[CompactedEntry]:
+        log, upto = self._source.log, self._source.upto
+        position = log.chain.next_after(self._after)
+        if position > upto:
+            return []
+        ledger_id = position[0]
+        count_max = log.options.read_entries_max
+        if ledger_id == upto[0]:
+            count_max = min(count_max, upto[1] - position[1] + 1)
+        entries = log.cached_run(position, count_max) or await log.read(position, count_max)
+        self._after = Position(ledger_id, entries[-1][0])
+        return [CompactedEntry(Position(ledger_id, each[0]), each[1]) for each in entries]
+
+
+def turns_of(run: list[CompactedEntry]) -> list[list[CompactedEntry]]:
+    """Parts of ``run``, each for one turn of the event loop."""
+    parts: list[list[CompactedEntry]] = []
+    part: list[CompactedEntry] = []
+    part_bytes = 0
+    for entry in run:
+        part.append(entry)
+        part_bytes += len(entry.payload)
+        if part_bytes >= TURN_BYTES_MAX or len(part) >= TURN_ENTRIES_MAX:
+            parts.append(part)
+            part, part_bytes = [], 0
+    if part:
+        parts.append(part)
+    return parts

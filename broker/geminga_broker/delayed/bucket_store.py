@@ -1,0 +1,140 @@
+"""Where buckets are kept: each in a ledger of its own, named by a property of the cursor.
+
+A ledger that is being written, or is to be deleted, stands in another property until it is named as
+a bucket's, or gone: whoever has the cursor next deletes what a crash left. Only the moment between
+the creation of a ledger and that first write of the property leaves one behind; its labels tell
+whose it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
+
+from geminga_broker.log.cursor import Cursor
+from geminga_broker.log.cursor_store import CursorStore
+from geminga_broker.log.writes import Writes
+from geminga_ledger import Ledgers, LedgerWriter
+from geminga_protocol.records.delayed_buckets import (
+    BucketKey,
+    DelayedIndex,
+    SegmentSummary,
+    bucket_labels,
+    buckets_of,
+    decode_segment,
+    decode_summaries,
+)
+
+# Ledgers that are written, or to be deleted: decimal ids with commas between them.
+GARBAGE_PROPERTY = "#pulsar.internal.geminga.ledgers-to-delete"
+
+
+def garbage_of(properties: Mapping[str, str]) -> list[int]:
+    """The ledgers that the cursor's properties say are to be deleted."""
+    listed = properties.get(GARBAGE_PROPERTY, "").split(",")
+    return [int(each) for each in listed if each.isascii() and each.isdigit()]
+
+
+def has_buckets(properties: Mapping[str, str]) -> bool:
+    """Whether a cursor's properties name any ledger of ours."""
+    return bool(buckets_of(properties)) or GARBAGE_PROPERTY in properties
+
+
+class BucketStore:
+    """The buckets of ``cursor``, which is durable. Calls must not overlap, but for reading.
+
+    All methods raise ``LedgerError``, ``CoordinationError``, and ``ServiceNotReady`` where another
+    broker has the cursor.
+    """
+
+    def __init__(self, cursor: Cursor, stored: CursorStore, topic: str) -> None:
+        self._cursor = cursor
+        self._stored = stored
+        self._topic = topic
+
+    @property
+    def _ledgers(self) -> Ledgers:
+        return self._stored.ledgers
+
+    def named(self) -> dict[BucketKey, int]:
+        """The buckets there are, with their ledgers."""
+        return buckets_of(self._cursor.properties)
+
+    async def write(self, key: BucketKey, summaries: bytes, segments: Iterable[bytes]) -> int:
+        """Write a bucket down, its first entry and the others; returns its ledger."""
+        writes = Writes()
+        options = self._cursor.options
+        writer = await self._ledgers.create(
+            ensemble_size=options.ensemble_size,
+            write_quorum=options.write_quorum,
+            ack_quorum=options.ack_quorum,
+            custom=bucket_labels(key, self._topic, self._cursor.name),
+            listener=writes,
+        )
+        ledger_id = writer.ledger_id
+        try:
+            await self._note_garbage([*garbage_of(self._cursor.properties), ledger_id])
+            await self._fill(writer, writes, chain((summaries,), segments))
+        except BaseException:
+            writer.detach()
+            raise
+        former = self.named().get(key)
+        garbage = [each for each in garbage_of(self._cursor.properties) if each != ledger_id]
+        if former is not None:
+            garbage.append(former)
+        await self._change({key.property_name: str(ledger_id)}, (), garbage)
+        return ledger_id
+
+    async def _fill(self, writer: LedgerWriter, writes: Writes, payloads: Iterable[bytes]) -> None:
+        """One entry at a time: a bucket takes its time, topics come first."""
+        for payload in payloads:
+            await writes.wait_for(writer.append(payload))
+        await writer.close()
+
+    async def summaries(self, ledger_id: int) -> list[SegmentSummary]:
+        """What a bucket's segments hold. Raises ``MalformedRecord`` besides."""
+        return decode_summaries(await self._read(ledger_id, 0))
+
+    async def segment(self, ledger_id: int, number: int) -> list[DelayedIndex]:
+        """The messages of a segment, from 0 on. Raises ``MalformedRecord`` besides."""
+        return decode_segment(await self._read(ledger_id, number + 1))
+
+    async def _read(self, ledger_id: int, entry_id: int) -> bytes:
+        reader = await self._ledgers.open(ledger_id, recover=True)
+        limit = self._cursor.options.read_bytes_max
+        return (await reader.read(entry_id, entry_id, bytes_max=limit))[0]
+
+    # Deleting
+
+    async def delete(self, keys: Collection[BucketKey]) -> None:
+        """Forget buckets, then delete their ledgers, and those that are left from before."""
+        named = self.named()
+        gone = [named[key] for key in keys if key in named]
+        garbage = [*garbage_of(self._cursor.properties), *gone]
+        if not garbage:
+            return
+        await self._change({}, [key.property_name for key in keys], garbage)
+        await self._delete_ledgers(garbage)
+        await self._note_garbage([])
+
+    async def delete_all(self) -> None:
+        """Before the cursor itself is deleted: nothing is written, its node is about to go."""
+        properties = self._cursor.properties
+        await self._delete_ledgers([*buckets_of(properties).values(), *garbage_of(properties)])
+
+    async def _delete_ledgers(self, ledger_ids: Iterable[int]) -> None:
+        """One that is gone already is no matter."""
+        for ledger_id in ledger_ids:
+            await self._ledgers.delete(ledger_id)
+
+    async def _note_garbage(self, ledger_ids: Collection[int]) -> None:
+        await self._change({}, (), ledger_ids)
+
+    async def _change(
+        self, put: Mapping[str, str], remove: Collection[str], garbage: Collection[int]
+    ) -> None:
+        if garbage:
+            put = {**put, GARBAGE_PROPERTY: ",".join(map(str, garbage))}
+        else:
+            remove = [*remove, GARBAGE_PROPERTY]
+        await self._cursor.change_properties(put, remove)

@@ -1,0 +1,122 @@
+"""What clients ask before they connect to a topic: who owns it, its partitions, its neighbours, and
+whether it is made for them where it does not exist."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from geminga_broker.errors import NotAllowed, TopicExists, TopicNotFound
+from geminga_broker.metadata.auto_creation import (
+    AUTO_CREATION_DEFAULT,
+    AutoCreation,
+    auto_creation,
+)
+from geminga_broker.metadata.namespaces import Namespaces
+from geminga_broker.metadata.partitioned_topics import PartitionedTopics
+from geminga_broker.metadata.persistent_topics import PersistentTopics
+from geminga_broker.metadata.system_topics import is_system_topic
+from geminga_broker.ownership.address import Owner
+from geminga_broker.ownership.ownership import Ownership
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+
+
+class Discovery:
+    """Answers from the cluster's records; who asks before the broker is ready waits for it.
+
+    ``auto_creation`` is the broker's rule, which a namespace may override.
+    """
+
+    def __init__(
+        self,
+        ownership: Ownership,
+        namespaces: Namespaces,
+        partitioned_topics: PartitionedTopics,
+        persistent_topics: PersistentTopics,
+        *,
+        non_persistent_topics: Callable[[NamespaceName], list[TopicName]],
+        auto_creation: AutoCreation = AUTO_CREATION_DEFAULT,
+    ) -> None:
+        self._ownership = ownership
+        self._namespaces = namespaces
+        self._partitioned_topics = partitioned_topics
+        self._persistent_topics = persistent_topics
+        self._non_persistent_topics = non_persistent_topics
+        self.auto_creation = auto_creation
+        self._is_open = asyncio.Event()
+
+    def open(self) -> None:
+        """The broker is registered: answer."""
+        self._is_open.set()
+
+    async def owner(self, topic: TopicName) -> Owner:
+        """The broker that serves ``topic``; an unowned bundle is taken."""
+        await self._is_open.wait()
+        return await self._ownership.owner(topic)
+
+    async def partitions(self, topic: TopicName, *, create: bool) -> int:
+        """How many partitions; 0 for a topic that has none.
+
+        A topic that does not exist is answered as if it did where using it would make it; one
+        whose namespace wants it to be partitioned is made. That takes ``create``. Raises
+        ``NamespaceNotFound``, ``TenantNotFound``, ``TopicNotFound``.
+        """
+        await self._is_open.wait()
+        rule = await self._rule(topic)
+        if topic.partition_index < 0:
+            partitions = await self._partitioned_topics.partitions(topic)
+            if partitions:
+                return partitions
+        is_made = create and rule.is_allowed
+        wanted = rule.partitions if topic.partition_index < 0 else 0
+        if (is_made and not wanted) or await self._exists(topic):
+            return 0
+        if not is_made:
+            raise TopicNotFound(str(topic))
+        with suppress(TopicExists):  # somebody else was quicker
+            await self._partitioned_topics.create(topic, wanted)
+        return await self._partitioned_topics.partitions(topic)
+
+    async def may_create(self, topic: TopicName) -> bool:
+        """Whether using ``topic``, which does not exist, makes it.
+
+        A partition that is missing of a topic that has it is made in any case. Raises
+        ``NamespaceNotFound``, ``TenantNotFound``; ``NotAllowed`` for a partition that its topic
+        does not have.
+        """
+        await self._is_open.wait()
+        rule = await self._rule(topic)
+        if topic.partition_index < 0:
+            return rule.is_allowed
+        record = await self._partitioned_topics.metadata(topic.base)
+        if record is None:
+            return rule.is_allowed and topic.is_persistent
+        if topic.partition_index >= record.partitions:
+            raise NotAllowed(
+                f"Illegal topic partition name {topic} with max allowed "
+                f"{record.partitions} partitions"
+            )
+        # Whoever made the whole wanted its partitions: one may be missing that was deleted alone,
+        # or is stored nowhere as it is not persistent.
+        return not record.deleted
+
+    async def _rule(self, topic: TopicName) -> AutoCreation:
+        policies = await self._namespaces.policies(topic.namespace)
+        if is_system_topic(topic):
+            return AUTO_CREATION_DEFAULT
+        return auto_creation(policies, self.auto_creation)
+
+    async def _exists(self, topic: TopicName) -> bool:
+        if topic.is_persistent:
+            return await self._persistent_topics.exists(topic)
+        if topic.partition_index >= 0:
+            return topic.partition_index < await self._partitioned_topics.partitions(topic.base)
+        owner = await self._ownership.owner(topic)  # only it knows; what is not ours may exist
+        return not owner.is_self or topic in self._non_persistent_topics(topic.namespace)
+
+    async def topics_of(self, namespace: NamespaceName) -> list[TopicName]:
+        """All topics of the namespace, partitions one by one; empty for an unknown one."""
+        await self._is_open.wait()
+        stored = await self._persistent_topics.names(namespace)
+        return stored + self._non_persistent_topics(namespace)

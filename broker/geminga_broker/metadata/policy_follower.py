@@ -1,0 +1,96 @@
+"""Brings changed policies to those they concern: reads them again, however long that takes.
+
+What changed is only known to have changed: the follower asks for the new record and hands it on.
+While ZooKeeper is away it keeps asking; when it is back, everything in use is looked at again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from random import Random
+
+from geminga_broker.metadata.errors import NamespaceNotFound
+from geminga_broker.metadata.namespaces import Namespaces
+from geminga_protocol.pulsar.topic_names import NamespaceName
+from geminga_protocol.records.errors import MalformedRecord
+from geminga_protocol.records.namespaces import Policies
+from geminga_runtime.backoff import Backoff
+from geminga_runtime.coordination import CoordinationError
+from geminga_runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+RETRY_FIRST_S = 0.1
+RETRY_LIMIT_S = 5.0
+
+
+class PolicyFollower(Service):
+    """Calls ``apply`` with the policies of a namespace that ``in_use`` names, when they changed.
+
+    The policies count as read by then: only changes that come after a read are heard of.
+    """
+
+    def __init__(
+        self,
+        namespaces: Namespaces,
+        random: Random,
+        *,
+        in_use: Callable[[], Iterable[NamespaceName]],
+        apply: Callable[[NamespaceName, Policies], None],
+    ) -> None:
+        super().__init__()
+        self._namespaces = namespaces
+        self._in_use = in_use
+        self._apply = apply
+        self._backoff = Backoff(RETRY_FIRST_S, RETRY_LIMIT_S, random)
+        # In the order of change: a set's would differ from run to run of a simulation.
+        self._due: dict[NamespaceName, None] = {}
+        self._is_due = asyncio.Event()
+        namespaces.follow(self._changed)
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        del stack
+        self.spawn(self._run(), name="follow policies")
+
+    def _changed(self, namespace: NamespaceName | None) -> None:
+        in_use = dict.fromkeys(self._in_use())
+        if namespace is None:
+            self._due.update(in_use)
+        elif namespace in in_use:
+            self._due[namespace] = None
+        if self._due:
+            self._is_due.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._is_due.wait()
+            self._is_due.clear()
+            while self._due:
+                namespace = next(iter(self._due))
+                del self._due[namespace]
+                await self._bring(namespace)
+
+    async def _bring(self, namespace: NamespaceName) -> None:
+        try:
+            policies = await self._namespaces.policies(namespace)
+        except NamespaceNotFound:
+            return  # its topics are being deleted
+        except MalformedRecord as error:
+            log.warning(
+                "policies not readable, the former ones hold on",
+                extra={"namespace": str(namespace), "error": str(error)},
+            )
+        except CoordinationError as error:
+            delay_s = self._backoff.next_s()
+            log.info(
+                "policies not read",
+                extra={"namespace": str(namespace), "error": str(error), "retry_in_s": delay_s},
+            )
+            self._due[namespace] = None
+            await asyncio.sleep(delay_s)
+        else:
+            self._backoff.reset()
+            self._apply(namespace, policies)

@@ -1,0 +1,23 @@
+"""Which topics are Pulsar's own: they are left out of lists unless asked for."""
+
+from __future__ import annotations
+
+from geminga_protocol.pulsar.topic_names import TopicName
+
+_NAMES = frozenset(
+    {
+        "__change_events",
+        "__transaction_buffer_snapshot",
+        "__transaction_buffer_snapshot_segments",
+        "__transaction_buffer_snapshot_indexes",
+        "transaction_coordinator_assign",
+    }
+)
+_PREFIX = "__transaction_log_"
+_SUFFIX = "__transaction_pending_ack"
+
+
+def is_system_topic(topic: TopicName) -> bool:
+    """Whether brokers, not users, write to ``topic`` (upstream's ``SystemTopicNames``)."""
+    local = topic.base.local
+    return local in _NAMES or local.startswith(_PREFIX) or local.endswith(_SUFFIX)

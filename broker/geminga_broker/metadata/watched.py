@@ -1,0 +1,119 @@
+"""What was read from ZooKeeper, kept until it changes: reads that are repeated cost nothing.
+
+Every kept answer, also "there is no such node", stands under a watch and is dropped when the watch
+fires. Watches do not survive a lost connection for certain, so all is dropped when the session
+comes back or ends. The number of kept answers is bounded; the oldest go first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from geminga_runtime.coordination import Coordination, NodeMissing, OnChange, SessionState
+
+# A kept record takes about 1 KB here and its watch some 100 bytes in ZooKeeper: 10 MB at most.
+ENTRIES_MAX = 10_000
+
+T = TypeVar("T")
+Read = Callable[[str, OnChange], Awaitable[T]]
+OnStale = Callable[[str | None], None]
+"""Called with the path whose answer may no longer hold; with None when that is so of all."""
+
+
+class Watched(Generic[T]):
+    """Answers by path. ``read(path, on_change)`` asks ZooKeeper and raises ``NodeMissing``."""
+
+    def __init__(
+        self, coordination: Coordination, read: Read[T], *, entries_max: int = ENTRIES_MAX
+    ) -> None:
+        self._coordination = coordination
+        self._read = read
+        self._entries_max = entries_max
+        self._entries: dict[str, T | None] = {}
+        # The newest question under way per path. A change takes it out, so that the answer, which
+        # may be older than the change, is given but not kept.
+        self._asking: dict[str, object] = {}
+        self._followers: list[OnStale] = []
+        coordination.on_session(self._session_changed)
+
+    async def get(self, path: str) -> T | None:
+        """The answer for ``path``, None where there is no node. Raises ``CoordinationError``."""
+        if path in self._entries:
+            return self._entries[path]
+        question = self._asking[path] = object()
+        try:
+            value = await self._ask(path)
+            if self._asking.get(path) is question:
+                self._keep(path, value)
+        finally:
+            if self._asking.get(path) is question:
+                del self._asking[path]
+        return value
+
+    def known(self, path: str) -> T | None:
+        """The answer if it is kept and not "missing"; asks nobody."""
+        return self._entries.get(path)
+
+    def keeps(self, path: str) -> bool:
+        """Whether an answer is kept, "missing" too."""
+        return path in self._entries
+
+    def follow(self, on_stale: OnStale) -> None:
+        """Call ``on_stale`` when something that was read here has changed, or may have."""
+        self._followers.append(on_stale)
+
+    def _tell(self, path: str | None) -> None:
+        for on_stale in self._followers:
+            on_stale(path)
+
+    def forget(self, path: str) -> None:
+        """Drop what is kept of ``path``: for writers, who know of the change before the watch."""
+        self._asking.pop(path, None)
+        self._entries.pop(path, None)
+
+    async def _ask(self, path: str) -> T | None:
+        def changed() -> None:
+            self.forget(path)
+            self._tell(path)
+
+        while True:
+            try:
+                return await self._read(path, changed)
+            except NodeMissing:
+                # A read of a missing node leaves no watch; created in between, it is read again.
+                if await self._coordination.exists(path, on_change=changed) is None:
+                    return None
+
+    def _keep(self, path: str, value: T | None) -> None:
+        while len(self._entries) >= self._entries_max:
+            del self._entries[next(iter(self._entries))]
+        self._entries[path] = value
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is not SessionState.SUSPENDED:
+            self._asking.clear()
+            self._entries.clear()
+        if state is SessionState.CONNECTED:
+            self._tell(None)
+
+
+def watched_values(
+    coordination: Coordination, decode: Callable[[bytes], T], *, entries_max: int = ENTRIES_MAX
+) -> Watched[T]:
+    """Keep decoded node values."""
+
+    async def read(path: str, on_change: OnChange) -> T:
+        value, _ = await coordination.get(path, on_change=on_change)
+        return decode(value)
+
+    return Watched(coordination, read, entries_max=entries_max)
+
+
+def watched_children(coordination: Coordination) -> Watched[frozenset[str]]:
+    """Keep the names of nodes' children."""
+
+    async def read(path: str, on_change: OnChange) -> frozenset[str]:
+        return frozenset(await coordination.children(path, on_change=on_change))
+
+    return Watched(coordination, read)

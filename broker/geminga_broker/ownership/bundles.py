@@ -1,0 +1,97 @@
+"""A namespace's hash ring cut into bundles: which bundle a topic falls into, and what it is called.
+
+Pure arithmetic on 32-bit hashes. The boundaries are those of ``BundlesData`` (``/admin/policies``
+and ``/admin/local-policies``); the hash of a topic name is ``TopicName.hash``.
+
+A ring with n bundles has n + 1 boundaries. Each bundle includes its lower boundary and excludes
+its upper one; only the last bundle includes its upper one::
+
+    0x00000000      0x40000000      0x80000000      0xc0000000      0xffffffff
+    [-- bundle 0 --)[-- bundle 1 --)[-- bundle 2 --)[-- bundle 3 --]
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from geminga_broker.ownership.errors import InvalidBundles
+from geminga_protocol.pulsar.topic_names import NamespaceName
+from geminga_protocol.records.ownership import ownership_path
+
+HASH_MIN = 0x00000000
+HASH_MAX = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """One range of a namespace's ring. ``name`` is ``0x40000000_0x80000000``."""
+
+    namespace: NamespaceName
+    lower: int
+    upper: int
+
+    @property
+    def name(self) -> str:
+        """The range as it stands in paths and answers."""
+        return f"0x{self.lower:08x}_0x{self.upper:08x}"
+
+    @property
+    def path(self) -> str:
+        """The node whose owner owns the bundle."""
+        return ownership_path(str(self.namespace), self.name)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class BundleRing:
+    """A namespace's bundles in order; finds a hash's bundle in O(log n)."""
+
+    __slots__ = ("_lowers", "bundles")
+
+    def __init__(self, namespace: NamespaceName, boundaries: Sequence[int]) -> None:
+        """``boundaries`` ascend from 0 to 0xffffffff; raises ``InvalidBundles``."""
+        check_boundaries(boundaries)
+        self.bundles = tuple(
+            Bundle(namespace, lower, upper) for lower, upper in pairwise(boundaries)
+        )
+        self._lowers = list(boundaries[1:-1])
+
+    def bundle_of(self, topic_hash: int) -> Bundle:
+        """The bundle a 32-bit hash falls into."""
+        return self.bundles[bisect_right(self._lowers, topic_hash)]
+
+    def named(self, name: str) -> Bundle | None:
+        """The bundle of that name (``0x…_0x…``), or None."""
+        return next((bundle for bundle in self.bundles if bundle.name == name), None)
+
+
+def check_boundaries(boundaries: Sequence[int]) -> None:
+    """Raise ``InvalidBundles`` unless the boundaries ascend and cut the whole ring."""
+    if len(boundaries) < 2 or boundaries[0] != HASH_MIN or boundaries[-1] != HASH_MAX:
+        ends = [f"0x{boundary:08x}" for boundary in (*boundaries[:1], *boundaries[-1:])]
+        raise InvalidBundles(
+            "Input bundles do not cover the whole hash range. "
+            f"first:{ends[0] if ends else None}, last:{ends[-1] if ends else None}"
+        )
+    if any(a >= b for a, b in pairwise(boundaries)):
+        raise InvalidBundles("Bundle boundaries must ascend")
+
+
+def parse_boundary(text: str) -> int:
+    """``"0x40000000"`` → 0x40000000. Raises ``InvalidBundles``."""
+    try:
+        value = int(text, 16)
+    except ValueError:
+        raise InvalidBundles(f"{text!r} is not a hash boundary like 0x40000000") from None
+    if not HASH_MIN <= value <= HASH_MAX:
+        raise InvalidBundles(f"{text} is outside of 0x00000000..0xffffffff")
+    return value
+
+
+def full_ring(namespace: NamespaceName) -> BundleRing:
+    """One bundle for everything: brokers' own namespaces have no policies and are not cut."""
+    return BundleRing(namespace, (HASH_MIN, HASH_MAX))

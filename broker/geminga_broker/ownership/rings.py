@@ -1,0 +1,67 @@
+"""The bundle ring of every namespace that was asked about, read once and kept until it changes.
+
+A namespace's bundles stand in its local policies (``/admin/local-policies``), where splits are
+written; a namespace that was never served has none yet, and its policies (``/admin/policies``) say
+how it begins. The first broker that serves it copies them over, as upstream does, so that both
+kinds of broker agree on the cut.
+"""
+
+from __future__ import annotations
+
+import re
+
+from geminga_broker.metadata.namespaces import Namespaces
+from geminga_broker.ownership.bundles import Bundle, BundleRing, full_ring, parse_boundary
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.namespaces import BundlesData
+
+# More namespaces than any one cluster of ours serves; a ring of 16 bundles takes 2 KB.
+RINGS_MAX = 10_000
+
+_BROKER_ID = re.compile(r"[^/:]+:\d+", re.ASCII)
+
+
+class Rings:
+    """Bundle rings by namespace. ``Namespaces`` keeps the records and watches them."""
+
+    def __init__(self, namespaces: Namespaces) -> None:
+        self._namespaces = namespaces
+        # Beside each ring the record it was built from: a changed record is another object.
+        self._rings: dict[NamespaceName, tuple[BundlesData, BundleRing]] = {}
+
+    async def bundle_of(self, topic: TopicName) -> Bundle:
+        """The bundle of a topic, which need not exist. Raises ``NamespaceNotFound``."""
+        return (await self.ring_of(topic.namespace)).bundle_of(topic.hash)
+
+    def known_bundle_of(self, topic: TopicName) -> Bundle | None:
+        """The same without asking ZooKeeper; None where it would have to be asked."""
+        namespace = topic.namespace
+        if broker_of_namespace(namespace) is not None:
+            return full_ring(namespace).bundle_of(topic.hash)
+        record = self._namespaces.known_bundles(namespace)
+        return None if record is None else self._ring(namespace, record).bundle_of(topic.hash)
+
+    async def ring_of(self, namespace: NamespaceName) -> BundleRing:
+        """All bundles of a namespace. Raises ``NamespaceNotFound``, ``InvalidBundles``."""
+        if broker_of_namespace(namespace) is not None:
+            return full_ring(namespace)
+        return self._ring(namespace, await self._namespaces.bundles(namespace))
+
+    def _ring(self, namespace: NamespaceName, record: BundlesData) -> BundleRing:
+        kept = self._rings.get(namespace)
+        if kept is not None and kept[0] is record:
+            return kept[1]
+        ring = BundleRing(namespace, [parse_boundary(text) for text in record.boundaries])
+        while len(self._rings) >= RINGS_MAX:
+            del self._rings[next(iter(self._rings))]
+        self._rings[namespace] = (record, ring)
+        return ring
+
+
+def broker_of_namespace(namespace: NamespaceName) -> str | None:
+    """The id of the broker that alone serves this namespace (``pulsar/host:port``), or None.
+
+    Each broker has one, for its health check; it has no policies and one bundle.
+    """
+    is_a_brokers = namespace.tenant == "pulsar" and _BROKER_ID.fullmatch(namespace.local)
+    return namespace.local if is_a_brokers else None

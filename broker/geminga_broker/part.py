@@ -1,0 +1,140 @@
+"""A broker as a process: settings, logs, ZooKeeper, the broker itself, its REST side.
+
+Reads aloud as the order of starting. The supervisor is told ``ready`` after a message went through
+the bookies and came back; where none does, what is stored can still be read, and the log says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from random import Random
+
+from geminga_broker.broker import Broker
+from geminga_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
+from geminga_broker.settings import BrokerSettings
+from geminga_runtime.clock import SystemClock
+from geminga_runtime.coordination import Coordination
+from geminga_runtime.errors import GemingaError
+from geminga_runtime.network import AsyncioNetwork
+from geminga_server.authorization import ALLOW_ALL
+from geminga_server.control import PartCommands, obeying_supervisor
+from geminga_server.errors import ServerStartError
+from geminga_server.logging import configure_logging
+from geminga_server.memory import tune_memory
+from geminga_server.run import StopRequest, run_part
+from geminga_server.settings import load_settings
+from geminga_server.supervision import part_name
+
+log = logging.getLogger(__name__)
+
+PART = "broker"
+# So long does a broker wait that started without bookies that take entries, before it looks again.
+HEALTH_RETRY_S = 5.0
+
+
+def main(file: Path | None, flags: Mapping[str, object]) -> int:
+    """Run a broker until it is told to stop; returns the process's exit code."""
+    settings = load_settings(BrokerSettings, PART, file=file, flags=flags)
+    configure_logging(part_name(PART), level=settings.log_level, is_json=settings.log_json)
+    return run_part(lambda stop: serve(settings, stop))
+
+
+async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
+    """Open everything, say so, and wait to be told to stop."""
+    # Imported here, while ZooKeeper is starting too: the web framework takes a third of a second.
+    from geminga_broker.admin.app import create_app  # noqa: PLC0415
+    from geminga_server.http import HttpServer  # noqa: PLC0415
+
+    tune_memory()
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        host = settings.bind_address
+        port, web_port = free_port(host, settings.port), free_port(host, settings.web_port)
+        zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock))
+        if settings.initialize:
+            await initialize(zookeeper, settings, port, web_port)
+        broker = await stack.enter_async_context(
+            Broker(
+                settings.options(port=port, web_port=web_port),
+                coordination=zookeeper,
+                network=AsyncioNetwork(),
+                clock=clock,
+                random=Random(),  # noqa: S311 - jitter and names, no secrets
+                authorizer=ALLOW_ALL,
+            )
+        )
+        await stack.enter_async_context(
+            HttpServer(create_app(broker.services()), host, web_port, clock=clock)
+        )
+        await check_health(broker)
+        await announce(stack, broker, stop)
+        await stop.wait()
+
+
+async def check_health(broker: Broker) -> None:
+    """Have a message go through, for whoever publishes next; where it does not, say so and go on
+    trying: the bookies may be full, or come later, and what they have is served meanwhile."""
+    try:
+        await broker.check_health()
+    except GemingaError as error:
+        log.warning("no message goes through: topics can only be read", extra={"why": str(error)})
+        broker.spawn(wait_until_healthy(broker), name="wait until healthy")
+
+
+async def wait_until_healthy(broker: Broker) -> None:
+    """Try again until a message goes through, and say so."""
+    while True:
+        await asyncio.sleep(HEALTH_RETRY_S)
+        with suppress(GemingaError):
+            await broker.check_health()
+            log.info("messages go through")
+            return
+
+
+async def announce(stack: AsyncExitStack, broker: Broker, stop: StopRequest) -> None:
+    """Tell the supervisor, if there is one, that the broker serves; from then on obey it."""
+    addresses = {
+        "pulsar": broker.address.broker_url,
+        "web": broker.address.http_url,
+        "metrics": f"{broker.address.http_url}/metrics/",
+    }
+    log.info("broker serves", extra=addresses)
+    commands = PartCommands(shutdown=stop.ask, check_health=broker.check_health)
+    await stack.enter_async_context(
+        obeying_supervisor(PART, broker.options.version, commands, addresses)
+    )
+
+
+async def initialize(
+    coordination: Coordination, settings: BrokerSettings, port: int, web_port: int
+) -> None:
+    """Write the cluster's first records where they are missing, and where it is reached now."""
+    host = settings.advertised_host
+    await initialize_cluster_metadata(
+        coordination,
+        settings.cluster,
+        ClusterUrls(f"http://{host}:{web_port}", f"pulsar://{host}:{port}"),
+        instance_id=str(uuid.uuid4()),
+        replace_urls=True,
+    )
+
+
+def free_port(host: str, port: int) -> int:
+    """``port``, or for 0 one that is free now: its number goes into records before it is used."""
+    if port:
+        return port
+    try:
+        with socket.create_server((host, 0)) as probe:
+            return int(probe.getsockname()[1])
+    except OSError as error:
+        raise ServerStartError(
+            f"cannot listen on {host}: {os.strerror(error.errno or 0)}; "
+            "give an address of this machine"
+        ) from error

@@ -1,0 +1,113 @@
+"""What every session of a broker shares: the services it calls and the limits it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from geminga_broker.counting.durations import Durations
+from geminga_broker.errors import ServiceNotReady
+from geminga_broker.metadata.topic_lists import TopicLists
+from geminga_broker.ownership.address import Owner
+from geminga_broker.topics.directory import AnyTopic, TopicDirectory
+from geminga_protocol.pulsar.frames import FRAME_OVERHEAD_BYTES, MAX_MESSAGE_BYTES_DEFAULT
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_runtime.clock import Clock
+from geminga_server.authorization import Authorizer
+
+if TYPE_CHECKING:
+    from geminga_broker.sessions.connection import Connection
+
+# The longest pattern of topic names that is matched here (subscriptionPatternMaxLength).
+PATTERN_LENGTH_MAX_DEFAULT = 50
+
+
+class Discovery(Protocol):
+    """Lookups: who owns a topic, how many partitions it has, what a namespace holds."""
+
+    async def owner(self, topic: TopicName) -> Owner:
+        """The broker that serves ``topic``; an unowned bundle is taken."""
+        ...
+
+    async def partitions(self, topic: TopicName, *, create: bool) -> int:
+        """How many partitions; 0 for a topic that has none. Raises for an unknown namespace.
+
+        ``create`` allows to make a partitioned topic where the namespace's policy says so; else,
+        and where the policy forbids it, one that does not exist raises ``TopicNotFound``.
+        """
+        ...
+
+    async def may_create(self, topic: TopicName) -> bool:
+        """Whether using ``topic``, which does not exist, makes it.
+
+        Raises ``NotAllowed`` for a partition that its topic does not have.
+        """
+        ...
+
+    async def topics_of(self, namespace: NamespaceName) -> list[TopicName]:
+        """All topics of the namespace, partitions one by one; empty for an unknown one."""
+        ...
+
+
+@dataclass(slots=True)
+class SessionCounts:
+    """What the metrics show of sessions: connections since the start, and their lookups."""
+
+    connections_made: int = 0
+    connections_greeted: int = 0
+    connections_refused: int = 0
+    connections_closed: int = 0
+    lookups_answered: int = 0
+    lookups_redirected: int = 0
+    lookups_failed: int = 0
+    lookups_pending: int = 0
+    lookup_durations: Durations = field(default_factory=Durations)
+
+
+@dataclass(slots=True)
+class SessionContext:
+    """Shared by all sessions; ``connections`` are those open now, ``unconfirmed_bytes`` what all of
+    their producers have sent that is not durable yet, ``held_back`` those not read for it. Both
+    keep the order of coming: a set's would differ from run to run of a simulation."""
+
+    topics: TopicDirectory
+    discovery: Discovery
+    topic_lists: TopicLists
+    authorizer: Authorizer
+    clock: Clock
+    next_producer_name: Callable[[], Awaitable[str]]
+    max_message_bytes: int = MAX_MESSAGE_BYTES_DEFAULT
+    exposes_broker_entries: bool = False
+    matches_patterns: bool = True
+    pattern_length_max: int = PATTERN_LENGTH_MAX_DEFAULT
+    keepalive_s: float = 30.0
+    liveness_check_s: float = 5.0
+    operation_timeout_s: float = 25.0
+    unconfirmed_bytes: int = 0
+    connections: dict[Connection, None] = field(default_factory=dict)
+    held_back: dict[Connection, None] = field(default_factory=dict)
+    counts: SessionCounts = field(default_factory=SessionCounts)
+
+    async def topic(self, name: TopicName, *, create: bool) -> AnyTopic:
+        """The topic that a client uses; made where the client and its namespace want that. Its
+        bundle is taken if nobody owns it, as by a lookup.
+
+        Raises ``TopicNotFound``, and ``ServiceNotReady`` where another broker owns it.
+        """
+        topic = self.topics.find(name)
+        if topic is not None:
+            return topic
+        if not (await self.discovery.owner(name)).is_self:
+            raise ServiceNotReady(f"this broker does not own {name}: look it up again")
+        return await self.topics.get(name, create=create and await self.discovery.may_create(name))
+
+    def check_listener(self, name: str) -> None:
+        """Raise for an advertised listener this broker does not have: it has only its default."""
+        if name:
+            raise ServiceNotReady(f"the broker do not have {name} listener")
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """The largest frame a client may send."""
+        return self.max_message_bytes + FRAME_OVERHEAD_BYTES

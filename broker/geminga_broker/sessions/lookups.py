@@ -1,0 +1,74 @@
+"""Discovery on a connection: LOOKUP, PARTITIONED_METADATA.
+
+Errors are raised: the connection answers them in the form that each command's clients expect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.answers import encode_lookup, encode_partitions
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_server.authorization import Action, Resource
+
+if TYPE_CHECKING:
+    from geminga_broker.sessions.connection import Connection
+
+
+class Lookups:
+    """Answers where topics are, and in how many partitions."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.handlers: dict[int, Callable[[Any], None]] = {
+            api.BaseCommand.LOOKUP: self._handle_lookup,
+            api.BaseCommand.PARTITIONED_METADATA: self._handle_partitions,
+        }
+
+    def _handle_lookup(self, command: api.CommandLookupTopic) -> None:
+        self._connection.start(command, self._lookup(command))
+
+    async def _lookup(self, command: api.CommandLookupTopic) -> None:
+        context = self._connection.context
+        counts, began_s = context.counts, context.clock.monotonic()
+        counts.lookups_pending += 1
+        is_redirect: bool | None = None
+        try:
+            is_redirect = await self._answer_lookup(command)
+        finally:
+            counts.lookups_pending -= 1
+            counts.lookups_failed += is_redirect is None
+            counts.lookups_redirected += is_redirect is True
+            counts.lookups_answered += is_redirect is False
+            counts.lookup_durations.add((context.clock.monotonic() - began_s) * 1000)
+
+    async def _answer_lookup(self, command: api.CommandLookupTopic) -> bool:
+        """Say where the topic is; whether that is another broker."""
+        context = self._connection.context
+        name = TopicName.parse(command.topic)
+        self._connection.authorize(Action.LOOKUP, Resource.topic(str(name)))
+        context.check_listener(command.advertised_listener_name)
+        owner = await context.discovery.owner(name)
+        self._connection.send(
+            encode_lookup(
+                command.request_id,
+                broker_url=owner.broker_url,
+                broker_url_tls=owner.broker_url_tls or None,
+                is_redirect=not owner.is_self,
+                is_authoritative=owner.is_self,
+            )
+        )
+        return not owner.is_self
+
+    def _handle_partitions(self, command: api.CommandPartitionedTopicMetadata) -> None:
+        self._connection.start(command, self._partitions(command))
+
+    async def _partitions(self, command: api.CommandPartitionedTopicMetadata) -> None:
+        name = TopicName.parse(command.topic)
+        self._connection.authorize(Action.LOOKUP, Resource.topic(str(name)))
+        partitions = await self._connection.context.discovery.partitions(
+            name, create=command.metadata_auto_creation_enabled
+        )
+        self._connection.send(encode_partitions(command.request_id, partitions))

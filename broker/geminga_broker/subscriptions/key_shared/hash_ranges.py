@@ -1,0 +1,81 @@
+"""Which consumer of a Key_Shared subscription a key belongs to, where consumers say so. Pure.
+
+As Pulsar's sticky mode (HashRangeExclusiveStickyKeyConsumerSelector): hashes are 0 to 65,535, of
+which no key has 0. A hash that nobody asked for has no consumer, unless it lies between two ranges
+of the same one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+import mmh3
+
+from geminga_broker.errors import ConsumerNotAssigned
+from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.key_shared.policy import HashRange
+
+HASHES = 65_536
+
+
+def range_hash(key: bytes) -> int:
+    """The hash of a key, 1 to 65,535."""
+    return (mmh3.hash(key, 0, False) & 0x7FFF_FFFF) % HASHES or 1  # noqa: FBT003 (its third is "signed")
+
+
+class HashRanges:
+    """The ends of the consumers' ranges, and whose they are."""
+
+    def __init__(self) -> None:
+        self._at: dict[int, Consumer] = {}
+        self._ends: list[int] = []
+
+    hash_of = staticmethod(range_hash)
+
+    def holder(self, ranges: Iterable[HashRange]) -> Consumer | None:
+        """A consumer that has some of ``ranges`` already."""
+        for start, end in ranges:
+            index = bisect_left(self._ends, start)
+            if index < len(self._ends) and self._ends[index] <= end:
+                return self._at[self._ends[index]]
+            # No end of a range within: it may still lie in the middle of one.
+            around = self.select(start)
+            if around is not None and _overlap(around.key_shared.ranges, start, end):
+                return around
+        return None
+
+    def check(self, ranges: Iterable[HashRange]) -> None:
+        """Raise ``ConsumerNotAssigned`` for ranges of which somebody has a part."""
+        holder = self.holder(ranges)
+        if holder is not None:
+            raise ConsumerNotAssigned(f"Range conflict with consumer {holder.name}")
+
+    def add(self, consumer: Consumer) -> None:
+        """Give ``consumer`` what it asks for, which nobody else has."""
+        for start, end in consumer.key_shared.ranges:
+            self._at[start] = self._at[end] = consumer
+        self._ends = sorted(self._at)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Its ranges are free again."""
+        self._at = {end: each for end, each in self._at.items() if each is not consumer}
+        self._ends = sorted(self._at)
+
+    def select(self, key_hash: int) -> Consumer | None:
+        """Who has this hash; None for nobody."""
+        ends = self._ends
+        below = bisect_right(ends, key_hash) - 1
+        above = bisect_left(ends, key_hash)
+        if below < 0 or above == len(ends):
+            return None
+        owner = self._at[ends[below]]
+        return owner if self._at[ends[above]] is owner else None
+
+    def ranges_of(self, consumer: Consumer) -> list[HashRange]:
+        """The hashes ``consumer`` asked for, in order."""
+        return sorted(consumer.key_shared.ranges)
+
+
+def _overlap(ranges: Iterable[HashRange], start: int, end: int) -> bool:
+    return any(first <= end and start <= last for first, last in ranges)

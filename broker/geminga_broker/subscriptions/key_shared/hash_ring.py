@@ -1,0 +1,107 @@
+"""Which consumer of a Key_Shared subscription a key belongs to, where the broker splits. Pure.
+
+Consistent hashing as Pulsar 4.0's (ConsistentHashingStickyKeyConsumerSelector): hashes are 1 to
+65,535, 0 is none. Each consumer has points on the ring, and a hash belongs to the next point.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+import mmh3
+
+from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.key_shared.policy import HashRange
+
+# subscriptionKeySharedConsistentHashingReplicaPoints
+POINTS_PER_CONSUMER = 100
+HASHES = 65_535
+
+
+def ring_hash(key: bytes) -> int:
+    """The hash of a key, 1 to 65,535."""
+    return (mmh3.hash(key, 0, False) & 0x7FFF_FFFF) % HASHES + 1  # noqa: FBT003 (its third is "signed")
+
+
+class HashRing:
+    """The consumers' points, and who has the hashes before each."""
+
+    def __init__(self, points_per_consumer: int = POINTS_PER_CONSUMER) -> None:
+        self._points_per_consumer = points_per_consumer
+        # Consumers at a point in the order in which they came: the first one has it.
+        self._at: dict[int, list[Consumer]] = {}
+        # Consumers of the same name are told apart by the lowest number that is free.
+        self._numbers: dict[str, dict[int, Consumer]] = {}
+        self._points: list[int] = []
+        self._owners: list[Consumer] = []
+
+    hash_of = staticmethod(ring_hash)
+
+    def holder(self, ranges: Iterable[HashRange]) -> None:
+        """Nobody has what a further consumer asks for: keys are split anew."""
+        del ranges
+
+    def check(self, ranges: Iterable[HashRange]) -> None:
+        """A further consumer need not ask for anything."""
+        del ranges
+
+    def add(self, consumer: Consumer) -> None:
+        """Give ``consumer`` its points."""
+        numbers = self._numbers.setdefault(consumer.name, {})
+        number = next(each for each in range(len(numbers) + 1) if each not in numbers)
+        numbers[number] = consumer
+        for point in self._points_of(consumer.name, number):
+            self._at.setdefault(point, []).append(consumer)
+        self._changed()
+
+    def remove(self, consumer: Consumer) -> None:
+        """Take its points away, if it has any."""
+        numbers = self._numbers.get(consumer.name, {})
+        for number, present in numbers.items():
+            if present is consumer:
+                self._take_points(consumer, number)
+                del numbers[number]
+                break
+        if not numbers:
+            self._numbers.pop(consumer.name, None)
+        self._changed()
+
+    def _take_points(self, consumer: Consumer, number: int) -> None:
+        for point in self._points_of(consumer.name, number):
+            there = self._at.get(point)
+            if there is not None:
+                there[:] = [each for each in there if each is not consumer]
+                if not there:
+                    del self._at[point]
+
+    def _points_of(self, name: str, number: int) -> list[int]:
+        return [
+            ring_hash(f"{name}\0{number}\0{point}".encode())
+            for point in range(self._points_per_consumer)
+        ]
+
+    def _changed(self) -> None:
+        self._points = sorted(self._at)
+        self._owners = [self._at[point][0] for point in self._points]
+        self._owners += self._owners[:1]  # beyond the last point the first one's begins
+
+    def select(self, key_hash: int) -> Consumer | None:
+        """Who has this hash; None without consumers."""
+        if not self._owners:
+            return None
+        return self._owners[bisect_left(self._points, key_hash)]
+
+    def ranges_of(self, consumer: Consumer) -> list[HashRange]:
+        """The hashes ``consumer`` has, in order; neighbours are one range."""
+        ranges: list[HashRange] = []
+        if not self._owners:
+            return ranges
+        start = 1
+        for point, owner in zip([*self._points, HASHES], self._owners, strict=True):
+            if owner is consumer and start <= point:
+                if ranges and ranges[-1][1] == start - 1:
+                    start = ranges.pop()[0]
+                ranges.append((start, point))
+            start = point + 1
+        return ranges

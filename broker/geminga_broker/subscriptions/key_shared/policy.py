@@ -1,0 +1,62 @@
+"""How a consumer wants the keys of a Key_Shared subscription shared (KeySharedMeta). Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from geminga_broker.errors import ConsumerBusy, ConsumerNotAssigned
+
+HashRange = tuple[int, int]
+"""Hashes of keys from one to the other, both included."""
+
+
+class KeySharedMode(IntEnum):
+    """KeySharedMode, PulsarApi.proto: the broker splits the keys, or consumers name their own."""
+
+    AUTO_SPLIT = 0
+    STICKY = 1
+
+
+@dataclass(frozen=True, slots=True)
+class KeySharedPolicy:
+    """``ranges`` (both ends included) are what a consumer asks for where the mode is sticky."""
+
+    mode: KeySharedMode = KeySharedMode.AUTO_SPLIT
+    allows_out_of_order: bool = False
+    ranges: tuple[HashRange, ...] = ()
+
+    def check(self) -> None:
+        """Raise ``ConsumerNotAssigned`` for ranges that nobody can have; the sentences here are
+        Pulsar's, which clients show."""
+        if self.mode is KeySharedMode.STICKY:
+            if not self.ranges:
+                raise ConsumerNotAssigned("Ranges for KeyShared policy must not be empty.")
+            if any(start > end for start, end in self.ranges):
+                raise ConsumerNotAssigned("Fixed hash range start > end")
+
+    def is_alike(self, other: KeySharedPolicy) -> bool:
+        """Whether consumers with both can share a subscription."""
+        return self.mode is other.mode and self.allows_out_of_order == other.allows_out_of_order
+
+    def check_alike(self, active: KeySharedPolicy) -> None:
+        """Raise ``ConsumerBusy`` unless a consumer fits to those with ``active``."""
+        if self.mode is not active.mode:
+            raise ConsumerBusy(
+                "Subscription is of different type. Active subscription key_shared mode of "
+                f"'{active.mode.name}' is different than the connecting consumer's key_shared mode "
+                f"'{self.mode.name}'."
+            )
+        if active.allows_out_of_order and not self.allows_out_of_order:
+            raise ConsumerBusy(
+                "Subscription is of different type. Active subscription allows out of order "
+                "delivery while the connecting consumer does not allow it."
+            )
+        if self.allows_out_of_order and not active.allows_out_of_order:
+            raise ConsumerBusy(
+                "Subscription is of different type. Active subscription does not allow out of "
+                "order delivery while the connecting consumer allows it."
+            )
+
+
+AUTO_SPLIT = KeySharedPolicy()

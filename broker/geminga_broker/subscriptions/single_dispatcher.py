@@ -1,0 +1,242 @@
+"""Exclusive and Failover subscriptions: one active consumer gets everything, in order.
+
+No single message is tracked: acknowledgements move the cursor, and sending again means beginning
+after its mark-delete position. Where the active consumer reads compacted, reading begins in the
+compacted ledger (``compacted``) and goes on in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from itertools import islice
+
+from geminga_broker.compaction.compacted_ledger import CompactedEntry
+from geminga_broker.errors import BrokerError, ConsumerBusy, StorageUnavailable
+from geminga_broker.log.acknowledged import Acknowledged
+from geminga_broker.log.cursor import Cursor
+from geminga_broker.log.managed_ledger import ManagedLedger
+from geminga_broker.log.positions import Entry, EntryId, Position
+from geminga_broker.subscriptions.active_consumer import choose_active
+from geminga_broker.subscriptions.compacted_reading import CompactedReading
+from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.dispatcher import READ_RETRY_S, Dispatcher
+from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
+
+log = logging.getLogger(__name__)
+
+
+class SingleDispatcher(Dispatcher):
+    """Dispatches to one consumer at a time. ``is_exclusive`` refuses a second one."""
+
+    def __init__(
+        self,
+        managed_ledger: ManagedLedger,
+        cursor: Cursor,
+        *,
+        topic: str,
+        partition: int,
+        is_exclusive: bool,
+        handover_delay_s: float = 0.0,
+    ) -> None:
+        super().__init__(managed_ledger, cursor)
+        self._topic = topic
+        self._partition = partition
+        self._is_exclusive = is_exclusive
+        # A consumer that is no longer the active one may acknowledge for so long what it was sent,
+        # before that is sent to the next one.
+        self._handover_delay_s = 0.0 if is_exclusive else handover_delay_s
+        self._handover: asyncio.TimerHandle | None = None
+        # Who is to get everything, and who gets it: nobody while that changes.
+        self._chosen: Consumer | None = None
+        self._active: Consumer | None = None
+        self.compacted: CompactedReading | None = None
+        # The same while the active consumer reads so.
+        self._reading: CompactedReading | None = None
+
+    @property
+    def active(self) -> Consumer | None:
+        """The consumer that gets everything, or will when it is handed over."""
+        return self._chosen
+
+    @property
+    def is_forgettable(self) -> bool:
+        """Whether nobody is here: reading begins anew with whoever comes."""
+        return not self.consumers and not self._is_reading and self._damage is None
+
+    def in_the_way(self, key_shared: KeySharedPolicy) -> Consumer | None:
+        """The one consumer of an Exclusive subscription."""
+        del key_shared
+        return self.consumers[0] if self._is_exclusive and self.consumers else None
+
+    def check_room(self, key_shared: KeySharedPolicy = AUTO_SPLIT) -> None:
+        """Raise ``ConsumerBusy`` for a second consumer of an Exclusive subscription."""
+        del key_shared
+        if self._is_exclusive and self.consumers:
+            raise ConsumerBusy("Exclusive consumer is already connected")
+
+    def add(self, consumer: Consumer) -> None:
+        """Let ``consumer`` take part; it may become the active one."""
+        self.consumers.append(consumer)
+        if not self._choose():
+            self._tell(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """``consumer`` is gone; another may become the active one."""
+        self.consumers.remove(consumer)
+        if consumer is self._chosen:
+            self._chosen = self._active = None
+        if self.consumers:
+            self._choose()
+        elif self._handover is not None:
+            self._handover.cancel()
+            self._handover = None
+
+    def _choose(self) -> bool:
+        """Choose the active consumer; True when that changed it."""
+        names = [(each.priority, each.name) for each in self.consumers]
+        chosen = self.consumers[choose_active(self._topic, self._partition, names)]
+        if chosen is self._chosen:
+            return False
+        self._chosen = chosen
+        if not self._handover_delay_s:
+            self._hand_over()
+            return True
+        self._active = None
+        if self._handover is None:
+            loop = asyncio.get_running_loop()
+            self._handover = loop.call_later(self._handover_delay_s, self._hand_over)
+        return True
+
+    def _hand_over(self) -> None:
+        """Whoever is chosen by now gets everything that is not acknowledged."""
+        self._handover = None
+        self._active = chosen = self._chosen
+        assert chosen is not None, "the last consumer that goes stops the timer"
+        self._reading = self.compacted if chosen.reads_compacted else None
+        self.rewind()
+        for each in self.consumers:
+            self._tell(each)
+        self.dispatch()
+
+    def _tell(self, consumer: Consumer) -> None:
+        if not self._is_exclusive:
+            consumer.on_active_changed(consumer, consumer is self._active)
+
+    def dispatch(self) -> None:
+        """Send the active consumer what it has permits for."""
+        consumer = self._active
+        if consumer is None:
+            return
+        if self._reading is not None and not self._is_past_compacted(consumer, self._reading):
+            return
+        acknowledged = self.cursor.acknowledged
+        while consumer.can_take:
+            found = self._next_run()
+            if found is None:
+                return
+            ledger_id, run = found
+            used = self._deliver(consumer, ledger_id, run, acknowledged)
+            if not used:
+                return
+            self.entries_sent += used
+            self.read_position = Position(ledger_id, run[0][0] + used)
+
+    def _deliver(
+        self, consumer: Consumer, ledger_id: int, run: list[Entry], acknowledged: Acknowledged
+    ) -> int:
+        """Send entries of ``run``; how many it used, 0 where they must wait."""
+        if self._throttle is None:
+            return consumer.deliver_in_order(ledger_id, run, acknowledged, self._pass_over)
+        return self._send_slowly(
+            self._throttle,
+            acknowledged,
+            ledger_id,
+            run,
+            lambda allowed: consumer.deliver_in_order(
+                ledger_id, allowed, acknowledged, self._pass_over
+            ),
+        )
+
+    def rewind(self) -> None:
+        """Begin again after the mark-delete position."""
+        super().rewind()
+        if self._reading is not None:
+            self.read_position = self._reading.begin()
+
+    # Reading compacted
+
+    def _is_past_compacted(self, consumer: Consumer, reading: CompactedReading) -> bool:
+        """Send what is compacted; True once the log is what comes next."""
+        while reading.covers(self.read_position):
+            if not consumer.can_take:
+                return False
+            found = reading.run_from(self.read_position)
+            if found is None:
+                self._fetch_compacted_soon(reading)
+                return False
+            ledger_id, run = found
+            acknowledged = reading.acknowledged_in(ledger_id)
+            used = self._deliver(consumer, ledger_id, run, acknowledged)
+            if not used:
+                return False
+            self.entries_sent += used
+            if self.cursor.is_durable:
+                sent = (each[0] for each in islice(run, used))
+                reading.pass_over(self.read_position, ledger_id, sent)
+            self.read_position = Position(ledger_id, run[used - 1][0] + 1)
+        return True
+
+    def _fetch_compacted_soon(self, reading: CompactedReading) -> None:
+        if not self._is_reading:
+            self._is_reading = True
+            self.managed_ledger.spawn(
+                self._fetch_compacted(reading, self.read_position),
+                name=f"read compacted {self.managed_ledger.name} {self.cursor.name}",
+            )
+
+    async def _fetch_compacted(self, reading: CompactedReading, position: Position) -> None:
+        options = self.managed_ledger.options
+        try:
+            fetched, horizon = await reading.view.read(
+                position, options.read_entries_max, options.read_bytes_max
+            )
+            if self.read_position == position:  # else it was moved meanwhile
+                self._take_compacted(reading, fetched, horizon)
+        except StorageUnavailable as error:
+            log.warning("read failed", extra={"position": str(position), "error": str(error)})
+            await asyncio.sleep(READ_RETRY_S)
+        finally:
+            self._is_reading = False
+        try:
+            self.dispatch()
+        except BrokerError:
+            log.exception("dispatch failed", extra={"cursor": self.cursor.name})
+
+    def _take_compacted(
+        self, reading: CompactedReading, fetched: list[CompactedEntry], horizon: Position | None
+    ) -> None:
+        if fetched:
+            reading.keep(fetched)
+            self.entries_fetched += len(fetched)
+            if self._fetched_timer is None:
+                self._let_go_later()
+        elif horizon is not None:
+            # Also where the cursor is not durable: a reader acknowledges what it is sent, and is
+            # told that a topic has ended once nothing is left.
+            after = Position(horizon[0], horizon[1] + 1)
+            reading.pass_over(self.read_position, after[0], (after[1],))
+            self.read_position = after
+
+    def _let_go_if_idle(self) -> None:
+        super()._let_go_if_idle()
+        if self._reading is not None:
+            self._reading.let_go()
+
+    def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
+        """Everything unacknowledged again: only that keeps the order (as upstream)."""
+        del positions
+        if consumer is self._active:
+            self.rewind()
+            self.dispatch()

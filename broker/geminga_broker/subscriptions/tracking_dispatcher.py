@@ -1,0 +1,246 @@
+"""What dispatchers have in common that spread entries over several consumers.
+
+Each entry sent is tracked until it is acknowledged. What a consumer gives back, or held when it
+left, is replayed, lowest position first. Consumers together hold at most so many messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from geminga_broker.delayed.messages import DelayedMessages
+from geminga_broker.log.cursor import Cursor
+from geminga_broker.log.managed_ledger import ManagedLedger
+from geminga_broker.log.positions import Entry, EntryId, Position
+from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.dispatcher import Dispatcher
+from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
+from geminga_broker.subscriptions.replay_queue import ReplayQueue
+from geminga_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
+
+# Delayed entries that are passed over, or become due, before others get a turn.
+PASSED_AT_ONCE_MAX = 1000
+DUE_AT_ONCE_MAX = 1000
+# How far apart entries may be that are replayed together: of those that lie between, one of many
+# consumers that share keys has few.
+REPLAY_DISTANCE_MAX = 10_000
+
+
+class TrackingDispatcher(Dispatcher):
+    """Sends to several consumers and remembers what to whom."""
+
+    def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
+        super().__init__(managed_ledger, cursor)
+        # The subscription's, whose dispatchers come and go.
+        self.redeliveries = RedeliveryCounts()
+        self._limits = LIMITS_DEFAULT
+        # What is held back, where anything is at all.
+        self.delayed: DelayedMessages | None = None
+
+    def limit(self, limits: UnacknowledgedLimits) -> None:
+        """From now on these hold."""
+        self._limits = limits
+        for consumer in self.consumers:
+            consumer.limit_unacknowledged(limits.per_consumer)
+        if self.consumers:
+            self.dispatch()
+
+    def add(self, consumer: Consumer) -> None:
+        """Let ``consumer`` take part."""
+        consumer.limit_unacknowledged(self._limits.per_consumer)
+        self.consumers.append(consumer)
+
+    @property
+    def unacknowledged(self) -> int:
+        """Messages that consumers hold."""
+        return sum(each.unacknowledged for each in self.consumers)
+
+    def _may_send(self) -> bool:
+        """Whether consumers together hold less than they may; once they do not, not before they
+        have acknowledged half of it."""
+        limit = self._limits.per_subscription
+        if not limit:
+            self.is_blocked_on_unacknowledged = False
+        elif self.is_blocked_on_unacknowledged:
+            self.is_blocked_on_unacknowledged = 2 * self.unacknowledged >= limit
+        else:
+            self.is_blocked_on_unacknowledged = self.unacknowledged >= limit
+        return not self.is_blocked_on_unacknowledged
+
+    def rewind(self) -> None:
+        """Begin again after the mark-delete position; nobody holds or was given anything."""
+        self._begin_again()
+        self.redeliveries.clear()
+
+    def _begin_again(self) -> None:
+        """Begin after the mark-delete position, as for the next consumer after the last one."""
+        super().rewind()
+        self.is_blocked_on_unacknowledged = False
+        if not self.cursor.options.cursor_redelivery_counts:
+            self.redeliveries.clear()
+        for consumer in self.consumers:
+            consumer.forget_everything()
+
+    def skip_acknowledged(self) -> None:
+        """The cursor was moved on: what it has passed is not sent any more, nor held by anybody."""
+        super().skip_acknowledged()
+        mark = self.cursor.mark_delete
+        for consumer in self.consumers:
+            # In no order: what another gave back was sent after what came later.
+            passed = [position for position in consumer.pending if position <= mark]
+            if passed:
+                consumer.forget_all(passed)
+                consumer.unblock()
+                self.acknowledged_all(passed, ())
+
+    def skip(self, ids: list[EntryId]) -> None:
+        """These were acknowledged by somebody else: nobody is sent or holds them any more."""
+        super().skip_acknowledged()
+        for consumer in self.consumers:
+            if consumer.pending:
+                consumer.forget_all(ids)
+                consumer.unblock()
+        self.acknowledged_all(ids, ids)
+
+    # Delayed entries
+
+    def _next_run(self) -> tuple[int, list[Entry]] | None:
+        """As for all dispatchers, without what is delayed, which is passed over."""
+        delayed = self.delayed
+        if delayed is None:
+            return super()._next_run()
+        passed = 0
+        while passed < PASSED_AT_ONCE_MAX:
+            self.read_position = delayed.pass_held(self.read_position)
+            found = super()._next_run()
+            if found is None:
+                return None
+            ledger_id, run = found
+            count, plain = delayed.sift(ledger_id, run)
+            if plain:
+                return ledger_id, plain
+            self.read_position = Position(ledger_id, run[0][0] + count)
+            passed += count
+        asyncio.get_running_loop().call_soon(self.dispatch)
+        return None
+
+    def _take_due(self) -> list[Position]:
+        """Delayed entries that are due by now and were passed over, while few wait to be sent."""
+        delayed, room = self.delayed, self._due_max - self.redelivery_backlog
+        if delayed is None or not delayed.is_due or room <= 0:
+            return []
+        return delayed.take_due(self.read_position, min(room, DUE_AT_ONCE_MAX))
+
+    @property
+    def _due_max(self) -> int:
+        """How many entries may wait to be sent when what is due joins them."""
+        return DUE_AT_ONCE_MAX
+
+    # Replaying
+
+    def _replay_turn(self, consumer: Consumer, queue: ReplayQueue, messages_max: int) -> bool:
+        """Send ``consumer`` the first of ``queue``; False when they must wait, to be fetched or for
+        the dispatch rate."""
+        first = Position(*queue.first)
+        if self._is_done(first):
+            queue.take(1)
+            self._drop(first)
+            return True
+        wanted = queue.near_first(messages_max, REPLAY_DISTANCE_MAX)
+        at_hand = self._entries_of(wanted)
+        if not at_hand:
+            return False
+        ledger_id = first[0]
+        if self._throttle is None:
+            used = self._replay_run(consumer, ledger_id, at_hand, messages_max)
+        else:
+            used = self._send_slowly(
+                self._throttle,
+                self.cursor.acknowledged,
+                ledger_id,
+                at_hand,
+                lambda allowed: self._replay_run(consumer, ledger_id, allowed, messages_max),
+            )
+            if not used:
+                return False
+        queue.take(used)
+        consumer.note_time()
+        self.entries_sent += used
+        return True
+
+    def _entries_of(self, ids: Sequence[EntryId]) -> list[Entry]:
+        """The entries of ``ids``, of one ledger and in order, up to the first that has to be
+        fetched; empty when all of them must be awaited first."""
+        cached = self.managed_ledger.cached_entries(ids)
+        if cached:
+            return cached
+        ledger_id, start = ids[0]
+        run = self._entries_at(Position(ledger_id, start), ids[-1][1] - start + 1)
+        return [run[entry_id - start] for _, entry_id in ids if entry_id - start < len(run)]
+
+    def _replay_run(
+        self, consumer: Consumer, ledger_id: int, run: list[Entry], messages_max: int
+    ) -> int:
+        """Send ``consumer`` what is not acknowledged of ``run``, which leaves the replay, while its
+        turn lasts; how many it used."""
+        to_send = self.cursor.acknowledged.still_open(ledger_id, run)
+        sent = self._send_run(consumer, ledger_id, to_send, messages_max)
+        if to_send is run:
+            return sent
+        used = len(run) if sent == len(to_send) else run.index(to_send[sent])
+        for entry_id in {each[0] for each in run[:used]}.difference(each[0] for each in to_send):
+            self.redeliveries.forget((ledger_id, entry_id))
+        return used
+
+    def _is_done(self, position: EntryId) -> bool:
+        """Whether an entry needs not be sent any more: acknowledged, or gone with its ledger."""
+        return (
+            self.cursor.acknowledged.is_acknowledged(position[0], position[1])
+            or self.managed_ledger.chain.span(position[0]) is None
+        )
+
+    def _drop(self, position: EntryId) -> None:
+        """An entry leaves the replay that need not be sent any more."""
+        self.redeliveries.forget(position)
+
+    # Sending
+
+    def _send_run(
+        self, consumer: Consumer, ledger_id: int, run: list[Entry], messages_max: int
+    ) -> int:
+        """Send ``consumer`` entries, none of which is acknowledged, until it has had
+        ``messages_max`` messages or can take no more; how many of them it used."""
+        acknowledged = self.cursor.acknowledged
+        turn_ends_at = max(0, consumer.permits - messages_max)
+        used = 0
+        while used < len(run) and consumer.permits > turn_ends_at and consumer.can_take:
+            rest = run[used:] if used else run
+            room = consumer.permits - turn_ends_at
+            sent = consumer.deliver(ledger_id, rest, room, acknowledged, self.redeliveries)
+            if not sent:
+                self._look_and_send(consumer, ledger_id, rest[0])
+            used += sent or 1
+        return used
+
+    def _look_and_send(self, consumer: Consumer, ledger_id: int, entry: Entry) -> None:
+        """Send an entry of which it is not known what it is, if it is for consumers at all."""
+        entry_id, payload, _ = entry
+        taker = self._taker(consumer, (ledger_id, entry_id), payload)
+        if taker is None:
+            return
+        messages, payload = taker.look(payload)
+        if messages:
+            known, acknowledged = [(entry_id, payload, messages)], self.cursor.acknowledged
+            taker.deliver(ledger_id, known, messages, acknowledged, self.redeliveries)
+        else:
+            self._pass_over(ledger_id, entry_id)
+
+    def _taker(self, consumer: Consumer, position: EntryId, payload: bytes) -> Consumer | None:
+        """Who gets an entry that has to be looked at; None where it waits for another."""
+        del position, payload
+        return consumer
+
+    def _pass_over(self, ledger_id: int, entry_id: int) -> None:
+        super()._pass_over(ledger_id, entry_id)
+        self.redeliveries.forget((ledger_id, entry_id))

@@ -1,0 +1,122 @@
+"""Who may publish to a topic, how fast, and whether in the clear: the same for all kinds of topics.
+
+What is off costs nothing: the gate puts its steps before the topic's own, which producers are
+handed, and hands out others when the policies change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from geminga_broker.client_session import host_of
+from geminga_broker.errors import InvalidRequest, ProducerBusy
+from geminga_broker.log.appender import Pending
+from geminga_broker.log.payloads import is_encrypted
+from geminga_broker.topics.producing.producers import Producer, Producers
+from geminga_broker.topics.producing.publish_policies import DEFAULT_POLICIES, PublishPolicies
+from geminga_broker.topics.producing.publish_rate import PublishRate
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_runtime.clock import Clock
+
+Append = Callable[[Sequence[Pending]], None]
+"""Takes a run of one producer; raises ``BrokerError``, then none of it is taken."""
+
+
+class PublishGate:
+    """Of the topic ``name``, with these ``producers``; ``broker_rate`` counts all topics of the
+    broker. ``apply`` comes first and whenever the policies change, then ``before``."""
+
+    __slots__ = (
+        "_behind_encryption",
+        "_behind_rate",
+        "_broker_rate",
+        "_clock",
+        "_name",
+        "_producers",
+        "_rate",
+        "_rates",
+        "pauses",
+        "policies",
+    )
+
+    def __init__(
+        self, name: str, producers: Producers, clock: Clock, broker_rate: PublishRate | None
+    ) -> None:
+        self.policies = DEFAULT_POLICIES
+        # How often somebody was not read for a while, since the topic was loaded.
+        self.pauses = 0
+        self._name = name
+        self._producers = producers
+        self._clock = clock
+        self._broker_rate = broker_rate
+        self._rate: PublishRate | None = None
+        self._rates: tuple[PublishRate, ...] = ()
+
+    def apply(self, policies: PublishPolicies) -> None:
+        """From now on these hold."""
+        self.policies = policies
+        if self._rate is None or self._rate.limits != policies.limits:
+            if self._rate is not None:
+                self._rate.is_over = True
+            is_limited = not policies.limits.is_unlimited
+            now_s = self._clock.monotonic()
+            self._rate = PublishRate(policies.limits, now_s) if is_limited else None
+
+    def let_go(self) -> None:
+        """Part with the producers that may not be here any more; coming back, they are told why."""
+        if self.policies.requires_encryption:
+            for producer in self._producers:
+                if not producer.is_encrypting:
+                    self._producers.let_go(producer)
+
+    def check(self, producer: Producer) -> None:
+        """Raise ``InvalidRequest``, ``ProducerBusy`` for one that may not be let in."""
+        if self.policies.requires_encryption and not producer.is_encrypting:
+            raise InvalidRequest(f"Encryption is required in {self._name}")
+        present = self._producers.get(producer.name)
+        if present is not None and producer.replaces(present):
+            return
+        if 0 < self.policies.producers_max <= len(self._producers):
+            raise ProducerBusy(f"Topic '{self._name}' reached max producers limit")
+        if 0 < self.policies.producers_per_host_max <= self._count_of_host(producer):
+            raise ProducerBusy(f"Topic '{self._name}' reached max same address producers limit")
+
+    def _count_of_host(self, producer: Producer) -> int:
+        host = host_of(producer.session.address)
+        return sum(host_of(each.session.address) == host for each in self._producers)
+
+    def before(self, take: Append) -> Append:
+        """The steps that are on, with ``take`` behind them; ``take`` itself where none is."""
+        if self.policies.requires_encryption:
+            self._behind_encryption, take = take, self._take_encrypted
+        rates = (self._rate, self._broker_rate)
+        self._rates = tuple(each for each in rates if each is not None)
+        if self._rates:
+            self._behind_rate, take = take, self._take_counted
+        return take
+
+    def _take_counted(self, items: Sequence[Pending]) -> None:
+        """Count what is published, and have its client not read while that is too much."""
+        self._behind_rate(items)
+        producer = cast(Producer, items[0][2])
+        messages = sum(item[1] or 1 for item in items)
+        size_bytes = sum(len(item[0]) for item in items)
+        now_s = self._clock.monotonic()
+        for rate in self._rates:
+            rate.take(messages, size_bytes, now_s)
+            if rate.wait_s(now_s) > 0:
+                self.pauses += 1
+                producer.session.throttle(rate.wait_s)
+
+    def _take_encrypted(self, items: Sequence[Pending]) -> None:
+        """Refuse what is not encrypted."""
+        producer = cast(Producer, items[0][2])
+        allowed: list[Pending] = []
+        for item in items:
+            if is_encrypted(item[0]):
+                allowed.append(item)
+            else:
+                producer.refuse(item, api.MetadataError, "Messages must be encrypted")
+        if allowed:
+            self._behind_encryption(allowed)

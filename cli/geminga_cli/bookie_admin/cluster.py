@@ -1,0 +1,121 @@
+"""A running cluster as the tools see it: ZooKeeper, the bookies' addresses, connections to them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+
+from geminga_autorecovery.copies import Copies
+from geminga_autorecovery.live_bookies import LiveBookies, read_live_bookies
+from geminga_cli.bookie_admin.errors import NoCluster, NotInitialized, UnknownBookie
+from geminga_cli.supervisor.endpoints import EndpointsFile
+from geminga_ledger import LedgerOptions, Ledgers
+from geminga_ledger.links import BookieLinks
+from geminga_ledger.registry import BookieRegistry
+from geminga_ledger.store import LedgerStore
+from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
+from geminga_protocol.records.errors import MalformedRecord
+from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
+from geminga_runtime.clock import Clock, SystemClock
+from geminga_runtime.coordination import Coordination, NodeMissing
+from geminga_runtime.network import AsyncioNetwork, Network
+from geminga_server.zookeeper import ZooKeeper
+
+# Somebody waits in front of a terminal.
+OPTIONS = LedgerOptions(
+    read_deadline_s=10.0,
+    recovery_deadline_s=15.0,
+    metadata_deadline_s=10.0,
+    answer_timeout_s=5.0,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What the tools work with; open inside ``open_cluster``."""
+
+    coordination: Coordination
+    network: Network
+    clock: Clock
+    random: Random
+    registry: BookieRegistry
+    store: LedgerStore
+    links: BookieLinks
+
+    async def live_bookies(self) -> LiveBookies:
+        """Those registered now. Raises ``CoordinationError``."""
+        return await read_live_bookies(self.coordination.children)
+
+    async def require_bookie(self, bookie_id: str) -> None:
+        """Raise ``UnknownBookie`` unless it is registered."""
+        live = await self.live_bookies()
+        if bookie_id not in live.all:
+            raise UnknownBookie(bookie_id, live.all)
+
+    async def bookie_info(self, bookie_id: str) -> BookieInfo | None:
+        """What a bookie says of itself; None where it is gone or says nothing."""
+        for directory in (AVAILABLE_PATH, READ_ONLY_PATH):
+            try:
+                value, _ = await self.coordination.get(f"{directory}/{bookie_id}")
+                return BookieInfo.decode(value, bookie_id)
+            except (NodeMissing, MalformedRecord):
+                continue
+        return None
+
+    def copies(self) -> Copies:
+        """Reads single copies, each from the one bookie that is named."""
+        return Copies(self.links, answer_timeout_s=OPTIONS.answer_timeout_s)
+
+    def ledgers(self) -> Ledgers:
+        """BookKeeper's client; whoever asked opens it."""
+        return Ledgers(self.coordination, self.network, self.clock, self.random, OPTIONS)
+
+
+Work = Callable[[Cluster, argparse.Namespace], Awaitable[int]]
+
+
+def run(work: Work, options: argparse.Namespace) -> int:
+    """Do ``work`` with the cluster that the options name; returns its exit code."""
+
+    async def with_cluster() -> int:
+        async with open_cluster(zookeeper_of(options)) as cluster:
+            return await work(cluster, options)
+
+    return asyncio.run(with_cluster())
+
+
+def zookeeper_of(options: argparse.Namespace) -> str:
+    """Where ZooKeeper is, as told, or as a standalone's endpoints say. Raises ``NoCluster``."""
+    if options.zookeeper:
+        return str(options.zookeeper)
+    address = EndpointsFile(options.data_dir).zookeeper_address()
+    if not address:
+        raise NoCluster(options.data_dir)
+    return address
+
+
+async def require_cluster(coordination: Coordination, hosts: str) -> None:
+    """Raise ``NotInitialized`` where no cluster was ever made: an empty table says nothing."""
+    if await coordination.exists(INSTANCE_ID_PATH) is None:
+        raise NotInitialized(hosts)
+
+
+@asynccontextmanager
+async def open_cluster(hosts: str) -> AsyncGenerator[Cluster, None]:
+    """Connect to ZooKeeper; to bookies when something is asked of them.
+
+    Raises ``CoordinationError``; ``NotInitialized`` where ZooKeeper holds no cluster.
+    """
+    clock, network = SystemClock(), AsyncioNetwork()
+    random = Random()  # noqa: S311 - jitter, no secrets
+    async with ZooKeeper(hosts, clock, makes_chroot=False) as zookeeper:
+        await require_cluster(zookeeper, hosts)
+        registry = BookieRegistry(zookeeper, random=random, options=OPTIONS)
+        links = BookieLinks(registry, network=network, clock=clock, random=random, options=OPTIONS)
+        store = LedgerStore(zookeeper, clock=clock, random=random, options=OPTIONS)
+        async with links:
+            yield Cluster(zookeeper, network, clock, random, registry, store, links)

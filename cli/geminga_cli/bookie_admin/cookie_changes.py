@@ -1,0 +1,83 @@
+"""``restore-cookie`` and ``delete-cookie``: the VERSION file that was lost, and a bookie that is
+forgotten.
+
+What ``bookkeeper shell cookie_generate`` and ``cookie_delete`` do; but nothing is written over, and
+no cookie is deleted that a bookie or a ledger still needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from contextlib import closing
+from pathlib import Path
+
+from geminga_autorecovery.decommission import ledgers_of
+from geminga_cli.bookie_admin.cluster import Cluster
+from geminga_cli.bookie_admin.cookies import cookie_text
+from geminga_cli.bookie_admin.errors import (
+    BookieNeeded,
+    NotConfirmed,
+    NotRestored,
+    StillRegistered,
+)
+from geminga_protocol.records.cookies import COOKIE_FILE_NAME, Cookie, cookie_path
+from geminga_runtime.disk import FileDisk
+
+
+async def restore_cookie(cluster: Cluster, options: argparse.Namespace) -> int:
+    """Write the file VERSION into the bookie's directories that lost it, as ZooKeeper has it.
+
+    All directories are looked at before the first is written to. Raises ``NoCookie``,
+    ``NotRestored``, ``MalformedRecord``, ``OSError``.
+    """
+    value, _ = await cookie_text(cluster, options.bookie)
+    cookie = Cookie.decode(value)
+    for directory in options.directory:
+        _require_directory_without_cookie(directory)
+    for directory in options.directory:
+        with closing(FileDisk(directory, threads=1)) as disk:
+            await disk.write_file(COOKIE_FILE_NAME, value)
+    written = [str(directory / COOKIE_FILE_NAME) for directory in options.directory]
+    known = (*cookie.journal_dirs, *cookie.ledger_dirs)
+    if options.json:
+        print(json.dumps({"bookie": options.bookie, "written": written, "directories": known}))
+        return 0
+    for path in written:
+        print(f"{path} is written: it belongs to bookie {options.bookie}")
+    print(f"the bookie was made with: {', '.join(known)}")
+    return 0
+
+
+def _require_directory_without_cookie(directory: Path) -> None:
+    if not directory.is_dir():
+        raise NotRestored(directory, "is no directory: name one that the bookie keeps data in")
+    if (directory / COOKIE_FILE_NAME).exists():
+        raise NotRestored(
+            directory, f"has a {COOKIE_FILE_NAME} already: move it away if it is not the bookie's"
+        )
+
+
+async def delete_cookie(cluster: Cluster, options: argparse.Namespace) -> int:
+    """Have ZooKeeper forget a bookie that is gone for good.
+
+    Raises ``NoCookie``, ``StillRegistered``, ``BookieNeeded``, ``NotConfirmed``.
+    """
+    bookie_id = options.bookie
+    _, version = await cookie_text(cluster, bookie_id)
+    if bookie_id in (await cluster.live_bookies()).all:
+        raise StillRegistered(bookie_id, "stop it first, for good")
+    ledger_ids = await ledgers_of(bookie_id, cluster.coordination, cluster.store)
+    if ledger_ids:
+        raise BookieNeeded(bookie_id, ledger_ids)
+    if not options.yes:
+        raise NotConfirmed(
+            f"bookie {bookie_id} is not registered and no ledger is on it. Without its cookie it "
+            "cannot start on its directories again"
+        )
+    await cluster.coordination.delete(cookie_path(bookie_id), version=version)
+    if options.json:
+        print(json.dumps({"bookie": bookie_id, "deleted": True}))
+    else:
+        print(f"bookie {bookie_id} is forgotten")
+    return 0

@@ -1,0 +1,203 @@
+"""``list-bookies``, ``list-ledgers``, ``ledger-metadata``, ``list-under-replicated``,
+``who-is-auditor``: what ZooKeeper and the bookies say."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from base64 import b64decode
+from collections.abc import AsyncIterator
+
+from geminga_autorecovery import BookieUnknown
+from geminga_autorecovery.fragments import bookies_of
+from geminga_autorecovery.known_bookies import named_bookies
+from geminga_autorecovery.marks import Marks
+from geminga_bookie.admin.auditor import current_auditor
+from geminga_bookie.admin.disk_space import BookieSpace, ask_space
+from geminga_bookie.admin.ledger_json import metadata_json
+from geminga_bookie.admin.ledgers import all_ledgers
+from geminga_cli.bookie_admin.cluster import Cluster
+from geminga_cli.bookie_admin.text import plain_text, size_words, table
+from geminga_ledger import LedgerError, NoSuchLedger
+from geminga_ledger.errors import BookieUnavailable
+from geminga_ledger.store import StoredMetadata
+from geminga_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
+
+METADATA_READS_MAX = 64
+ASKED_AT_ONCE_MAX = 32
+
+
+async def list_bookies(cluster: Cluster, options: argparse.Namespace) -> int:
+    """Each registered bookie with its mode, addresses and room; 1 where one does not answer."""
+    live = await cluster.live_bookies()
+    limit = asyncio.Semaphore(ASKED_AT_ONCE_MAX)
+
+    async def look(bookie_id: str) -> dict[str, object]:
+        async with limit:
+            return await _bookie(cluster, bookie_id, is_writable=bookie_id in live.writable)
+
+    found = await asyncio.gather(*map(look, sorted(live.all)))
+    if options.json:
+        print(json.dumps(found, indent=2))
+    else:
+        columns = ("bookie", "mode", "address", "http", "free", "total")
+        for line in table(columns, ([_cell(each[name]) for name in columns] for each in found)):
+            print(line)
+        for each in found:
+            if each["error"]:
+                print(each["error"])
+    return int(any(each["error"] for each in found))
+
+
+async def _bookie(cluster: Cluster, bookie_id: str, *, is_writable: bool) -> dict[str, object]:
+    info = await cluster.bookie_info(bookie_id)
+    space: BookieSpace | None = None
+    error = None
+    try:
+        address = await cluster.registry.resolve(bookie_id)
+        space = await ask_space(cluster.network, bookie_id, address)
+    except BookieUnavailable as unavailable:
+        error = str(unavailable)
+    return {
+        "bookie": bookie_id,
+        "mode": "writable" if is_writable else "read-only",
+        "address": _address(info.address if info else None),
+        "http": _address(info.http_address if info else None),
+        "free": space.free_bytes if space else None,
+        "total": space.total_bytes if space else None,
+        "error": error,
+    }
+
+
+def _address(address: tuple[str, int] | None) -> str | None:
+    return None if address is None else f"{address[0]}:{address[1]}"
+
+
+def _cell(value: object) -> object:
+    return size_words(value) if isinstance(value, int) else value
+
+
+async def list_ledgers(cluster: Cluster, options: argparse.Namespace) -> int:
+    """Every ledger, or those on a bookie; as lines that come while ZooKeeper is read.
+
+    Raises ``BookieUnknown``.
+    """
+    if not options.bookie and not options.metadata:
+        async for ledger_id in all_ledgers(cluster.coordination):
+            print(json.dumps({"ledger": ledger_id}) if options.json else ledger_id)
+        return 0
+    is_wrong = has_some = False
+    async for found in _with_metadata(cluster):
+        if isinstance(found, LedgerError):
+            print(json.dumps({"error": str(found)}) if options.json else found)
+            is_wrong = True
+        elif not options.bookie or options.bookie in bookies_of(found.metadata):
+            print(_ledger_line(found, options))
+            has_some = True
+    if options.bookie and not has_some:
+        known = await named_bookies(cluster.coordination)
+        if options.bookie not in known:
+            raise BookieUnknown(options.bookie, known)
+    return int(is_wrong)
+
+
+def _ledger_line(stored: StoredMetadata, options: argparse.Namespace) -> str:
+    metadata = stored.metadata
+    if options.json:
+        shown = _shown(stored) if options.metadata else {}
+        return json.dumps({"ledger": stored.ledger_id, **shown})
+    return metadata_line(stored.ledger_id, metadata) if options.metadata else str(stored.ledger_id)
+
+
+def _shown(stored: StoredMetadata) -> dict[str, object]:
+    return metadata_json(stored.ledger_id, stored.metadata, created_ms=stored.created_ms)
+
+
+def metadata_line(ledger_id: int, metadata: LedgerMetadata) -> str:
+    """A ledger in one line."""
+    state = metadata.state.name.lower().replace("_", " ")
+    end = ""
+    if metadata.state is LedgerState.CLOSED:
+        end = f"  last entry {metadata.last_entry}  {size_words(metadata.length)}"
+    sizes = f"E={metadata.ensemble_size} Qw={metadata.write_quorum} Qa={metadata.ack_quorum}"
+    ensembles = "  ".join(
+        f"{fragment.first_entry}: {', '.join(fragment.ensemble)}" for fragment in metadata.fragments
+    )
+    return f"{ledger_id}  {state}{end}  {sizes}  {ensembles}"
+
+
+async def _with_metadata(cluster: Cluster) -> AsyncIterator[StoredMetadata | LedgerError]:
+    some: list[int] = []
+    async for ledger_id in all_ledgers(cluster.coordination):
+        some.append(ledger_id)
+        if len(some) == METADATA_READS_MAX:
+            for each in await _read_metadata(cluster, some):
+                yield each
+            some = []
+    for each in await _read_metadata(cluster, some):
+        yield each
+
+
+async def _read_metadata(
+    cluster: Cluster, ledger_ids: list[int]
+) -> list[StoredMetadata | LedgerError]:
+    """The records of those that are still there."""
+    found = await asyncio.gather(*map(cluster.store.read, ledger_ids), return_exceptions=True)
+    kept: list[StoredMetadata | LedgerError] = []
+    for each in found:
+        if isinstance(each, StoredMetadata | LedgerError):
+            if not isinstance(each, NoSuchLedger):
+                kept.append(each)
+        else:
+            raise each
+    return kept
+
+
+async def ledger_metadata(cluster: Cluster, options: argparse.Namespace) -> int:
+    """All that the record of a ledger says. Raises ``NoSuchLedger``, ``UnsupportedLedger``."""
+    stored = await cluster.store.read(options.ledger)
+    shown = _shown(stored)
+    if options.json:
+        print(json.dumps(shown, indent=2))
+        return 0
+    custom = shown.pop("customMetadata")
+    shown.pop("allEnsembles")
+    width = max(map(len, shown))
+    for name, value in shown.items():
+        print(f"{name:{width}}  {'' if value is None else value}".rstrip())
+    for fragment in stored.metadata.fragments:
+        print(f"from entry {fragment.first_entry}: {', '.join(fragment.ensemble)}")
+    if isinstance(custom, dict):
+        for name, value in custom.items():
+            print(f"{name}: {plain_text(b64decode(value))}")
+    return 0
+
+
+async def list_under_replicated(cluster: Cluster, options: argparse.Namespace) -> int:
+    """The ledgers that are marked to lack copies, and where; 1 where there are any."""
+    marks = Marks(cluster.coordination, cluster.clock)
+    found: dict[int, list[str]] = {}
+    for ledger_id in await marks.ledgers():
+        mark = await marks.read(ledger_id)
+        if mark is not None:
+            found[ledger_id] = list(mark.missing_bookies)
+    if options.json:
+        print(json.dumps({str(each): missing for each, missing in found.items()}, indent=2))
+    elif not found:
+        print("no ledger is marked as under-replicated")
+    else:
+        rows = ([each, ", ".join(missing)] for each, missing in found.items())
+        for line in table(("ledger", "missing on"), rows):
+            print(line)
+    return int(bool(found))
+
+
+async def who_is_auditor(cluster: Cluster, options: argparse.Namespace) -> int:
+    """The auditor's bookie id; 1 where nobody was elected."""
+    auditor = await current_auditor(cluster.coordination)
+    if options.json:
+        print(json.dumps({"auditor": auditor}))
+    else:
+        print(auditor or "nobody is the auditor: no bookie runs auto-recovery")
+    return int(auditor is None)

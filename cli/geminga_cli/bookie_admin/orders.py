@@ -1,0 +1,73 @@
+"""``force-gc``, ``set-readonly``, ``set-writable``: orders to one bookie, by its HTTP admin."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import urllib.error
+import urllib.request
+
+from geminga_cli.bookie_admin.cluster import Cluster, run
+from geminga_cli.bookie_admin.errors import HttpUnknown, OrderRefused
+
+ANSWER_TIMEOUT_S = 30.0
+ANSWER_BYTES_MAX = 64 * 1024
+
+
+def force_gc(options: argparse.Namespace) -> int:
+    """Have it collect garbage now; returns when it has begun."""
+    told = _put(options, "/api/v1/bookie/gc", None)
+    print(json.dumps(told) if options.json else f"bookie {options.bookie} collects garbage now")
+    return 0
+
+
+def set_read_only(options: argparse.Namespace) -> int:
+    """Have it take no more entries, till it is told the opposite or starts again."""
+    return _set(options, is_wanted=True)
+
+
+def set_writable(options: argparse.Namespace) -> int:
+    """Have it take entries again; 1 where it does not, for a reason of its own."""
+    return _set(options, is_wanted=False)
+
+
+def _set(options: argparse.Namespace, *, is_wanted: bool) -> int:
+    told = _put(options, "/api/v1/bookie/state/readonly", {"readOnly": is_wanted})
+    if not isinstance(told, dict) or not isinstance(told.get("readOnly"), bool):
+        raise OrderRefused(options.bookie, f"it answered {told!r}")
+    is_read_only: bool = told["readOnly"]
+    if options.json:
+        print(json.dumps({"bookie": options.bookie, "readOnly": is_read_only}))
+    else:
+        words = "read-only" if is_read_only else "writable"
+        why = "" if is_read_only is is_wanted else ", for another reason; its log says which"
+        print(f"bookie {options.bookie} is {words}{why}")
+    return int(is_read_only is not is_wanted)
+
+
+def _put(options: argparse.Namespace, path: str, content: object) -> object:
+    """The decoded answer. Raises ``UnknownBookie``, ``HttpUnknown``, ``OrderRefused``."""
+    if not options.http:
+        run(_find_http, options)
+    address = str(options.http)
+    body = b"" if content is None else json.dumps(content).encode()
+    request = urllib.request.Request(f"http://{address}{path}", body, method="PUT")
+    try:
+        with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT_S) as answer:  # noqa: S310
+            return json.loads(answer.read(ANSWER_BYTES_MAX))
+    except urllib.error.HTTPError as error:
+        with error:
+            reason = error.read(ANSWER_BYTES_MAX).decode(errors="replace")
+        raise OrderRefused(options.bookie, f"{error.code} {reason}") from error
+    except (OSError, ValueError) as error:
+        raise OrderRefused(options.bookie, f"at {address}: {error}") from error
+
+
+async def _find_http(cluster: Cluster, options: argparse.Namespace) -> int:
+    await cluster.require_bookie(options.bookie)
+    info = await cluster.bookie_info(options.bookie)
+    if info is None or info.http_address is None:
+        raise HttpUnknown(options.bookie)
+    host, port = info.http_address
+    options.http = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return 0

@@ -1,0 +1,31 @@
+"""``geminga setup``: fetches what the embedded ZooKeeper needs. `make setup` calls it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from geminga_cli.embedded_zookeeper.setup import set_up
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Do what is missing; says nothing when nothing was."""
+    parser = argparse.ArgumentParser(
+        prog="geminga setup",
+        description="Fetch what the embedded ZooKeeper needs into the user's cache (XDG_CACHE_HOME "
+        "or ~/.cache). The first time this downloads 456 MB, of which 5 MB are kept; "
+        "later there is nothing to do.",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="read every file, replace damaged ones"
+    )
+    options = parser.parse_args(arguments)
+    set_up(os.environ, say, is_checked=options.check)
+    return 0
+
+
+def say(words: str) -> None:
+    """Tell what is being waited for, on standard error."""
+    print(f"geminga: {words}", file=sys.stderr, flush=True)

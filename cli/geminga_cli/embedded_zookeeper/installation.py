@@ -1,0 +1,36 @@
+"""What is at hand to run ZooKeeper with, found without starting or reading anything large."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from geminga_cli.embedded_zookeeper.jars import cache_directory, is_complete
+from geminga_cli.embedded_zookeeper.java import Java, find_java
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """A Java, the directory of the jars, and where its class-data archive is or would be."""
+
+    java: Java
+    jars: Path
+    class_archive: Path
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether ZooKeeper can be started."""
+        return is_complete(self.jars)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether it also starts as quickly as it can."""
+        return self.is_usable and self.class_archive.is_file()
+
+
+def find_installation(environment: Mapping[str, str]) -> Installation:
+    """Look where ``setup`` puts things. Raises ``JavaMissing``."""
+    java = find_java(environment)
+    jars = cache_directory(environment)
+    return Installation(java, jars, jars / f"classes-{java.identity}.jsa")

@@ -1,0 +1,133 @@
+"""A ZooKeeper server as a process of ours: settings, Java beneath it, its metrics page.
+
+For a cluster whose parts run on their own; a standalone's supervisor starts Java itself. When Java
+ends, so do we, and whoever runs us starts us again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Ge, Le
+
+from geminga_cli.embedded_zookeeper.configuration import HEAP_MAX_MIB_DEFAULT, ZooKeeperSettings
+from geminga_cli.embedded_zookeeper.installation import Installation
+from geminga_cli.embedded_zookeeper.words import measurements, wait_until_ready
+from geminga_cli.errors import StartFailed
+from geminga_cli.supervisor.fleet import START_TIMEOUT_S, PartRules
+from geminga_cli.supervisor.metrics_page import MetricsPage
+from geminga_cli.supervisor.parts import ZooKeeperPart
+from geminga_cli.supervisor.process import Process, exit_words
+from geminga_cli.supervisor.watch import exit_of
+from geminga_runtime.clock import SystemClock
+from geminga_runtime.network import AsyncioNetwork
+from geminga_server.logging import configure_logging
+from geminga_server.part_settings import Port
+from geminga_server.run import StopRequest, run_part
+from geminga_server.settings import load_settings
+
+log = logging.getLogger(__name__)
+
+PART = "zookeeper"
+# Java ends within 0.4 s when asked; then it is killed.
+STOP_TIMEOUT_S = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperPartSettings:
+    """Settings of one ZooKeeper server process."""
+
+    data_directory: Path = Path("data/zookeeper")
+    """Snapshots, transaction logs and zoo.cfg live in it."""
+    bind_address: str = "127.0.0.1"
+    """Where it listens; it asks nobody who they are."""
+    port: Annotated[int, Ge(1), Le(65535)] = 2181
+    """The port that clients connect to."""
+    metrics_port: Port = 8000
+    """The port of metrics; 0 takes a free one."""
+    sync: bool = True
+    """Sync before acknowledging; without it a power cut loses what was written."""
+    heap_max_mib: Annotated[int, Ge(32)] = HEAP_MAX_MIB_DEFAULT
+    """Java's heap."""
+    log_level: str = "INFO"
+    """DEBUG, INFO, WARNING or ERROR."""
+    log_json: bool = False
+    """Log one JSON object a line."""
+
+    def server(self) -> ZooKeeperSettings:
+        """What the server itself is told."""
+        return ZooKeeperSettings(
+            self.data_directory.absolute(),
+            self.bind_address,
+            self.port,
+            is_synced=self.sync,
+            heap_max_mib=self.heap_max_mib,
+        )
+
+
+def run_zookeeper(
+    file: Path | None, flags: Mapping[str, object], installation: Installation
+) -> int:
+    """Run a server until it is told to stop, or Java ends; returns the process's exit code."""
+    settings = load_settings(ZooKeeperPartSettings, PART, file=file, flags=flags)
+    configure_logging(PART, level=settings.log_level, is_json=settings.log_json)
+    return run_part(lambda stop: serve(settings, installation, stop))
+
+
+async def serve(
+    settings: ZooKeeperPartSettings, installation: Installation, stop: StopRequest
+) -> None:
+    """Start Java, say when it serves, and wait until either side wants to end."""
+    server = settings.server()
+    rules = PartRules(PART, STOP_TIMEOUT_S)
+    async with AsyncExitStack() as stack:
+        process = ZooKeeperPart(rules, server, installation).launch()
+        exited = exit_of(process)
+        stack.push_async_callback(_end, process, exited)
+        page = await stack.enter_async_context(
+            MetricsPage(
+                AsyncioNetwork(),
+                settings.bind_address,
+                settings.metrics_port,
+                lambda: measurements(server.local_host, server.port),
+            )
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_say_when_ready(server, page.port))
+                group.create_task(_fail_when_java_ends(server, exited))
+                await stop.wait()
+        except ExceptionGroup as errors:
+            # Not except*: until Python 3.11.4 what is raised there comes out in a group again.
+            failed = errors.subgroup(StartFailed)
+            if failed is None:
+                raise
+            raise failed.exceptions[0] from None
+
+
+async def _say_when_ready(server: ZooKeeperSettings, metrics_port: int) -> None:
+    clock = SystemClock()
+    if not await wait_until_ready(server.local_host, server.port, clock, START_TIMEOUT_S):
+        raise StartFailed(PART, f"its log is {server.log_file}")
+    log.info("zookeeper serves", extra={"address": server.address, "metrics_port": metrics_port})
+
+
+async def _fail_when_java_ends(server: ZooKeeperSettings, exited: asyncio.Future[int]) -> None:
+    how = exit_words(await exited)
+    raise StartFailed(PART, f"Java ended ({how}); its log is {server.log_file}")
+
+
+async def _end(process: Process, exited: asyncio.Future[int]) -> None:
+    """Ask Java to end, then make it."""
+    process.signal(signal.SIGTERM)
+    await asyncio.wait({exited}, timeout=STOP_TIMEOUT_S)
+    if not exited.done():
+        process.signal(signal.SIGKILL)
+        await exited

@@ -1,0 +1,64 @@
+"""Brings everything the embedded ZooKeeper needs, once; the next time there is nothing to do.
+
+Several setups may run at once (test workers, two terminals): one works, the others wait for it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from geminga_cli.embedded_zookeeper.class_archive import make_archive
+from geminga_cli.embedded_zookeeper.fetch import damaged_jars, fetch_zookeeper
+from geminga_cli.embedded_zookeeper.installation import Installation, find_installation
+from geminga_cli.embedded_zookeeper.jars import ARCHIVE_BYTES, ZOOKEEPER_VERSION
+from geminga_cli.errors import SetupFailed
+
+Say = Callable[[str], None]
+
+
+def set_up(environment: Mapping[str, str], say: Say, *, is_checked: bool = False) -> Installation:
+    """Fetch what is missing; ``is_checked`` also reads every jar and fetches damaged ones anew.
+
+    ``say`` is told, in a line each, what is being waited for. Without a class-data archive
+    ZooKeeper only starts more slowly, so failing to make one is said and no error.
+
+    Raises ``JavaMissing``, ``SetupFailed``.
+    """
+    installation = find_installation(environment)
+    directory = installation.jars
+    with _alone(directory.parent / "setup.lock"):
+        if not installation.is_usable or (is_checked and damaged_jars(directory)):
+            say(
+                f"fetching ZooKeeper {ZOOKEEPER_VERSION} into {directory}: "
+                f"a download of {ARCHIVE_BYTES // 1_000_000} MB, once"
+            )
+            fetch_zookeeper(directory)
+        if not installation.is_quick:
+            say(f"preparing ZooKeeper for {installation.java.executable}: some seconds, once")
+            try:
+                make_archive(directory, installation.java, installation.class_archive)
+            except SetupFailed as error:
+                say(f"ZooKeeper will start more slowly than it could: {error}")
+    return installation
+
+
+@contextmanager
+def _alone(lock: Path) -> Generator[None, None, None]:
+    """Wait until no other process is in here; the kernel lets go of the lock when one dies."""
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise SetupFailed(
+            f"{lock.parent} cannot be written to ({error.strerror}): "
+            "set XDG_CACHE_HOME to a directory that can"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

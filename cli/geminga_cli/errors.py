@@ -1,0 +1,84 @@
+"""What can go wrong on the command line and in watching over parts.
+
+::
+
+    GemingaError
+    ├── JavaMissing            no Java 17 or newer anywhere
+    ├── SetupFailed            ZooKeeper's jars could not be fetched
+    ├── DataDirectoryInUse     another supervisor works on the same data
+    ├── UnusablePort           a port that is taken or that nobody may use
+    ├── TooFewBookies          the data is on more bookies than were asked for
+    └── StartFailed            the cluster did not come up; says which part, and why
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from geminga_runtime.errors import GemingaError
+
+
+class JavaMissing(GemingaError):
+    """No Java that can run ZooKeeper; the message says where we looked and how to get one."""
+
+    code: ClassVar[str] = "JavaMissing"
+
+
+class SetupFailed(GemingaError):
+    """ZooKeeper's jars could not be fetched or are not what they should be."""
+
+    code: ClassVar[str] = "SetupFailed"
+    retry: ClassVar[bool] = True
+
+
+class DataDirectoryInUse(GemingaError):
+    """Another supervisor works on the same data; two would destroy it."""
+
+    code: ClassVar[str] = "DataDirectoryInUse"
+
+    def __init__(self, directory: Path, pid: int | None) -> None:
+        owner = f"process {pid}" if pid else "another process"
+        super().__init__(
+            f"the data in {directory} is in use by {owner}: stop it, or choose another --data-dir"
+        )
+        self.directory = directory
+        self.pid = pid
+
+
+class UnusablePort(GemingaError):
+    """We cannot listen on this address."""
+
+    code: ClassVar[str] = "UnusablePort"
+
+    def __init__(self, host: str, port: int, option: str, reason: str) -> None:
+        super().__init__(
+            f"cannot listen on {host}:{port} ({reason}): free it, or choose another with {option} "
+            "(0 takes any free port)"
+        )
+        self.host = host
+        self.port = port
+
+
+class TooFewBookies(GemingaError):
+    """Messages are stored on bookies that would not be started."""
+
+    code: ClassVar[str] = "TooFewBookies"
+
+    def __init__(self, directory: Path, stored: int, wanted: int) -> None:
+        super().__init__(
+            f"the data in {directory} is on {stored} bookies, with {wanted} a part of it could not "
+            f"be read: start with --num-bookies {stored}, or leave the option out"
+        )
+        self.stored = stored
+        self.wanted = wanted
+
+
+class StartFailed(GemingaError):
+    """The cluster did not come up: ``part`` is the one that failed."""
+
+    code: ClassVar[str] = "StartFailed"
+
+    def __init__(self, part: str, reason: str) -> None:
+        super().__init__(f"{part} did not start: {reason}")
+        self.part = part

@@ -1,0 +1,90 @@
+"""Finds the command that was asked for, and has it run. Nothing else is imported until then.
+
+A table and argparse instead of a command-line framework: the supervisor goes through here at
+every start and stays in memory, and typer costs 80 ms and 6 MB where argparse costs 2 ms and 1 MB.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+
+from geminga_runtime.errors import GemingaError
+
+# As ExitCode.REFUSED of the parts: it cannot be done like this; the message says why.
+EXIT_REFUSED = 2
+EXIT_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One word of the command line: the module whose ``main(arguments)`` does it, and what."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "standalone": Command(
+        "geminga_cli.commands.standalone",
+        "start a whole cluster on this machine: ZooKeeper, bookie, broker",
+    ),
+    "broker": Command("geminga_cli.commands.broker", "run a broker"),
+    "bookie": Command("geminga_cli.commands.bookie", "run a bookie"),
+    "autorecovery": Command(
+        "geminga_cli.commands.autorecovery",
+        "run auto-recovery alone: copies what lost bookies held",
+    ),
+    "zookeeper": Command("geminga_cli.commands.zookeeper", "run a ZooKeeper server"),
+    "initialize-cluster-metadata": Command(
+        "geminga_cli.commands.initialize_cluster_metadata",
+        "write a new cluster's first records into a ZooKeeper",
+    ),
+    "bookie-admin": Command(
+        "geminga_cli.commands.bookie_admin",
+        "look into bookies, ledgers and their files; give bookies orders",
+    ),
+    "setup": Command("geminga_cli.commands.setup", "fetch what the embedded ZooKeeper needs, once"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command named first; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    name = words[0] if words else "--help"
+    if name in ("--help", "-h", "help"):
+        print(usage(), end="")
+        return 0
+    if name in ("--version", "version"):
+        print(f"geminga {version('geminga')}")
+        return 0
+    command = COMMANDS.get(name)
+    if command is None:
+        print(f"geminga: there is no command {name!r}\n\n{usage()}", end="", file=sys.stderr)
+        return EXIT_REFUSED
+    return run(command, words[1:])
+
+
+def run(command: Command, arguments: Sequence[str]) -> int:
+    """Have the command's module do it; our own errors become a line for people."""
+    try:
+        return int(import_module(command.module).main(arguments))
+    except GemingaError as error:
+        print(f"geminga: {error}", file=sys.stderr)
+        return EXIT_REFUSED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def usage() -> str:
+    """All commands, a line each."""
+    width = max(map(len, COMMANDS))
+    lines = (f"  {name:{width}}  {command.summary}" for name, command in COMMANDS.items())
+    return (
+        "usage: geminga COMMAND [OPTIONS]      (geminga COMMAND --help tells its options)\n\n"
+        + "\n".join(lines)
+        + f"\n  {'version':{width}}  say which version this is\n"
+    )

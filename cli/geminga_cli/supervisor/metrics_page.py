@@ -1,0 +1,138 @@
+"""Serves ``/metrics`` for ZooKeeper and the supervisor: one page, one asyncio protocol.
+
+A web framework would more than double the supervisor's memory for this one page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import cast
+
+from geminga_runtime.network import Network
+from geminga_runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# Request line and headers; Prometheus sends about 300 bytes.
+REQUEST_BYTES_MAX = 8_192
+# A client that does not finish its request, or takes no answer, is hung up on.
+CONNECTION_TIMEOUT_S = 10.0
+CONNECTIONS_MAX = 32
+
+Render = Callable[[], Awaitable[str]]
+
+
+class MetricsPage(Service):
+    """Answers ``GET /metrics/`` with what ``render`` returns, on ``host:port`` (0: any free)."""
+
+    def __init__(self, network: Network, host: str, port: int, render: Render) -> None:
+        super().__init__()
+        self._network = network
+        self._host = host
+        self._wanted_port = port
+        self._render = render
+        self._connections: set[_Connection] = set()
+        self.port = 0
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        listener = await self._network.listen(
+            lambda: _Connection(self), self._host, self._wanted_port
+        )
+        stack.push_async_callback(listener.close)
+        stack.callback(self._hang_up)
+        self.port = listener.port
+
+    def admit(self, connection: _Connection) -> bool:
+        """Whether there is room for one more connection."""
+        if len(self._connections) >= CONNECTIONS_MAX:
+            return False
+        self._connections.add(connection)
+        return True
+
+    def dismiss(self, connection: _Connection) -> None:
+        """The connection is over."""
+        self._connections.discard(connection)
+
+    def serve(self, connection: _Connection) -> None:
+        """The connection asked for the page."""
+        self.spawn(self._serve(connection), name="metrics page")
+
+    async def _serve(self, connection: _Connection) -> None:
+        connection.answer("200 OK", await self._render())
+
+    def _hang_up(self) -> None:
+        for connection in list(self._connections):
+            connection.hang_up()
+
+
+class _Connection(asyncio.Protocol):
+    """One request, one answer, and the end."""
+
+    def __init__(self, page: MetricsPage) -> None:
+        self._page = page
+        self._transport: asyncio.Transport | None = None
+        self._request = b""
+        self._is_asked = False
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not isinstance: uvloop's transports descend from nothing of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        if not self._page.admit(self):
+            self._transport.abort()
+            return
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(CONNECTION_TIMEOUT_S, self.hang_up)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_asked:
+            return
+        self._request += data
+        if b"\r\n\r\n" in self._request:
+            self._is_asked = True
+            self._route(self._request.split(b"\r\n", 1)[0])
+        elif len(self._request) > REQUEST_BYTES_MAX:
+            self._is_asked = True
+            self.answer("431 Request Header Fields Too Large", "the request is too long\n")
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._transport = None
+        self._page.dismiss(self)
+
+    def hang_up(self) -> None:
+        """End the connection now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def answer(self, status: str, content: str, *headers: str) -> None:
+        """Send the answer and end the connection; nothing happens if it has ended already."""
+        if self._transport is None:
+            return
+        body = content.encode()
+        head = [
+            f"HTTP/1.1 {status}",
+            f"Content-Type: {CONTENT_TYPE}",
+            f"Content-Length: {len(body)}",
+            "Connection: close",
+            *headers,
+        ]
+        self._transport.write("\r\n".join((*head, "", "")).encode() + body)
+        self._transport.close()
+
+    def _route(self, request_line: bytes) -> None:
+        words = request_line.split(b" ")
+        path = words[1].split(b"?", 1)[0] if len(words) == 3 else b""
+        if words[0] != b"GET":
+            self.answer("405 Method Not Allowed", "only GET is served here\n", "Allow: GET")
+        elif path == b"/metrics":
+            self.answer("302 Found", "", "Location: /metrics/")
+        elif path == b"/metrics/":
+            self._page.serve(self)
+        else:
+            self.answer("404 Not Found", "the page here is /metrics/\n")

@@ -1,0 +1,125 @@
+"""How each part of a standalone is started; when it is ready is ``supervisor``'s to find out.
+
+Nothing here needs an event loop, so that the processes are under way before the supervisor has
+imported asyncio: Java and two Pythons take longest, and it is their start that people wait for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from geminga_cli.embedded_zookeeper.configuration import (
+    ZooKeeperSettings,
+    command_line,
+    configuration_text,
+)
+from geminga_cli.embedded_zookeeper.installation import Installation
+from geminga_cli.gate import Gate
+from geminga_cli.supervisor.fleet import PartRules
+from geminga_cli.supervisor.process import Command, Process
+from geminga_cli.whole_file import keep_whole
+from geminga_server.supervision import CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE
+
+
+class Part(Protocol):
+    """A part as the supervisor handles it."""
+
+    @property
+    def rules(self) -> PartRules:
+        """What it needs, and how long its end may take."""
+        ...
+
+    def launch(self) -> Process:
+        """Start its process, once the one before has ended. Raises ``OSError`` if it cannot."""
+        ...
+
+    def release(self) -> None:
+        """Tell the process that what it needs is ready."""
+        ...
+
+
+class ZooKeeperPart:
+    """The embedded ZooKeeper: a Java process that knows nothing of us."""
+
+    def __init__(
+        self,
+        rules: PartRules,
+        settings: ZooKeeperSettings,
+        installation: Installation,
+        inherited: Sequence[int] = (),
+    ) -> None:
+        self.rules = rules
+        self.settings = settings
+        self._installation = installation
+        self._inherited = inherited
+
+    def launch(self) -> Process:
+        """Write its configuration and start it."""
+        directory = self.settings.data_directory
+        directory.mkdir(parents=True, exist_ok=True)
+        configuration = directory / "zoo.cfg"
+        keep_whole(configuration, configuration_text(self.settings))
+        archive = self._installation.class_archive
+        words = command_line(
+            self._installation.java.executable,
+            self._installation.jars,
+            self.settings,
+            configuration,
+            class_archive=archive if archive.is_file() else None,
+        )
+        return Process(Command(words, os.environ, self.settings.log_file), self._inherited)
+
+    def release(self) -> None:
+        """It needs nothing."""
+
+
+class PythonPart:
+    """A part of ours: ``geminga <command>`` with ``options``, of which an empty value says that
+    the option stands alone."""
+
+    def __init__(
+        self,
+        rules: PartRules,
+        command: str,
+        options: Mapping[str, str],
+        *,
+        control_socket: Path,
+        inherited: Sequence[int] = (),
+    ) -> None:
+        self.rules = rules
+        self.command = command
+        self.options = options
+        self._control_socket = control_socket
+        self._inherited = inherited
+        self._gate: Gate | None = None
+
+    def launch(self) -> Process:
+        """Start the process; it imports what it needs and then waits to be released."""
+        if self._gate is not None:
+            self._gate.close()
+            self._gate = None  # should there be no descriptors for another
+        self._gate = gate = Gate()
+        variables = {
+            CONTROL_SOCKET_VARIABLE: str(self._control_socket),
+            PART_NAME_VARIABLE: self.rules.name,
+            **gate.variables(),
+        }
+        command = Command(self.words(), {**os.environ, **variables})
+        try:
+            return Process(command, (*self._inherited, gate.entrance))
+        finally:
+            gate.give_entrance_away()
+
+    def words(self) -> list[str]:
+        """The command line."""
+        options = [word for option in self.options.items() for word in option if word]
+        return [sys.executable, "-m", "geminga_cli", self.command, *options]
+
+    def release(self) -> None:
+        """Open the gate."""
+        if self._gate is not None:
+            self._gate.open()

@@ -1,0 +1,288 @@
+"""Carries out what ``fleet`` decides: processes, timers, signals, the control channel, READY.
+
+Runs on uvloop in one thread. Every fact (a part is ready, a part ended, time passed, a signal came)
+goes to the fleet at once, and its orders are carried out before the next fact.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from geminga_cli.embedded_zookeeper.words import measurements, wait_until_ready
+from geminga_cli.supervisor.endpoints import PartEndpoints
+from geminga_cli.supervisor.fleet import (
+    START_TIMEOUT_S,
+    Announce,
+    Finish,
+    Fleet,
+    Kill,
+    Order,
+    Release,
+    Restart,
+    Start,
+    Terminate,
+)
+from geminga_cli.supervisor.metrics_page import MetricsPage
+from geminga_cli.supervisor.parts import Part, ZooKeeperPart
+from geminga_cli.supervisor.process import Process, exit_words
+from geminga_cli.supervisor.watch import exit_of
+from geminga_runtime.clock import Clock
+from geminga_runtime.network import Network
+from geminga_runtime.service import Service
+from geminga_server.control import ControlServer, PartSession
+from geminga_server.errors import ControlError
+from geminga_server.logging import set_log_level
+from geminga_server.run import stop_signals
+
+log = logging.getLogger(__name__)
+
+METRICS_HOST = "127.0.0.1"
+# How often a part is asked for a sign of life within the time in which it must give one.
+LOOKS_PER_LIMIT = 10
+
+OnReady = Callable[[Mapping[str, PartEndpoints]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """What was begun before there was an event loop: the processes, and the orders still to do."""
+
+    processes: Mapping[str, Process]
+    orders: Sequence[Order]
+
+
+class Supervisor(Service):
+    """Keeps the parts running until it is told to stop; ``run`` returns when all have ended.
+
+    ``on_ready`` is called with every part's endpoints when everything is ready, and again each
+    time a restarted part is. A part that serves and then gives no sign of life for
+    ``hang_limit_s`` is killed and started again; 0 is never. ``log_level`` is that of all of us.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        parts: Mapping[str, Part],
+        launched: Launched,
+        *,
+        control_socket: Path,
+        network: Network,
+        clock: Clock,
+        on_ready: OnReady,
+        hang_limit_s: float = 0.0,
+        log_level: str = "INFO",
+    ) -> None:
+        super().__init__()
+        self._fleet = fleet
+        self._parts = parts
+        self._launched = launched
+        self._clock = clock
+        self._on_ready = on_ready
+        self._hang_limit_s = hang_limit_s
+        self._log_level = log_level
+        self._processes = dict(launched.processes)
+        self._returncodes: dict[str, int] = {}
+        self._sessions: dict[str, PartSession] = {}
+        self._endpoints: dict[str, PartEndpoints] = {}
+        self._restarts: Counter[str] = Counter()
+        self._is_announced = False
+        self._is_debugging = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._finished: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._control = ControlServer(control_socket, self._greet)
+        self._page = MetricsPage(network, METRICS_HOST, 0, self.render_metrics)
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self._control)
+        await stack.enter_async_context(self._page)
+        loop = asyncio.get_running_loop()
+        handlers = dict.fromkeys(stop_signals(signal.SIGHUP), self.stop)
+        for number, handle in {**handlers, signal.SIGUSR1: self.change_log_level}.items():
+            loop.add_signal_handler(number, handle)
+            stack.callback(loop.remove_signal_handler, number)
+        for name, process in self._processes.items():
+            self._watch(name, process)
+        self._carry_out(self._launched.orders)
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether every part has ended."""
+        return self._finished.done()
+
+    def returncode(self, name: str) -> int | None:
+        """How the part's last process ended, as ``subprocess`` says it; None where none has."""
+        return self._returncodes.get(name)
+
+    async def run(self) -> str | None:
+        """Wait until every part has ended; returns the part that could not be started, if any."""
+        return await self._finished
+
+    def stop(self) -> None:
+        """End every part in order; asked again, at once."""
+        self._carry_out(self._fleet.stop(self._clock.monotonic()))
+
+    def change_log_level(self) -> None:
+        """Have all of us log from DEBUG on; asked again, as before."""
+        self._is_debugging = not self._is_debugging
+        set_log_level(self._current_log_level)
+        for session in self._sessions.values():
+            session.set_log_level(self._current_log_level)
+
+    @property
+    def _current_log_level(self) -> str:
+        return "DEBUG" if self._is_debugging else self._log_level
+
+    # --- facts --------------------------------------------------------------------------------
+
+    def _ready(self, name: str, pid: int, addresses: Mapping[str, str]) -> None:
+        process = self._processes.get(name)
+        if process is None or process.pid != pid:  # it ended before we heard that it was ready
+            return
+        log.debug("part is ready", extra={"child": name, "pid": process.pid})
+        self._endpoints[name] = PartEndpoints(process.pid, addresses)
+        self._carry_out(self._fleet.ready(name, self._clock.monotonic()))
+        if self._is_announced:
+            self._on_ready(self._endpoints)
+
+    def _exited(self, name: str, returncode: int) -> None:
+        process = self._processes.pop(name)
+        self._returncodes[name] = returncode
+        self._sessions.pop(name, None)
+        if not self._fleet.is_stopping:
+            log.warning(
+                "part ended unasked",
+                extra={"child": name, "pid": process.pid, "how": exit_words(returncode)},
+            )
+        self._carry_out(self._fleet.exited(name, returncode, self._clock.monotonic()))
+
+    def _tick(self) -> None:
+        self._carry_out(self._fleet.tick(self._clock.monotonic()))
+
+    # --- orders -------------------------------------------------------------------------------
+
+    def _carry_out(self, orders: Sequence[Order]) -> None:
+        to_do = deque(orders)
+        while to_do:
+            to_do.extend(self._carry_out_one(to_do.popleft()))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        next_tick_s = self._fleet.next_tick_s()
+        if next_tick_s is not None:
+            delay_s = max(0.0, next_tick_s - self._clock.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _carry_out_one(self, order: Order) -> Sequence[Order]:
+        """Do it; returns what is to be done because of it."""
+        match order:
+            case Start(name):
+                return self._start(name)
+            case Release(name):
+                self._release(name)
+            case Terminate(name):
+                self._signal(name, signal.SIGTERM)
+            case Kill(name, reason):
+                log.warning("part is killed", extra={"child": name, "reason": reason})
+                self._signal(name, signal.SIGKILL)
+            case Restart(name, delay_s):
+                self._restarts[name] += 1
+                log.warning("part will be restarted", extra={"child": name, "in_s": delay_s})
+            case Announce():
+                self._is_announced = True
+            case Finish(failed):
+                self._finished.set_result(failed)
+        return ()
+
+    def _start(self, name: str) -> Sequence[Order]:
+        try:
+            process = self._parts[name].launch()
+        except OSError as error:  # a full disk, no memory, too many processes
+            log.warning("part could not be launched", extra={"child": name, "reason": str(error)})
+            return self._fleet.not_launched(name, self._clock.monotonic())
+        self._processes[name] = process
+        self._watch(name, process)
+        return ()
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        process = self._processes.get(name)
+        if process is not None:
+            process.signal(number)
+
+    def _release(self, name: str) -> None:
+        if name not in self._processes:  # its launch failed, among the same orders
+            return
+        part = self._parts[name]
+        part.release()
+        if isinstance(part, ZooKeeperPart):
+            self.spawn(self._wait_for_zookeeper(name, part), name="wait for zookeeper")
+
+    # --- finding out --------------------------------------------------------------------------
+
+    def _watch(self, name: str, process: Process) -> None:
+        exit_of(process).add_done_callback(lambda exited: self._exited(name, exited.result()))
+
+    async def _wait_for_zookeeper(self, name: str, part: ZooKeeperPart) -> None:
+        pid = self._processes[name].pid
+        settings = part.settings
+        is_ready = await wait_until_ready(
+            settings.local_host, settings.port, self._clock, START_TIMEOUT_S
+        )
+        if is_ready:
+            metrics = f"http://{METRICS_HOST}:{self._page.port}/metrics/"
+            self._ready(name, pid, {"address": settings.address, "metrics": metrics})
+
+    def _greet(self, session: PartSession) -> None:
+        """A process said hello on the control channel: believed if it is one that we started."""
+        for name, process in self._processes.items():
+            if process.pid == session.pid:
+                self._sessions[name] = session
+                if self._is_debugging:
+                    session.set_log_level(self._current_log_level)
+                self.spawn(self._hear(name, session), name=f"hear {name}")
+                return
+        log.warning("stranger on the control channel", extra={"pid": session.pid})
+        session.close()
+
+    async def _hear(self, name: str, session: PartSession) -> None:
+        try:
+            addresses = await session.wait_ready()
+        except ControlError:
+            return  # it ended; its process tells the rest
+        self._ready(name, session.pid, addresses)
+        if self._hang_limit_s:
+            await self._listen(name, session, self._hang_limit_s)
+
+    async def _listen(self, name: str, session: PartSession, limit_s: float) -> None:
+        """Return when the part has ended, or gave no sign of life for ``limit_s``, which ends it.
+
+        What counts is our looks in vain, not the clock: after a laptop slept, or a debugger held
+        all of us, everybody has been silent for long and nobody hangs.
+        """
+        silent_looks = 0
+        while session.is_open and silent_looks < LOOKS_PER_LIMIT:
+            session.ping()
+            await asyncio.sleep(limit_s / LOOKS_PER_LIMIT)
+            silent_looks = silent_looks + 1 if session.is_silent else 0
+        process = self._processes.get(name)
+        if session.is_open and process is not None and process.pid == session.pid:
+            self._carry_out(self._fleet.hangs(name))
+
+    async def render_metrics(self) -> str:
+        """What /metrics/ shows: our own counters, and ZooKeeper's measurements."""
+        lines = ["# TYPE geminga_supervisor_restarts_total counter"]
+        lines += [
+            f'geminga_supervisor_restarts_total{{part="{name}"}} {self._restarts[name]}'
+            for name in self._parts
+        ]
+        own = "".join(f"{line}\n" for line in lines)
+        for part in self._parts.values():
+            if isinstance(part, ZooKeeperPart):
+                own += await measurements(part.settings.local_host, part.settings.port)
+        return own

@@ -1,0 +1,242 @@
+"""What can go wrong for a user of the client library.
+
+GemingaError
+└── ClientError
+    ├── InvalidServiceUrl        the address given is none
+    ├── NotConnected             no broker could be reached in time
+    │   └── ConnectionLost       the connection broke before the answer came
+    ├── RequestTimedOut          the broker did not answer in time
+    ├── TooManyRequests          more questions are open than we keep
+    ├── TooManyRedirects         brokers sent us in circles
+    ├── Closed                   the producer, consumer or client is closed
+    ├── ProducerQueueFull        as many messages wait for their receipts as may
+    ├── MessageTooLarge          more bytes than the broker takes
+    ├── SendTimedOut             no receipt came in time; the message may yet be stored
+    ├── UnreadableMessage        a message that cannot be opened: damaged, or a feature we lack
+    ├── NotAcknowledgeable       this message id cannot be acknowledged in this way
+    └── BrokerRefused            the broker answered with an error
+        └── ...                  one class for each error that callers tell apart
+
+A refusal's ``retry`` says whether the same request may succeed later; ``is_final`` whether a
+producer or consumer that was attached before gives up for good when it is refused like that.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from geminga_protocol.pulsar.api_pb2 import ServerError
+from geminga_runtime.errors import GemingaError
+
+
+class ClientError(GemingaError):
+    """Something went wrong between the client library and a broker."""
+
+
+class InvalidServiceUrl(ClientError):
+    """A service URL is not of the form ``pulsar://host:port[,host:port...]``."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"{url!r} is no service URL: {reason}")
+        self.url = url
+
+
+class NotConnected(ClientError):
+    """No broker could be reached, or none that would talk to us."""
+
+    retry: ClassVar[bool] = True
+
+
+class ConnectionLost(NotConnected):
+    """The connection broke; whether the request was carried out is not known."""
+
+
+class RequestTimedOut(ClientError):
+    """The broker did not answer within the operation's time."""
+
+    retry: ClassVar[bool] = True
+
+    def __init__(self, request: str, timeout_s: float) -> None:
+        super().__init__(f"no answer to {request} within {timeout_s:g} s")
+        self.request = request
+        self.timeout_s = timeout_s
+
+
+class TooManyRequests(ClientError):
+    """As many requests are open on this connection as are kept."""
+
+    retry: ClassVar[bool] = True
+
+    def __init__(self, requests_max: int) -> None:
+        super().__init__(f"{requests_max} requests are already open on the connection")
+        self.requests_max = requests_max
+
+
+class TooManyRedirects(ClientError):
+    """Looking for a topic's owner, each broker named another one."""
+
+    retry: ClassVar[bool] = True
+
+    def __init__(self, topic: str, redirects_max: int) -> None:
+        super().__init__(f"{redirects_max} brokers in a row knew the owner of {topic} elsewhere")
+        self.topic = topic
+
+
+class Closed(ClientError):
+    """What is closed takes and gives nothing more."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} is closed")
+        self.what = what
+
+
+class ProducerQueueFull(ClientError):
+    """As many messages wait for their receipts as the producer holds."""
+
+    retry: ClassVar[bool] = True
+
+    def __init__(self, pending_messages: int, pending_bytes: int) -> None:
+        super().__init__(f"{pending_messages} messages of {pending_bytes} bytes await receipts")
+        self.pending_messages = pending_messages
+        self.pending_bytes = pending_bytes
+
+
+class MessageTooLarge(ClientError):
+    """A message has more bytes than the broker takes."""
+
+    def __init__(self, message_bytes: int, message_bytes_max: int) -> None:
+        super().__init__(f"a message of {message_bytes} bytes, where {message_bytes_max} may be")
+        self.message_bytes = message_bytes
+        self.message_bytes_max = message_bytes_max
+
+
+class SendTimedOut(ClientError):
+    """No receipt came in time. The message may be stored all the same, now or later."""
+
+    retry: ClassVar[bool] = True
+
+    def __init__(self, sequence_id: int, timeout_s: float) -> None:
+        super().__init__(f"no receipt for message {sequence_id} within {timeout_s:g} s")
+        self.sequence_id = sequence_id
+
+
+class UnreadableMessage(ClientError):
+    """A stored message cannot be opened: it is damaged, or uses a feature this client lacks."""
+
+
+class NotAcknowledgeable(ClientError):
+    """This message id cannot be acknowledged in this way; the text says why."""
+
+
+class BrokerRefused(ClientError):
+    """The broker answered with an error: ``server_error`` is its name in the protocol."""
+
+    is_final: ClassVar[bool] = False
+
+    def __init__(self, server_error: str, message: str) -> None:
+        super().__init__(f"{server_error}: {message}")
+        self.server_error = server_error
+        self.message = message
+
+
+class BrokerFailed(BrokerRefused):
+    """The broker, or the storage behind it, failed in a way that may pass."""
+
+    retry: ClassVar[bool] = True
+
+
+class ServiceNotReady(BrokerRefused):
+    """The topic is moving between brokers, or the broker is just starting."""
+
+    retry: ClassVar[bool] = True
+
+
+class BrokerBusy(BrokerRefused):
+    """The broker has too many requests in hand."""
+
+    retry: ClassVar[bool] = True
+
+
+class NotAuthenticated(BrokerRefused):
+    """The broker does not believe that we are who we say."""
+
+
+class NotAuthorized(BrokerRefused):
+    """The broker does not let us do this."""
+
+
+class TopicNotFound(BrokerRefused):
+    """There is no such topic, and it is not made by asking for it."""
+
+    is_final: ClassVar[bool] = True
+
+
+class TopicTerminated(BrokerRefused):
+    """The topic takes no more messages, for ever."""
+
+    is_final: ClassVar[bool] = True
+
+
+class TopicNameRefused(BrokerRefused):
+    """The broker does not take this for a name of a topic."""
+
+
+class SubscriptionNotFound(BrokerRefused):
+    """There is no such subscription."""
+
+
+class ConsumerBusy(BrokerRefused):
+    """Someone else has the subscription, exclusively or in another way than we want."""
+
+
+class ProducerBusy(BrokerRefused):
+    """A producer of this name is there already, or the topic is taken exclusively."""
+
+
+class ProducerFenced(BrokerRefused):
+    """Another producer took the topic over exclusively; this one must stop."""
+
+    is_final: ClassVar[bool] = True
+
+
+class BacklogQuotaExceeded(BrokerRefused):
+    """Consumers are too far behind for the topic to take more messages."""
+
+    retry: ClassVar[bool] = True
+
+
+class IncompatibleSchema(BrokerRefused):
+    """The schema does not go with those the topic has."""
+
+
+class NotAllowed(BrokerRefused):
+    """The broker does not do this, for anyone."""
+
+
+_REFUSALS: dict[str, type[BrokerRefused]] = {
+    "UnknownError": BrokerFailed,
+    "MetadataError": BrokerFailed,
+    "PersistenceError": BrokerFailed,
+    "ServiceNotReady": ServiceNotReady,
+    "TooManyRequests": BrokerBusy,
+    "AuthenticationError": NotAuthenticated,
+    "AuthorizationError": NotAuthorized,
+    "TopicNotFound": TopicNotFound,
+    "TopicTerminatedError": TopicTerminated,
+    "InvalidTopicName": TopicNameRefused,
+    "SubscriptionNotFound": SubscriptionNotFound,
+    "ConsumerBusy": ConsumerBusy,
+    "ConsumerAssignError": ConsumerBusy,
+    "ProducerBusy": ProducerBusy,
+    "ProducerFenced": ProducerFenced,
+    "ProducerBlockedQuotaExceededError": BacklogQuotaExceeded,
+    "ProducerBlockedQuotaExceededException": BacklogQuotaExceeded,
+    "IncompatibleSchema": IncompatibleSchema,
+    "NotAllowedError": NotAllowed,
+}
+
+
+def refusal(error: ServerError.ValueType, message: str) -> BrokerRefused:
+    """The exception for an error that a broker answered with."""
+    name = ServerError.Name(error)
+    return _REFUSALS.get(name, BrokerRefused)(name, message)

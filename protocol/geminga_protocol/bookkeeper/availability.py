@@ -1,0 +1,118 @@
+"""Which entries of a ledger a bookie has, as V3's GET_LIST_OF_ENTRIES_OF_LEDGER answers it.
+
+Runs of neighbouring ids that have the same length and the same distance from each other are one
+group, so that a striped ledger takes as little room as one that is stored whole. Facts:
+``AvailabilityOfEntriesOfLedger`` of Apache BookKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from geminga_protocol.errors import WireError
+
+# +---------+--------------+-----------+-------+-------
+# | version | group count  | (unused)  | group | group ...
+# |  u32    |  u32         |  56 bytes |
+# +---------+--------------+-----------+-------+-------
+#  version is 0
+_HEADER = Struct(">II56x")
+HEADER_BYTES = 64
+_VERSION = 0
+assert _HEADER.size == HEADER_BYTES
+
+# A group:
+# +--------------------+-------------------+--------------+---------------------+
+# | first run's start  | last run's start  | length       | distance of starts  |
+# |  i64               |  i64              |  i32         |  i32                |
+# +--------------------+-------------------+--------------+---------------------+
+#  distance is 0 where there is one run
+_GROUP = Struct(">qqii")
+GROUP_BYTES = 24
+_I32_MAX = 0x7FFF_FFFF
+assert _GROUP.size == GROUP_BYTES
+
+
+class Run(NamedTuple):
+    """The entries ``first`` to ``last``, both among them."""
+
+    first: int
+    last: int
+
+
+class Group(NamedTuple):
+    """Runs of ``length`` entries that start at ``first``, every ``distance``, up to ``last``."""
+
+    first: int
+    last: int
+    length: int
+    distance: int
+
+    def runs(self) -> Iterator[Run]:
+        """The runs, in order."""
+        for start in range(self.first, self.last + 1, self.distance or 1):
+            yield Run(start, start + self.length - 1)
+
+
+def runs_of(entry_ids: Iterable[int]) -> list[Run]:
+    """Rising ids as runs."""
+    runs: list[Run] = []
+    for entry_id in entry_ids:
+        if runs and runs[-1].last + 1 == entry_id:
+            runs[-1] = Run(runs[-1].first, entry_id)
+        else:
+            runs.append(Run(entry_id, entry_id))
+    return runs
+
+
+def join_runs(runs: Iterable[Run]) -> list[Run]:
+    """Runs in any order, which may overlap, as rising runs that do not touch."""
+    joined: list[Run] = []
+    for run in sorted(runs):
+        if joined and run.first <= joined[-1].last + 1:
+            joined[-1] = Run(joined[-1].first, max(run.last, joined[-1].last))
+        else:
+            joined.append(run)
+    return joined
+
+
+def encode_availability(runs: Iterable[Run]) -> bytes:
+    """The answer's bytes, for rising runs that do not touch."""
+    groups: list[Group] = []
+    for run in runs:
+        for piece in _pieces(run):
+            joined = _joined(groups[-1], piece) if groups else None
+            if joined is None:
+                groups.append(Group(piece.first, piece.first, piece.last - piece.first + 1, 0))
+            else:
+                groups[-1] = joined
+    return _HEADER.pack(_VERSION, len(groups)) + b"".join(_GROUP.pack(*group) for group in groups)
+
+
+def decode_availability(content: bytes) -> list[Run]:
+    """The runs of an answer. Raises ``WireError`` where it is laid out otherwise."""
+    if len(content) < HEADER_BYTES:
+        raise WireError(f"a list of entries of {len(content)} bytes has no header")
+    version, count = _HEADER.unpack_from(content)
+    if version != _VERSION or len(content) != HEADER_BYTES + count * GROUP_BYTES:
+        raise WireError(f"a list of entries of version {version} with {count} groups is not known")
+    groups = map(Group._make, _GROUP.iter_unpack(content[HEADER_BYTES:]))
+    return [run for group in groups for run in group.runs()]
+
+
+def _pieces(run: Run) -> Iterator[Run]:
+    """A run in pieces whose length the layout can say."""
+    for first in range(run.first, run.last + 1, _I32_MAX):
+        yield Run(first, min(run.last, first + _I32_MAX - 1))
+
+
+def _joined(group: Group, run: Run) -> Group | None:
+    """The group with one run more, where it continues it."""
+    distance = run.first - group.last
+    if run.last - run.first + 1 != group.length or distance > _I32_MAX:
+        return None
+    if group.distance not in (0, distance):
+        return None
+    return group._replace(last=run.first, distance=distance)

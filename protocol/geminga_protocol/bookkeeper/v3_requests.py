@@ -1,0 +1,81 @@
+"""The V3 requests that ledgers' readers, writers and auditors make, and the answers' names in V2.
+
+Only what V2 cannot say: the long poll of what is confirmed, the explicit last-add-confirmed, the
+list of a ledger's entries. Who sends a request numbers it. Facts: ``PerChannelBookieClient`` and
+``DigestManager`` of Apache BookKeeper, which a CRC32C ledger's explicit last-add-confirmed here is
+byte for byte equal to.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from crc32c import crc32c
+
+from geminga_protocol.bookkeeper import requests_pb2 as pb
+from geminga_protocol.bookkeeper.codes import ReturnCode
+from geminga_protocol.bookkeeper.v2 import LAST_ENTRY
+from geminga_protocol.bookkeeper.v3 import EXPLICIT_LAC_IDS_BYTES, status_of
+
+# +-----------+----------------+--------+
+# | ledger_id | last_confirmed | crc32c |      of the 16 bytes before it
+# |  i64      |  i64           |  u32   |
+# +-----------+----------------+--------+
+_LAC_IDS = Struct(">qq")
+_LAC_DIGEST = Struct(">I")
+assert _LAC_IDS.size == EXPLICIT_LAC_IDS_BYTES
+
+_RETURN_CODES = {int(status_of(code)): code for code in ReturnCode}
+
+
+def long_poll_request(ledger_id: int, previous_lac: int, timeout_ms: int) -> pb.Request:
+    """Tell me when more than ``previous_lac`` is confirmed, and give me the entry after that."""
+    request = _request(pb.READ_ENTRY)
+    asked = request.readRequest
+    asked.flag = pb.ReadRequest.ENTRY_PIGGYBACK
+    asked.ledgerId = ledger_id
+    asked.entryId = LAST_ENTRY
+    asked.previousLAC = previous_lac
+    asked.timeOut = timeout_ms
+    return request
+
+
+def read_lac_request(ledger_id: int) -> pb.Request:
+    """What did the writer say is confirmed, and what is the newest entry?"""
+    request = _request(pb.READ_LAC)
+    request.readLacRequest.ledgerId = ledger_id
+    return request
+
+
+def write_lac_request(ledger_id: int, last_confirmed: int, master_key: bytes) -> pb.Request:
+    """So far is the ledger confirmed, says its writer."""
+    request = _request(pb.WRITE_LAC)
+    asked = request.writeLacRequest
+    asked.ledgerId = ledger_id
+    asked.lac = last_confirmed
+    asked.masterKey = master_key
+    asked.body = encode_explicit_lac(ledger_id, last_confirmed)
+    return request
+
+
+def list_entries_request(ledger_id: int) -> pb.Request:
+    """Which entries of the ledger are there?"""
+    request = _request(pb.GET_LIST_OF_ENTRIES_OF_LEDGER)
+    request.getListOfEntriesOfLedgerRequest.ledgerId = ledger_id
+    return request
+
+
+def encode_explicit_lac(ledger_id: int, last_confirmed: int) -> bytes:
+    """The 20 bytes that bookies keep of it, for a ledger whose digest is CRC32C."""
+    ids = _LAC_IDS.pack(ledger_id, last_confirmed)
+    return ids + _LAC_DIGEST.pack(crc32c(ids))
+
+
+def return_code_of(status: int) -> ReturnCode:
+    """What V2 calls the status of an answer."""
+    return _RETURN_CODES.get(status, ReturnCode.EBADREQ)
+
+
+def _request(operation: pb.OperationType.ValueType) -> pb.Request:
+    header = pb.BKPacketHeader(version=pb.VERSION_THREE, operation=operation, txnId=0)
+    return pb.Request(header=header)

@@ -1,0 +1,326 @@
+"""Frames that a broker sends, one small function for each.
+
+Fields that clients insist on are always there: the official C++ client drops the connection when
+an answer lacks a required one. Receipts and messages are in ``send.py`` and ``message.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, cast
+
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar import features
+from geminga_protocol.pulsar.api_pb2 import BaseCommand, ServerError
+from geminga_protocol.pulsar.commands import NO_REQUEST_ID, PART_NAMES, encode_command
+from geminga_protocol.pulsar.integers import unsigned
+
+
+def encode_connected(protocol_version: int, max_message_bytes: int) -> bytes:
+    """CONNECTED: the hand-shake is done; ``protocol_version`` is the agreed one."""
+    connected = api.CommandConnected(
+        server_version=features.SERVER_VERSION,
+        protocol_version=protocol_version,
+        max_message_size=max_message_bytes,
+        feature_flags=features.BROKER_FEATURES,
+    )
+    return encode_command(BaseCommand(type=BaseCommand.CONNECTED, connected=connected))
+
+
+def encode_success(request_id: int) -> bytes:
+    """SUCCESS: what request ``request_id`` asked for is done."""
+    success = api.CommandSuccess(request_id=request_id)
+    return encode_command(BaseCommand(type=BaseCommand.SUCCESS, success=success))
+
+
+def encode_error(request_id: int, error: ServerError.ValueType, message: str) -> bytes:
+    """ERROR: request ``request_id`` failed (``NO_REQUEST_ID``: the connection itself)."""
+    failed = api.CommandError(request_id=request_id, error=error, message=message)
+    return encode_command(BaseCommand(type=BaseCommand.ERROR, error=failed))
+
+
+def encode_partitions(request_id: int, partitions: int) -> bytes:
+    """PARTITIONED_METADATA_RESPONSE: the topic has ``partitions``, 0 if it is not partitioned."""
+    response = api.CommandPartitionedTopicMetadataResponse(
+        partitions=partitions,
+        request_id=request_id,
+        response=api.CommandPartitionedTopicMetadataResponse.Success,
+    )
+    return encode_command(
+        BaseCommand(
+            type=BaseCommand.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=response
+        )
+    )
+
+
+def encode_lookup(
+    request_id: int,
+    *,
+    broker_url: str | None,
+    broker_url_tls: str | None = None,
+    is_redirect: bool = False,
+    is_authoritative: bool = True,
+    is_through_proxy: bool = False,
+) -> bytes:
+    """LOOKUP_RESPONSE: connect to the owner of the topic, or (redirect) ask that broker.
+
+    ``is_authoritative`` in a redirect tells the next broker to decide, not to redirect again.
+    """
+    kind = api.CommandLookupTopicResponse
+    response = api.CommandLookupTopicResponse(
+        brokerServiceUrl=broker_url,
+        brokerServiceUrlTls=broker_url_tls,
+        response=kind.Redirect if is_redirect else kind.Connect,
+        request_id=request_id,
+        authoritative=is_authoritative,
+        proxy_through_service_url=is_through_proxy,
+    )
+    return encode_command(
+        BaseCommand(type=BaseCommand.LOOKUP_RESPONSE, lookupTopicResponse=response)
+    )
+
+
+def encode_producer_success(
+    request_id: int,
+    producer_name: str,
+    *,
+    last_sequence_id: int = -1,
+    schema_version: bytes = b"",
+    topic_epoch: int | None = None,
+    is_ready: bool = True,
+) -> bytes:
+    """PRODUCER_SUCCESS; not ``is_ready`` while the producer waits to be the exclusive one.
+
+    ``last_sequence_id`` is that of the last message stored under this name, where the broker
+    keeps it (deduplication), else -1.
+    """
+    success = api.CommandProducerSuccess(
+        request_id=request_id,
+        producer_name=producer_name,
+        last_sequence_id=last_sequence_id,
+        schema_version=schema_version,
+        topic_epoch=topic_epoch,
+        producer_ready=is_ready,
+    )
+    return encode_command(BaseCommand(type=BaseCommand.PRODUCER_SUCCESS, producer_success=success))
+
+
+def encode_schema_version(request_id: int, version: bytes) -> bytes:
+    """GET_OR_CREATE_SCHEMA_RESPONSE: the schema's version, empty where the topic has none."""
+    response = api.CommandGetOrCreateSchemaResponse(request_id=request_id, schema_version=version)
+    return encode_command(
+        BaseCommand(
+            type=BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE, getOrCreateSchemaResponse=response
+        )
+    )
+
+
+def encode_send_error(
+    producer_id: int, sequence_id: int, error: ServerError.ValueType, message: str
+) -> bytes:
+    """SEND_ERROR: this message was not stored.
+
+    For most errors the official clients close the whole connection when they see it, or drop the
+    message in silence. Only a checksum error is safe; else close the producer.
+    """
+    failed = api.CommandSendError(
+        producer_id=producer_id, sequence_id=sequence_id, error=error, message=message
+    )
+    return encode_command(BaseCommand(type=BaseCommand.SEND_ERROR, send_error=failed))
+
+
+def encode_close_producer(
+    producer_id: int, *, broker_url: str | None = None, broker_url_tls: str | None = None
+) -> bytes:
+    """CLOSE_PRODUCER by the broker; with the topic's new broker where it is known."""
+    close = api.CommandCloseProducer(
+        producer_id=producer_id,
+        request_id=NO_REQUEST_ID,
+        assignedBrokerServiceUrl=broker_url,
+        assignedBrokerServiceUrlTls=broker_url_tls,
+    )
+    return encode_command(BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=close))
+
+
+def encode_close_consumer(
+    consumer_id: int, *, broker_url: str | None = None, broker_url_tls: str | None = None
+) -> bytes:
+    """CLOSE_CONSUMER by the broker; with the topic's new broker where it is known."""
+    close = api.CommandCloseConsumer(
+        consumer_id=consumer_id,
+        request_id=NO_REQUEST_ID,
+        assignedBrokerServiceUrl=broker_url,
+        assignedBrokerServiceUrlTls=broker_url_tls,
+    )
+    return encode_command(BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=close))
+
+
+def encode_ack_response(consumer_id: int, request_id: int) -> bytes:
+    """ACK_RESPONSE: the acknowledgements of the request are noted."""
+    response = api.CommandAckResponse(consumer_id=consumer_id, request_id=request_id)
+    return encode_command(BaseCommand(type=BaseCommand.ACK_RESPONSE, ackResponse=response))
+
+
+def encode_active_consumer_change(consumer_id: int, *, is_active: bool) -> bytes:
+    """ACTIVE_CONSUMER_CHANGE: the consumer is now, or no longer, the one that is served."""
+    change = api.CommandActiveConsumerChange(consumer_id=consumer_id, is_active=is_active)
+    return encode_command(
+        BaseCommand(type=BaseCommand.ACTIVE_CONSUMER_CHANGE, active_consumer_change=change)
+    )
+
+
+def encode_reached_end_of_topic(consumer_id: int) -> bytes:
+    """REACHED_END_OF_TOPIC: the topic is terminated and read. Only the Java client knows it."""
+    reached = api.CommandReachedEndOfTopic(consumer_id=consumer_id)
+    return encode_command(
+        BaseCommand(type=BaseCommand.REACHED_END_OF_TOPIC, reachedEndOfTopic=reached)
+    )
+
+
+def message_id(
+    ledger_id: int, entry_id: int, *, partition: int = -1, batch_index: int = -1
+) -> api.MessageIdData:
+    """A message id for a command; -1 where something is not there."""
+    return api.MessageIdData(
+        ledgerId=unsigned(ledger_id),
+        entryId=unsigned(entry_id),
+        partition=partition,
+        batch_index=batch_index,
+    )
+
+
+def encode_last_message_id(
+    request_id: int,
+    last_message_id: api.MessageIdData,
+    mark_delete_position: api.MessageIdData | None = None,
+) -> bytes:
+    """GET_LAST_MESSAGE_ID_RESPONSE; an empty topic's last entry id is -1."""
+    response = api.CommandGetLastMessageIdResponse(
+        last_message_id=last_message_id,
+        request_id=request_id,
+        consumer_mark_delete_position=mark_delete_position,
+    )
+    return encode_command(
+        BaseCommand(
+            type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=response
+        )
+    )
+
+
+def encode_topics_of_namespace(
+    request_id: int,
+    topics: Iterable[str],
+    *,
+    topics_hash: str = "",
+    is_filtered: bool = False,
+    is_changed: bool = True,
+) -> bytes:
+    """GET_TOPICS_OF_NAMESPACE_RESPONSE; ``is_filtered``: the broker applied the pattern."""
+    response = api.CommandGetTopicsOfNamespaceResponse(
+        request_id=request_id,
+        topics=topics,
+        filtered=is_filtered,
+        topics_hash=topics_hash,
+        changed=is_changed,
+    )
+    return encode_command(
+        BaseCommand(
+            type=BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, getTopicsOfNamespaceResponse=response
+        )
+    )
+
+
+def encode_watch_topic_list_success(
+    request_id: int, watcher_id: int, topics: Iterable[str], topics_hash: str
+) -> bytes:
+    """WATCH_TOPIC_LIST_SUCCESS: what is there now; without topics where the client knows it."""
+    success = api.CommandWatchTopicListSuccess(
+        request_id=request_id, watcher_id=watcher_id, topic=topics, topics_hash=topics_hash
+    )
+    return encode_command(
+        BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST_SUCCESS, watchTopicListSuccess=success)
+    )
+
+
+def encode_watch_topic_update(
+    watcher_id: int, added: Iterable[str], removed: Iterable[str], topics_hash: str
+) -> bytes:
+    """WATCH_TOPIC_UPDATE: topics have come and gone; ``topics_hash`` is of all that are left."""
+    update = api.CommandWatchTopicUpdate(
+        watcher_id=watcher_id,
+        new_topics=added,
+        deleted_topics=removed,
+        topics_hash=topics_hash,
+    )
+    return encode_command(BaseCommand(type=BaseCommand.WATCH_TOPIC_UPDATE, watchTopicUpdate=update))
+
+
+class _Request(Protocol):
+    request_id: int
+
+
+def encode_refusal(
+    command: BaseCommand, error: ServerError.ValueType, message: str
+) -> bytes | None:
+    """The answer that tells the sender of ``command`` that it failed, in the form it expects.
+
+    Most requests get an ERROR, some their own response with an error inside. ``None`` for what is
+    not answered at all (FLOW, an ACK without request id, ...).
+    """
+    command_type = command.type
+    part = getattr(command, PART_NAMES[command_type])
+    if command_type == BaseCommand.CONNECT:
+        return encode_error(NO_REQUEST_ID, error, message)
+    if command_type == BaseCommand.SEND:
+        send = command.send
+        return encode_send_error(send.producer_id, send.sequence_id, error, message)
+    if command_type == BaseCommand.ACK and not command.ack.HasField("request_id"):
+        return None
+    if "request_id" not in part.DESCRIPTOR.fields_by_name:
+        return None
+    request_id = cast(_Request, part).request_id
+    own_response = _own_response(command, request_id, error, message)
+    if own_response is not None:
+        return encode_command(own_response)
+    return encode_error(request_id, error, message)
+
+
+def _own_response(
+    command: BaseCommand, request_id: int, error: ServerError.ValueType, message: str
+) -> BaseCommand | None:
+    """The response that reports errors for this type of request, if there is one."""
+    response_type = _RESPONSE_TYPES.get(command.type)
+    if response_type is None:
+        return None
+    answer = BaseCommand(type=response_type)
+    response = getattr(answer, PART_NAMES[response_type])
+    response.request_id = request_id
+    fields = response.DESCRIPTOR.fields_by_name
+    setattr(response, "error" if "error" in fields else "error_code", error)
+    setattr(response, "message" if "message" in fields else "error_message", message)
+    if command.type == BaseCommand.LOOKUP:
+        response.response = api.CommandLookupTopicResponse.Failed
+    elif command.type == BaseCommand.PARTITIONED_METADATA:
+        response.response = api.CommandPartitionedTopicMetadataResponse.Failed
+    elif command.type == BaseCommand.ACK:
+        response.consumer_id = command.ack.consumer_id
+    return answer
+
+
+def _response_types() -> dict[BaseCommand.Type.ValueType, BaseCommand.Type.ValueType]:
+    """For each type of request whose response has room for an error: the response's type."""
+    parts = BaseCommand.DESCRIPTOR.fields_by_number
+    types: dict[BaseCommand.Type.ValueType, BaseCommand.Type.ValueType] = {}
+    by_name = dict(BaseCommand.Type.items())
+    for name, request_type in by_name.items():
+        response_type = by_name.get(f"{name.removesuffix('_REQUEST')}_RESPONSE")
+        if response_type is None:
+            continue
+        response_part = parts[response_type].message_type
+        assert response_part is not None
+        if {"error", "error_code"} & set(response_part.fields_by_name):
+            types[request_type] = response_type
+    return types
+
+
+_RESPONSE_TYPES = _response_types()

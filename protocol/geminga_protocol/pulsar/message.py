@@ -1,0 +1,121 @@
+"""MESSAGE by hand: what the broker puts before each stored payload on its way to a consumer.
+
+The payload itself (see ``payload.py``) follows as it was stored; nobody here looks at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+
+from geminga_protocol.pulsar.integers import LAST, LOW_14, VARINT_BYTES_MAX, encode_varint
+
+# CommandMessage{consumer_id=1, message_id=2, redelivery_count=3, ack_set=4, consumer_epoch=5} with
+# MessageIdData{ledgerId=1, entryId=2, partition=3} inside BaseCommand{type=MESSAGE, message=9},
+# byte for byte as upstream's broker writes it: the partition is there even when it is -1.
+#
+# +------------+--------------+------------+------------+-------------+------------+---------+
+# | total size | command size | type       | message    | consumer_id | message_id | payload |
+# |  u32       |  u32         | 0x08, 0x09 | 0x4a, size | 0x08, ...   | 0x12, size |         |
+# +------------+--------------+------------+------------+-------------+------------+---------+
+FRAME_HEAD = Struct(">II")
+NO_CONSUMER_EPOCH = -1
+
+_pack_head = FRAME_HEAD.pack
+
+
+class MessageEncoder:
+    """Writes the headers of one consumer's messages, whose unchanging parts it has ready.
+
+    Neighbours come from the same ledger; what stands before the entry id is kept for each length
+    that the entry id can have.
+    """
+
+    __slots__ = (
+        "_beginnings",
+        "_consumer",
+        "_end",
+        "_epoch",
+        "_ledger_id",
+        "_partition",
+        "_plain_bytes",
+    )
+
+    def __init__(
+        self, consumer_id: int, partition: int = -1, consumer_epoch: int = NO_CONSUMER_EPOCH
+    ) -> None:
+        """``partition`` is the topic's partition index, -1 where it has none; by its epoch a
+        client tells messages sent before it asked for all again from those sent after."""
+        self._consumer = b"\x08" + encode_varint(consumer_id)
+        self._partition = b"\x18" + encode_varint(partition)
+        self._epoch = b"\x28" + encode_varint(consumer_epoch) if consumer_epoch >= 0 else b""
+        self._end = self._partition + self._epoch
+        # Nothing is made ready before the first message: of most consumers one encoder is never
+        # used, and making it takes as long as ten messages.
+        self._ledger_id: int | None = None
+        self._beginnings: list[bytes] = []
+
+    def header(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        payload_bytes: int,
+        redelivery_count: int = 0,
+        ack_set: Sequence[int] = (),
+    ) -> bytes:
+        """The frame of a MESSAGE up to its payload of ``payload_bytes`` bytes.
+
+        ``ack_set`` holds the signed 64-bit words of the batch's bit set, a bit for each message
+        not yet acknowledged; it is empty for a batch of which nothing is acknowledged.
+        """
+        if ledger_id != self._ledger_id:
+            self._turn_to_ledger(ledger_id)
+        if 16384 <= entry_id < 2097152:
+            entry = LOW_14[entry_id & 16383] + LAST[entry_id >> 14]
+        else:
+            entry = encode_varint(entry_id)
+        entry_bytes = len(entry)
+        command_bytes = self._plain_bytes + entry_bytes
+        if redelivery_count or ack_set:
+            more = _more_fields(redelivery_count, ack_set) + self._epoch
+            return self._long_header(ledger_id, entry, more, payload_bytes)
+        return b"".join(
+            (
+                _pack_head(4 + command_bytes + payload_bytes, command_bytes),
+                self._beginnings[entry_bytes],
+                entry,
+                self._end,
+            )
+        )
+
+    def _long_header(self, ledger_id: int, entry: bytes, more: bytes, payload_bytes: int) -> bytes:
+        """With ``more`` fields, among them an ack set of any length, all sizes are computed."""
+        ledger = b"\x08" + encode_varint(ledger_id) + b"\x10"
+        message_id = ledger + entry + self._partition
+        message = self._consumer + b"\x12" + LAST[len(message_id)] + message_id + more
+        command = b"\x08\x09\x4a" + encode_varint(len(message)) + message
+        return _pack_head(4 + len(command) + payload_bytes, len(command)) + command
+
+    def _turn_to_ledger(self, ledger_id: int) -> None:
+        self._ledger_id = ledger_id
+        ledger = b"\x08" + encode_varint(ledger_id) + b"\x10"
+        self._beginnings = []
+        for entry_bytes in range(VARINT_BYTES_MAX + 1):
+            message_id_bytes = len(ledger) + entry_bytes + len(self._partition)
+            message_bytes = len(self._consumer) + 2 + message_id_bytes + len(self._epoch)
+            self._beginnings.append(
+                b"\x08\x09\x4a"
+                + LAST[message_bytes]
+                + self._consumer
+                + b"\x12"
+                + LAST[message_id_bytes]
+                + ledger
+            )
+        self._plain_bytes = len(self._beginnings[0]) + len(self._end)
+
+
+def _more_fields(redelivery_count: int, ack_set: Sequence[int]) -> bytes:
+    fields = b"\x18" + encode_varint(redelivery_count) if redelivery_count else b""
+    if ack_set:
+        fields += b"".join([b"\x20" + encode_varint(word) for word in ack_set])
+    return fields

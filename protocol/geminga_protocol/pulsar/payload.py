@@ -1,0 +1,185 @@
+"""What follows a SEND or MESSAGE command: checksum, metadata, and the message or batch itself.
+
+The broker stores and forwards these bytes as they came, and looks into the metadata only where it
+must. Compression and encryption of the body are the clients' business.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from struct import Struct
+
+from crc32c import crc32c
+
+from geminga_protocol.errors import ChecksumMismatch, TruncatedFrame, WireError
+from geminga_protocol.pulsar.api_pb2 import (
+    BrokerEntryMetadata,
+    MessageMetadata,
+    SingleMessageMetadata,
+)
+from geminga_protocol.pulsar.protobuf import parse_message
+
+# The broker may put its own metadata before a payload; the checksum does not cover it.
+# +--------+---------------+---------------------+
+# | magic  | metadata size | BrokerEntryMetadata |
+# | 0x0e02 |  u32          |                     |
+# +--------+---------------+---------------------+
+BROKER_ENTRY_MAGIC = 0x0E02
+BROKER_ENTRY_START = b"\x0e\x02"
+BROKER_ENTRY_HEAD = Struct(">HI")
+BROKER_ENTRY_HEAD_BYTES = 6
+assert BROKER_ENTRY_HEAD.size == BROKER_ENTRY_HEAD_BYTES
+
+# The checksum, CRC32C of all that follows it, may be missing.
+# +--------+----------+---------------+-----------------+------+
+# | magic  | checksum | metadata size | MessageMetadata | body |
+# | 0x0e01 |  u32     |  u32          |                 |      |
+# +--------+----------+---------------+-----------------+------+
+CHECKSUM_MAGIC = 0x0E01
+CHECKSUM_HEAD = Struct(">HI")
+CHECKSUM_HEAD_BYTES = 6
+assert CHECKSUM_HEAD.size == CHECKSUM_HEAD_BYTES
+SIZE = Struct(">I")
+SIZE_BYTES = 4
+
+# The body of a batch repeats this, as often as its metadata says (num_messages_in_batch).
+# +---------------+-----------------------+----------------------+
+# | metadata size | SingleMessageMetadata | [payload_size] bytes |
+# |  u32          |                       |                      |
+# +---------------+-----------------------+----------------------+
+
+# A slice of bytes is a copy, a memoryview two more objects: the copy is cheaper up to about here.
+COPY_BYTES_MAX = 8192
+
+_read_checksum_head = CHECKSUM_HEAD.unpack_from
+
+
+def verify_checksum(buffer: bytes, start: int, end: int) -> bool:
+    """Is the payload ``buffer[start:end]`` what its checksum says? Without a checksum it is."""
+    try:
+        magic, told = _read_checksum_head(buffer, start)
+    except struct.error:
+        return buffer[start : start + 2] != b"\x0e\x01"
+    if magic != CHECKSUM_MAGIC:
+        return True
+    start += CHECKSUM_HEAD_BYTES
+    if end - start > COPY_BYTES_MAX:
+        return bool(told == crc32c(memoryview(buffer)[start:end]))
+    return bool(start <= end and told == crc32c(buffer[start:end]))
+
+
+def check_checksum(buffer: bytes, start: int, end: int) -> None:
+    """Raise ``ChecksumMismatch`` unless ``verify_checksum``."""
+    if not verify_checksum(buffer, start, end):
+        told = int.from_bytes(buffer[start + 2 : min(end, start + CHECKSUM_HEAD_BYTES)], "big")
+        raise ChecksumMismatch(told, crc32c(buffer[start + CHECKSUM_HEAD_BYTES : end]))
+
+
+def skip_broker_entry(buffer: bytes, start: int, end: int) -> int:
+    """Where the payload proper begins behind a broker entry's metadata; ``start`` without one."""
+    if int.from_bytes(buffer[start : start + 2], "big") != BROKER_ENTRY_MAGIC:
+        return start
+    if start + BROKER_ENTRY_HEAD_BYTES > end:
+        raise TruncatedFrame("broker entry metadata size", BROKER_ENTRY_HEAD_BYTES, end - start)
+    (_, size_bytes) = BROKER_ENTRY_HEAD.unpack_from(buffer, start)
+    start += BROKER_ENTRY_HEAD_BYTES
+    if start + size_bytes > end:
+        raise TruncatedFrame("broker entry metadata", size_bytes, end - start)
+    return start + int(size_bytes)
+
+
+def parse_broker_entry(buffer: bytes, start: int, end: int) -> BrokerEntryMetadata | None:
+    """The broker entry metadata in front of a payload, ``None`` if there is none."""
+    payload_start = skip_broker_entry(buffer, start, end)
+    if payload_start == start:
+        return None
+    return parse_message(
+        BrokerEntryMetadata, buffer[start + BROKER_ENTRY_HEAD_BYTES : payload_start]
+    )
+
+
+def encode_broker_entry(metadata: BrokerEntryMetadata) -> bytes:
+    """The bytes that go in front of a payload, for consumers that understand them."""
+    encoded = metadata.SerializeToString()
+    return BROKER_ENTRY_HEAD.pack(BROKER_ENTRY_MAGIC, len(encoded)) + encoded
+
+
+def metadata_bounds(buffer: bytes, start: int, end: int) -> tuple[int, int]:
+    """Where the ``MessageMetadata`` of the payload ``buffer[start:end]`` begins and ends.
+
+    The body reaches from there to ``end``. Broker entry metadata and checksum are skipped, the
+    checksum is not verified. Raises ``WireError`` if the sizes do not fit.
+    """
+    start = skip_broker_entry(buffer, start, end)
+    if int.from_bytes(buffer[start : start + 2], "big") == CHECKSUM_MAGIC:
+        start += CHECKSUM_HEAD_BYTES
+    return _sized(buffer, start, end, "message metadata")
+
+
+def parse_metadata(payload: bytes) -> MessageMetadata:
+    """The metadata of a whole payload, as a SEND brings it or an entry stores it.
+
+    Raises ``WireError`` if it is not there or lacks required fields.
+    """
+    start, end = metadata_bounds(payload, 0, len(payload))
+    return parse_message(MessageMetadata, payload[start:end])
+
+
+def open_payload(buffer: bytes, start: int, end: int) -> tuple[MessageMetadata, int]:
+    """The metadata of the payload ``buffer[start:end]`` and where its body begins.
+
+    Raises ``ChecksumMismatch`` or another ``WireError``.
+    """
+    start = skip_broker_entry(buffer, start, end)
+    check_checksum(buffer, start, end)
+    metadata_start, body_start = metadata_bounds(buffer, start, end)
+    return parse_message(MessageMetadata, buffer[metadata_start:body_start]), body_start
+
+
+def encode_payload(metadata: MessageMetadata, body: bytes) -> bytes:
+    """A whole payload with its checksum, ready to follow a SEND command."""
+    encoded = metadata.SerializeToString()
+    covered = b"".join((SIZE.pack(len(encoded)), encoded, body))
+    return CHECKSUM_HEAD.pack(CHECKSUM_MAGIC, crc32c(covered)) + covered
+
+
+def split_batch(body: bytes, num_messages: int) -> list[tuple[SingleMessageMetadata, bytes]]:
+    """The messages of an uncompressed batch body, each with its own metadata.
+
+    Raises ``WireError`` unless the body holds exactly ``num_messages`` of them.
+    """
+    messages: list[tuple[SingleMessageMetadata, bytes]] = []
+    position, end = 0, len(body)
+    for _ in range(num_messages):
+        start, payload_start = _sized(body, position, end, "single message metadata")
+        metadata = parse_message(SingleMessageMetadata, body[start:payload_start])
+        payload_bytes = metadata.payload_size
+        if not 0 <= payload_bytes <= end - payload_start:
+            raise TruncatedFrame("message in a batch", payload_bytes, end - payload_start)
+        position = payload_start + payload_bytes
+        messages.append((metadata, body[payload_start:position]))
+    if position != end:
+        raise WireError(f"a batch of {num_messages} messages has {end - position} bytes too many")
+    return messages
+
+
+def encode_batch(messages: Iterable[tuple[SingleMessageMetadata, bytes]]) -> bytes:
+    """The body of a batch; sets each metadata's ``payload_size``."""
+    parts: list[bytes] = []
+    for metadata, payload in messages:
+        metadata.payload_size = len(payload)
+        encoded = metadata.SerializeToString()
+        parts += (SIZE.pack(len(encoded)), encoded, payload)
+    return b"".join(parts)
+
+
+def _sized(buffer: bytes, start: int, end: int, part: str) -> tuple[int, int]:
+    """The bounds of a part that stands at ``start`` behind its u32 size."""
+    if start + SIZE_BYTES > end:
+        raise TruncatedFrame(f"the size of {part}", SIZE_BYTES, max(0, end - start))
+    (part_bytes,) = SIZE.unpack_from(buffer, start)
+    start += SIZE_BYTES
+    if start + part_bytes > end:
+        raise TruncatedFrame(part, part_bytes, end - start)
+    return start, start + part_bytes

@@ -1,0 +1,84 @@
+"""Protobuf at our border: its errors become ours, and what it does not check is checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Protocol, TypeVar, cast
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from geminga_protocol.errors import WireError
+
+_MessageT = TypeVar("_MessageT", bound=Message)
+
+
+class _Initializable(Protocol):
+    """What every message has and the published stubs leave out."""
+
+    def FindInitializationErrors(self) -> list[str]:  # noqa: N802  # protobuf's name
+        ...
+
+
+def parse_message(kind: type[_MessageT], encoded: bytes) -> _MessageT:
+    """Parse ``encoded`` as a ``kind``.
+
+    Raises ``WireError``, also for missing required fields and for text that is not UTF-8.
+    """
+    try:
+        message = kind.FromString(encoded)
+    except DecodeError as error:
+        raise WireError(f"not a {kind.__name__}: {error}") from error
+    if not message.IsInitialized():
+        raise WireError(f"a {kind.__name__} lacks {', '.join(missing_fields(message))}")
+    if not encoded.isascii():
+        check_text(message)
+    return message
+
+
+def missing_fields(message: Message) -> tuple[str, ...]:
+    """The required fields that ``message`` lacks, as dotted names."""
+    return tuple(cast(_Initializable, message).FindInitializationErrors())
+
+
+def check_text(message: Message) -> None:
+    """Raise ``WireError`` if a text field of ``message``, however deep, is not UTF-8.
+
+    Protobuf hands such a field out as bytes. Where the whole message was ASCII there is no need
+    to look: that cannot be wrong.
+    """
+    _check_text_fields(message, _text_fields(message.DESCRIPTOR))
+
+
+@dataclass(frozen=True, slots=True)
+class _TextField:
+    """A field that is text, or a message (``inside`` it) that holds text somewhere."""
+
+    name: str
+    is_repeated: bool
+    inside: tuple[_TextField, ...]
+
+
+@cache
+def _text_fields(descriptor: Descriptor) -> tuple[_TextField, ...]:
+    fields: list[_TextField] = []
+    for field in descriptor.fields:
+        is_text = field.type == FieldDescriptor.TYPE_STRING
+        inside: tuple[_TextField, ...] = ()
+        # A message id may hold one more message id, and neither holds text.
+        if field.message_type is not None and field.message_type is not descriptor:
+            inside = _text_fields(field.message_type)
+        if is_text or inside:
+            fields.append(_TextField(field.name, field.is_repeated, inside))
+    return tuple(fields)
+
+
+def _check_text_fields(message: Message, fields: tuple[_TextField, ...]) -> None:
+    for field in fields:
+        found = getattr(message, field.name)
+        for value in found if field.is_repeated else (found,):
+            if field.inside:
+                _check_text_fields(cast(Message, value), field.inside)
+            elif isinstance(value, bytes):
+                raise WireError(f"{message.DESCRIPTOR.name}.{field.name} is not UTF-8")

@@ -1,0 +1,93 @@
+"""Where a topic's schemas are kept: the node says in which ledger entries, the entries hold them.
+
+Facts: ``BookkeeperSchemaStorage`` of Apache Pulsar; the messages stand in
+SchemaStorageFormat.proto. What ``SchemaEntry.schema`` holds is Pulsar's ``SchemaInfo`` message,
+which is not this module's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from geminga_protocol.records import schemas_pb2
+from geminga_protocol.records.managed_ledger import Position
+from geminga_protocol.records.protobuf_records import parse_message
+
+SCHEMAS_PATH = "/schemas"
+
+_LOCATOR = "schema locator"
+_ENTRY = "schema entry"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaIndex:
+    """One version: the entry that holds it, and the SHA-256 of its schema data."""
+
+    version: int
+    position: Position
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaLocator:
+    """A topic's node: the newest version, and every version so far (the newest included)."""
+
+    newest: SchemaIndex
+    versions: tuple[SchemaIndex, ...]
+
+    def encode(self) -> bytes:
+        """The bytes of the node."""
+        return schemas_pb2.SchemaLocator(
+            info=_message_of(self.newest), index=map(_message_of, self.versions)
+        ).SerializeToString()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        """Read the node. Raises ``MalformedRecord``."""
+        message = parse_message(schemas_pb2.SchemaLocator, value, _LOCATOR)
+        return cls(_index_of(message.info), _indexes_of(message.index))
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaEntry:
+    """One entry of a schema ledger: a version, and what was known of earlier ones."""
+
+    schema: bytes
+    versions: tuple[SchemaIndex, ...]
+
+    def encode(self) -> bytes:
+        """The payload of the entry."""
+        return schemas_pb2.SchemaEntry(
+            schema_data=self.schema, index=map(_message_of, self.versions)
+        ).SerializeToString()
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Self:
+        """Read an entry's payload. Raises ``MalformedRecord``."""
+        message = parse_message(schemas_pb2.SchemaEntry, payload, _ENTRY)
+        return cls(message.schema_data, _indexes_of(message.index))
+
+
+def schema_path(schema_id: str) -> str:
+    """The node of a topic's schemas; ``schema_id`` is ``tenant/namespace/encoded-topic``."""
+    return f"{SCHEMAS_PATH}/{schema_id}"
+
+
+def _message_of(index: SchemaIndex) -> schemas_pb2.IndexEntry:
+    ledger_id, entry_id = index.position
+    return schemas_pb2.IndexEntry(
+        version=index.version,
+        position=schemas_pb2.PositionInfo(ledgerId=ledger_id, entryId=entry_id),
+        hash=index.hash,
+    )
+
+
+def _index_of(message: schemas_pb2.IndexEntry) -> SchemaIndex:
+    position = message.position.ledgerId, message.position.entryId
+    return SchemaIndex(message.version, position, message.hash)
+
+
+def _indexes_of(messages: Iterable[schemas_pb2.IndexEntry]) -> tuple[SchemaIndex, ...]:
+    return tuple(_index_of(message) for message in messages)

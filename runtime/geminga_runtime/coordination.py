@@ -1,0 +1,260 @@
+"""What the parts need of ZooKeeper: a small tree of versioned nodes, and a session.
+
+The interface is ZooKeeper's own model with its words: versions for compare-and-set, ephemeral
+nodes that die with the session, sequential names, one-shot watches, transactions. The real one is
+``geminga_server.zookeeper``; the twin in ``geminga_simulation`` expires sessions on demand.
+All methods raise the errors below and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar, Protocol
+
+from geminga_runtime.errors import GemingaError
+
+ANY_VERSION = -1
+# ZooKeeper drops the connection over a request longer than jute.maxbuffer (0xfffff bytes).
+REQUEST_BYTES_MAX = 1_000_000
+# A session that hears nothing gives itself up after this part of its time-out. The server counts
+# from what it last heard of us, which is a little before we heard its answer; the tenth covers
+# that and the time our own callbacks take to stop serving.
+GIVE_UP_FRACTION = 0.9
+# Parents made for one create may be deleted again before it arrives; then they are made again.
+MAKE_PARENTS_ATTEMPTS_MAX = 5
+
+
+class CoordinationError(GemingaError):
+    """ZooKeeper refused or could not be asked."""
+
+    code: ClassVar[str] = "MetadataError"
+
+
+class NodeError(CoordinationError):
+    """An answer about one node; ``path`` names it."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(f"node {path} {what}")
+        self.path = path
+
+
+class NodeMissing(NodeError):
+    """The node (or the parent of the one to create) does not exist."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "does not exist")
+
+
+class NodeExists(NodeError):
+    """The node to create is already there."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "exists already")
+
+
+class NodeNotEmpty(NodeError):
+    """The node to delete has children."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "still has children")
+
+
+class VersionMismatch(NodeError):
+    """Somebody changed the node since the version given was read: read it again, then decide."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "was changed by somebody else")
+
+
+class NodeTooLarge(NodeError):
+    """The value does not fit into one request, which would cost us the connection."""
+
+    def __init__(self, path: str, size_bytes: int) -> None:
+        what = f"would hold {size_bytes} bytes; ZooKeeper takes {REQUEST_BYTES_MAX}"
+        super().__init__(path, what)
+        self.size_bytes = size_bytes
+
+
+class ConnectionLost(CoordinationError):
+    """No answer came: a write may or may not have been made. Read before trying again."""
+
+    retry = True
+
+
+class SessionExpired(CoordinationError):
+    """The session is over and with it every ephemeral node: ownership must be given up."""
+
+
+class SessionState(Enum):
+    """What the session is worth now."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"  # connection lost, session may still live
+    EXPIRED = "expired"  # ephemeral nodes are gone; a new session begins when CONNECTED comes
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStat:
+    """A node's version facts. ``ephemeral_owner`` is the owning session's id, 0 for none.
+
+    Times are Unix time by ZooKeeper's clock, for people to look at; 0 where they are not told.
+    """
+
+    version: int
+    created_zxid: int
+    modified_zxid: int
+    ephemeral_owner: int
+    created_ms: int = 0
+    modified_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """In a transaction: create ``path`` with ``value``."""
+
+    path: str
+    value: bytes = b""
+    is_ephemeral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """In a transaction: replace the value if the node still has ``version``."""
+
+    path: str
+    value: bytes
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """In a transaction: delete the node if it still has ``version``."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """In a transaction: fail all of it unless the node has ``version``."""
+
+    path: str
+    version: int
+
+
+Operation = Create | Set | Delete | Check
+OnChange = Callable[[], None]
+OnSession = Callable[[SessionState], None]
+
+
+class Coordination(Protocol):
+    """A session with ZooKeeper. Callbacks run on the event loop."""
+
+    @property
+    def session_id(self) -> int:
+        """This session's id, as it stands in ``NodeStat.ephemeral_owner`` of our nodes."""
+        ...
+
+    async def create(
+        self,
+        path: str,
+        value: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        """Create a node, return its path (with the number, where sequential).
+
+        Raises ``NodeExists``; ``NodeMissing`` where the parent is missing and not to be made.
+        """
+        ...
+
+    async def get(self, path: str, *, on_change: OnChange | None = None) -> tuple[bytes, NodeStat]:
+        """Value and stat; ``on_change`` is called once, at the next change or deletion.
+
+        Also when the connection breaks, since a change may then go unseen: a call means "read
+        again". Raises ``NodeMissing`` (then no watch is left).
+        """
+        ...
+
+    async def exists(self, path: str, *, on_change: OnChange | None = None) -> NodeStat | None:
+        """Stat, or None; ``on_change`` is called once, at creation, change or deletion."""
+        ...
+
+    async def children(self, path: str, *, on_change: OnChange | None = None) -> list[str]:
+        """Names of the children, sorted; ``on_change`` once when the list changes.
+
+        Raises ``NodeMissing``.
+        """
+        ...
+
+    async def set(self, path: str, value: bytes, *, version: int = ANY_VERSION) -> NodeStat:
+        """Replace the value. Raises ``NodeMissing``, ``VersionMismatch``."""
+        ...
+
+    async def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
+        """Delete a node. Raises ``NodeMissing``, ``VersionMismatch``, ``NodeNotEmpty``."""
+        ...
+
+    async def transaction(self, operations: Sequence[Operation]) -> None:
+        """All or nothing. Raises the error of the first operation that could not be done."""
+        ...
+
+    def on_session(self, callback: OnSession) -> None:
+        """Call ``callback`` at every change of the session's state, in order."""
+        ...
+
+
+def check_size(path: str, size_bytes: int) -> None:
+    """Raise ``NodeTooLarge`` for a request about ``path`` with so many bytes of values."""
+    if len(path) + size_bytes > REQUEST_BYTES_MAX:
+        raise NodeTooLarge(path, size_bytes)
+
+
+def operation_bytes(operation: Operation) -> int:
+    """About how many bytes ``operation`` takes in a request."""
+    value = operation.value if isinstance(operation, Create | Set) else b""
+    return len(operation.path) + len(value)
+
+
+async def delete_tree(coordination: Coordination, path: str) -> None:
+    """Delete ``path`` and all below it; nothing to do where it is missing."""
+    try:
+        for name in await coordination.children(path):
+            await delete_tree(coordination, f"{path.rstrip('/')}/{name}")
+        await coordination.delete(path)
+    except NodeMissing:
+        return
+
+
+# How often a take-over begins again because somebody changed the node between two requests.
+TAKE_OVER_ATTEMPTS_MAX = 8
+
+
+async def take_over_ephemeral(coordination: Coordination, path: str, value: bytes) -> None:
+    """Make ``path`` an ephemeral node of this session that holds ``value``, at once.
+
+    A node left by our own earlier life (killed, its session not expired yet) is deleted and
+    created anew in one transaction, so that at no moment somebody sees it missing. Only for nodes
+    that carry an identity of which we are sure to be the one living bearer (the lock of its data
+    directory is held); otherwise it would steal. Missing parents are made. Raises
+    ``VersionMismatch`` if somebody else keeps taking the node too.
+    """
+    for _ in range(TAKE_OVER_ATTEMPTS_MAX):
+        stat = await coordination.exists(path)
+        try:
+            if stat is None:
+                await coordination.create(path, value, ephemeral=True, make_parents=True)
+            elif stat.ephemeral_owner == coordination.session_id:
+                await coordination.set(path, value, version=stat.version)
+            else:
+                await coordination.transaction(
+                    [Delete(path, stat.version), Create(path, value, is_ephemeral=True)]
+                )
+        except (NodeExists, NodeMissing, VersionMismatch):
+            continue  # it changed since we looked
+        return
+    raise VersionMismatch(path)

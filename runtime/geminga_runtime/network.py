@@ -1,0 +1,101 @@
+"""How parts reach each other: byte streams between hosts, as asyncio protocols.
+
+``AsyncioNetwork`` is TCP on the running event loop. Its twin, in ``geminga_simulation``, carries
+bytes through memory with delays, losses and partitions, one view for each simulated host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
+
+# Connections that wait to be accepted: a restarted broker sees all its clients within a second.
+BACKLOG = 1024
+
+
+class Listener(Protocol):
+    """A port that accepts connections until it is closed."""
+
+    @property
+    def port(self) -> int:
+        """The TCP port, known even when port 0 was asked for."""
+        ...
+
+    async def close(self) -> None:
+        """Accept no more connections; those already open stay open."""
+        ...
+
+
+class Network(Protocol):
+    """Opens and accepts byte streams. Both ends speak asyncio's transport/protocol pairs."""
+
+    async def connect(
+        self, factory: Callable[[], ProtocolT], host: str, port: int
+    ) -> tuple[asyncio.Transport, ProtocolT]:
+        """Open a stream to ``host:port``; raises ``OSError`` where nobody answers."""
+        ...
+
+    async def listen(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> Listener:
+        """Accept streams on ``host:port`` (0: any free port); raises ``OSError`` if it is taken."""
+        ...
+
+
+class AsyncioListener:
+    """A listening TCP socket of the running event loop."""
+
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+        self._port = int(server.sockets[0].getsockname()[1])
+
+    @property
+    def port(self) -> int:
+        """The TCP port, known even when port 0 was asked for."""
+        return self._port
+
+    @property
+    def is_one_port(self) -> bool:
+        """Whether all addresses of the host (IPv4 and IPv6) got the same port."""
+        return all(sock.getsockname()[1] == self._port for sock in self._server.sockets)
+
+    async def close(self) -> None:
+        """Accept no more connections; those already open stay open."""
+        # Not ``wait_closed``: since Python 3.12 it waits for the connections too.
+        self._server.close()
+
+
+class AsyncioNetwork:
+    """TCP through the running event loop; Nagle's algorithm is off, for we coalesce ourselves."""
+
+    async def connect(
+        self, factory: Callable[[], ProtocolT], host: str, port: int
+    ) -> tuple[asyncio.Transport, ProtocolT]:
+        """Open a stream to ``host:port``; raises ``OSError`` where nobody answers."""
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.create_connection(factory, host, port)
+        _disable_nagle(transport)
+        return transport, protocol
+
+    async def listen(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> Listener:
+        """Accept streams on ``host:port`` (0: any free port); raises ``OSError`` if it is taken."""
+        loop = asyncio.get_running_loop()
+        listener = AsyncioListener(await loop.create_server(factory, host, port, backlog=BACKLOG))
+        if listener.is_one_port:
+            return listener
+        # "localhost" is two addresses, and port 0 gave each its own: take the first for both.
+        await listener.close()
+        server = await loop.create_server(factory, host, listener.port, backlog=BACKLOG)
+        return AsyncioListener(server)
+
+
+def _disable_nagle(transport: asyncio.Transport) -> None:
+    sock = transport.get_extra_info("socket")
+    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,0 +1,148 @@
+"""One connection between supervisor and part: messages over a Unix socket, whatever its path.
+
+``control`` says what the messages mean. The socket can be opened by its owner alone. A peer that
+sends what is no message, or takes nothing more, is cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+from geminga_runtime.control_codec import (
+    CONTROL,
+    ControlMessageError,
+    MessageReader,
+    UnknownMessage,
+)
+from geminga_server.errors import ControlError
+
+log = logging.getLogger(__name__)
+
+# Longer paths do not fit into a socket's address (sun_path, with its final zero, on macOS).
+SOCKET_PATH_BYTES_MAX = 103
+# What a peer may leave unread before it is taken for stuck: thousands of messages.
+UNREAD_BYTES_MAX = 256 * 1024
+BACKLOG = 32
+
+OnMessage = Callable[["Channel", object], None]
+OnLost = Callable[["Channel"], None]
+
+
+class Channel(asyncio.Protocol):
+    """Sends and receives control messages until either side ends it.
+
+    ``on_message`` gets each message of a kind we know, and raises ``ControlError`` for one that has
+    no business here, which ends the channel; ``on_lost`` is called once, at the end.
+    """
+
+    def __init__(self, on_message: OnMessage, on_lost: OnLost) -> None:
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._reader = MessageReader(CONTROL)
+        self._transport: asyncio.Transport | None = None
+        self._is_unwanted = False
+        self.is_open = False
+
+    def send(self, message: object) -> None:
+        """Send ``message``; nothing happens where the channel has ended already."""
+        transport = self._transport
+        if transport is None or not self.is_open:
+            return
+        transport.write(CONTROL.encode(message))
+        if transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+            log.warning("control peer takes nothing", extra={"unread_bytes_max": UNREAD_BYTES_MAX})
+            transport.abort()
+
+    def close(self) -> None:
+        """End the channel, after what was sent; also one that has not quite begun."""
+        self._is_unwanted = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """asyncio's."""
+        # Not isinstance: uvloop's transports descend from nothing of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        self.is_open = not self._is_unwanted
+        if self._is_unwanted:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """asyncio's."""
+        try:
+            for message in self._reader.feed(data):
+                if not self.is_open:
+                    return
+                if isinstance(message, UnknownMessage):
+                    log.info("control message of a newer peer", extra={"kind": message.kind})
+                else:
+                    self._on_message(self, message)
+        except (ControlMessageError, ControlError) as error:
+            log.warning("control peer misunderstood", extra={"reason": str(error)})
+            self._end()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's name
+        """asyncio's."""
+        self.is_open = False
+        self._on_lost(self)
+
+    def _end(self) -> None:
+        self.is_open = False
+        if self._transport is not None:
+            self._transport.abort()
+
+
+async def listen(path: Path, make_channel: Callable[[], Channel]) -> asyncio.Server:
+    """Accept channels at ``path``, which an earlier life may have left behind.
+
+    Raises ``OSError`` where the socket cannot be made.
+    """
+    sock = _bind(path)
+    # Not create_unix_server: from Python 3.13 on that removes the name it was given at the end,
+    # which may be the short one, and then complains.
+    return await asyncio.get_running_loop().create_server(make_channel, sock=sock, backlog=BACKLOG)
+
+
+def _bind(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    old_mask = os.umask(0o177)  # from its first moment on it is its owner's alone
+    try:
+        with _short(path) as address:
+            sock.bind(address)
+    except OSError:
+        sock.close()
+        raise
+    finally:
+        os.umask(old_mask)
+    return sock
+
+
+async def connect(path: Path, make_channel: Callable[[], Channel]) -> Channel:
+    """A channel to whoever listens at ``path``. Raises ``OSError`` where nobody does."""
+    with _short(path) as address:
+        _, channel = await asyncio.get_running_loop().create_unix_connection(make_channel, address)
+        return channel
+
+
+@contextmanager
+def _short(path: Path) -> Generator[str]:
+    """A name for ``path`` that fits into a socket's address, good until the block ends.
+
+    Linux finds a directory through its open descriptor; test directories are easily too deep.
+    """
+    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
+        yield str(path)
+        return
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{path.name}"
+    finally:
+        os.close(descriptor)

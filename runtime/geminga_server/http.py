@@ -1,0 +1,167 @@
+"""Serves an ASGI application on the running event loop, and logs one event for each request.
+
+uvicorn does the HTTP, without its signal handlers, its access log, its lifespan protocol (our
+services open before the server does) and its ten wake-ups a second. Applications find the path as
+it was sent in ``scope["raw_path"]``, and may say who asked in ``scope["state"]["principal"]``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from geminga_runtime.clock import Clock, SystemClock
+from geminga_runtime.service import Service
+from geminga_server.authorization import ANONYMOUS, Principal
+from geminga_server.errors import ServerStartError
+
+if TYPE_CHECKING:
+    from uvicorn import Server
+
+log = logging.getLogger(__name__)
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+# What is still being answered when the server closes gets this long.
+CLOSE_TIMEOUT_S = 1.0
+# Connections at once; more are told 503. Dashboards and admin tools need a few dozen.
+CONNECTIONS_MAX = 1000
+BACKLOG = 128
+KEEP_ALIVE_S = 75
+# How often the Date header is renewed.
+TICK_S = 1.0
+
+
+class HttpServer(Service):
+    """Answers HTTP/1.1 on ``host:port`` (0: any free port) with ``app`` while it is open.
+
+    Raises ``ServerStartError`` where the address cannot be had. Closing takes no new connections,
+    lets answers under way finish for a second, then cuts them off.
+    """
+
+    def __init__(self, app: AsgiApp, host: str, port: int, *, clock: Clock | None = None) -> None:
+        super().__init__()
+        self._app = RequestLog(app, clock or SystemClock())
+        self._host = host
+        self._wanted_port = port
+        self._socket: socket.socket | None = None
+
+    @property
+    def port(self) -> int:
+        """The TCP port, known once the server is open."""
+        assert self._socket is not None, "the server is not open"
+        return int(self._socket.getsockname()[1])
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        listening = _listen(self._host, self._wanted_port)
+        stack.callback(listening.close)
+        self._socket = listening
+        server = _make_server(self._app)
+        await server.on_tick(0)
+        await server.startup(sockets=[listening])
+        stack.push_async_callback(self._shut, server, listening)
+        self.spawn(_renew_date(server), name="http date")
+
+    async def _shut(self, server: Server, listening: socket.socket) -> None:
+        state = server.server_state
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await server.shutdown(sockets=[listening])
+        except TimeoutError:
+            log.warning("requests cut off", extra={"requests": len(state.tasks)})
+            for task in list(state.tasks):
+                task.cancel()
+            await asyncio.gather(*state.tasks, return_exceptions=True)
+        for connection in list(state.connections):
+            connection.transport.abort()
+
+
+class RequestLog:
+    """ASGI middleware: one event for each request, when its answer is complete."""
+
+    def __init__(self, app: AsgiApp, clock: Clock) -> None:
+        self._app = app
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, and look at the status that goes out."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 0  # nothing was answered: the client went away
+
+        async def send_and_look(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        begun_s = self._clock.monotonic()
+        try:
+            await self._app(scope, receive, send_and_look)
+        except BaseException:
+            status = status or 500  # uvicorn's answer, also when it was cut off
+            raise
+        finally:
+            duration_s = self._clock.monotonic() - begun_s
+            log.info("http request", extra=_facts(scope, status, duration_s))
+
+
+def _facts(scope: Scope, status: int, duration_s: float) -> dict[str, object]:
+    principal: Principal = scope.get("state", {}).get("principal") or ANONYMOUS
+    raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+    return {
+        "method": scope["method"],
+        "path": raw_path.decode("latin-1"),
+        "status": status,
+        "duration_ms": round(duration_s * 1000, 3),
+        "principal": principal.role or "anonymous",
+    }
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise ServerStartError(
+            f"cannot listen for HTTP on {host}:{port}: {error}; give another address or port"
+        ) from error
+
+
+def _make_server(app: AsgiApp) -> Server:
+    from uvicorn import Config, Server  # noqa: PLC0415 - 60 ms, while other things can go on
+
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    config = Config(
+        app,
+        loop="none",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_keep_alive=KEEP_ALIVE_S,
+    )
+    config.load()
+    server = Server(config)
+    server.lifespan = config.lifespan_class(config)
+    return server
+
+
+async def _renew_date(server: Server) -> None:
+    while True:
+        await asyncio.sleep(TICK_S)
+        await server.on_tick(0)

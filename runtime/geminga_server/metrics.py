@@ -1,0 +1,173 @@
+"""A part's metrics for Prometheus, and the small web application of parts that have no other.
+
+prometheus_client is imported at the first scrape. A part counts in plain attributes and registers
+functions that make metric families of them; nothing on a hot path knows of Prometheus.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from geminga_runtime.errors import GemingaError
+from geminga_runtime.service import Service
+from geminga_server.authorization import ALLOW_ALL, ANONYMOUS, Action, Authorizer, Resource
+from geminga_server.errors import NotAuthorized
+from geminga_server.http import AsgiApp, Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+log = logging.getLogger(__name__)
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# A health check that takes longer has its answer: no.
+HEALTH_TIMEOUT_S = 5.0
+# How often the event loop is asked whether it comes when it should.
+LAG_PERIOD_S = 1.0
+
+Collect = Callable[[], "Iterable[Metric]"]
+CheckHealth = Callable[[], Awaitable[None]]
+
+
+class PartMetrics:
+    """All metric families of the part ``part``: those registered, and those of its process."""
+
+    def __init__(self, part: str) -> None:
+        self.part = part
+        self._collectors: list[Collect] = []
+        self._registry: CollectorRegistry | None = None
+
+    def register(self, collect: Collect) -> None:
+        """Ask ``collect`` for families at every scrape, on the event loop: it must be quick."""
+        self._collectors.append(collect)
+
+    def unregister(self, collect: Collect) -> None:
+        """Ask ``collect`` no more."""
+        self._collectors.remove(collect)
+
+    def text(self) -> bytes:
+        """Everything, in Prometheus's text format 0.0.4."""
+        from prometheus_client import generate_latest  # noqa: PLC0415 - 50 ms, see above
+
+        return generate_latest(self.registry)
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """The registry, for what wants to use prometheus_client itself."""
+        if self._registry is None:
+            self._registry = self._make_registry()
+        return self._registry
+
+    def _make_registry(self) -> CollectorRegistry:
+        from prometheus_client import (  # noqa: PLC0415 - as above
+            CollectorRegistry,
+            GCCollector,
+            ProcessCollector,
+        )
+
+        registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=registry)
+        GCCollector(registry=registry)
+        registry.register(self)
+        return registry
+
+    def collect(self) -> Iterable[Metric]:
+        """The registered families; what prometheus_client calls at a scrape."""
+        for collect in self._collectors:
+            yield from collect()
+
+
+class LoopLag(Service):
+    """Measures how late the event loop runs what is due, as a gauge: the worst since last asked."""
+
+    def __init__(self, metrics: PartMetrics) -> None:
+        super().__init__()
+        self._metrics = metrics
+        self.worst_s = 0.0
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        self._metrics.register(self._collect)
+        stack.callback(self._metrics.unregister, self._collect)
+        self.spawn(self._measure(), name="loop lag")
+
+    async def _measure(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due_s = loop.time() + LAG_PERIOD_S
+            await asyncio.sleep(LAG_PERIOD_S)
+            self.worst_s = max(self.worst_s, loop.time() - due_s)
+
+    def _collect(self) -> Iterable[Metric]:
+        from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415 - as above
+
+        worst_s, self.worst_s = self.worst_s, 0.0
+        yield GaugeMetricFamily(
+            f"geminga_{self._metrics.part}_event_loop_lag_seconds",
+            "How late the event loop ran what was due, at worst since the last scrape.",
+            value=worst_s,
+        )
+
+
+def part_app(
+    metrics: PartMetrics,
+    *,
+    check_health: CheckHealth,
+    resource: Resource,
+    authorizer: Authorizer = ALLOW_ALL,
+) -> AsgiApp:
+    """An ASGI application with ``/metrics/`` and ``/health``.
+
+    ``/metrics`` redirects there as a Pulsar broker's does. ``/health`` is 200, or 503 with the
+    reason when ``check_health`` raises a ``GemingaError`` or takes too long.
+    """
+
+    async def answer(path: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+        match path:
+            case "/metrics":
+                return 302, [(b"location", b"/metrics/")], b""
+            case "/metrics/":
+                return 200, [(b"content-type", CONTENT_TYPE.encode())], metrics.text()
+            case "/health":
+                return await _health(check_health)
+            case _:
+                return _json(404, {"reason": f"nothing at {path}; see /metrics and /health"})
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http"
+        principal = scope.get("state", {}).get("principal") or ANONYMOUS
+        try:
+            authorizer.authorize(principal, Action.READ, resource)
+            if scope["method"] in ("GET", "HEAD"):
+                status, headers, body = await answer(scope["path"])
+            else:
+                status, headers, body = _json(405, {"reason": "only GET is answered here"})
+        except NotAuthorized as error:
+            status, headers, body = _json(403, {"reason": str(error)})
+        headers.append((b"content-length", str(len(body)).encode()))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        body = b"" if scope["method"] == "HEAD" else body
+        await send({"type": "http.response.body", "body": body})
+
+    return app
+
+
+async def _health(check_health: CheckHealth) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    try:
+        async with asyncio.timeout(HEALTH_TIMEOUT_S):
+            await check_health()
+    except GemingaError as error:
+        return _json(503, {"status": "unhealthy", "reason": str(error)})
+    except TimeoutError:
+        reason = f"the check took longer than {HEALTH_TIMEOUT_S:g} s"
+        return _json(503, {"status": "unhealthy", "reason": reason})
+    return _json(200, {"status": "ok"})
+
+
+def _json(status: int, content: object) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    return status, [(b"content-type", b"application/json")], json.dumps(content).encode()

@@ -1,0 +1,38 @@
+"""What every part is told that works with the cluster's ZooKeeper, and the client made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Le
+
+from geminga_runtime.clock import Clock
+from geminga_server.zookeeper import SESSION_TIMEOUT_S, ZooKeeper
+
+Port = Annotated[int, Ge(0), Le(65535)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartSettings:
+    """Settings of such a process; a part adds its own."""
+
+    zookeeper: str = "127.0.0.1:2181"
+    """The cluster's ZooKeeper, `HOST:PORT,HOST:PORT`; `HOST:PORT/path` keeps to a path."""
+    zookeeper_session_timeout_s: Annotated[float, Gt(0)] = SESSION_TIMEOUT_S
+    """How long ZooKeeper waits for a sign of life before it counts this process as gone."""
+    zookeeper_connect_timeout_s: Annotated[float, Gt(0)] = 30.0
+    """How long a starting process waits for ZooKeeper."""
+    log_level: str = "INFO"
+    """DEBUG, INFO, WARNING or ERROR."""
+    log_json: bool = False
+    """Log one JSON object a line."""
+
+    def zookeeper_client(self, clock: Clock) -> ZooKeeper:
+        """A client of that ZooKeeper, to be entered."""
+        return ZooKeeper(
+            self.zookeeper,
+            clock,
+            session_timeout_s=self.zookeeper_session_timeout_s,
+            connect_timeout_s=self.zookeeper_connect_timeout_s,
+        )

@@ -1,0 +1,495 @@
+"""A session with a real ZooKeeper: ``Coordination`` over kazoo.
+
+kazoo's thread never runs our code: answers, watches and session events come to the event loop
+through ``kazoo_bridge``, in the order in which the connection read them. So a watch is called
+before any answer that already shows the change, as ZooKeeper promises.
+
+What this module adds to kazoo:
+
+* **Nothing waits for ever.** A request has a deadline. While there is no connection, requests are
+  held here and sent, in order, when it is back; what was on the way when it broke fails with
+  ``ConnectionLost``, since nobody knows whether it was carried out.
+* **The session ends here before it ends at the server.** kazoo learns of an expiry only once it
+  reaches the server again, when somebody else may long own what was ours. So a session that heard
+  nothing for ``GIVE_UP_FRACTION`` of its time-out is reported as ``EXPIRED`` and never used
+  again; the next ``CONNECTED`` is a new session.
+* **A watch is called once, also when the connection breaks**, because a change may then go
+  unseen: read again, with a new watch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from itertools import chain
+from typing import cast
+
+from geminga_runtime.clock import Clock
+from geminga_runtime.coordination import (
+    ANY_VERSION,
+    GIVE_UP_FRACTION,
+    MAKE_PARENTS_ATTEMPTS_MAX,
+    ConnectionLost,
+    CoordinationError,
+    NodeExists,
+    NodeMissing,
+    NodeStat,
+    OnChange,
+    OnSession,
+    Operation,
+    SessionExpired,
+    SessionState,
+    check_size,
+    operation_bytes,
+)
+from geminga_runtime.service import Service
+from geminga_server.kazoo_bridge import Answer, Client, LoopHandler
+from geminga_server.kazoo_words import (
+    KazooStat,
+    add_operation,
+    connect_kazoo,
+    coordination_error,
+    is_dead,
+    node_stat,
+    parents,
+    session_state,
+    stop_client,
+    transaction_error,
+)
+
+log = logging.getLogger(__name__)
+
+# A standalone's parts must see each other's death within seconds; 6 s is three of kazoo's pings.
+SESSION_TIMEOUT_S = 6.0
+CONNECT_TIMEOUT_S = 10.0
+# How long a closing part waits for the server to confirm that its session is over.
+CLOSE_TIMEOUT_S = 2.0
+# More than this on the way only makes the server's queue longer (its own limit is 1000 for all).
+REQUESTS_IN_FLIGHT_MAX = 128
+# Requests held back while there is no connection or too many are on the way. A broker that loads
+# 10,000 topics at once asks about this many questions; more waiting than that is a mistake.
+REQUESTS_HELD_MAX = 65_536
+
+ClientFactory = Callable[[LoopHandler], Client]
+
+
+class _Request:
+    """One question: how to send it, who waits for the answer, and until when (the loop's time)."""
+
+    __slots__ = ("deadline_s", "future", "path", "send")
+
+    def __init__(
+        self,
+        path: str,
+        send: Callable[[Client], Answer],
+        future: asyncio.Future[object],
+        deadline_s: float,
+    ) -> None:
+        self.path = path
+        self.send = send
+        self.future = future
+        self.deadline_s = deadline_s
+
+    def succeed(self, value: object) -> None:
+        if not self.future.done():
+            self.future.set_result(value)
+
+    def fail(self, error: CoordinationError) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class ZooKeeper(Service):
+    """A session with the ZooKeeper at ``hosts`` (``HOST:PORT[,HOST:PORT...][/CHROOT]``).
+
+    Opening connects within ``connect_timeout_s`` seconds or raises ``ConnectionLost``; closing
+    ends the session, so that its ephemeral nodes are gone at once. Every request is answered or
+    fails within ``session_timeout_s`` seconds. After ``EXPIRED`` a new session is begun by itself.
+    A missing chroot is made, unless ``makes_chroot`` is False: for those who only look.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        clock: Clock,
+        *,
+        session_timeout_s: float = SESSION_TIMEOUT_S,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        makes_chroot: bool = True,
+        make_client: ClientFactory | None = None,
+    ) -> None:
+        super().__init__()
+        self._hosts = hosts
+        self._clock = clock
+        self._session_timeout_s = session_timeout_s
+        self._connect_timeout_s = connect_timeout_s
+        self._makes_chroot = makes_chroot
+        self._make_client = make_client or self._connect_kazoo
+        self._client: Client | None = None
+        self._handler: LoopHandler | None = None
+        self._state = SessionState.EXPIRED
+        self._session_id = 0
+        self._is_closed = False
+        self._connected = asyncio.Event()
+        self._callbacks: list[OnSession] = []
+        # Both in the order of asking, which is that of their deadlines: one timer is enough.
+        self._in_flight: dict[_Request, None] = {}
+        self._held: deque[_Request] = deque()
+        self._deadline: asyncio.TimerHandle | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+
+    def _connect_kazoo(self, handler: LoopHandler) -> Client:
+        return connect_kazoo(self._hosts, self._session_timeout_s, handler)
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        try:
+            self._begin()
+        except ValueError as error:
+            expected = "HOST:PORT[,HOST:PORT...][/CHROOT]"
+            raise CoordinationError(
+                f"{self._hosts!r} is not a ZooKeeper address; it should look like {expected}"
+            ) from error
+        stack.push_async_callback(self._end)
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                await self._connected.wait()
+        except TimeoutError as error:
+            raise ConnectionLost(
+                f"no ZooKeeper answered at {self._hosts} within {self._connect_timeout_s:g} s; "
+                "is it running there?"
+            ) from error
+        if "/" in self._hosts and self._makes_chroot:
+            await self._make_chroot()
+
+    async def _make_chroot(self) -> None:
+        try:
+            await self.create("/")
+        except NodeExists:
+            return
+        except NodeMissing as error:
+            raise CoordinationError(
+                f"the parent of the node in {self._hosts} does not exist; create it first"
+            ) from error
+
+    # --- Coordination ------------------------------------------------------------------------
+
+    @property
+    def session_id(self) -> int:
+        """This session's id, as it stands in ``NodeStat.ephemeral_owner`` of our nodes."""
+        return self._session_id
+
+    @property
+    def state(self) -> SessionState:
+        """What the session is worth now; ``EXPIRED`` also before the first connection."""
+        return self._state
+
+    def on_session(self, callback: OnSession) -> None:
+        """Call ``callback`` at every change of the session's state, in order."""
+        self._callbacks.append(callback)
+
+    async def create(
+        self,
+        path: str,
+        value: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        """Create a node, return its path (with the number, where sequential).
+
+        Missing parents are made when the first attempt finds them missing, all in one go.
+        """
+        check_size(path, len(value))
+
+        def send(client: Client) -> Answer:
+            return client.create_async(path, value, ephemeral=ephemeral, sequence=sequential)
+
+        for _ in range(MAKE_PARENTS_ATTEMPTS_MAX):
+            try:
+                return cast("str", await self._ask(path, send))
+            except NodeMissing:
+                if not make_parents:
+                    raise
+            await self._make_parents(path)
+        raise NodeMissing(path)
+
+    async def _make_parents(self, path: str) -> None:
+        def make(parent: str) -> asyncio.Future[object]:
+            return self._ask(
+                parent,
+                lambda client: client.create_async(parent, b"", ephemeral=False, sequence=False),
+            )
+
+        # Sent one behind the other without waiting: ZooKeeper keeps the order of a session.
+        made = await asyncio.gather(*map(make, parents(path)), return_exceptions=True)
+        for result in made:
+            if isinstance(result, BaseException) and not isinstance(
+                result, NodeExists | NodeMissing
+            ):
+                raise result
+
+    async def get(self, path: str, *, on_change: OnChange | None = None) -> tuple[bytes, NodeStat]:
+        """Value and stat; ``on_change`` is called once, at the next change or deletion."""
+        watch = _Watch(on_change) if on_change else None
+        answer = self._ask(path, lambda client: client.get_async(path, watch=watch), watch)
+        value, stat = cast("tuple[bytes | None, KazooStat]", await answer)
+        return value or b"", node_stat(stat)
+
+    async def exists(self, path: str, *, on_change: OnChange | None = None) -> NodeStat | None:
+        """Stat, or None; ``on_change`` is called once, at creation, change or deletion."""
+        watch = _Watch(on_change) if on_change else None
+        answer = self._ask(path, lambda client: client.exists_async(path, watch=watch), watch)
+        stat = cast("KazooStat | None", await answer)
+        return None if stat is None else node_stat(stat)
+
+    async def children(self, path: str, *, on_change: OnChange | None = None) -> list[str]:
+        """Names of the children, sorted; ``on_change`` once when the list changes."""
+        watch = _Watch(on_change) if on_change else None
+        answer = self._ask(path, lambda client: client.get_children_async(path, watch=watch), watch)
+        return sorted(cast("list[str]", await answer))
+
+    async def set(self, path: str, value: bytes, *, version: int = ANY_VERSION) -> NodeStat:
+        """Replace the value, if the node still has ``version``."""
+        check_size(path, len(value))
+        answer = self._ask(path, lambda client: client.set_async(path, value, version))
+        return node_stat(cast("KazooStat", await answer))
+
+    async def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
+        """Delete a node, if it still has ``version``."""
+        await self._ask(path, lambda client: client.delete_async(path, version))
+
+    async def transaction(self, operations: Sequence[Operation]) -> None:
+        """All or nothing. Raises the error of the operation that could not be done."""
+        if not operations:
+            return
+        first = operations[0].path
+        check_size(first, sum(map(operation_bytes, operations)))
+
+        def send(client: Client) -> Answer:
+            builder = client.transaction()
+            for operation in operations:
+                add_operation(builder, operation)
+            return builder.commit_async()
+
+        results = cast("list[object]", await self._ask(first, send))
+        error = transaction_error(results, operations)
+        if error is not None:
+            raise error
+
+    # --- requests: held, sent, answered ------------------------------------------------------
+
+    def _ask(
+        self, path: str, send: Callable[[Client], Answer], watch: _Watch | None = None
+    ) -> asyncio.Future[object]:
+        """Send a request, now or when there is a connection; the future has its answer."""
+        assert path.startswith("/"), f"a node's path begins with '/', this one does not: {path!r}"
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._session_timeout_s
+        request = _Request(path, send, loop.create_future(), deadline_s)
+        if watch is not None:
+            watch.asked_by = request.future
+        if self._is_closed:
+            request.fail(ConnectionLost("the connection to ZooKeeper is closed"))
+            return request.future
+        if len(self._held) >= REQUESTS_HELD_MAX:
+            request.fail(ConnectionLost(f"{REQUESTS_HELD_MAX} requests wait for ZooKeeper already"))
+            return request.future
+        if self._deadline is None:
+            self._deadline = loop.call_at(deadline_s, self._give_up_overdue)
+        self._held.append(request)
+        self._send_held()
+        return request.future
+
+    def _send_held(self) -> None:
+        client, handler = self._client, self._handler
+        if self._state is not SessionState.CONNECTED or client is None or handler is None:
+            return
+        while self._held and len(self._in_flight) < REQUESTS_IN_FLIGHT_MAX:
+            request = self._held.popleft()
+            if request.future.done():  # cancelled, or out of time, before it was sent
+                continue
+            self._in_flight[request] = None
+            _post_answer(handler, self._answered, request, request.send(client))
+
+    def _answered(self, request: _Request, answer: Answer) -> None:
+        self._in_flight.pop(request, None)
+        error = answer.exception
+        if error is None:
+            request.succeed(answer.get())
+        else:
+            request.fail(coordination_error(error, request.path))
+        if self._held:
+            self._send_held()
+
+    def _give_up_overdue(self) -> None:
+        """Fail what has waited for too long, and look again when the next one has."""
+        self._deadline = None
+        loop = asyncio.get_running_loop()
+        now_s, limit_s = loop.time(), f"{self._session_timeout_s:g} s"
+        # What was given up after it was sent stays in flight, for kazoo still has it; a later read
+        # of this session is answered after it, so who reads before trying again sees what became
+        # of it.
+        for request in chain(self._in_flight, self._held):
+            if request.future.done():
+                continue
+            if request.deadline_s > now_s:
+                self._deadline = loop.call_at(request.deadline_s, self._give_up_overdue)
+                break
+            why = f"no answer from ZooKeeper for {request.path} within {limit_s}"
+            request.fail(ConnectionLost(why))
+        while self._held and self._held[0].future.done():
+            self._held.popleft()
+
+    def _fail_all(self, error_type: type[CoordinationError], why: str) -> None:
+        waiting = [*self._in_flight, *self._held]
+        self._in_flight.clear()
+        self._held.clear()
+        for request in waiting:
+            request.fail(error_type(f"{why}, before the answer for {request.path}"))
+
+    # --- the session -------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Start a new kazoo client, and with it a new session."""
+        handler = LoopHandler(self._clock)
+        client = self._make_client(handler)
+
+        def listener(kazoo_state: str) -> None:  # on kazoo's thread: only posts
+            identity = client.client_id
+            session_id = identity[0] if identity else 0
+            is_over = is_dead(client.client_state)
+            handler.post(self._session_changed, handler, kazoo_state, session_id, is_over)
+
+        client.add_listener(listener)
+        self._client, self._handler = client, handler
+        client.start_async()
+
+    def _session_changed(
+        self,
+        handler: LoopHandler,
+        kazoo_state: str,
+        session_id: int,
+        is_over: bool,  # noqa: FBT001
+    ) -> None:
+        if handler is not self._handler or self._is_closed:
+            return
+        state = session_state(kazoo_state)
+        if state is SessionState.CONNECTED:
+            self._session_connected(session_id)
+        elif state is SessionState.SUSPENDED:
+            self._session_suspended(handler)
+        else:
+            self._session_expired(is_client_dead=is_over)
+
+    def _session_connected(self, session_id: int) -> None:
+        is_new = session_id != self._session_id
+        self._session_id = session_id
+        log.info(
+            "zookeeper session begun" if is_new else "zookeeper connection is back",
+            extra={"session": f"{session_id & 0xFFFFFFFFFFFFFFFF:#x}", "hosts": self._hosts},
+        )
+        self._change_state(SessionState.CONNECTED)
+        self._connected.set()
+        self._send_held()
+
+    def _session_suspended(self, handler: LoopHandler) -> None:
+        log.warning("zookeeper connection lost", extra={"hosts": self._hosts})
+        self._change_state(SessionState.SUSPENDED)
+        quiet_s = self._clock.monotonic() - handler.heard_at_s
+        left_s = max(0.0, self._session_timeout_s * GIVE_UP_FRACTION - quiet_s)
+        loop = asyncio.get_running_loop()
+        self._expiry = loop.call_later(left_s, lambda: self._session_expired(is_client_dead=True))
+
+    def _session_expired(self, *, is_client_dead: bool) -> None:
+        """The session is over, by the server's word or by ours; the latter needs a new client."""
+        if self._state is not SessionState.EXPIRED:
+            log.warning("zookeeper session expired", extra={"hosts": self._hosts})
+            self._change_state(SessionState.EXPIRED)
+            self._fail_all(SessionExpired, "the ZooKeeper session expired")
+        if is_client_dead:
+            self._abandon()
+            self._begin()
+
+    def _change_state(self, state: SessionState) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        if state is self._state:
+            return
+        self._state = state
+        loop = asyncio.get_running_loop()
+        for callback in self._callbacks:
+            loop.call_soon(callback, state)
+
+    def _abandon(self) -> None:
+        client, handler = self._client, self._handler
+        assert client is not None
+        assert handler is not None
+        self._client = self._handler = None
+        handler.detach()
+        threading.Thread(target=stop_client, args=(client,), name="kazoo-stop", daemon=True).start()
+
+    async def _end(self) -> None:
+        """End the session, within ``CLOSE_TIMEOUT_S``; what still waits fails."""
+        self._is_closed = True
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._fail_all(ConnectionLost, "the connection to ZooKeeper was closed")
+        client, handler = self._client, self._handler
+        if client is None or handler is None:
+            return
+        handler.detach()
+        loop = asyncio.get_running_loop()
+        stopped = loop.create_future()
+
+        def stop_then_tell() -> None:
+            stop_client(client)
+            try:
+                loop.call_soon_threadsafe(_set_done, stopped)
+            except RuntimeError:  # the loop was closed while we waited
+                log.debug("zookeeper client stopped late")
+
+        threading.Thread(target=stop_then_tell, name="kazoo-stop", daemon=True).start()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await stopped
+        except TimeoutError:
+            log.warning("zookeeper did not confirm the end of the session")
+
+
+class _Watch:
+    """Calls ``on_change`` once, and only for somebody who was told that the watch is set."""
+
+    __slots__ = ("asked_by", "on_change")
+
+    def __init__(self, on_change: OnChange) -> None:
+        self.on_change = on_change
+        self.asked_by: asyncio.Future[object] | None = None
+
+    def __call__(self, _event: object) -> None:
+        future = self.asked_by
+        if future is None or not future.done() or future.cancelled() or future.exception():
+            return
+        # Behind the waiter that the answer just woke; an error in it is the loop's to report.
+        asyncio.get_running_loop().call_soon(self.on_change)
+
+
+def _post_answer(
+    handler: LoopHandler,
+    answered: Callable[[_Request, Answer], None],
+    request: _Request,
+    answer: Answer,
+) -> None:
+    answer.rawlink(lambda settled: handler.post(answered, request, settled))
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,178 @@
+"""A ZooKeeper in memory, and sessions with it that may lose touch, expire, or die.
+
+``SimulatedZooKeeper`` is the server: it never fails by itself. ``session(host)`` gives a
+``geminga_runtime.coordination.Coordination`` that behaves as the real adapter does
+(``geminga_server.zookeeper``): requests are held while there is no connection, what was on the way
+when it broke fails with ``ConnectionLost``, done or not; each watch is called once, also when the
+connection breaks; a session that heard nothing for most of its time-out is given up before the
+server ends it, and a new one begun. A host that is paused cannot give up in time: then the server
+ends the session first, as in the real world.
+
+Heartbeats are no events here: the server counts a session's silence from a chance moment within
+the ping interval before it began. The tree itself is ``node_tree.py``, the client's side
+``coordination_session.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import copy_context
+
+from geminga_simulation.canary import CHANCES_PER_STRIKE
+from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.conditions import CoordinationConditions
+from geminga_simulation.coordination_session import SimulatedSession, Watch
+from geminga_simulation.incarnation import Incarnation
+from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.node_tree import Event, NodeTree
+
+SESSION_TIMEOUT_S_DEFAULT = 6.0
+# Clients ping when a third of the time-out has passed in silence.
+PINGS_PER_TIMEOUT = 3
+# Ids look as the real ones do: the server's number in the high byte.
+SESSION_ID_FIRST = 1 << 56
+
+
+class SimulatedZooKeeper:
+    """The server: the tree, the watches, the sessions that live."""
+
+    def __init__(
+        self, loop: SimulatedLoop, conditions: CoordinationConditions | None = None
+    ) -> None:
+        self.loop = loop
+        self.random = loop.stream("zookeeper")
+        self.conditions = conditions or CoordinationConditions()
+        self.context = loop.incarnate("zookeeper").context
+        self.tree = NodeTree(self._tell, SimulatedClock(loop).wall_ms)
+        self.value_watches: dict[str, list[Watch]] = {}
+        self.children_watches: dict[str, list[Watch]] = {}
+        # A canary: a change wakes nobody now and then.
+        self.is_deaf = False
+        self.isolated_hosts: dict[str, None] = {}
+        # Live sessions at the server: id -> the timer that ends it, None while it is heard of.
+        self._expiries: dict[int, asyncio.TimerHandle | None] = {}
+        self._session_id = SESSION_ID_FIRST
+        self._clients: list[SimulatedSession] = []
+
+    def session(
+        self, host: str = "main", *, timeout_s: float = SESSION_TIMEOUT_S_DEFAULT
+    ) -> SimulatedSession:
+        """A session for the running process on ``host``, connected at once if that can be."""
+        client = SimulatedSession(self, host, copy_context(), timeout_s)
+        self._clients = [known for known in self._clients if not known.is_over]
+        self._clients.append(client)
+        client.connect()
+        return client
+
+    # --- faults -----------------------------------------------------------------------------
+
+    def sessions(self, host: str | None = None) -> list[SimulatedSession]:
+        """The sessions of living processes (of ``host``), oldest first."""
+        return [
+            client for client in self._clients if not client.is_over and host in (None, client.host)
+        ]
+
+    def expire(self, client: SimulatedSession) -> None:
+        """End a session at the server now; its client learns of it later than all others."""
+        self._end(client.session_id)
+        client.cut_link()
+
+    def disconnect(self, client: SimulatedSession) -> None:
+        """Break a session's connection; it is soon made again."""
+        client.cut_link()
+
+    def isolate(self, host: str) -> None:
+        """Nothing gets through between ``host`` and the server, until ``restore``."""
+        self.isolated_hosts[host] = None
+        for client in self.sessions(host):
+            client.cut_link()
+
+    def restore(self, host: str) -> None:
+        """Everything gets through again."""
+        self.isolated_hosts.pop(host, None)
+        for client in self.sessions(host):
+            client.reconnect_later()
+
+    def silence(self, host: str) -> None:
+        """The processes of ``host`` stand still: their pings stop."""
+        for client in self.sessions(host):
+            self.count_silence(client.session_id, client.timeout_s)
+
+    def hear(self, host: str) -> None:
+        """The processes of ``host`` go on."""
+        for client in self.sessions(host):
+            if client.is_link_up:
+                self.stop_silence(client.session_id)
+
+    def kill(self, incarnation: Incarnation) -> None:
+        """A process died: its sessions fall silent, and expire in their time."""
+        for client in self._clients:
+            if client.incarnation is incarnation and not client.is_over:
+                client.die()
+
+    # --- sessions ---------------------------------------------------------------------------
+
+    def begin(self) -> int:
+        """A new session's id. Takes a zxid, as every change of what the servers agree on."""
+        self._session_id += 1
+        self.tree.zxid += 1
+        self._expiries[self._session_id] = None
+        return self._session_id
+
+    def is_alive(self, session_id: int) -> bool:
+        """Whether the server still knows this session."""
+        return session_id in self._expiries
+
+    def end(self, session_id: int) -> None:
+        """The client says goodbye: its ephemeral nodes go at once."""
+        self._end(session_id)
+
+    def count_silence(self, session_id: int, timeout_s: float) -> float:
+        """Begin to count; returns how many seconds ago the session was last heard of."""
+        quiet_s = self.random.random() * timeout_s / PINGS_PER_TIMEOUT
+        if session_id in self._expiries and self._expiries[session_id] is None:
+            self._expiries[session_id] = self.loop.call_later(
+                timeout_s - quiet_s, self._run_out, session_id, context=self.context
+            )
+        return quiet_s
+
+    def stop_silence(self, session_id: int) -> None:
+        """The session is heard of again."""
+        timer = self._expiries.get(session_id)
+        if timer is not None:
+            timer.cancel()
+            self._expiries[session_id] = None
+
+    def _run_out(self, session_id: int) -> None:
+        self._end(session_id)
+        for client in self.sessions():
+            if client.session_id == session_id and client.is_link_up:
+                client.cut_link()
+
+    def _end(self, session_id: int) -> None:
+        if session_id in self._expiries:
+            self.stop_silence(session_id)
+            del self._expiries[session_id]
+            self.loop.trace.note(f"session {session_id:#x} ends")
+            self.tree.delete_ephemerals(session_id)
+
+    # --- watches and time -------------------------------------------------------------------
+
+    def delay_s(self) -> float:
+        """How long one way takes this time."""
+        conditions = self.conditions
+        spread_s = conditions.delay_s_max - conditions.delay_s_min
+        return conditions.delay_s_min + spread_s * self.random.random()
+
+    def _tell(self, event: Event, path: str) -> None:
+        """A change was made: spend the watches on it."""
+        spent: list[Watch] = []
+        if event is not Event.CHILDREN:
+            spent += self.value_watches.pop(path, ())
+        if event in (Event.CHILDREN, Event.DELETED):
+            spent += self.children_watches.pop(path, ())
+        for watch in spent:
+            if self.is_deaf and self.random.randrange(CHANCES_PER_STRIKE) == 0:
+                continue
+            if not watch.is_spent:
+                watch.session.send_event(watch)

@@ -1,0 +1,421 @@
+"""The client's side of a session with the simulated ZooKeeper, and of its bad days.
+
+What the server (``coordination.py``) does is handed over as a function of each request and runs
+when the request arrives there. Requests, answers and events each keep their order, as ZooKeeper
+promises for a session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from contextvars import Context
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar, cast
+
+from geminga_runtime.coordination import (
+    ANY_VERSION,
+    GIVE_UP_FRACTION,
+    MAKE_PARENTS_ATTEMPTS_MAX,
+    ConnectionLost,
+    CoordinationError,
+    NodeExists,
+    NodeMissing,
+    NodeStat,
+    OnChange,
+    OnSession,
+    Operation,
+    SessionExpired,
+    SessionState,
+    check_size,
+    operation_bytes,
+)
+from geminga_simulation.incarnation import CURRENT
+
+if TYPE_CHECKING:
+    from geminga_simulation.coordination import SimulatedZooKeeper
+
+ResultT = TypeVar("ResultT")
+
+CONNECT_TIMEOUT_S = 10.0
+
+
+class Watch:
+    """Somebody wants to hear of the next change, once."""
+
+    __slots__ = ("is_spent", "on_change", "session")
+
+    def __init__(self, session: SimulatedSession, on_change: OnChange) -> None:
+        self.session = session
+        self.on_change = on_change
+        self.is_spent = False
+
+
+class Request:
+    """One question on its way: what the server does for it, and who waits for the answer."""
+
+    __slots__ = ("future", "path", "timer", "watch", "watches", "work")
+
+    def __init__(
+        self,
+        path: str,
+        work: Callable[[], object],
+        future: asyncio.Future[object],
+        watch: Watch | None,
+        watches: dict[str, list[Watch]] | None,
+    ) -> None:
+        self.path = path
+        self.work = work
+        self.future = future
+        self.watch = watch
+        self.watches = watches
+        self.timer: asyncio.TimerHandle | None = None
+
+    def settle(self, result: object, error: CoordinationError | None) -> None:
+        """Answer it, unless nobody waits any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if not self.future.done():
+            if error is None:
+                self.future.set_result(result)
+            else:
+                self.future.set_exception(error)
+
+
+class SimulatedSession:
+    """A client's session: implements ``geminga_runtime.coordination.Coordination``.
+
+    Usable at once; ``async with`` waits for the connection first and ends the session at the end.
+    """
+
+    def __init__(
+        self, server: SimulatedZooKeeper, host: str, context: Context, timeout_s: float
+    ) -> None:
+        self.host = host
+        self.context = context
+        self.incarnation = context.get(CURRENT) or server.loop.main
+        self.timeout_s = timeout_s
+        self.is_link_up = False
+        # Closed, or its process died.
+        self.is_over = False
+        self._server = server
+        self._session_id = 0
+        self._state = SessionState.EXPIRED
+        self._connected = asyncio.Event()
+        self._callbacks: list[OnSession] = []
+        self._held: deque[Request] = deque()
+        # Sent and not answered; the first ``len(_requests)`` of the youngest are not served yet.
+        self._in_flight: dict[Request, None] = {}
+        self._requests: deque[Request] = deque()
+        self._answers: deque[Callable[[], None]] = deque()
+        self._watches: dict[Watch, None] = {}
+        # Counts connections: what belongs to an earlier one is dropped where it arrives.
+        self._link = 0
+        self._arrival_s = 0.0
+        self._answer_s = 0.0
+        self._heard_s = 0.0
+        self._give_up_timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await self._connected.wait()
+        except TimeoutError as error:
+            raise ConnectionLost(f"no ZooKeeper answers {self.host}") from error
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the session at the server, if it can be reached; what still waits fails."""
+        if self.is_over:
+            return
+        if self.is_link_up:
+            session_id = self._session_id
+            goodbye = self._ask("/", lambda: self._server.end(session_id))
+            with suppress(CoordinationError):
+                await goodbye
+        self._finish()
+        self._fail_all(ConnectionLost, "the session was closed")
+
+    def die(self) -> None:
+        """The process died: nothing more is sent or told, the server hears silence."""
+        self.cut_link()
+        self._finish()
+
+    def _finish(self) -> None:
+        self.is_over = True
+        self.is_link_up = False
+        if self._give_up_timer is not None:
+            self._give_up_timer.cancel()
+
+    # --- Coordination -----------------------------------------------------------------------
+
+    @property
+    def session_id(self) -> int:
+        """This session's id, as it stands in ``NodeStat.ephemeral_owner`` of our nodes."""
+        return self._session_id
+
+    @property
+    def state(self) -> SessionState:
+        """What the session is worth now, as far as this client knows."""
+        return self._state
+
+    def on_session(self, callback: OnSession) -> None:
+        """As ``Coordination.on_session``."""
+        self._callbacks.append(callback)
+
+    async def create(
+        self,
+        path: str,
+        value: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        """As ``Coordination.create``."""
+        check_size(path, len(value))
+        tree = self._server.tree
+
+        def work() -> str:
+            owner = self._session_id if ephemeral else 0
+            return tree.create(path, value, owner, is_sequential=sequential)
+
+        for _ in range(MAKE_PARENTS_ATTEMPTS_MAX):
+            try:
+                return await self._ask(path, work)
+            except NodeMissing:
+                if not make_parents:
+                    raise
+            await self._make_parents(path)
+        raise NodeMissing(path)
+
+    async def _make_parents(self, path: str) -> None:
+        names = path.split("/")[1:-1]
+        for depth in range(1, len(names) + 1):
+            try:
+                await self.create("/" + "/".join(names[:depth]))
+            except (NodeExists, NodeMissing):
+                continue
+
+    async def get(self, path: str, *, on_change: OnChange | None = None) -> tuple[bytes, NodeStat]:
+        """As ``Coordination.get``."""
+        server = self._server
+        return await self._ask(path, lambda: server.tree.get(path), on_change, server.value_watches)
+
+    async def exists(self, path: str, *, on_change: OnChange | None = None) -> NodeStat | None:
+        """As ``Coordination.exists``."""
+        server = self._server
+        watches = server.value_watches
+        return await self._ask(path, lambda: server.tree.exists(path), on_change, watches)
+
+    async def children(self, path: str, *, on_change: OnChange | None = None) -> list[str]:
+        """As ``Coordination.children``."""
+        server = self._server
+        watches = server.children_watches
+        return await self._ask(path, lambda: server.tree.children(path), on_change, watches)
+
+    async def set(self, path: str, value: bytes, *, version: int = ANY_VERSION) -> NodeStat:
+        """As ``Coordination.set``."""
+        check_size(path, len(value))
+        return await self._ask(path, lambda: self._server.tree.set(path, value, version))
+
+    async def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
+        """As ``Coordination.delete``."""
+        await self._ask(path, lambda: self._server.tree.delete(path, version))
+
+    async def transaction(self, operations: Sequence[Operation]) -> None:
+        """As ``Coordination.transaction``."""
+        if not operations:
+            return
+        batch = tuple(operations)
+        check_size(batch[0].path, sum(map(operation_bytes, batch)))
+        tree = self._server.tree
+        await self._ask(batch[0].path, lambda: tree.transaction(batch, self._session_id))
+
+    # --- requests ---------------------------------------------------------------------------
+
+    def _ask(
+        self,
+        path: str,
+        work: Callable[[], ResultT],
+        on_change: OnChange | None = None,
+        watches: dict[str, list[Watch]] | None = None,
+    ) -> asyncio.Future[ResultT]:
+        """Send a request, now or when there is a connection; the future has its answer."""
+        loop = self._server.loop
+        future = loop.create_future()
+        watch = None if on_change is None else Watch(self, on_change)
+        request = Request(path, work, future, watch, watches)
+        if self.is_over:
+            if self.incarnation.is_alive:
+                request.settle(None, ConnectionLost("the session is closed"))
+        else:
+            request.timer = loop.call_later(self.timeout_s, self._give_up_waiting, request)
+            if self._state is SessionState.CONNECTED:
+                self._send(request)
+            else:
+                self._held.append(request)
+        return cast("asyncio.Future[ResultT]", future)
+
+    def _give_up_waiting(self, request: Request) -> None:
+        request.settle(None, ConnectionLost(f"no answer for {request.path} in time"))
+
+    def _send(self, request: Request) -> None:
+        server = self._server
+        self._in_flight[request] = None
+        if not self.is_link_up:
+            return  # broken, and not noticed yet: it fails when it is
+        self._requests.append(request)
+        self._arrival_s = max(self._arrival_s, server.loop.time() + server.delay_s())
+        server.loop.call_at(self._arrival_s, self._arrive, self._link, context=server.context)
+        loss_probability = server.conditions.loss_probability
+        if loss_probability and server.random.random() < loss_probability:
+            self.cut_link()
+
+    def _arrive(self, link: int) -> None:
+        if link == self._link:
+            self._serve(self._requests.popleft())
+
+    def _serve(self, request: Request) -> None:
+        """At the server: do it, leave the watch, answer."""
+        self._server.loop.trace.note(f"{self.host} asks {request.path}")
+        result: object = None
+        error: CoordinationError | None = None
+        try:
+            result = request.work()
+        except CoordinationError as refusal:
+            error = refusal
+        watch = request.watch
+        if watch is not None and request.watches is not None and error is None:
+            request.watches.setdefault(request.path, []).append(watch)
+
+        def answer() -> None:
+            self._in_flight.pop(request, None)
+            if watch is not None and error is None:
+                self._watches[watch] = None
+                if request.future.cancelled():
+                    watch.is_spent = True
+            request.settle(result, error)
+
+        self._answer(answer)
+
+    def send_event(self, watch: Watch) -> None:
+        """At the server: tell the client that a watch fired, behind all answers sent before."""
+        self._answer(lambda: self._fire(watch))
+
+    def _answer(self, deliver: Callable[[], None]) -> None:
+        if self.is_link_up:
+            server = self._server
+            self._answers.append(deliver)
+            self._answer_s = max(self._answer_s, server.loop.time() + server.delay_s())
+            server.loop.call_at(self._answer_s, self._receive, self._link, context=self.context)
+
+    def _receive(self, link: int) -> None:
+        if link == self._link and not self.is_over:
+            self._answers.popleft()()
+
+    def _fire(self, watch: Watch) -> None:
+        """In the client: call whoever watched, once, behind those whom an answer just woke."""
+        self._watches.pop(watch, None)
+        if not watch.is_spent:
+            watch.is_spent = True
+            self._server.loop.call_soon(watch.on_change)
+
+    def _fail_all(self, error_type: type[CoordinationError], why: str) -> None:
+        waiting = [*self._in_flight, *self._held]
+        self._in_flight.clear()
+        self._held.clear()
+        for request in waiting:
+            request.settle(None, error_type(f"{why}, before the answer for {request.path}"))
+
+    # --- the connection ---------------------------------------------------------------------
+
+    def cut_link(self) -> None:
+        """The connection breaks: some of what is on the way still reaches the server."""
+        if not self.is_link_up:
+            return
+        server = self._server
+        arriving = server.random.randrange(len(self._requests) + 1)
+        for _ in range(arriving if server.is_alive(self._session_id) else 0):
+            self._serve(self._requests.popleft())
+        self.is_link_up = False
+        self._link += 1
+        self._requests.clear()
+        self._answers.clear()
+        quiet_s = server.count_silence(self._session_id, self.timeout_s)
+        self._heard_s = server.loop.time() - quiet_s
+        for watches in (server.value_watches, server.children_watches):
+            for path in [path for path, known in watches.items() if known]:
+                watches[path] = [watch for watch in watches[path] if watch.session is not self]
+        server.loop.call_later(server.delay_s(), self._notice_cut, context=self.context)
+
+    def _notice_cut(self) -> None:
+        """In the client: the connection is gone."""
+        if self.is_over or self._state is not SessionState.CONNECTED:
+            return
+        self._change_state(SessionState.SUSPENDED)
+        for request in list(self._in_flight):
+            lost = ConnectionLost(f"the connection broke before the answer for {request.path}")
+            request.settle(None, lost)
+        self._in_flight.clear()
+        for watch in list(self._watches):
+            self._fire(watch)
+        loop = self._server.loop
+        give_up_s = max(loop.time(), self._heard_s + self.timeout_s * GIVE_UP_FRACTION)
+        self._give_up_timer = loop.call_at(give_up_s, self._give_up)
+        self.reconnect_later()
+
+    def reconnect_later(self) -> None:
+        """Try to connect again soon; an isolated host tries when it is so no more."""
+        server = self._server
+        delay_s = server.random.random() * server.conditions.reconnect_s_max
+        server.loop.call_later(delay_s, self.connect, context=self.context)
+
+    def connect(self) -> None:
+        """In the client: connect, with the old session while it may live, else with a new one."""
+        server = self._server
+        if self.is_over or self.is_link_up or self.host in server.isolated_hosts:
+            return
+        if self._state is SessionState.CONNECTED:
+            return  # it has not noticed yet that it must
+        if self._state is SessionState.SUSPENDED and not server.is_alive(self._session_id):
+            self._expire()
+        if self._state is SessionState.EXPIRED:
+            self._session_id = server.begin()
+        server.stop_silence(self._session_id)
+        self._link += 1
+        self.is_link_up = True
+        self._change_state(SessionState.CONNECTED)
+        self._connected.set()
+        held, self._held = self._held, deque()
+        for request in held:
+            if not request.future.done():
+                self._send(request)
+
+    def _give_up(self) -> None:
+        """In the client: too long without a word; be sure to stop before the server says so."""
+        if not self.is_over and self._state is SessionState.SUSPENDED:
+            self._expire()
+            self.reconnect_later()
+
+    def _expire(self) -> None:
+        self._change_state(SessionState.EXPIRED)
+        self._fail_all(SessionExpired, "the session expired")
+
+    def _change_state(self, state: SessionState) -> None:
+        if self._give_up_timer is not None:
+            self._give_up_timer.cancel()
+            self._give_up_timer = None
+        self._state = state
+        for callback in self._callbacks:
+            self._server.loop.call_soon(callback, state)

@@ -1,0 +1,235 @@
+"""A machine of the simulated world: its process, which may die, and its disks, which stay.
+
+Everything a process does happens in its incarnation (``incarnation.py``). Killing it is final: no
+callback, timer or task of it runs again, its files, streams and session do nothing more, though
+its objects may lie about in memory and Python may still run their cleanup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from random import Random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from geminga_runtime.disk import Disk
+from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT
+from geminga_simulation.coordination_session import SimulatedSession
+from geminga_simulation.disk import SimulatedDisk
+from geminga_simulation.errors import HostCrashed, SimulationError
+from geminga_simulation.incarnation import Incarnation
+
+if TYPE_CHECKING:
+    from geminga_simulation.world import World
+
+ResultT = TypeVar("ResultT")
+ServiceT = TypeVar("ServiceT")
+
+
+class Host:
+    """One machine. Its process is what ``start`` was given, or nothing.
+
+    ``network``, ``clock``, ``random``, ``disk`` and ``coordination`` are what the process takes for
+    the world; ``random`` is another stream in each life.
+    """
+
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self.network = world.network.host(name)
+        self.clock = SimulatedClock(world.loop)
+        self.random: Random = world.loop.stream(f"{name}/0")
+        self.devices: dict[str, SimulatedDisk] = {}
+        # Errors that ended the process by themselves, oldest first.
+        self.failures: list[BaseException] = []
+        self.lives = 0
+        self._world = world
+        self._main: Callable[[Host], Coroutine[Any, Any, object]] | None = None
+        self._incarnation: Incarnation | None = None
+        self._stopping: asyncio.Event | None = None
+        self._exited: asyncio.Future[None] | None = None
+        # What others wait for this process to do: fails when it dies.
+        self._promises: dict[asyncio.Future[Any], None] = {}
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process."""
+        return self._incarnation is not None
+
+    # --- what a process is given --------------------------------------------------------------
+
+    def device(self, name: str) -> SimulatedDisk:
+        """The disk itself, to be examined or to do harm to."""
+        found = self.devices.get(name)
+        if found is None:
+            found = self.devices[name] = self._world.make_disk(f"{self.name}/{name}")
+        return found
+
+    def disk(self, name: str) -> Disk:
+        """The disk ``name`` as this life of the process sees it."""
+        return self.device(name).mount()
+
+    def coordination(self, *, timeout_s: float = SESSION_TIMEOUT_S_DEFAULT) -> SimulatedSession:
+        """A new session with the coordination service."""
+        return self._world.zookeeper.session(self.name, timeout_s=timeout_s)
+
+    # --- the process --------------------------------------------------------------------------
+
+    def start(self, main: Callable[[Host], Coroutine[Any, Any, object]]) -> None:
+        """Start a process that runs ``main(host)``; when that ends, so does the process."""
+        if self._incarnation is not None:
+            raise SimulationError(f"host {self.name} has a process already")
+        world = self._world
+        self.lives += 1
+        self.random = world.loop.stream(f"{self.name}/{self.lives}")
+        self._main = main
+        self._exited = world.loop.create_future()
+        incarnation = world.loop.incarnate(self.name, turn_cost_s=world.turn_cost_s)
+        self._incarnation = incarnation
+        world.network.power_on(self.name)
+        world.note(f"{self.name} starts, life {self.lives}")
+        context = incarnation.context.copy()
+        task = world.loop.create_task(main(self), name=self.name, context=context)
+        # In nobody's process: who starts a host may die before it.
+        nobody = world.loop.main.context
+        task.add_done_callback(lambda done: self._main_done(incarnation, done), context=nobody)
+
+    def restart(self) -> None:
+        """Start what ran last."""
+        if self._main is None:
+            raise SimulationError(f"host {self.name} never ran anything")
+        self.start(self._main)
+
+    async def serve(
+        self, factory: Callable[[Host], AbstractAsyncContextManager[ServiceT]]
+    ) -> ServiceT:
+        """Start a process that opens ``factory(host)`` and keeps it until ``stop``.
+
+        Returns what was opened. Raises what opening raised, or ``HostCrashed``. A later
+        ``restart`` opens a new one, and nobody waits for it.
+        """
+        opened: asyncio.Future[ServiceT] = self._promise()
+
+        async def main(host: Host) -> None:
+            stopping = self._stopping = asyncio.Event()
+            try:
+                async with factory(host) as service:
+                    if not opened.done():
+                        opened.set_result(service)
+                    await stopping.wait()
+            except Exception as error:
+                if opened.done():
+                    raise
+                opened.set_exception(error)
+
+        self.start(main)
+        return await opened
+
+    async def stop(self) -> None:
+        """Ask the process to close what it serves, and wait until it has exited."""
+        if self._exited is None or self._incarnation is None:
+            return
+        if self._stopping is not None:
+            self._stopping.set()
+        await self._exited
+
+    def run(self, work: Coroutine[Any, Any, ResultT]) -> asyncio.Future[ResultT]:
+        """Run ``work`` as a task of this process; the future has its result, or ``HostCrashed``.
+
+        Whoever calls methods of a process's objects from outside should call them through this:
+        what they schedule then dies with the process.
+        """
+        promise: asyncio.Future[ResultT] = self._promise()
+        if self._incarnation is None:
+            work.close()
+            promise.set_exception(HostCrashed(self.name))
+            return promise
+        context = self._incarnation.context.copy()
+        name = f"{self.name}: {getattr(work, '__name__', 'work')}"
+        task = self._world.loop.create_task(work, name=name, context=context)
+        task.add_done_callback(lambda done: _copy(done, promise))
+        promise.add_done_callback(lambda done: task.cancel() if done.cancelled() else None)
+        return promise
+
+    # --- the end of a process -----------------------------------------------------------------
+
+    def kill(self) -> None:
+        """SIGKILL: the process is gone, the machine closes its streams; all written bytes stay."""
+        self._end_process("is killed", is_silent=False)
+        for disk in self.devices.values():
+            disk.unmount()
+
+    def crash(self, *, is_silent: bool = False) -> None:
+        """Power fails: the process is gone, and of the disks what was not synced.
+
+        Peers are told by resets, as if the machine were back at once; ``is_silent``: they are not,
+        the machine is dark until the host starts again.
+        """
+        if is_silent:
+            self._world.network.power_off(self.name)
+        self._end_process("crashes silently" if is_silent else "crashes", is_silent=is_silent)
+        for disk in self.devices.values():
+            disk.crash()
+
+    def pause(self, seconds: float) -> None:
+        """SIGSTOP: the process stands still for so long; then it goes on, none the wiser."""
+        incarnation = self._incarnation
+        if incarnation is None:
+            return
+        world = self._world
+        world.note(f"{self.name} stands still for {seconds:.6f} s")
+        world.loop.pause(incarnation, world.loop.time() + seconds)
+        world.zookeeper.silence(self.name)
+        world.later(seconds, lambda: self._resume(incarnation))
+
+    def _resume(self, incarnation: Incarnation) -> None:
+        if self._incarnation is incarnation:
+            self._world.zookeeper.hear(self.name)
+
+    def _end_process(self, how: str, *, is_silent: bool) -> None:
+        incarnation = self._incarnation
+        if incarnation is None:
+            return
+        self._incarnation = None
+        self._stopping = None
+        world = self._world
+        world.note(f"{self.name} {how}")
+        world.loop.kill(incarnation)
+        world.network.kill(incarnation, is_silent=is_silent)
+        world.zookeeper.kill(incarnation)
+        for promise in list(self._promises):
+            if not promise.done():
+                promise.set_exception(HostCrashed(self.name))
+                promise.exception()  # whoever waits is told; if nobody does, that is no error
+        if self._exited is not None and not self._exited.done():
+            self._exited.set_result(None)
+
+    def _main_done(self, incarnation: Incarnation, task: asyncio.Task[object]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.failures.append(error)
+            self._world.note(f"{self.name} fails: {type(error).__name__}")
+        if self._incarnation is incarnation:
+            self._end_process("exits", is_silent=False)
+            for disk in self.devices.values():
+                disk.unmount()
+
+    def _promise(self) -> asyncio.Future[Any]:
+        promise: asyncio.Future[Any] = self._world.loop.create_future()
+        self._promises[promise] = None
+        promise.add_done_callback(lambda done: self._promises.pop(done, None))
+        return promise
+
+
+def _copy(task: asyncio.Task[ResultT], promise: asyncio.Future[ResultT]) -> None:
+    if promise.done():
+        return
+    if task.cancelled():
+        promise.cancel()
+        return
+    error = task.exception()
+    if error is None:
+        promise.set_result(task.result())
+    else:
+        promise.set_exception(error)

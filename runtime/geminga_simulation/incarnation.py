@@ -1,0 +1,239 @@
+"""One life of one simulated process: what is ready to run in it, and whether it still lives.
+
+Which incarnation a callback belongs to is a context variable, set where a host's main task is
+made and inherited by everything that task starts. The loop reads it off the context a callback
+was scheduled with, so a future resolved by one host wakes a task of another in the right place.
+Once ``is_alive`` is false nothing of the incarnation runs ever again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
+from contextvars import Context, ContextVar, copy_context
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+if TYPE_CHECKING:
+    from geminga_simulation.loop import SimulatedLoop
+
+ResultT = TypeVar("ResultT")
+
+# Done tasks are thrown out of an incarnation's list when it has doubled, from this length on.
+TASKS_BEFORE_PRUNING = 64
+# Tasks of the dead that go on waiting in their cleanup are cancelled again, this often.
+CLEANUP_ROUNDS_MAX = 64
+# What cleanup may do at all: some of it turns in circles when nothing answers.
+CLEANUP_CALLBACKS_MAX = 100_000
+
+
+class Incarnation:
+    """A process: its queue of ready callbacks, its pace, its tasks.
+
+    ``turn_cost_s`` is how long, about, one turn of its event loop keeps it busy; what arrives
+    meanwhile waits for the next turn, as in a real loop. 0 makes all of a chain of callbacks
+    happen at one instant.
+    """
+
+    __slots__ = (
+        "_prune_at",
+        "busy_until_s",
+        "context",
+        "is_alive",
+        "name",
+        "number",
+        "ready",
+        "tasks",
+        "turn_cost_s",
+        "turn_serial",
+    )
+
+    def __init__(self, name: str, number: int, turn_cost_s: float) -> None:
+        self.name = name
+        self.number = number
+        self.turn_cost_s = turn_cost_s
+        self.is_alive = True
+        self.ready: deque[SimulatedHandle] = deque()
+        self.busy_until_s = 0.0
+        # Serial of the turn that waits in the loop's heap; 0: none does.
+        self.turn_serial = 0
+        self.tasks: list[SimulatedTask[Any]] = []
+        self._prune_at = TASKS_BEFORE_PRUNING
+        self.context = copy_context()
+        self.context.run(CURRENT.set, self)
+
+    def own(self, task: SimulatedTask[Any]) -> None:
+        """Keep the task alive as long as it runs: garbage collection must not decide anything."""
+        self.tasks.append(task)
+        if len(self.tasks) >= self._prune_at:
+            self.tasks = [kept for kept in self.tasks if not kept.done()]
+            self._prune_at = 2 * len(self.tasks) + TASKS_BEFORE_PRUNING
+
+    def end(self) -> None:
+        """Throw the tasks of the dead away.
+
+        Python cannot leave their cleanup out, so it runs now, as if each of its waits were
+        cancelled, in a world where nothing answers: every seam sees a dead incarnation, no timer
+        is set, no callback made but those of tasks and futures. (Closing the coroutines instead
+        would not end those that wait in their cleanup, and the garbage collector would complain
+        of them one by one.)
+        """
+        callbacks = 0
+        for _ in range(CLEANUP_ROUNDS_MAX):
+            pending = self.pending_tasks()
+            if not pending or callbacks >= CLEANUP_CALLBACKS_MAX:
+                break
+            for task in pending:
+                task.cancel()
+            while self.ready and callbacks < CLEANUP_CALLBACKS_MAX:
+                handle = self.ready.popleft()
+                if handle.is_asyncios:
+                    callbacks += 1
+                    with suppress(Exception):  # nobody hears the dead
+                        handle.context.run(handle.callback, *handle.arguments)
+        self.ready.clear()
+        for task in self.tasks:
+            task.forget()
+        self.tasks.clear()
+
+    def pending_tasks(self) -> list[SimulatedTask[Any]]:
+        """The tasks not done, oldest first."""
+        return [task for task in self.tasks if not task.done()]
+
+
+CURRENT: ContextVar[Incarnation] = ContextVar("geminga_incarnation")
+
+
+def is_dead_here() -> bool:
+    """Whether the running code belongs to an incarnation that was killed.
+
+    Seams ask this before they act: the cleanup of a dead process, which Python runs when its
+    coroutines are thrown away, must reach no disk, no network and no coordination service.
+    """
+    incarnation = CURRENT.get(None)
+    return incarnation is not None and not incarnation.is_alive
+
+
+class SimulatedHandle(asyncio.TimerHandle):
+    """A callback with its context and the incarnation it runs in."""
+
+    __slots__ = (
+        "arguments",
+        "callback",
+        "context",
+        "incarnation",
+        "is_cancelled",
+        "serial",
+        "when_s",
+    )
+
+    def __init__(  # pyright: ignore[reportMissingSuperCall] -- the base's fields are not used
+        self,
+        callback: Callable[..., object],
+        arguments: tuple[Any, ...],
+        context: Context,
+        incarnation: Incarnation,
+        serial: int,
+        when_s: float,
+    ) -> None:
+        self.callback = callback
+        self.arguments = arguments
+        self.context = context
+        self.incarnation = incarnation
+        self.serial = serial
+        self.when_s = when_s
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        """Never run the callback."""
+        self.is_cancelled = True
+        self.callback = _nothing
+        self.arguments = ()
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self.is_cancelled
+
+    @property
+    def is_asyncios(self) -> bool:
+        """Whether this is a step of a task, or tells somebody that a future is done."""
+        arguments = self.arguments
+        if len(arguments) == 1 and isinstance(arguments[0], asyncio.Future):
+            return True
+        return isinstance(getattr(self.callback, "__self__", None), asyncio.Task)
+
+    def when(self) -> float:
+        """Virtual seconds at which it is due."""
+        return self.when_s
+
+    def __hash__(self) -> int:
+        return self.serial
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __repr__(self) -> str:
+        return f"<SimulatedHandle {self.serial} of {self.incarnation.name} at {self.when_s}>"
+
+
+def _nothing() -> None:
+    """What a cancelled handle holds, so that it keeps nothing alive."""
+
+
+class SimulatedTask(asyncio.Task[ResultT]):
+    """A task that hashes by its serial number: sets of tasks have one order in every run."""
+
+    def __init__(
+        self,
+        work: Generator[Any, None, ResultT] | Coroutine[Any, Any, ResultT],
+        *,
+        loop: SimulatedLoop,
+        name: str,
+        context: Context,
+        serial: int,
+        incarnation: Incarnation,
+        eager_start: bool | None = None,
+    ) -> None:
+        options: dict[str, Any] = {} if eager_start is None else {"eager_start": eager_start}
+        self.serial = serial
+        self.context = context
+        self.incarnation = incarnation
+        super().__init__(work, loop=loop, name=name, context=context, **options)
+
+    def __hash__(self) -> int:
+        return self.serial
+
+    def forget(self) -> None:
+        """Ask nothing more of this task and say nothing of it, whatever state it is in."""
+        self._log_destroy_pending = False
+        if self.done():
+            if not self.cancelled():
+                self.exception()  # nobody else will
+            return
+        # None in a task that never began (Python 3.12 and later).
+        work = cast("Coroutine[Any, Any, ResultT] | None", self.get_coro())
+        if work is not None:
+            with suppress(Exception, asyncio.CancelledError):
+                self.context.run(work.close)
+
+    def describe(self) -> str:
+        """Name and place: ``writer at ledger.py:120 in flush``."""
+        frames = self.get_stack(limit=None)
+        if not frames:
+            return self.get_name()
+        code = frames[-1].f_code
+        file_name = code.co_filename.rsplit("/", 1)[-1]
+        return f"{self.get_name()} at {file_name}:{frames[-1].f_lineno} in {code.co_name}"
+
+
+class SimulatedFuture(asyncio.Future[ResultT]):
+    """A future that hashes by its serial number, as the tasks do."""
+
+    def __init__(self, *, loop: SimulatedLoop, serial: int, incarnation: Incarnation) -> None:
+        self.serial = serial
+        self.incarnation = incarnation
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self.serial

@@ -1,0 +1,469 @@
+"""A byte stream between two hosts: two pipes, and an asyncio transport at each end.
+
+Behaves as TCP does: bytes arrive in order, in chunks that have nothing to do with how they were
+written, late or not at all; when they cannot arrive the connection breaks, at each end in its own
+time or never (half-open). A close is heard as end of file, an abort or a crash as a reset. A full
+receiver stops the sender through ``pause_writing``. The network (``network.py``) says who may talk
+to whom; delays and cuts come from its random source.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections import deque
+from collections.abc import Iterable
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+
+from geminga_runtime.disk import Chunk
+from geminga_simulation.canary import CHANCES_PER_STRIKE
+from geminga_simulation.errors import SimulationError
+from geminga_simulation.incarnation import CURRENT, Incarnation
+
+if TYPE_CHECKING:
+    from geminga_simulation.network import SimulatedNetwork
+
+# asyncio's own default for the high-water mark of a transport's buffer.
+HIGH_WATER_BYTES_DEFAULT = 64 * 1024
+
+
+class Segment:
+    """Bytes written at one instant, on their way; ``chunks`` None: the end of the stream."""
+
+    __slots__ = ("arrival_s", "chunks", "sent_s")
+
+    def __init__(self, sent_s: float, arrival_s: float, chunks: list[Chunk] | None) -> None:
+        self.sent_s = sent_s
+        self.arrival_s = arrival_s
+        self.chunks = chunks
+
+
+class Pipe:
+    """One direction of a stream: segments under way, and the timer of the next arrival."""
+
+    __slots__ = (
+        "_label",
+        "_network",
+        "_stalled_since_s",
+        "_timer",
+        "receiver",
+        "segments",
+        "sender",
+        "unread_bytes",
+    )
+
+    def __init__(self, network: SimulatedNetwork, sender: Endpoint, receiver: Endpoint) -> None:
+        self._network = network
+        self.sender = sender
+        self.receiver = receiver
+        self.segments: deque[Segment] = deque()
+        # Sent and not yet given to the receiver's protocol.
+        self.unread_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._stalled_since_s: float | None = None
+        self._label = f"{sender.host}:{sender.port}>{receiver.host}:{receiver.port}"
+
+    def send(self, content: Chunk) -> None:
+        """Put bytes on their way."""
+        self.unread_bytes += len(content)
+        now_s = self._network.loop.time()
+        segments = self.segments
+        if segments:
+            last = segments[-1]
+            if last.sent_s == now_s and last.chunks is not None:
+                last.chunks.append(content)  # one turn's writes leave together
+                return
+        self._enqueue(now_s, [content])
+
+    def send_end(self) -> None:
+        """Put the end of the stream on its way, behind all bytes."""
+        self._enqueue(self._network.loop.time(), None)
+
+    def _enqueue(self, now_s: float, chunks: list[Chunk] | None) -> None:
+        arrival_s = now_s + self._network.delay_s()
+        if self.segments:
+            arrival_s = max(arrival_s, self.segments[-1].arrival_s)
+        self.segments.append(Segment(now_s, arrival_s, chunks))
+        self.schedule()
+
+    def schedule(self, not_before_s: float = 0.0) -> None:
+        """See that the first segment is delivered when it is due, in the receiver's process."""
+        if self._timer is None and self.segments and self._stalled_since_s is None:
+            due_s = max(self.segments[0].arrival_s, not_before_s)
+            receiver = self.receiver
+            context = self._network.kernel if receiver.is_gone else receiver.context
+            self._timer = self._network.loop.call_at(due_s, self._deliver, context=context)
+
+    def truncate(self) -> None:
+        """Lose what is under way, from a chance place on: a reset overtakes or discards it."""
+        kept = self._network.random.randrange(len(self.segments) + 1)
+        while len(self.segments) > kept:
+            self.segments.pop()
+
+    def reroute(self) -> None:
+        """The receiver's process died: from now on its machine's kernel receives."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self.schedule()
+
+    def resume(self, delay_s: float) -> None:
+        """The link works again: the retransmission gets through."""
+        if self._stalled_since_s is not None:
+            self._stalled_since_s = None
+            self.schedule(self._network.loop.time() + delay_s)
+
+    def _deliver(self) -> None:
+        self._timer = None
+        network = self._network
+        receiver = self.receiver
+        if not self.segments:
+            return
+        if not network.passes(self.sender):
+            self._stall()
+        elif receiver.is_gone:
+            self._deliver_to_nobody()
+        elif receiver.is_reading():
+            self._deliver_to(receiver)
+
+    def _deliver_to(self, receiver: Endpoint) -> None:
+        network = self._network
+        segments = self.segments
+        now_s = network.loop.time()
+        conditions = network.conditions
+        if self._waits_for_the_next(now_s):
+            self.schedule(segments[1].arrival_s)
+            return
+        chunks: list[Chunk] = []
+        while segments and segments[0].arrival_s <= now_s:
+            arrived = segments[0].chunks
+            if arrived is None:
+                break
+            chunks += arrived
+            segments.popleft()
+        if not chunks:
+            segments.clear()
+            receiver.receive_end()
+            return
+        content = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        if len(content) > 1 and network.random.random() < conditions.cut_probability:
+            cut = network.random.randrange(1, len(content))
+            segments.appendleft(Segment(now_s, now_s + network.delay_s(), [content[cut:]]))
+            content = content[:cut]
+        self.unread_bytes -= len(content)
+        network.loop.trace.note(self._label, content)
+        self.schedule()
+        if self.sender.backlog_bytes:
+            self.sender.refill_later()
+        if network.is_leaky and network.random.randrange(CHANCES_PER_STRIKE) == 0:
+            return
+        receiver.receive(bytes(content))
+
+    def _waits_for_the_next(self, now_s: float) -> bool:
+        """Whether the first segment arrives together with the second."""
+        if len(self.segments) < 2:
+            return False
+        following = self.segments[1]
+        if following.arrival_s <= now_s or following.chunks is None:
+            return False
+        return self._network.random.random() < self._network.conditions.merge_probability
+
+    def _stall(self) -> None:
+        """Nothing gets through: wait for the link, and in the end give up."""
+        if self._stalled_since_s is None:
+            network = self._network
+            self._stalled_since_s = since_s = network.loop.time()
+            give_up_s = network.conditions.give_up_s
+            network.loop.call_later(give_up_s, self._give_up, since_s, context=self.sender.context)
+
+    def _give_up(self, since_s: float) -> None:
+        if self._stalled_since_s == since_s:
+            self.clear()
+            self.sender.lose(TimeoutError(errno.ETIMEDOUT, "the peer does not answer"))
+
+    def _deliver_to_nobody(self) -> None:
+        """The receiver closed or died: its machine answers bytes, but not an end, with a reset."""
+        carries_bytes = any(segment.chunks is not None for segment in self.segments)
+        self.clear()
+        if carries_bytes:
+            self._network.reset_from(self.receiver)
+
+    def clear(self) -> None:
+        """Lose everything under way."""
+        self.segments.clear()
+        self.unread_bytes = 0
+
+
+class Endpoint(asyncio.Transport):
+    """One end of a stream, as its protocol sees it.
+
+    ``is_gone`` once nothing can reach the protocol any more: the socket is closed, broken, or its
+    process died. ``peer`` is the other end, ``stream`` the number both share. ``is_dark`` is a
+    fault: nothing gets through either way.
+    """
+
+    def __init__(self, network: SimulatedNetwork, context: Context, host: str, port: int) -> None:
+        super().__init__()
+        self._network = network
+        self.context = context
+        self.incarnation: Incarnation = context.get(CURRENT) or network.loop.main
+        self.host = host
+        self.port = port
+        self.stream = 0
+        self.peer: Endpoint
+        self.out_pipe: Pipe
+        self.in_pipe: Pipe
+        self.is_dark = False
+        self.is_gone = False
+        self.backlog_bytes = 0
+        self._backlog: deque[Chunk] = deque()
+        self._protocol: asyncio.BaseProtocol | None = None
+        self._is_closing = False
+        self._is_end_due = False
+        self._is_end_received = False
+        self._is_read_paused = False
+        self._is_writing_paused = False
+        self._is_refill_due = False
+        self._high_bytes = HIGH_WATER_BYTES_DEFAULT
+        self._low_bytes = HIGH_WATER_BYTES_DEFAULT // 4
+
+    def start(self, protocol: asyncio.BaseProtocol) -> None:
+        """Give the protocol its connection; arriving bytes follow."""
+        self._protocol = protocol
+        protocol.connection_made(self)
+        self.in_pipe.schedule()
+
+    # --- what the protocol may do -----------------------------------------------------------
+
+    def write(self, data: Chunk) -> None:
+        """Send bytes; after ``close`` they are dropped."""
+        if self._is_end_due:
+            raise RuntimeError("the end of this stream was written already")
+        if self._is_closing or not data:
+            return
+        content = data if isinstance(data, bytes) else bytes(data)
+        pipe = self.out_pipe
+        room_bytes = self._network.conditions.window_bytes - pipe.unread_bytes
+        if not self._backlog and len(content) <= room_bytes:
+            pipe.send(content)
+            return
+        self._backlog.append(content)
+        self.backlog_bytes += len(content)
+        self._push()
+        if self.backlog_bytes > self._high_bytes and not self._is_writing_paused:
+            self._is_writing_paused = True
+            self._call("pause_writing")
+
+    def writelines(self, list_of_data: Iterable[Chunk]) -> None:
+        """Send them joined."""
+        self.write(b"".join(list_of_data))
+
+    def write_eof(self) -> None:
+        """Send an end behind what was written; go on reading."""
+        if not self._is_end_due and not self._is_closing:
+            self._is_end_due = True
+            if not self._backlog:
+                self.out_pipe.send_end()
+
+    def can_write_eof(self) -> bool:
+        """Always."""
+        return True
+
+    def close(self) -> None:
+        """Send what was written, then an end; read no more."""
+        if not self._is_closing:
+            self._is_closing = True
+            if not self._backlog:
+                self._finish_close()
+
+    def abort(self) -> None:
+        """Close at once, by a reset."""
+        if self.is_gone:
+            return
+        self._is_closing = True
+        self._forget_socket()
+        self.out_pipe.truncate()
+        self._network.reset_from(self)
+        self._network.loop.call_soon(self._tell_lost, None, context=self.context)
+
+    def is_closing(self) -> bool:
+        """Whether it is closed or closing."""
+        return self._is_closing
+
+    def pause_reading(self) -> None:
+        """Take nothing more; the sender will notice."""
+        self._is_read_paused = True
+
+    def resume_reading(self) -> None:
+        """Take what waits, and more."""
+        if self._is_read_paused:
+            self._is_read_paused = False
+            self.in_pipe.schedule()
+
+    def is_reading(self) -> bool:
+        """Whether arriving bytes may be given to the protocol now."""
+        return (
+            self._protocol is not None
+            and not self._is_read_paused
+            and not self._is_closing
+            and not self._is_end_received
+        )
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 -- asyncio's
+        """``sockname`` and ``peername`` are ``(host, port)``; there is no ``socket``."""
+        if name == "sockname":
+            return (self.host, self.port)
+        if name == "peername":
+            return (self.peer.host, self.peer.port)
+        return default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """As asyncio: defaults are 64 KiB, and a quarter of the high mark."""
+        if high is None:
+            high = HIGH_WATER_BYTES_DEFAULT if low is None else 4 * low
+        if low is None:
+            low = high // 4
+        if not high >= low >= 0:
+            raise ValueError(f"high ({high}) must be at least low ({low}), and low not negative")
+        self._high_bytes = high
+        self._low_bytes = low
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """``(low, high)`` in bytes."""
+        return self._low_bytes, self._high_bytes
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes written that found no room on the way."""
+        return self.backlog_bytes
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Change who is told."""
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Who is told."""
+        assert self._protocol is not None
+        return self._protocol
+
+    # --- what the network does to it --------------------------------------------------------
+
+    def receive(self, content: bytes) -> None:
+        """Bytes arrived: give them to the protocol. What it raises breaks the connection."""
+        protocol = self._protocol
+        try:
+            if isinstance(protocol, asyncio.BufferedProtocol):
+                _fill(protocol, content)
+            else:
+                assert isinstance(protocol, asyncio.Protocol)
+                protocol.data_received(content)
+        except (SystemExit, KeyboardInterrupt, SimulationError):
+            raise
+        except BaseException as error:  # noqa: BLE001 -- as asyncio: told, then the stream ends
+            self._report("data_received", error)
+            self.out_pipe.truncate()
+            self._network.reset_from(self)
+            self.lose(error)
+
+    def receive_end(self) -> None:
+        """The peer will send no more; unless the protocol wants to go on writing, close."""
+        self._is_end_received = True
+        assert isinstance(self._protocol, (asyncio.Protocol, asyncio.BufferedProtocol))
+        if not self._protocol.eof_received():
+            self.close()
+
+    def refill_later(self) -> None:
+        """The receiver took bytes: its window opens when word of it gets back here."""
+        if not self._is_refill_due:
+            self._is_refill_due = True
+            network = self._network
+            network.loop.call_later(network.delay_s(), self._refill, context=self.context)
+
+    def lose(self, error: BaseException | None) -> None:
+        """The socket broke, in this endpoint's own process: tell the protocol, once."""
+        if not self.is_gone:
+            self._is_closing = True
+            self._forget_socket()
+            self.out_pipe.clear()
+            self._tell_lost(error)
+
+    def die(self) -> None:
+        """The process died: nothing reaches the protocol, and nothing it still does goes out."""
+        self._is_closing = True
+        self._forget_socket()
+        self.in_pipe.reroute()
+
+    # --- inside -----------------------------------------------------------------------------
+
+    def _push(self) -> None:
+        """Send as much of the backlog as the window has room for."""
+        backlog = self._backlog
+        pipe = self.out_pipe
+        room_bytes = self._network.conditions.window_bytes - pipe.unread_bytes
+        while backlog and room_bytes > 0:
+            content = backlog.popleft()
+            if len(content) > room_bytes:
+                backlog.appendleft(memoryview(content)[room_bytes:])
+                content = memoryview(content)[:room_bytes]
+            pipe.send(content)
+            room_bytes -= len(content)
+            self.backlog_bytes -= len(content)
+
+    def _refill(self) -> None:
+        self._is_refill_due = False
+        if self.is_gone:
+            return
+        self._push()
+        if self._is_writing_paused and self.backlog_bytes <= self._low_bytes:
+            self._is_writing_paused = False
+            self._call("resume_writing")
+        if self._backlog or self.is_gone:
+            return
+        if self._is_closing:
+            self._finish_close()
+        elif self._is_end_due:
+            self.out_pipe.send_end()
+
+    def _finish_close(self) -> None:
+        self._forget_socket()
+        if not self._is_end_due:
+            self.out_pipe.send_end()
+        if self.in_pipe.segments:
+            self.in_pipe.schedule()
+        self._network.loop.call_soon(self._tell_lost, None, context=self.context)
+
+    def _forget_socket(self) -> None:
+        self.is_gone = True
+        self._backlog.clear()
+        self.backlog_bytes = 0
+        self._network.forget(self)
+
+    def _tell_lost(self, error: BaseException | None) -> None:
+        if self._protocol is not None:
+            self._protocol.connection_lost(error)  # type: ignore[arg-type]  # as asyncio does it
+
+    def _call(self, name: str) -> None:
+        """Tell the protocol about its write buffer; a failure there is reported, no more."""
+        try:
+            getattr(self._protocol, name)()
+        except (SystemExit, KeyboardInterrupt, SimulationError):
+            raise
+        except BaseException as error:  # noqa: BLE001 -- as asyncio
+            self._report(name, error)
+
+    def _report(self, where: str, error: BaseException) -> None:
+        message = f"{type(self._protocol).__qualname__}.{where} failed"
+        self._network.loop.call_exception_handler(
+            {"message": message, "exception": error, "transport": self, "protocol": self._protocol}
+        )
+
+
+def _fill(protocol: asyncio.BufferedProtocol, content: bytes) -> None:
+    """Copy ``content`` through the protocol's own buffers, as a socket would."""
+    position = 0
+    while position < len(content):
+        buffer = memoryview(protocol.get_buffer(len(content) - position)).cast("B")
+        piece = content[position : position + len(buffer)]
+        buffer[: len(piece)] = piece
+        protocol.buffer_updated(len(piece))
+        position += len(piece)

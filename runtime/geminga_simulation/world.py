@@ -1,0 +1,164 @@
+"""The simulated world: hosts, the network between them, their disks, their ZooKeeper.
+
+Used inside a ``SimulatedLoop``::
+
+    async def scenario() -> None:
+        async with World() as world:
+            bookie = world.host("bookie")
+            service = await bookie.serve(lambda host: Bookie(..., host.disk("journal")))
+            ...
+            bookie.crash()
+            bookie.restart()
+
+    simulate(seed, scenario)
+
+The scenario itself runs in the loop's main incarnation: it never dies and its turns take no time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from geminga_simulation.canary import Canary
+from geminga_simulation.conditions import (
+    CoordinationConditions,
+    DiskConditions,
+    NetworkConditions,
+)
+from geminga_simulation.coordination import SimulatedZooKeeper
+from geminga_simulation.disk import CAPACITY_BYTES_DEFAULT, SimulatedDisk
+from geminga_simulation.host import Host
+from geminga_simulation.incarnation import CURRENT
+from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.network import SimulatedNetwork
+
+# The name under which partitions between a host and the coordination service are made.
+ZOOKEEPER = "zookeeper"
+# One turn of a busy process's event loop, about.
+TURN_COST_S_DEFAULT = 0.000_02
+# Errors kept for reading; a process that fails in a circle must not fill the memory.
+ERRORS_KEPT_MAX = 1_000
+
+
+class World:
+    """Everything outside the processes under test. All chance comes from the loop's seed."""
+
+    def __init__(
+        self,
+        *,
+        turn_cost_s: float = TURN_COST_S_DEFAULT,
+        network: NetworkConditions | None = None,
+        disk: DiskConditions | None = None,
+        coordination: CoordinationConditions | None = None,
+        disk_capacity_bytes: int = CAPACITY_BYTES_DEFAULT,
+        canary: Canary = Canary.NONE,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop), "a World needs a SimulatedLoop around it"
+        self.loop = loop
+        self.turn_cost_s = turn_cost_s
+        self.network = SimulatedNetwork(loop, network)
+        self.network.is_leaky = canary is Canary.LEAKY_STREAM
+        self.zookeeper = SimulatedZooKeeper(loop, coordination)
+        self.zookeeper.is_deaf = canary is Canary.DEAF_WATCH
+        self.hosts: dict[str, Host] = {}
+        # What was done to the world, and when: (virtual seconds, text).
+        self.events: list[tuple[float, str]] = []
+        # What the processes logged as errors: (virtual seconds, host, text).
+        self.errors: list[tuple[float, str, str]] = []
+        self._disk_conditions = disk or DiskConditions()
+        self._disk_capacity_bytes = disk_capacity_bytes
+        self._canary = canary
+        self._listener = _ErrorListener(self)
+
+    async def __aenter__(self) -> Self:
+        logging.getLogger().addHandler(self._listener)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        logging.getLogger().removeHandler(self._listener)
+        for host in self.hosts.values():
+            host.kill()
+        self.loop.bury()
+
+    def host(self, name: str) -> Host:
+        """The host ``name``, made when first asked for; it runs nothing by itself."""
+        assert name != ZOOKEEPER, "ZooKeeper's machine runs no process of ours"
+        found = self.hosts.get(name)
+        if found is None:
+            found = self.hosts[name] = Host(self, name)
+        return found
+
+    def make_disk(self, name: str) -> SimulatedDisk:
+        """A new, empty disk of this world's kind."""
+        return SimulatedDisk(
+            self.loop,
+            name,
+            self._disk_conditions,
+            capacity_bytes=self._disk_capacity_bytes,
+            is_lying=self._canary is Canary.LYING_DISK,
+        )
+
+    @property
+    def disk_conditions(self) -> DiskConditions:
+        """How all disks behave; setting it changes those there are and those to come."""
+        return self._disk_conditions
+
+    @disk_conditions.setter
+    def disk_conditions(self, conditions: DiskConditions) -> None:
+        self._disk_conditions = conditions
+        for host in self.hosts.values():
+            for disk in host.devices.values():
+                disk.conditions = conditions
+
+    def partition(self, one: str, other: str) -> None:
+        """Let nothing through between two hosts; either may be ``ZOOKEEPER``."""
+        self.note(f"{one} and {other} are cut apart")
+        if ZOOKEEPER in (one, other):
+            self.zookeeper.isolate(other if one == ZOOKEEPER else one)
+        else:
+            self.network.cut(one, other)
+
+    def heal(self, one: str, other: str) -> None:
+        """End a partition."""
+        self.note(f"{one} and {other} are joined again")
+        if ZOOKEEPER in (one, other):
+            self.zookeeper.restore(other if one == ZOOKEEPER else one)
+        else:
+            self.network.heal(one, other)
+
+    def later(self, seconds: float, act: Callable[[], object]) -> None:
+        """Do something to the world later, in nobody's process: whoever asks may die before."""
+        self.loop.call_later(seconds, act, context=self.loop.main.context)
+
+    def note(self, text: str) -> None:
+        """Write down, and into the trace, that something was done to the world."""
+        self.events.append((self.loop.time(), text))
+        self.loop.trace.note(text)
+
+
+class _ErrorListener(logging.Handler):
+    """Writes down what the processes log as errors, with the host."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.ERROR)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        errors = self._world.errors
+        incarnation = CURRENT.get(None)
+        if len(errors) < ERRORS_KEPT_MAX:
+            text = record.getMessage()
+            if record.exc_info and record.exc_info[1] is not None:
+                text = f"{text}: {record.exc_info[1]!r}"
+            host = "main" if incarnation is None else incarnation.name
+            errors.append((self._world.loop.time(), host, text))

@@ -1,0 +1,156 @@
+"""Proves what the options of `geminga standalone` do to a real cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.integration.cluster_process import FREE_PORTS, StandaloneProcess
+from tests.integration.waiting import eventually
+
+StartStandalone = Callable[..., StandaloneProcess]
+PARTS = ("zookeeper", "bookie", "broker")
+PYTHON_PARTS = ("supervisor", "bookie", "broker")
+# The supervisor alone, in MB of proportional memory: 18 measured.
+SUPERVISOR_PSS_MB_MAX = 30.0
+
+
+def refused(*arguments: str) -> str:
+    """What a standalone that cannot start says."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "geminga_cli", "standalone", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    return ended.stderr
+
+
+def log_of(cluster: StandaloneProcess) -> str:
+    return cluster.log_tail(1000)
+
+
+def listening_hosts(pid: int) -> set[str]:
+    """The IPv4 addresses, as /proc writes them, on which a process listens."""
+    sockets = {
+        link.readlink().name
+        for link in Path(f"/proc/{pid}/fd").iterdir()
+        if link.is_symlink() and "socket:" in str(link.readlink())
+    }
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {
+        row[1].split(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets
+    }
+
+
+def test_everything_listens_on_this_machine_only(standalone: StandaloneProcess) -> None:
+    for part in (*PARTS, "supervisor"):
+        assert listening_hosts(standalone.pid_of(part)) <= {"0100007F"}
+
+
+def test_every_python_part_runs_on_uvloop(standalone: StandaloneProcess) -> None:
+    """Each asserts it at its start; here, that none found a way around."""
+    for part in PYTHON_PARTS:
+        assert "/uvloop/loop." in Path(f"/proc/{standalone.pid_of(part)}/maps").read_text()
+
+
+def test_the_supervisor_stays_small(standalone: StandaloneProcess) -> None:
+    rollup = Path(f"/proc/{standalone.pid_of('supervisor')}/smaps_rollup").read_text()
+    found = re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)
+    assert found is not None
+    assert int(found[1]) / 1024 < SUPERVISOR_PSS_MB_MAX
+
+
+def test_the_file_and_the_line_after_ready_name_the_same_addresses(
+    standalone: StandaloneProcess,
+) -> None:
+    (line,) = eventually(
+        lambda: [line for line in standalone.output if line.startswith("zookeeper.")], bool
+    )
+    told = dict(word.split("=", 1) for word in line.split())
+    assert told == {
+        f"{part}.{purpose}": address
+        for part in PARTS
+        for purpose, address in standalone.endpoints[part].items()
+        if purpose != "pid"
+    }
+
+
+def test_no_sync_says_loudly_what_it_means(start_standalone: StartStandalone) -> None:
+    cluster = start_standalone("--no-sync", "--quiet")
+    assert "LOSES ACKNOWLEDGED MESSAGES" in log_of(cluster)
+
+
+def test_a_quiet_start_says_ready_the_addresses_and_nothing_else(
+    start_standalone: StartStandalone,
+) -> None:
+    cluster = start_standalone("--quiet")
+    cluster.stop()
+    assert [line.split()[0] for line in cluster.output[:1]] == ["READY"]
+    assert len(cluster.output) == 2
+    assert log_of(cluster) == ""
+
+
+def test_json_logs_are_one_object_a_line(start_standalone: StartStandalone) -> None:
+    cluster = start_standalone("--json-logs")
+    cluster.stop()
+    events = [json.loads(line) for line in log_of(cluster).splitlines()]
+    assert {event["part"] for event in events} >= {"bookie", "broker"}
+
+
+def test_with_json_logs_everything_else_is_one_object_a_line_too(
+    start_standalone: StartStandalone,
+) -> None:
+    cluster = start_standalone("--json-logs", "--no-sync")
+    cluster.kill_part("bookie")
+    cluster.stop()
+    events = [json.loads(line) for line in log_of(cluster).splitlines()]
+    warnings = {event["part"]: event["event"] for event in events if "sync" in event["event"]}
+    assert "LOSES ACKNOWLEDGED MESSAGES" in warnings["supervisor"]
+    assert "power cut loses acknowledged entries" in warnings["bookie"]
+
+
+def test_a_clean_stop_takes_the_endpoints_back(start_standalone: StartStandalone) -> None:
+    cluster = start_standalone("--quiet")
+    cluster.stop()
+    assert not (cluster.data_directory / "endpoints.json").exists()
+    assert not (cluster.data_directory / "control.sock").exists()
+
+
+def test_the_users_own_zookeeper_is_used(
+    standalone: StandaloneProcess, start_standalone: StartStandalone, zookeeper_address: str
+) -> None:
+    cluster = start_standalone("--quiet", "--zookeeper", f"{zookeeper_address}/own")
+    assert cluster.endpoints["zookeeper"] == {"address": f"{zookeeper_address}/own"}
+    assert not (cluster.data_directory / "zookeeper").exists()
+    assert cluster.service_url != standalone.service_url
+
+
+def test_a_port_that_is_taken_is_named_and_nothing_is_started(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        said = refused("--data-dir", str(tmp_path), *FREE_PORTS, "--web-port", port)
+    assert f"cannot listen on 127.0.0.1:{port} (it is in use)" in said
+    assert "--web-port" in said
+    assert not (tmp_path / "zookeeper").exists()
+
+
+def test_a_part_that_cannot_start_ends_everything_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "bookie").mkdir()
+    (tmp_path / "bookie" / "journal").write_text("a file where a directory should be")
+    said = refused("--data-dir", str(tmp_path), *FREE_PORTS)
+    assert "bookie did not start" in said
+
+
+@pytest.mark.parametrize("words", [["--web-port", "70000"], ["--datadir", "x"]])
+def test_a_wrong_option_is_told_with_the_usage(words: list[str]) -> None:
+    assert "usage: geminga standalone" in refused(*words)

@@ -1,0 +1,42 @@
+"""The client's tests run in virtual time, against a broker in memory that does as it is told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from random import Random
+
+import pytest
+from tests.unit.geminga.fake_broker import FakeBroker
+from tests.unit.geminga.fake_network import FakeNetwork
+from tests.unit.geminga_ledger.virtual_time import LOOP_FACTORIES, LoopClock, VirtualTimeLoop
+
+from geminga import Client, ClientOptions
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, type[VirtualTimeLoop]]:
+    """How pytest-asyncio makes the loops of this folder's tests."""
+    return LOOP_FACTORIES
+
+
+@pytest.fixture
+def network() -> FakeNetwork:
+    return FakeNetwork()
+
+
+@pytest.fixture
+def broker(network: FakeNetwork) -> FakeBroker:
+    """The only broker there is, at ``pulsar://broker:6650``."""
+    return FakeBroker(network, "broker")
+
+
+@pytest.fixture
+async def client(network: FakeNetwork, broker: FakeBroker) -> AsyncIterator[Client]:
+    """A client of ``broker``."""
+    async with Client(
+        broker.url,
+        network=network,
+        clock=LoopClock(),
+        random=Random(1),
+        options=ClientOptions(),
+    ) as opened:
+        yield opened

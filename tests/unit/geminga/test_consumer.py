@@ -1,0 +1,426 @@
+"""Proves that messages are received in order and acknowledged, whatever becomes of connections."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, batch_payload, until
+
+import geminga.consumer
+from geminga import (
+    EARLIEST,
+    Client,
+    ConsumerOptions,
+    InitialPosition,
+    MessageId,
+    SubscriptionType,
+)
+from geminga.errors import (
+    BrokerFailed,
+    Closed,
+    ConsumerBusy,
+    RequestTimedOut,
+    TopicNotFound,
+)
+from geminga_protocol.pulsar import answers
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.api_pb2 import BaseCommand
+
+SHARED = ConsumerOptions(type=SubscriptionType.SHARED)
+
+
+async def test_messages_are_received_in_the_order_of_their_coming(
+    client: Client, broker: FakeBroker
+) -> None:
+    consumer = await client.consumer("orders", "billing")
+    for entry_id in range(3):
+        broker.deliver(entry_id, b"%d" % entry_id)
+    messages = [await consumer.receive() for _ in range(3)]
+    assert [message.payload for message in messages] == [b"0", b"1", b"2"]
+    assert messages[2].message_id == MessageId(LEDGER, 2)
+    assert messages[2].topic == "persistent://public/default/orders"
+
+
+async def test_a_consumer_says_who_it_is(client: Client, broker: FakeBroker) -> None:
+    options = ConsumerOptions(
+        type=SubscriptionType.KEY_SHARED,
+        name="till",
+        initial_position=InitialPosition.EARLIEST,
+        properties={"app": "shop"},
+        priority_level=2,
+        receiver_queue_size=10,
+    )
+    await client.consumer("orders", "billing", options)
+    asked = broker.of_type(BaseCommand.SUBSCRIBE)[0].subscribe
+    assert (asked.topic, asked.subscription) == ("persistent://public/default/orders", "billing")
+    assert asked.subType == api.CommandSubscribe.Key_Shared
+    assert asked.initialPosition == api.CommandSubscribe.Earliest
+    assert (asked.consumer_name, asked.priority_level) == ("till", 2)
+    assert [(pair.key, pair.value) for pair in asked.metadata] == [("app", "shop")]
+    await until(lambda: broker.permits == 10)
+
+
+async def test_consumers_without_a_name_get_different_ones(client: Client) -> None:
+    names = {(await client.consumer("orders", "billing", SHARED)).name for _ in range(3)}
+    assert len(names) == 3
+
+
+async def test_receiving_waits_for_a_message(client: Client, broker: FakeBroker) -> None:
+    consumer = await client.consumer("orders", "billing")
+    receiving = asyncio.create_task(consumer.receive())
+    await asyncio.sleep(100)
+    assert not receiving.done()
+    broker.deliver(0, b"at last")
+    assert (await receiving).payload == b"at last"
+
+
+async def test_permits_come_back_by_half_queues(client: Client, broker: FakeBroker) -> None:
+    consumer = await client.consumer("orders", "s", ConsumerOptions(receiver_queue_size=10))
+    for entry_id in range(10):
+        broker.deliver(entry_id)
+    for _ in range(4):
+        await consumer.receive()
+    assert broker.permits == 10
+    await consumer.receive()
+    await until(lambda: broker.permits == 15)
+
+
+# ---- refusing
+
+
+async def test_a_refused_message_is_asked_for_again_later(
+    client: Client, broker: FakeBroker
+) -> None:
+    options = ConsumerOptions(type=SubscriptionType.SHARED, nack_delay_s=5)
+    consumer = await client.consumer("orders", "billing", options)
+    broker.deliver(0)
+    broker.deliver(1, payload=batch_payload(b"a", b"b"))
+    for _ in range(3):
+        consumer.nack(await consumer.receive())
+    await asyncio.sleep(4.9)
+    assert not broker.of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+    await asyncio.sleep(0.2)
+    (redeliver,) = broker.of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+    ids = redeliver.redeliverUnacknowledgedMessages.message_ids
+    assert [message_id.entryId for message_id in ids] == [0, 1]
+    broker.deliver(0, redelivery_count=1)
+    assert (await consumer.receive()).redelivery_count == 1
+
+
+async def test_a_message_that_is_acknowledged_after_all_is_not_asked_for(
+    client: Client, broker: FakeBroker
+) -> None:
+    consumer = await client.consumer("orders", "billing", SHARED)
+    broker.deliver(0)
+    message = await consumer.receive()
+    consumer.nack(message)
+    consumer.ack(message)
+    await asyncio.sleep(100)
+    assert not broker.of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+
+
+async def test_everything_unacknowledged_can_be_asked_for(
+    client: Client, broker: FakeBroker
+) -> None:
+    consumer = await client.consumer("orders", "s", ConsumerOptions(receiver_queue_size=4))
+    for entry_id in range(4):
+        broker.deliver(entry_id)
+    await consumer.receive()
+    consumer.redeliver_unacknowledged()
+    await until(lambda: bool(broker.of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)))
+    (redeliver,) = broker.of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+    assert not redeliver.redeliverUnacknowledgedMessages.message_ids
+    await until(lambda: broker.permits == 4 + 4)
+    broker.deliver(0, b"again")
+    assert (await consumer.receive()).payload == b"again"
+
+
+async def test_an_unreadable_message_is_said_and_asked_for_again(
+    client: Client, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = ConsumerOptions(receiver_queue_size=1, nack_delay_s=5)
+    consumer = await client.consumer("orders", "billing", options)
+    broker.deliver(0, payload=b"\x0e\x01\0\0\0\0damaged")
+    await until(lambda: bool(broker.of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)))
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == [
+        "unreadable message"
+    ]
+    broker.deliver(0, b"fine")
+    assert (await consumer.receive()).payload == b"fine"
+    await until(lambda: broker.permits == 3)
+
+
+# ---- reconnecting
+
+
+async def test_what_was_fetched_and_not_received_comes_once_after_a_reconnection(
+    client: Client, broker: FakeBroker
+) -> None:
+    consumer = await client.consumer("orders", "billing", ConsumerOptions(receiver_queue_size=10))
+    broker.deliver(0, b"old")
+    broker.deliver(1, b"old")
+    await consumer.receive()
+    broker.drop_connections()
+    await until(lambda: len(broker.of_type(BaseCommand.SUBSCRIBE)) == 2)
+    await until(lambda: broker.permits == 20)
+    broker.deliver(1, b"new")
+    assert (await consumer.receive()).payload == b"new"
+
+
+async def test_a_closing_broker_gets_its_consumer_back(client: Client, broker: FakeBroker) -> None:
+    consumer = await client.consumer("orders", "billing")
+    broker.session.write(answers.encode_close_consumer(consumer.consumer_id))
+    await until(lambda: len(broker.of_type(BaseCommand.SUBSCRIBE)) == 2)
+    broker.deliver(0, b"one")
+    assert (await consumer.receive()).payload == b"one"
+    assert len(broker.sessions) == 1
+
+
+async def test_an_error_later_on_is_not_the_end(client: Client, broker: FakeBroker) -> None:
+    healthy = broker.answers[BaseCommand.SUBSCRIBE]
+    consumer = await client.consumer("orders", "billing")
+    broker.on(
+        BaseCommand.SUBSCRIBE,
+        lambda session, command, _: session.write(
+            answers.encode_error(command.subscribe.request_id, api.ConsumerBusy, "the old one")
+        ),
+    )
+    broker.drop_connections()
+    await until(lambda: len(broker.of_type(BaseCommand.SUBSCRIBE)) == 4)
+    broker.on(BaseCommand.SUBSCRIBE, healthy)
+    await until(lambda: consumer.is_connected)
+
+
+async def test_a_consumer_that_cannot_be_is_refused_at_once(
+    client: Client, broker: FakeBroker
+) -> None:
+    broker.on(
+        BaseCommand.SUBSCRIBE,
+        lambda session, command, _: session.write(
+            answers.encode_error(command.subscribe.request_id, api.ConsumerBusy, "taken")
+        ),
+    )
+    with pytest.raises(ConsumerBusy):
+        await client.consumer("orders", "billing")
+
+
+async def test_a_first_attempt_ends_with_the_operations_time(
+    client: Client, broker: FakeBroker
+) -> None:
+    broker.on(
+        BaseCommand.SUBSCRIBE,
+        lambda session, command, _: session.write(
+            answers.encode_error(command.subscribe.request_id, api.MetadataError, "ill")
+        ),
+    )
+    started_s = asyncio.get_running_loop().time()
+    with pytest.raises(BrokerFailed):
+        await client.consumer("orders", "billing")
+    assert 30 <= asyncio.get_running_loop().time() - started_s <= 40
+
+
+async def test_a_broker_that_sends_without_end_is_left(
+    client: Client, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(geminga.consumer, "OVERSHOOT_MESSAGES_MAX", 5)
+    consumer = await client.consumer("orders", "s", ConsumerOptions(receiver_queue_size=10))
+    for entry_id in range(30):
+        broker.deliver(entry_id, b"too many")
+    await until(lambda: len(broker.of_type(BaseCommand.SUBSCRIBE)) == 2)
+    assert len(broker.of_type(BaseCommand.CLOSE_CONSUMER)) == 1
+    await until(lambda: broker.permits == 20)
+    broker.deliver(0, b"as asked")
+    assert (await consumer.receive()).payload == b"as asked"
+
+
+async def test_everything_is_asked_for_by_coming_back(client: Client, broker: FakeBroker) -> None:
+    consumer = await client.consumer("orders", "billing")
+    broker.drop_connections()
+    await until(lambda: not consumer.is_connected)
+    consumer.redeliver_unacknowledged()
+    await until(lambda: consumer.is_connected)
+    assert not broker.of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
+
+
+# ---- the subscription
+
+
+async def test_after_seeking_nothing_old_is_received(client: Client, broker: FakeBroker) -> None:
+    consumer = await client.consumer("orders", "billing")
+    broker.deliver(5, b"old")
+    await consumer.receive()
+    broker.deliver(6, b"old")
+    await consumer.seek(MessageId(LEDGER, 2))
+    (asked,) = broker.of_type(BaseCommand.SEEK)
+    assert asked.seek.message_id.entryId == 2
+    await until(lambda: len(broker.of_type(BaseCommand.SUBSCRIBE)) == 2)
+    await until(lambda: consumer.is_connected)
+    broker.deliver(2, b"new")
+    assert (await consumer.receive()).payload == b"new"
+
+
+async def test_what_comes_while_seeking_is_dropped(client: Client, broker: FakeBroker) -> None:
+    broker.on(BaseCommand.SEEK)
+    consumer = await client.consumer("orders", "s", ConsumerOptions(receiver_queue_size=2))
+    seeking = asyncio.create_task(consumer.seek(1_700_000_000_000))
+    await until(lambda: bool(broker.of_type(BaseCommand.SEEK)))
+    asked = broker.of_type(BaseCommand.SEEK)[0].seek
+    assert asked.message_publish_time == 1_700_000_000_000
+    broker.deliver(9, b"old")
+    # A broker that need not close the consumer goes on with the same permits.
+    broker.session.write(answers.encode_success(asked.request_id))
+    await seeking
+    broker.deliver(1, b"new")
+    assert (await consumer.receive()).payload == b"new"
+    await until(lambda: broker.permits == 4)
+
+
+async def test_what_comes_after_a_seek_counts_even_before_its_answer(
+    client: Client, broker: FakeBroker
+) -> None:
+    broker.on(
+        BaseCommand.SEEK,
+        lambda session, command, _: session.write(
+            answers.encode_close_consumer(command.seek.consumer_id)
+        ),
+    )
+    consumer = await client.consumer("orders", "s")
+    broker.deliver(8, b"old")
+    old = await consumer.receive()
+    broker.deliver(9, b"old")
+    seeking = asyncio.create_task(consumer.seek(MessageId(LEDGER, 2)))
+    await until(lambda: not consumer.is_connected)
+    consumer.ack(old)
+    await until(lambda: consumer.is_connected)
+    broker.deliver(2, b"new")
+    await asyncio.sleep(1)
+    asked = broker.of_type(BaseCommand.SEEK)[0].seek
+    broker.session.write(answers.encode_success(asked.request_id))
+    await seeking
+    broker.deliver(3, b"newer")
+    assert [(await consumer.receive()).payload for _ in range(2)] == [b"new", b"newer"]
+    assert broker.acked == []
+
+
+async def test_a_seek_that_failed_leaves_everything_as_it_was(
+    client: Client, broker: FakeBroker
+) -> None:
+    broker.on(
+        BaseCommand.SEEK,
+        lambda session, command, _: session.write(
+            answers.encode_error(command.seek.request_id, api.MetadataError, "ill")
+        ),
+    )
+    consumer = await client.consumer("orders", "billing")
+    with pytest.raises(BrokerFailed):
+        await consumer.seek(EARLIEST)
+    asked = broker.of_type(BaseCommand.SEEK)[0].seek.message_id
+    assert (asked.ledgerId, asked.entryId) == (2**64 - 1, 2**64 - 1)
+    broker.deliver(0, b"one")
+    assert (await consumer.receive()).payload == b"one"
+
+
+async def test_a_request_waits_for_the_consumer_to_be_attached(
+    client: Client, broker: FakeBroker
+) -> None:
+    consumer = await client.consumer("orders", "billing")
+    broker.drop_connections()
+    await until(lambda: not consumer.is_connected)
+    assert await consumer.last_message_id() == MessageId(LEDGER, 41)
+
+
+async def test_a_request_without_any_broker_times_out(client: Client, broker: FakeBroker) -> None:
+    consumer = await client.consumer("orders", "billing")
+    broker.kill()
+    await until(lambda: not consumer.is_connected)
+    with pytest.raises(RequestTimedOut):
+        await consumer.last_message_id()
+
+
+async def test_who_waits_for_a_broker_hears_of_the_closing(
+    client: Client, broker: FakeBroker
+) -> None:
+    consumer = await client.consumer("orders", "billing")
+    broker.kill()
+    await until(lambda: not consumer.is_connected)
+    asking = asyncio.create_task(consumer.last_message_id())
+    await asyncio.sleep(1)
+    await consumer.close()
+    with pytest.raises(Closed):
+        await asking
+
+
+async def test_unsubscribing_is_the_end(client: Client, broker: FakeBroker) -> None:
+    consumer = await client.consumer("orders", "billing")
+    await consumer.unsubscribe()
+    with pytest.raises(Closed):
+        await consumer.receive()
+    await asyncio.sleep(60)
+    assert len(broker.of_type(BaseCommand.SUBSCRIBE)) == 1
+
+
+async def test_a_failover_consumer_is_told_when_its_turn_comes(
+    client: Client, broker: FakeBroker
+) -> None:
+    consumer = await client.consumer("orders", "s", ConsumerOptions(type=SubscriptionType.FAILOVER))
+    assert not consumer.is_active
+    broker.session.write(
+        answers.encode_active_consumer_change(consumer.consumer_id, is_active=True)
+    )
+    await until(lambda: consumer.is_active)
+
+
+async def test_the_end_of_a_topic_is_told(client: Client, broker: FakeBroker) -> None:
+    consumer = await client.consumer("orders", "billing")
+    broker.session.write(answers.encode_reached_end_of_topic(consumer.consumer_id))
+    await until(lambda: consumer.has_reached_end)
+
+
+# ---- ends
+
+
+async def test_closing_sends_the_last_acks_and_leaves(client: Client, broker: FakeBroker) -> None:
+    async with await client.consumer("orders", "billing") as consumer:
+        broker.deliver(0)
+        consumer.ack(await consumer.receive())
+    assert broker.acked == [0]
+    assert [command.type for command in broker.received][-2:] == [
+        BaseCommand.ACK,
+        BaseCommand.CLOSE_CONSUMER,
+    ]
+    with pytest.raises(Closed):
+        await consumer.receive()
+    with pytest.raises(Closed):
+        consumer.ack(MessageId(LEDGER, 0))
+    await consumer.close()
+
+
+async def test_iterating_ends_when_the_consumer_is_closed(
+    client: Client, broker: FakeBroker
+) -> None:
+    consumer = await client.consumer("orders", "billing")
+    broker.deliver(0, b"0")
+    broker.deliver(1, b"1")
+
+    async def read() -> list[bytes]:
+        return [message.payload async for message in consumer]
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(5)
+    await consumer.close()
+    assert await reading == [b"0", b"1"]
+
+
+async def test_a_topic_that_is_gone_ends_its_consumer(client: Client, broker: FakeBroker) -> None:
+    consumer = await client.consumer("orders", "billing")
+    broker.on(
+        BaseCommand.SUBSCRIBE,
+        lambda session, command, _: session.write(
+            answers.encode_error(command.subscribe.request_id, api.TopicNotFound, "deleted")
+        ),
+    )
+    broker.session.write(answers.encode_close_consumer(consumer.consumer_id))
+    with pytest.raises(TopicNotFound):
+        await consumer.receive()

@@ -1,0 +1,165 @@
+"""Entries are copied to exactly those that should have them, a bounded batch at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from tests.unit.geminga_autorecovery.cluster import (
+    ENTRY_BYTES,
+    LEDGER_OPTIONS,
+    OPTIONS,
+    Cluster,
+    metadata_of,
+)
+
+from geminga_autorecovery.copier import FragmentCopier
+from geminga_autorecovery.copies import Copies
+from geminga_autorecovery.counters import WorkerCounters
+from geminga_autorecovery.errors import CopyRefused, EntriesUnreadable
+from geminga_autorecovery.findings import FaultyFragment, Finding
+from geminga_autorecovery.fragments import fragments_of
+from geminga_autorecovery.options import AutoRecoveryOptions
+from geminga_autorecovery.repair_plan import Replacement
+from geminga_ledger.quorum import Quorum
+from geminga_ledger.store import StoredMetadata
+from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
+
+STRIPED = metadata_of((3, 2, 2), [(0, (0, 1, 2))], last_entry=29)
+STORED = StoredMetadata(7, STRIPED, 0)
+(FRAGMENT,) = fragments_of(STRIPED)
+ON_B1 = [each for each in range(30) if 1 in Quorum(3, 2, 2).write_set(each)]
+
+
+@asynccontextmanager
+async def copier_of(
+    cluster: Cluster, options: AutoRecoveryOptions = OPTIONS
+) -> AsyncGenerator[FragmentCopier]:
+    registry, links = cluster.links()
+    async with registry, links:
+        copies = Copies(links, answer_timeout_s=LEDGER_OPTIONS.answer_timeout_s)
+        yield FragmentCopier(
+            copies, clock=cluster.clock, options=options, counters=WorkerCounters()
+        )
+
+
+async def copy(
+    cluster: Cluster,
+    findings: dict[int, Finding],
+    replacements: Sequence[Replacement],
+    options: AutoRecoveryOptions = OPTIONS,
+) -> WorkerCounters:
+    async with copier_of(cluster, options) as copier:
+        await copier.copy(STORED, FaultyFragment(FRAGMENT, findings), replacements)
+        return copier._counters
+
+
+async def test_the_new_bookie_gets_what_belonged_on_the_old_one() -> None:
+    cluster = Cluster(4)
+    cluster.put_ledger(7, STRIPED)
+    wanted = dict(cluster.bookies[1].entries[7])
+    cluster.lose(1)
+    counters = await copy(cluster, {1: Finding.GONE}, [Replacement(1, "b1", "b3")])
+    assert cluster.bookies[3].entries[7] == wanted
+    assert sorted(wanted) == ON_B1
+    assert (counters.entries_read, counters.entries_written) == (20, 20)
+    assert counters.bytes_written == 20 * ENTRY_BYTES
+
+
+async def test_a_bookie_repaired_in_place_gets_only_what_it_lacks() -> None:
+    cluster = Cluster(3)
+    cluster.put_ledger(7, STRIPED, without=[(1, 4)])
+    cluster.damage(1, 7, 6)
+    counters = await copy(cluster, {1: Finding.LACKING}, [Replacement(1, "b1", "b1")])
+    assert cluster.bookies[1].stored(7) == ON_B1
+    assert counters.entries_written == 2
+    assert cluster.bookies[1].entries[7][6] == cluster.bookies[0].entries[7][6]
+
+
+async def test_two_lost_bookies_are_filled_from_those_that_stay() -> None:
+    cluster = Cluster(5)
+    metadata = metadata_of((3, 3, 2), [(0, (0, 1, 2))], last_entry=9)
+    cluster.put_ledger(7, metadata)
+    cluster.lose(0)
+    cluster.lose(1)
+    fault = FaultyFragment(fragments_of(metadata)[0], {0: Finding.GONE, 1: Finding.GONE})
+    async with copier_of(cluster) as copier:
+        await copier.copy(
+            StoredMetadata(7, metadata, 0),
+            fault,
+            [Replacement(0, "b0", "b3"), Replacement(1, "b1", "b4")],
+        )
+    assert cluster.bookies[3].entries[7] == cluster.bookies[2].entries[7]
+    assert cluster.bookies[4].entries[7] == cluster.bookies[2].entries[7]
+
+
+async def test_an_entry_that_one_lacks_is_taken_from_another() -> None:
+    cluster = Cluster(4)
+    metadata = metadata_of((3, 3, 2), [(0, (0, 1, 2))], last_entry=9)
+    cluster.put_ledger(7, metadata, without=[(0, 5)])
+    cluster.damage(0, 7, 6)
+    cluster.lose(1)
+    async with copier_of(cluster) as copier:
+        await copier.copy(
+            StoredMetadata(7, metadata, 0),
+            FaultyFragment(fragments_of(metadata)[0], {1: Finding.GONE}),
+            [Replacement(1, "b1", "b3")],
+        )
+    assert cluster.bookies[3].entries[7] == cluster.bookies[2].entries[7]
+
+
+async def test_the_one_copy_of_a_bookie_that_is_running_unregistered_is_found() -> None:
+    cluster = Cluster(4)
+    cluster.put_ledger(7, STRIPED, without=[(2, 1)])
+    fault = {1: Finding.SILENT}  # it was silent when it was checked, and answers now
+    await copy(cluster, fault, [Replacement(1, "b1", "b3")])
+    assert cluster.bookies[3].stored(7) == ON_B1
+
+
+async def test_entries_that_nobody_has_are_named() -> None:
+    cluster = Cluster(4)
+    cluster.put_ledger(7, STRIPED, without=[(2, 1), (2, 4)])
+    cluster.lose(1)
+    with pytest.raises(EntriesUnreadable, match="2 entries of ledger 7") as caught:
+        await copy(cluster, {1: Finding.GONE}, [Replacement(1, "b1", "b3")])
+    assert caught.value.entry_ids == (1, 4)
+
+
+async def test_a_refusal_is_told() -> None:
+    cluster = Cluster(4)
+    cluster.put_ledger(7, STRIPED)
+    cluster.lose(1)
+    cluster.bookies[3].refusals[Operation.ADD] = ReturnCode.EREADONLY
+    with pytest.raises(CopyRefused, match="b3"):
+        await copy(cluster, {1: Finding.GONE}, [Replacement(1, "b1", "b3")])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        replace(OPTIONS, copy_batch_entries_max=5),
+        replace(OPTIONS, copy_batch_bytes_max=5 * ENTRY_BYTES),
+    ],
+)
+async def test_batches_are_bounded(options: AutoRecoveryOptions) -> None:
+    cluster = Cluster(4)
+    cluster.put_ledger(7, STRIPED)
+    cluster.lose(1)
+    counters = await copy(cluster, {1: Finding.GONE}, [Replacement(1, "b1", "b3")], options)
+    assert cluster.bookies[3].stored(7) == ON_B1
+    assert counters.batches >= 3
+
+
+async def test_the_rate_is_kept() -> None:
+    cluster = Cluster(4)
+    cluster.put_ledger(7, STRIPED)
+    cluster.lose(1)
+    options = replace(OPTIONS, copy_batch_entries_max=5, copy_bytes_per_s=ENTRY_BYTES)
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+    await copy(cluster, {1: Finding.GONE}, [Replacement(1, "b1", "b3")], options)
+    # Twenty entries, one a second; nobody waits after the last batch.
+    assert loop.time() - begun_s == pytest.approx(15, abs=0.5)

@@ -1,0 +1,309 @@
+"""What a bookie stands on, in memory: ZooKeeper, a network, a client's connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from struct import Struct
+
+from geminga_bookie.sessions.session import Session
+from geminga_protocol.bookkeeper.digest import encode_entry_header, master_key
+from geminga_protocol.bookkeeper.v2 import Operation as V2Operation
+from geminga_protocol.bookkeeper.v2 import encode_add_header, parse_response
+from geminga_protocol.framing import FrameReader
+from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
+from geminga_runtime.coordination import (
+    ANY_VERSION,
+    Check,
+    Create,
+    Delete,
+    NodeExists,
+    NodeMissing,
+    NodeStat,
+    OnChange,
+    OnSession,
+    Operation,
+    SessionState,
+    VersionMismatch,
+)
+from geminga_runtime.network import ProtocolT
+
+KEY = master_key(b"")
+OTHER_KEY = master_key(b"other")
+INSTANCE_ID = "instance-1"
+_IDS = Struct(">qq")
+_BATCH_READ = Struct(">Iqqqiq")
+
+Node = tuple[bytes, NodeStat]
+
+
+class MemoryCoordination:
+    """A flat ZooKeeper: nodes by path. ``sessions`` of other ids are other processes."""
+
+    def __init__(self, session_id: int = 1, nodes: dict[str, Node] | None = None) -> None:
+        self.nodes = (
+            {INSTANCE_ID_PATH: (INSTANCE_ID.encode(), NodeStat(0, 1, 1, 0))}
+            if nodes is None
+            else nodes
+        )
+        self._session_id = session_id
+        self._callbacks: list[OnSession] = []
+        self.failures: list[Exception] = []
+
+    def another_session(self, session_id: int) -> MemoryCoordination:
+        """The same tree, seen by another process; this one's ephemeral nodes stay for now."""
+        return MemoryCoordination(session_id, self.nodes)
+
+    def renew_session(self, session_id: int) -> None:
+        """The session expires, and a new one begins."""
+        for path, (_, stat) in list(self.nodes.items()):
+            if stat.ephemeral_owner == self._session_id:
+                del self.nodes[path]
+        self._session_id = session_id
+        for state in (SessionState.SUSPENDED, SessionState.EXPIRED, SessionState.CONNECTED):
+            for callback in self._callbacks:
+                callback(state)
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    async def create(
+        self,
+        path: str,
+        value: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        assert make_parents
+        assert not sequential
+        await self._answer()
+        if path in self.nodes:
+            raise NodeExists(path)
+        self._put(path, value, is_ephemeral=ephemeral)
+        return path
+
+    async def get(self, path: str, *, on_change: OnChange | None = None) -> Node:
+        assert on_change is None
+        await self._answer()
+        if path not in self.nodes:
+            raise NodeMissing(path)
+        return self.nodes[path]
+
+    async def exists(self, path: str, *, on_change: OnChange | None = None) -> NodeStat | None:
+        assert on_change is None
+        await self._answer()
+        return self.nodes[path][1] if path in self.nodes else None
+
+    async def children(self, path: str, *, on_change: OnChange | None = None) -> list[str]:
+        assert on_change is None
+        await self._answer()
+        below = [node[len(path) + 1 :] for node in self.nodes if node.startswith(f"{path}/")]
+        if not below and path not in self.nodes:
+            raise NodeMissing(path)
+        return sorted({name.partition("/")[0] for name in below})
+
+    async def set(self, path: str, value: bytes, *, version: int = ANY_VERSION) -> NodeStat:
+        assert version == ANY_VERSION or self.nodes[path][1].version == version
+        await self._answer()
+        self._put(path, value, is_ephemeral=self.nodes[path][1].ephemeral_owner != 0)
+        return self.nodes[path][1]
+
+    async def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
+        await self._answer()
+        self._delete(path, version)
+
+    async def transaction(self, operations: Sequence[Operation]) -> None:
+        await self._answer()
+        for operation in operations:
+            if isinstance(operation, Delete):
+                self._delete(operation.path, operation.version)
+            elif isinstance(operation, Check):
+                if operation.path not in self.nodes:
+                    raise NodeMissing(operation.path)
+            else:
+                assert isinstance(operation, Create)
+                self._put(operation.path, operation.value, is_ephemeral=operation.is_ephemeral)
+
+    def on_session(self, callback: OnSession) -> None:
+        self._callbacks.append(callback)
+
+    async def _answer(self) -> None:
+        await asyncio.sleep(0)
+        if self.failures:
+            raise self.failures.pop(0)
+
+    def _put(self, path: str, value: bytes, *, is_ephemeral: bool) -> None:
+        owner = self._session_id if is_ephemeral else 0
+        self.nodes[path] = value, NodeStat(0, 1, 1, owner)
+
+    def _delete(self, path: str, version: int) -> None:
+        if path not in self.nodes:
+            raise NodeMissing(path)
+        if version not in (ANY_VERSION, self.nodes[path][1].version):
+            raise VersionMismatch(path)
+        del self.nodes[path]
+
+
+class FakeTransport(asyncio.Transport):
+    """The bookie's end of a connection: remembers what is written, tells nobody when it is full."""
+
+    def __init__(self, protocol: asyncio.BaseProtocol) -> None:
+        super().__init__()
+        self.protocol = protocol
+        self.written: list[bytes] = []
+        self.reads_socket = True
+        self.has_ended = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.has_ended
+        self.written.append(bytes(data))
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def pause_reading(self) -> None:
+        assert self.reads_socket
+        self.reads_socket = False
+
+    def resume_reading(self) -> None:
+        assert not self.reads_socket
+        self.reads_socket = True
+
+    def close(self) -> None:
+        if not self.has_ended:
+            self.has_ended = True
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+
+    def abort(self) -> None:
+        self.close()
+
+
+class MemoryListener:
+    """A port of a memory network."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.is_open = True
+
+    async def close(self) -> None:
+        self.is_open = False
+
+
+class MemoryNetwork:
+    """A network with one host: ``connect_client`` opens connections to what listens."""
+
+    def __init__(self) -> None:
+        self.listeners: list[MemoryListener] = []
+        self._factory: Callable[[], asyncio.BaseProtocol] | None = None
+
+    async def connect(
+        self, factory: Callable[[], ProtocolT], host: str, port: int
+    ) -> tuple[asyncio.Transport, ProtocolT]:
+        raise NotImplementedError(factory, host, port)
+
+    async def listen(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> MemoryListener:
+        assert host
+        self._factory = factory
+        self.listeners.append(MemoryListener(port or 50_000 + len(self.listeners)))
+        return self.listeners[-1]
+
+    def connect_client(self) -> Client:
+        """A new connection to the last that listened."""
+        assert self._factory is not None
+        session = self._factory()
+        assert isinstance(session, Session)
+        return Client(session)
+
+
+# (operation, return code, ledger id, entry id, body)
+Answer = tuple[int, int, int, int, bytes]
+
+
+class Client:
+    """A client's end of a connection."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.transport = FakeTransport(session)
+        session.connection_made(self.transport)
+        self._frames = FrameReader(10_000_000)
+        self._read = 0
+
+    def send(self, *requests: bytes) -> None:
+        """Send requests in one piece."""
+        self.session.data_received(b"".join(requests))
+
+    def is_read(self) -> bool:
+        """Whether the bookie reads what is sent."""
+        return self.transport.reads_socket
+
+    def taken_frames(self) -> list[bytes]:
+        """The frames that came since the last call, without their sizes."""
+        written = self.transport.written[self._read :]
+        self._read = len(self.transport.written)
+        buffer, bounds = self._frames.feed(b"".join(written))
+        return [buffer[start:end] for start, end in bounds]
+
+    def taken(self) -> list[Answer]:
+        """The V2 answers that came since the last call."""
+        answers: list[Answer] = []
+        for frame in self.taken_frames():
+            operation, code, ledger_id, entry_id, body = parse_response(frame, 0, len(frame))
+            answers.append((operation, code, ledger_id, entry_id, frame[body:]))
+        return answers
+
+    async def answers(self, count: int) -> list[Answer]:
+        """The next ``count`` answers, as soon as they are there."""
+        answers: list[Answer] = []
+        for _ in range(1000):
+            answers += self.taken()
+            if len(answers) >= count:
+                return answers
+            # In virtual time: lets whatever is under way come to its end.
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"{len(answers)} answers, where {count} are awaited")
+
+    async def ask(self, *requests: bytes) -> list[Answer]:
+        """Send requests, wait for an answer to each."""
+        self.send(*requests)
+        return await self.answers(len(requests))
+
+
+def make_entry(ledger_id: int, entry_id: int, payload: bytes = b"payload") -> bytes:
+    """A whole entry as a writer makes it."""
+    length = (entry_id + 1) * len(payload)
+    return encode_entry_header(ledger_id, entry_id, entry_id - 1, length, payload) + payload
+
+
+def make_add(
+    ledger_id: int,
+    entry_id: int,
+    payload: bytes = b"payload",
+    *,
+    key: bytes = KEY,
+    flags: int = 0,
+) -> bytes:
+    """A request to add an entry, with its size."""
+    entry = make_entry(ledger_id, entry_id, payload)
+    return encode_add_header(key, len(entry), flags) + entry
+
+
+def batch_read(
+    ledger_id: int,
+    first_entry: int,
+    *,
+    count_max: int = 0,
+    bytes_max: int = 1 << 20,
+    key: bytes | None = None,
+    request_id: int = 77,
+) -> bytes:
+    """A V2 request for several entries, with its size; fencing if there is a key."""
+    word = 2 << 24 | V2Operation.BATCH_READ << 16 | (key is not None)
+    frame = _BATCH_READ.pack(word, ledger_id, first_entry, request_id, count_max, bytes_max)
+    frame += key or b""
+    return len(frame).to_bytes(4, "big") + frame

@@ -1,0 +1,82 @@
+"""A machine for one bookie after the other: disks, index, ZooKeeper and network that outlive it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.unit.geminga_bookie.fakes import MemoryCoordination, MemoryNetwork
+from tests.unit.geminga_bookie.memory_disk import MemoryDisk
+from tests.unit.geminga_ledger.virtual_time import LoopClock
+
+from geminga_bookie.bookie import Bookie
+from geminga_bookie.settings import BookieSettings
+from geminga_bookie.storage.memory_store import MemoryStore
+from geminga_server.authorization import ALLOW_ALL, Authorizer
+
+SETTINGS = BookieSettings(bookie_id="bookie-1", port=3181)
+
+
+class Host:
+    """Make bookies with ``bookie()``; between two of them, ``kill`` or ``cut_power``."""
+
+    def __init__(self, settings: BookieSettings = SETTINGS, **changes: object) -> None:
+        self.settings = replace(settings, **changes)  # type: ignore[arg-type]  # names are checked
+        self.journal_disks = [MemoryDisk() for _ in self.settings.journal_directories]
+        self.ledger_disks = [MemoryDisk() for _ in self.settings.ledger_directories]
+        self.store = MemoryStore()
+        self.coordination = MemoryCoordination()
+        self.network = MemoryNetwork()
+
+    def bookie(self, authorizer: Authorizer = ALLOW_ALL) -> Bookie:
+        """The next bookie of this machine, not opened yet."""
+        return Bookie(
+            self.settings,
+            journal_disks=self.journal_disks,
+            ledger_disks=self.ledger_disks,
+            index=self.store,
+            network=self.network,
+            coordination=self.coordination,
+            clock=LoopClock(),
+            authorizer=authorizer,
+        )
+
+    @property
+    def journal_disk(self) -> MemoryDisk:
+        """The first journal's disk."""
+        return self.journal_disks[0]
+
+    @journal_disk.setter
+    def journal_disk(self, disk: MemoryDisk) -> None:
+        self.journal_disks[0] = disk
+
+    @property
+    def ledger_disk(self) -> MemoryDisk:
+        """The disk of the first ledger directory."""
+        return self.ledger_disks[0]
+
+    @ledger_disk.setter
+    def ledger_disk(self, disk: MemoryDisk) -> None:
+        self.ledger_disks[0] = disk
+
+    def kill(self) -> None:
+        """The process dies; what it wrote stays, synced or not. ZooKeeper has not noticed yet."""
+        self._crash_disks(1 << 40)
+        self._restart()
+
+    def cut_power(self, *, unsynced_bytes: int = 0) -> None:
+        """The machine loses power; so many bytes of what was not synced are on the disks."""
+        self._crash_disks(unsynced_bytes)
+        self._restart()
+
+    def _crash_disks(self, unsynced_bytes: int) -> None:
+        for disks in (self.journal_disks, self.ledger_disks):
+            disks[:] = [disk.after_crash(unsynced_bytes=unsynced_bytes) for disk in disks]
+
+    def _restart(self) -> None:
+        # Copies: what still runs of the dead bookie works on what nobody looks at any more.
+        pairs = list(self.store.flushed())
+        self.store = MemoryStore()
+        self.store.write(pairs)
+        session_id = self.coordination.session_id + 1
+        self.coordination = MemoryCoordination(session_id, dict(self.coordination.nodes))
+        self.network = MemoryNetwork()

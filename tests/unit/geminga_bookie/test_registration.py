@@ -1,0 +1,134 @@
+"""A bookie's node is there while it lives, in the right place, whatever its session does."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.unit.geminga_bookie.fakes import MemoryCoordination
+
+from geminga_bookie.registration import RETRY_S, Registration
+from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
+from geminga_runtime.coordination import ConnectionLost, NodeStat
+from geminga_runtime.service import RESTART_S
+
+ADDRESS = BookieInfo.of_address("10.0.0.1", 3181)
+WRITABLE, READ_ONLY = f"{AVAILABLE_PATH}/bookie-1", f"{READ_ONLY_PATH}/bookie-1"
+
+
+class Mode:
+    """Whether the bookie is read-only."""
+
+    is_read_only = False
+
+
+def make_registration(coordination: MemoryCoordination, mode: Mode | None = None) -> Registration:
+    mode = mode or Mode()
+    return Registration(coordination, "bookie-1", ADDRESS, is_read_only=lambda: mode.is_read_only)
+
+
+async def settle() -> None:
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+async def test_the_node_holds_the_address_and_goes_with_the_bookie() -> None:
+    coordination = MemoryCoordination(session_id=7)
+    async with make_registration(coordination):
+        value, stat = coordination.nodes[WRITABLE]
+        assert BookieInfo.decode(value, "bookie-1") == ADDRESS
+        assert stat.ephemeral_owner == 7
+    assert WRITABLE not in coordination.nodes
+
+
+async def test_an_error_that_nobody_foresaw_is_not_the_end_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    coordination = MemoryCoordination()
+    async with make_registration(coordination) as registration:
+        del coordination.nodes[WRITABLE]
+        with monkeypatch.context() as patch:
+            patch.setattr(coordination, "create", None)
+            registration.review()
+            await settle()
+        assert WRITABLE not in coordination.nodes
+        await asyncio.sleep(RESTART_S + 1)
+        assert WRITABLE in coordination.nodes
+        assert registration.faults == 1
+
+
+async def test_what_is_announced_later_stands_in_the_node_soon() -> None:
+    coordination = MemoryCoordination()
+    async with make_registration(coordination) as registration:
+        address = BookieInfo.of_address("10.0.0.1", 3181, http_port=8000)
+        registration.announce(address)
+        await settle()
+        assert BookieInfo.decode(coordination.nodes[WRITABLE][0], "bookie-1") == address
+
+
+async def test_the_node_of_our_own_earlier_life_is_taken_over_at_once() -> None:
+    dead = MemoryCoordination(session_id=7)
+    await make_registration(dead)._register()
+    coordination = dead.another_session(8)
+    async with make_registration(coordination):
+        assert coordination.nodes[WRITABLE][1].ephemeral_owner == 8
+
+
+async def test_a_new_session_gets_a_new_node() -> None:
+    coordination = MemoryCoordination(session_id=7)
+    async with make_registration(coordination):
+        coordination.renew_session(8)
+        assert WRITABLE not in coordination.nodes
+        await settle()
+        assert coordination.nodes[WRITABLE][1].ephemeral_owner == 8
+
+
+async def test_a_closed_registration_does_not_come_back() -> None:
+    coordination = MemoryCoordination(session_id=7)
+    async with make_registration(coordination):
+        pass
+    coordination.renew_session(8)
+    await settle()
+    assert WRITABLE not in coordination.nodes
+
+
+async def test_a_read_only_bookie_stands_elsewhere_and_comes_back() -> None:
+    coordination, mode = MemoryCoordination(), Mode()
+    async with make_registration(coordination, mode) as registration:
+        mode.is_read_only = True
+        registration.review()
+        await settle()
+        assert READ_ONLY in coordination.nodes
+        assert WRITABLE not in coordination.nodes
+        mode.is_read_only = False
+        registration.review()
+        await settle()
+        assert WRITABLE in coordination.nodes
+        assert READ_ONLY not in coordination.nodes
+    assert not {WRITABLE, READ_ONLY} & set(coordination.nodes)
+
+
+async def test_registering_is_tried_again_while_zookeeper_is_away() -> None:
+    coordination = MemoryCoordination(session_id=7)
+    async with make_registration(coordination):
+        coordination.failures = [ConnectionLost("away"), ConnectionLost("away")]
+        coordination.renew_session(8)
+        await settle()
+        assert WRITABLE not in coordination.nodes
+        await asyncio.sleep(3 * RETRY_S)
+        assert coordination.nodes[WRITABLE][1].ephemeral_owner == 8
+
+
+async def test_the_first_registration_must_succeed() -> None:
+    coordination = MemoryCoordination()
+    coordination.failures = [ConnectionLost("away")]
+    with pytest.raises(ConnectionLost):
+        async with make_registration(coordination):
+            pass
+
+
+async def test_leaving_without_zookeeper_ends_all_the_same() -> None:
+    coordination = MemoryCoordination()
+    async with make_registration(coordination):
+        coordination.failures = [ConnectionLost("away")]
+    assert coordination.nodes[WRITABLE][1] == NodeStat(0, 1, 1, 1)

@@ -1,0 +1,257 @@
+"""The REST application on a ZooKeeper in memory and a broker that only remembers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from geminga_broker.admin.app import create_app
+from geminga_broker.admin.documents.internal_stats import Document
+from geminga_broker.admin.documents.topic_stats import (
+    TopicStats,
+    new_consumer_stats,
+    new_publisher_stats,
+    new_subscription_stats,
+    new_topic_stats,
+)
+from geminga_broker.admin.facade import Services, StatsQuery
+from geminga_broker.admin.snapshot import BrokerSnapshot, TopicSnapshot
+from geminga_broker.compaction.errors import CompactionRunning
+from geminga_broker.compaction.report import CompactionReport, CompactionStatus
+from geminga_broker.errors import (
+    NotAllowed,
+    StorageUnavailable,
+    TopicBusy,
+    TopicExists,
+    TopicNotFound,
+)
+from geminga_broker.log.positions import Position
+from geminga_broker.metadata.clusters import Clusters
+from geminga_broker.metadata.namespaces import Namespaces
+from geminga_broker.metadata.partitioned_topics import PartitionedTopics
+from geminga_broker.metadata.persistent_topics import PersistentTopics, topic_path
+from geminga_broker.metadata.tenants import Tenants
+from geminga_broker.ownership.address import BrokerAddress
+from geminga_broker.ownership.brokers import Brokers
+from geminga_broker.ownership.ownership import Ownership
+from geminga_broker.topics.persistent import PersistentTopic
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.brokers import LocalBrokerData
+from geminga_protocol.records.clusters import ClusterData
+from geminga_protocol.records.namespaces import BundlesData, Policies
+from geminga_protocol.records.tenants import TenantInfo
+from geminga_runtime.clock import SystemClock
+from geminga_runtime.coordination import (
+    Coordination,
+    delete_tree,
+)
+from geminga_server.authorization import (
+    ALLOW_ALL,
+    Action,
+    NotAuthorized,
+    Principal,
+    Resource,
+)
+
+ADDRESS = BrokerAddress("127.0.0.1:28080", "pulsar://127.0.0.1:26650", "http://127.0.0.1:28080")
+PUBLIC_DEFAULT = NamespaceName("public", "default")
+
+
+@dataclass
+class RememberingBroker:
+    """A ``BrokerFacade`` that serves no message; some topics are busy, and it may be unhealthy."""
+
+    coordination: Coordination
+    volatile: set[TopicName] = field(default_factory=set)
+    busy: set[str] = field(default_factory=set)
+    copied: list[tuple[str, str]] = field(default_factory=list)
+    done: list[tuple[str, str]] = field(default_factory=list)
+    properties: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    queries: list[StatsQuery] = field(default_factory=list)
+    compaction: CompactionReport = field(default_factory=CompactionReport)
+    is_healthy: bool = True
+
+    async def create_topic(self, topic: TopicName, properties: Mapping[str, str]) -> None:
+        if await self._exists(topic):
+            raise TopicExists(str(topic))
+        self.properties[str(topic)] = properties
+        if topic.is_persistent:
+            await self.coordination.create(topic_path(topic), make_parents=True)
+        else:
+            self.volatile.add(topic)
+
+    async def delete_doomed_topic(self, topic: TopicName) -> None:
+        await self.delete_topic(topic, force=True)
+
+    async def topics_settled(self, namespace: NamespaceName) -> None:
+        """Nothing is under way."""
+
+    async def delete_topic(self, topic: TopicName, *, force: bool) -> None:
+        await self._check(topic)
+        if str(topic) in self.busy and not force:
+            raise TopicBusy("Topic has active producers/subscriptions")
+        self.volatile.discard(topic)
+        await delete_tree(self.coordination, topic_path(topic))
+
+    async def topic_stats(self, topic: TopicName, query: StatsQuery) -> TopicStats:
+        await self._check(topic)
+        self.queries.append(query)
+        stats = new_topic_stats()
+        subscription = new_subscription_stats()
+        subscription["consumers"] = [new_consumer_stats()]
+        stats["subscriptions"] = {"s": subscription}
+        stats["publishers"] = [new_publisher_stats()]
+        stats["msgInCounter"] = 5
+        return stats
+
+    async def internal_stats(self, topic: TopicName, *, with_metadata: bool) -> Document:
+        await self._check(topic)
+        return {"of": str(topic), "withMetadata": with_metadata}
+
+    async def unload_topic(self, topic: TopicName) -> None:
+        await self._note("unload", topic)
+
+    async def trim_topic(self, topic: TopicName) -> None:
+        await self._note("trim", topic)
+
+    async def terminate_topic(self, topic: TopicName) -> Position:
+        await self._note("terminate", topic)
+        return Position(7, 11)
+
+    async def truncate_topic(self, topic: TopicName) -> None:
+        await self._note("truncate", topic)
+
+    async def compact_topic(self, topic: TopicName) -> None:
+        if self.compaction.status is CompactionStatus.RUNNING:
+            raise CompactionRunning
+        await self._note("compaction", topic)
+
+    async def compaction_report(self, topic: TopicName) -> CompactionReport:
+        await self._check(topic)
+        return self.compaction
+
+    async def _note(self, what: str, topic: TopicName) -> None:
+        await self._check(topic)
+        self.done.append((what, str(topic)))
+
+    async def persistent_topic(self, topic: TopicName, *, create: bool = False) -> PersistentTopic:
+        if not create:
+            await self._check(topic)
+        raise NotAllowed("this broker serves no topic")
+
+    async def subscription_names(self, topic: TopicName) -> list[str]:
+        await self._check(topic)
+        return [f"of {topic.local}"]
+
+    async def copy_subscriptions(self, source: TopicName, target: TopicName) -> bool:
+        try:
+            await self._check(source)
+        except TopicNotFound:
+            return False
+        await self._check(target)
+        self.copied.append((str(source), str(target)))
+        return True
+
+    def non_persistent_topics(self, namespace: NamespaceName) -> list[TopicName]:
+        return sorted((topic for topic in self.volatile if topic.namespace == namespace), key=str)
+
+    def metrics_snapshot(self) -> BrokerSnapshot:
+        topic = TopicSnapshot(namespace="public/default", name="persistent://public/default/t")
+        return BrokerSnapshot(topics=[topic])
+
+    async def check_health(self) -> None:
+        if not self.is_healthy:
+            raise StorageUnavailable("no bookie answers")
+
+    async def _exists(self, topic: TopicName) -> bool:
+        if not topic.is_persistent:
+            return topic in self.volatile
+        return await self.coordination.exists(topic_path(topic)) is not None
+
+    async def _check(self, topic: TopicName) -> None:
+        if not await self._exists(topic):
+            raise TopicNotFound(str(topic))
+
+
+@pytest.fixture
+def broker(coordination: Coordination) -> RememberingBroker:
+    """The broker behind the application."""
+    return RememberingBroker(coordination)
+
+
+@pytest.fixture
+async def services(
+    coordination: Coordination, broker: RememberingBroker
+) -> AsyncIterator[Services]:
+    """A cluster like a fresh real standalone: ``public/default`` in four bundles, and no more."""
+    clusters, tenants = Clusters(coordination), Tenants(coordination)
+    namespaces = Namespaces(coordination)
+    await clusters.create(
+        "standalone",
+        ClusterData(
+            service_url="http://127.0.0.1:28080", broker_service_url="pulsar://127.0.0.1:26650"
+        ),
+    )
+    for tenant in ("public", "pulsar"):
+        await tenants.create(tenant, TenantInfo(allowed_clusters=("standalone",)))
+    policies = Policies(replication_clusters=("standalone",), bundles=BundlesData.equal(4))
+    await namespaces.create(PUBLIC_DEFAULT, policies)
+    ownership = Ownership(coordination, namespaces, ADDRESS)
+    brokers = Brokers(coordination, SystemClock(), ADDRESS, LocalBrokerData, version="4.0.6")
+    async with ownership, brokers:
+        yield Services(
+            cluster="standalone",
+            version="4.0.6",
+            broker=broker,
+            clusters=clusters,
+            tenants=tenants,
+            namespaces=namespaces,
+            partitioned_topics=PartitionedTopics(coordination),
+            persistent_topics=PersistentTopics(coordination),
+            ownership=ownership,
+            brokers=brokers,
+            authorize=ALLOW_ALL.authorize,
+        )
+
+
+@pytest.fixture
+def app(services: Services) -> FastAPI:
+    """The application."""
+    return create_app(services)
+
+
+@pytest.fixture
+async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    """A real HTTP client on the application, without sockets."""
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:28080") as opened:
+        yield opened
+
+
+@pytest.fixture
+async def rival(
+    services: Services, session: Callable[[str], Coordination]
+) -> AsyncIterator[Ownership]:
+    """Another broker, at ``127.0.0.1:2``, on the same ZooKeeper."""
+    del services  # only for the namespace
+    other = session("rival")
+    address = BrokerAddress("127.0.0.1:2", "pulsar://127.0.0.1:1", "http://127.0.0.1:2")
+    brokers = Brokers(other, SystemClock(), address, LocalBrokerData, version="4.0.6")
+    async with Ownership(other, Namespaces(other), address) as ownership, brokers:
+        yield ownership
+
+
+@pytest.fixture
+def refusing_client(services: Services) -> httpx.AsyncClient:
+    """A client whose every question about rights is answered with no."""
+
+    def refuse(principal: Principal, action: Action, resource: Resource) -> None:
+        raise NotAuthorized(principal.role, str(action), str(resource))
+
+    app = create_app(replace(services, authorize=refuse))
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:28080")

@@ -1,0 +1,146 @@
+"""Topics are unloaded, trimmed and truncated, partitioned ones partition by partition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from geminga_broker.ownership.ownership import Ownership
+from geminga_protocol.pulsar.topic_names import TopicName
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class RememberingBroker(Protocol):
+        """What these tests read on the broker behind the application."""
+
+        done: list[tuple[str, str]]
+
+
+P = "/admin/v2/persistent/public/default"
+NAME = "persistent://public/default"
+OPERATIONS = [("PUT", "unload", 204), ("POST", "trim", 200), ("DELETE", "truncate", 204)]
+
+
+@pytest.mark.parametrize(("method", "operation", "status"), OPERATIONS)
+async def test_one_topic_is_worked_on(
+    method: str,
+    operation: str,
+    status: int,
+    client: httpx.AsyncClient,
+    broker: RememberingBroker,
+) -> None:
+    await client.put(f"{P}/t")
+    answer = await client.request(method, f"{P}/t/{operation}")
+    assert (answer.status_code, answer.content) == (status, b"")
+    assert broker.done == [(operation, f"{NAME}/t")]
+
+
+@pytest.mark.parametrize(("method", "operation", "status"), OPERATIONS)
+async def test_of_a_partitioned_topic_every_partition_that_is_there(
+    method: str,
+    operation: str,
+    status: int,
+    client: httpx.AsyncClient,
+    broker: RememberingBroker,
+) -> None:
+    await client.put(f"{P}/t/partitions", json=3)
+    await client.delete(f"{P}/t-partition-1")
+    answer = await client.request(method, f"{P}/t/{operation}")
+    assert answer.status_code == status
+    assert broker.done == [
+        (operation, f"{NAME}/t-partition-0"),
+        (operation, f"{NAME}/t-partition-2"),
+    ]
+
+
+END = {"ledgerId": 7, "entryId": 11, "partitionIndex": -1, "batchSize": 0, "batchIndex": -1}
+
+
+async def test_one_topic_is_terminated(client: httpx.AsyncClient) -> None:
+    await client.put(f"{P}/t")
+    answer = await client.post(f"{P}/t/terminate")
+    assert (answer.status_code, answer.json()) == (200, END)
+    assert (await client.post(f"{P}/missing/terminate")).status_code == 404
+
+
+async def test_a_partitioned_topic_is_terminated_as_a_whole(client: httpx.AsyncClient) -> None:
+    await client.put(f"{P}/t/partitions", json=2)
+    answer = await client.post(f"{P}/t/terminate/partitions")
+    assert answer.json() == {str(each): {**END, "partitionIndex": each} for each in range(2)}
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "reason"),
+    [
+        ("persistent/public/default/parted/terminate", 405, "of a partitioned topic"),
+        ("persistent/public/default/t/terminate/partitions", 405, "of a non-partitioned topic"),
+        ("non-persistent/public/default/t/terminate", 406, "a persistent topic name"),
+    ],
+)
+async def test_what_cannot_be_terminated_is_refused(
+    client: httpx.AsyncClient, path: str, status: int, reason: str
+) -> None:
+    await client.put(f"{P}/t")
+    await client.put(f"{P}/parted/partitions", json=2)
+    answer = await client.post(f"/admin/v2/{path}")
+    assert answer.status_code == status
+    assert reason in answer.json()["reason"]
+
+
+async def test_another_brokers_topic_is_there(client: httpx.AsyncClient, rival: Ownership) -> None:
+    await rival.owner(TopicName.parse("t"))
+    answer = await client.put(f"{P}/t/unload")
+    assert answer.status_code == 307
+    assert answer.headers["Location"].startswith(f"http://127.0.0.1:2{P}/t/unload")
+    stats = await client.get(f"{P}/t/internalStats")
+    assert stats.status_code == 307
+
+
+async def test_a_partition_of_another_broker_is_said_not_to_be_reached(
+    client: httpx.AsyncClient, rival: Ownership
+) -> None:
+    await client.put(f"{P}/t/partitions", json=1)
+    await rival.owner(TopicName.parse("t-partition-0"))
+    answer = await client.put(f"{P}/t/unload")
+    assert answer.status_code == 503
+    assert "t-partition-0 is served by another broker" in answer.json()["reason"]
+    whole = await client.get(f"{P}/t/partitioned-internalStats")
+    assert whole.json() == {"metadata": {"partitions": 1, "deleted": False}, "partitions": {}}
+
+
+async def test_internal_stats_are_those_of_the_broker(client: httpx.AsyncClient) -> None:
+    await client.put(f"{P}/t")
+    plain = await client.get(f"{P}/t/internalStats")
+    assert plain.json() == {"of": f"{NAME}/t", "withMetadata": False}
+    full = await client.get(f"{P}/t/internalStats?metadata=true")
+    assert full.json() == {"of": f"{NAME}/t", "withMetadata": True}
+
+
+async def test_what_is_stored_is_shown_without_loading_it(
+    client: httpx.AsyncClient, rival: Ownership
+) -> None:
+    await client.put(f"{P}/t")
+    await client.put(f"{P}/parts/partitions", json=2)
+    await client.delete(f"{P}/parts-partition-0")
+    await rival.owner(TopicName.parse("t"))
+    assert (await client.get(f"{P}/t/internal-info")).json() == {
+        "version": 0,
+        "ledgers": [],
+        "cursors": {},
+    }
+    parts = (await client.get(f"{P}/parts/internal-info")).json()
+    assert list(parts["partitions"]) == [f"{NAME}/parts-partition-1"]
+    assert (await client.get(f"{P}/missing/internal-info")).status_code == 404
+    volatile = f"{P}/t/internal-info".replace("/persistent/", "/non-persistent/")
+    assert (await client.get(volatile)).status_code == 405
+
+
+async def test_internal_stats_of_partitions_that_are_there(client: httpx.AsyncClient) -> None:
+    await client.put(f"{P}/t/partitions", json=2)
+    await client.delete(f"{P}/t-partition-1")
+    whole = (await client.get(f"{P}/t/partitioned-internalStats")).json()
+    assert whole["metadata"] == {"partitions": 2, "deleted": False}
+    assert list(whole["partitions"]) == [f"{NAME}/t-partition-0"]

@@ -1,0 +1,226 @@
+"""Proves that stats and metrics of a topic say what happened on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of, producer_of
+from tests.unit.geminga_broker.clients_and_logs import publish as publish_batches
+from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
+
+from geminga_broker.admin.facade import StatsQuery
+from geminga_broker.admin.topics.stats import topic_snapshot, topic_stats
+from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.gate import LimitOf
+from geminga_broker.subscriptions.subscription_type import SubscriptionType
+from geminga_broker.topics.directory import AnyTopic, TopicDirectory
+from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.producing.producers import AccessMode
+from geminga_broker.topics.topic import SubscribeRequest
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.records.namespaces import DispatchRate, Policies, PublishRate
+from geminga_runtime.coordination import Coordination
+
+PAYLOAD = encode_payload(
+    api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), bytes(100)
+)
+EVERYTHING = StatsQuery()
+PERIOD_S = 10.0
+
+
+class LoopClock:
+    """The running loop's virtual time."""
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def wall_ms(self) -> int:
+        return 1_000_000 + int(self.monotonic() * 1000)
+
+
+@pytest.fixture
+async def topics(coordination: Coordination) -> AsyncIterator[TopicDirectory]:
+    """The broker's topics."""
+    logs = logs_over(coordination, MemoryLedgers())
+    async with TopicDirectory(logs, LoopClock(), owns=lambda _: True) as topics:
+        yield topics
+
+
+async def opened(topics: TopicDirectory, domain: str) -> AnyTopic:
+    return await topics.get(TopicName.parse(f"{domain}://t/n/topic"), create=True)
+
+
+async def publish(topic: AnyTopic, count: int) -> None:
+    producer = producer_of(NotedSession(), metadata={"a": "b"})
+    await topic.connect_producer(producer)
+    producer.messages_in = count
+    producer.append_all([(PAYLOAD, 1, producer, number, 0) for number in range(count)])
+    await asyncio.sleep(1)
+
+
+async def subscribed(topic: AnyTopic, permits: int) -> Consumer:
+    subscription = await topic.subscribe(SubscribeRequest("sub", SubscriptionType.SHARED))
+    consumer = consumer_of(NotedSession())
+    subscription.connected(consumer)
+    subscription.flow(consumer, permits)
+    return consumer
+
+
+async def test_what_was_published_delivered_and_left_is_counted(topics: TopicDirectory) -> None:
+    topic = await opened(topics, "persistent")
+    await subscribed(topic, permits=7)
+    await publish(topic, 10)
+    stats = topic_stats(topic, EVERYTHING, "here:8080")
+    assert (stats["msgInCounter"], stats["bytesInCounter"]) == (10, 10 * len(PAYLOAD))
+    assert (stats["msgOutCounter"], stats["bytesOutCounter"]) == (7, 7 * len(PAYLOAD))
+    assert stats["storageSize"] == 10 * len(PAYLOAD)
+    subscription = stats["subscriptions"]["sub"]
+    assert (subscription["msgBacklog"], subscription["unackedMessages"]) == (10, 7)
+    assert subscription["lastConsumedTimestamp"] >= stats["topicCreationTimeStamp"] > 0
+    assert [each["metadata"] for each in stats["publishers"]] == [{"a": "b"}]
+    assert stats["ownerBroker"] == "here:8080"
+
+
+async def test_publishers_and_consumers_are_left_out_on_request(topics: TopicDirectory) -> None:
+    topic = await opened(topics, "persistent")
+    await subscribed(topic, permits=1)
+    await publish(topic, 1)
+    query = StatsQuery(exclude_publishers=True, exclude_consumers=True)
+    stats = topic_stats(topic, query, "here:8080")
+    assert stats["publishers"] == []
+    assert stats["subscriptions"]["sub"]["consumers"] == []
+
+
+async def test_rates_are_those_of_the_period_before(topics: TopicDirectory) -> None:
+    topic = await opened(topics, "persistent")
+    await topics.renew_rates()
+    await subscribed(topic, permits=50)
+    await publish(topic, 100)
+    await asyncio.sleep(PERIOD_S - 1)
+    await topics.renew_rates()
+    snapshot = topic_snapshot(topic)
+    assert snapshot.rate_in == pytest.approx(100 / PERIOD_S, rel=0.01)
+    assert snapshot.average_message_bytes == pytest.approx(len(PAYLOAD))
+    stats = topic_stats(topic, EVERYTHING, "here:8080")
+    assert stats["averageMsgSize"] == pytest.approx(len(PAYLOAD))
+    assert snapshot.rate_out == pytest.approx(50 / PERIOD_S, rel=0.01)
+    assert snapshot.storage_write_rate == pytest.approx(100 / PERIOD_S, rel=0.01)
+    assert snapshot.storage_read_rate == pytest.approx(50 / PERIOD_S, rel=0.01)
+    assert snapshot.storage_read_cache_misses_rate == 0
+    assert snapshot.write_latency_ms.count == 100
+    assert snapshot.backlog_bytes == 100 * len(PAYLOAD)
+    totals = topics.totals
+    assert (totals.producers, totals.consumers) == (1, 1)
+    assert totals.rate_in == snapshot.rate_in
+    await asyncio.sleep(PERIOD_S)
+    await topics.renew_rates()
+    assert topic_snapshot(topic).rate_in == 0
+    assert topic_snapshot(topic).write_latency_ms.count == 0
+
+
+@pytest.mark.parametrize("kind", SubscriptionType)
+async def test_it_is_shown_how_many_messages_an_entry_has(
+    topics: TopicDirectory, kind: SubscriptionType
+) -> None:
+    topic = await opened(topics, "persistent")
+    assert isinstance(topic, PersistentTopic)
+    await topic.create_subscription("sub")
+    await publish_batches(topic, *[3] * 7, 2)
+    subscription = await topic.subscribe(SubscribeRequest("sub", kind))
+    consumer = consumer_of(NotedSession())
+    subscription.connected(consumer)
+    subscription.flow(consumer, 1000)
+    await asyncio.sleep(1)
+    assert (consumer.entries_out, consumer.messages_out) == (8, 23)
+    (shown,) = topic_stats(topic, EVERYTHING, "here:8080")["subscriptions"]["sub"]["consumers"]
+    assert shown["avgMessagesPerEntry"] == 3
+
+
+async def test_the_epoch_is_shown_once_there_was_an_exclusive_producer(
+    topics: TopicDirectory,
+) -> None:
+    topic = await opened(topics, "persistent")
+    assert topic_stats(topic, EVERYTHING, "here:8080")["topicEpoch"] is None
+    producer = producer_of(NotedSession(), access_mode=AccessMode.EXCLUSIVE)
+    await topic.connect_producer(producer)
+    assert topic_stats(topic, EVERYTHING, "here:8080")["topicEpoch"] == 0
+
+
+async def test_chunks_are_counted_and_remembered_of_those_who_have_gone(
+    topics: TopicDirectory,
+) -> None:
+    topic = await opened(topics, "persistent")
+    await topics.renew_rates()
+    producer = producer_of(NotedSession())
+    await topic.connect_producer(producer)
+    assert not topic_stats(topic, EVERYTHING, "here:8080")["msgChunkPublished"]
+    producer.chunks_in = 20
+    await asyncio.sleep(PERIOD_S)
+    await topics.renew_rates()
+    stats = topic_stats(topic, EVERYTHING, "here:8080")
+    assert stats["msgChunkPublished"]
+    assert stats["publishers"][0]["chunkedMessageRate"] == pytest.approx(20 / PERIOD_S)
+    producer.disconnect()
+    assert topic_stats(topic, EVERYTHING, "here:8080")["msgChunkPublished"]
+
+
+@pytest.mark.parametrize(
+    ("policies", "member", "reason"),
+    [
+        (
+            Policies(topic_dispatch_rate={"standalone": DispatchRate(messages=10)}),
+            "dispatchThrottledMsgEventsByTopicLimit",
+            LimitOf.TOPIC,
+        ),
+        (
+            Policies(subscription_dispatch_rate={"standalone": DispatchRate(size_bytes=1000)}),
+            "dispatchThrottledBytesEventsBySubscriptionLimit",
+            LimitOf.SUBSCRIPTION,
+        ),
+    ],
+)
+async def test_who_is_held_back_is_told_by_which_limit(
+    topics: TopicDirectory, policies: Policies, member: str, reason: LimitOf
+) -> None:
+    topic = await opened(topics, "persistent")
+    topics.apply_policies(topic.name.namespace, policies)
+    await subscribed(topic, permits=1000)
+    await publish(topic, 30)
+    shown = topic_stats(topic, EVERYTHING, "here:8080")["subscriptions"]["sub"]
+    counts = {name: value for name, value in shown.items() if name.startswith("dispatchThrottled")}
+    assert {name for name, count in counts.items() if count} == {member}
+    stalls = topic_snapshot(topic).subscriptions[0].stalls
+    assert stalls is not None
+    assert counts[member] == stalls.by_messages(reason) + stalls.by_bytes(reason)
+    topics.apply_policies(topic.name.namespace, Policies())
+    again = topic_stats(topic, EVERYTHING, "here:8080")["subscriptions"]["sub"]
+    assert dict(again)[member] == counts[member]
+
+
+async def test_who_publishes_too_fast_is_counted(topics: TopicDirectory) -> None:
+    limit = Policies(publish_max_message_rate={"standalone": PublishRate(messages=5)})
+    for domain in ("persistent", "non-persistent"):
+        topic = await opened(topics, domain)
+        topics.apply_policies(topic.name.namespace, limit)
+        await publish(topic, 20)
+        assert topic_stats(topic, EVERYTHING, "here:8080")["publishRateLimitedTimes"] == 1
+        assert topic_snapshot(topic).publish_pauses == 1
+
+
+async def test_what_nobody_could_take_is_a_drop_rate(topics: TopicDirectory) -> None:
+    topic = await opened(topics, "non-persistent")
+    await topics.renew_rates()
+    await subscribed(topic, permits=40)
+    await publish(topic, 100)
+    await asyncio.sleep(PERIOD_S - 1)
+    await topics.renew_rates()
+    stats = topic_stats(topic, EVERYTHING, "here:8080")
+    drop_rate = stats["subscriptions"]["sub"]["msgDropRate"]
+    assert drop_rate == pytest.approx(60 / PERIOD_S, rel=0.01)
+    assert topic_snapshot(topic).subscriptions[0].drop_rate == drop_rate
+    # No publisher was told that the broker was too busy, which is what these say (as upstream).
+    assert stats["msgDropRate"] == stats["publishers"][0]["msgDropRate"] == 0

@@ -1,0 +1,256 @@
+"""Stand-ins for what topics stand on: sessions that note what they are sent, logs in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from unittest.mock import Mock
+
+from geminga_broker.errors import BrokerError
+from geminga_broker.log.chain import LedgerChain, LedgerSpan
+from geminga_broker.log.cursor import Cursor
+from geminga_broker.log.cursor_state import CursorState
+from geminga_broker.log.options import LogOptions
+from geminga_broker.log.positions import Entry, EntryId, Position
+from geminga_broker.log.termination import Termination
+from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.producing.producers import AccessMode, Producer
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.commands import parse_command
+from geminga_protocol.pulsar.payload import encode_payload
+from geminga_runtime.clock import SystemClock
+
+# So often does the event loop turn at most until what was published is durable in memory.
+TURNS_MAX = 1000
+
+
+class NotedSession:
+    """A client that only notes what it is sent."""
+
+    def __init__(self, *, answers: bool = True) -> None:
+        self.out: list[bytes] = []
+        self.is_writable = True
+        self.address = "/127.0.0.1:1"
+        self.client_version = "test"
+        self.protocol_version = 21
+        self.unconfirmed = 0
+        self.answers = answers
+        self.throttles: list[Callable[[float], float]] = []
+
+    def send(self, frame: bytes) -> None:
+        self.out.append(frame)
+
+    def delivered(self, size_bytes: int) -> None:
+        del size_bytes
+
+    def confirmed(self, size_bytes: int) -> None:
+        self.unconfirmed -= size_bytes
+
+    def throttle(self, wait_s: Callable[[float], float]) -> None:
+        self.throttles.append(wait_s)
+
+    async def is_alive(self) -> bool:
+        return self.answers
+
+    def commands(self) -> list[api.BaseCommand]:
+        """Every command sent so far."""
+        stream = b"".join(self.out)
+        found: list[api.BaseCommand] = []
+        start = 0
+        while start < len(stream):
+            end = start + 4 + int.from_bytes(stream[start : start + 4], "big")
+            found.append(parse_command(stream, start + 4, end)[0])
+            start = end
+        return found
+
+    def messages(self) -> list[tuple[Position, int]]:
+        """Position and redelivery count of each MESSAGE sent so far."""
+        return [
+            (
+                Position(command.message.message_id.ledgerId, command.message.message_id.entryId),
+                command.message.redelivery_count,
+            )
+            for command in self.commands()
+            if command.type == api.BaseCommand.MESSAGE
+        ]
+
+    def positions(self) -> list[tuple[int, int]]:
+        """Positions of each MESSAGE sent so far."""
+        return [(position.ledger_id, position.entry_id) for position, _ in self.messages()]
+
+
+class MemoryLog:
+    """A managed ledger whose entries are all cached, or, when ``is_cold``, all to be fetched."""
+
+    def __init__(self, *ledgers: tuple[int, int]) -> None:
+        self.name = "t/n/persistent/topic"
+        self.options = LogOptions()
+        self.is_cold = False
+        self.reads = 0
+        self.chain = LedgerChain(LedgerSpan(ledger, entries) for ledger, entries in ledgers)
+        self.termination = Mock(spec=Termination, at=None)
+        self._tasks: list[asyncio.Task[object]] = []
+
+    def entry(self, entry_id: int) -> Entry:
+        metadata = api.MessageMetadata(producer_name="p", sequence_id=entry_id, publish_time=1)
+        return entry_id, encode_payload(metadata, b"m"), 1
+
+    def trim_soon(self) -> None:
+        """Nothing is ever trimmed here."""
+
+    def cached_run(self, position: Position, count_max: int) -> list[Entry]:
+        return [] if self.is_cold else self._run(position, count_max)
+
+    def cached_entries(self, ids: Sequence[EntryId]) -> list[Entry]:
+        return [] if self.is_cold else [self.entry(entry_id) for _, entry_id in ids]
+
+    def _run(self, position: Position, count_max: int) -> list[Entry]:
+        span = self.chain.span(position[0])
+        assert span is not None
+        last = min(span.entries, position[1] + count_max)
+        return [self.entry(entry_id) for entry_id in range(position[1], last)]
+
+    async def read(self, position: Position, count_max: int) -> list[Entry]:
+        self.reads += 1
+        return [(entry_id, payload, 0) for entry_id, payload, _ in self._run(position, count_max)]
+
+    def spawn(self, work: object, *, name: str) -> None:
+        assert asyncio.iscoroutine(work)
+        self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))
+
+    async def settled(self) -> None:
+        """Return when all reads are done."""
+        while self._tasks:
+            await self._tasks.pop()
+
+
+class KeyedLog(MemoryLog):
+    """One whose entries have keys: entry ``i`` has the ``i``-th, modulo their number."""
+
+    def __init__(self, keys: str, *ledgers: tuple[int, int]) -> None:
+        super().__init__(*ledgers)
+        self.keys = keys
+
+    def key(self, entry_id: int) -> str:
+        """The key of an entry."""
+        return self.keys[entry_id % len(self.keys)]
+
+    def entry(self, entry_id: int) -> Entry:
+        metadata = api.MessageMetadata(
+            producer_name="p",
+            sequence_id=entry_id,
+            publish_time=1,
+            partition_key=self.key(entry_id),
+        )
+        return entry_id, encode_payload(metadata, b"m"), 1
+
+
+def cursor_over(chain: LedgerChain, *, name: str = "sub") -> Cursor:
+    """A volatile cursor before the first entry."""
+    return Cursor(
+        name,
+        chain=chain,
+        state=CursorState(mark_delete=chain.before_first),
+        store=None,
+        clock=SystemClock(),
+        random=Random(1),
+        options=LogOptions(),
+    )
+
+
+class Told:
+    """What a consumer's client was told outside of messages."""
+
+    def __init__(self) -> None:
+        self.active: list[bool] = []
+        self.closed = 0
+        self.ends = 0
+
+
+def consumer_of(
+    session: NotedSession,
+    name: str = "c",
+    *,
+    priority: int = 0,
+    told: Told | None = None,
+    key_shared: KeySharedPolicy = AUTO_SPLIT,
+    reads_compacted: bool = False,
+) -> Consumer:
+    """A consumer with no permits yet."""
+    told = told or Told()
+
+    def note_closed(_: Consumer) -> None:
+        told.closed += 1
+
+    def note_end(_: Consumer) -> None:
+        told.ends += 1
+
+    return Consumer(
+        session,
+        1,
+        name,
+        priority=priority,
+        partition=-1,
+        reads_compacted=reads_compacted,
+        metadata={},
+        key_shared=key_shared,
+        clock=SystemClock(),
+        on_active_changed=lambda _, is_active: told.active.append(is_active),
+        on_closed=note_closed,
+        on_end=note_end,
+    )
+
+
+def producer_of(
+    session: NotedSession,
+    name: str = "p",
+    *,
+    epoch: int = 0,
+    access_mode: AccessMode = AccessMode.SHARED,
+    topic_epoch: int | None = None,
+    is_encrypting: bool = False,
+    metadata: Mapping[str, str] | None = None,
+    on_closed: Callable[[Producer], None] = lambda _: None,
+    on_settled: Callable[[Producer, BrokerError | None], None] = lambda _, __: None,
+) -> Producer:
+    """A producer that no topic knows yet."""
+    return Producer(
+        session,
+        1,
+        name,
+        epoch=epoch,
+        access_mode=access_mode,
+        topic_epoch=topic_epoch,
+        is_encrypting=is_encrypting,
+        metadata={} if metadata is None else metadata,
+        connected_at_ms=0,
+        on_closed=on_closed,
+        on_settled=on_settled,
+    )
+
+
+async def publish(topic: PersistentTopic, *batches: int, age_s: int = 0) -> None:
+    """Publish entries of so many messages each (1: none is a batch), as if that long ago, and wait
+    until they are durable."""
+    producer = producer_of(NotedSession())
+    await topic.connect_producer(producer)
+    before = topic.managed_ledger.entries_added
+    for number, count in enumerate(batches):
+        metadata = api.MessageMetadata(
+            producer_name="p",
+            sequence_id=number,
+            publish_time=SystemClock().wall_ms() - age_s * 1000,
+        )
+        if count > 1:
+            metadata.num_messages_in_batch = count
+        producer.append_all([(encode_payload(metadata, b"m"), count, producer, number, number)])
+    for _ in range(TURNS_MAX):
+        if topic.managed_ledger.entries_added == before + len(batches):
+            break
+        await asyncio.sleep(0)
+    else:
+        raise AssertionError("what was published is not durable yet")
+    producer.disconnect()

@@ -1,0 +1,100 @@
+"""Proves that compaction keeps its promise whatever a topic went through, wherever it crashed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.geminga_broker.compaction.compacted_topics import (
+    NAME,
+    Keyed,
+    Rig,
+    batch,
+    compact,
+    loaded,
+    publish,
+    read,
+    single,
+    trim,
+    values,
+)
+
+from geminga_simulation.loop import SimulatedLoop
+
+MESSAGE = st.tuples(st.sampled_from("abcde"), st.sampled_from([b"", b"1", b"2", b"3"]))
+STEP = st.one_of(
+    MESSAGE,
+    st.lists(MESSAGE, min_size=1, max_size=4),
+    st.sampled_from(["compact", "trim", "reload"]),
+)
+
+
+def expected(history: list[tuple[Keyed, bool]]) -> list[Keyed]:
+    """The dumb version: ``(message, was compacted)`` in order."""
+    newest = {key: number for number, ((key, _), is_old) in enumerate(history) if is_old}
+    return [
+        message
+        for number, (message, is_old) in enumerate(history)
+        if not is_old or (newest[message[0]] == number and message[1])
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(STEP, max_size=25))
+def test_whatever_the_history_a_compacted_reader_sees_the_newest_of_every_key_and_all_newer(
+    steps: list[Keyed | list[Keyed] | str],
+) -> None:
+    async def run() -> None:
+        rig = Rig(ledger_entries_max=3)
+        history: list[tuple[Keyed, bool]] = []
+        async with rig.directory() as topics:
+            topic = await loaded(topics)
+            for step in steps:
+                if step == "compact":
+                    await compact(topic)
+                    history = [(message, True) for message, _ in history]
+                elif step == "trim" and topic.compacting.cursors():
+                    await trim(topic)
+                elif step == "reload":
+                    await topics.unload(NAME)
+                    topic = await loaded(topics)
+                elif isinstance(step, tuple):
+                    await publish(topic, single(*step))
+                    history.append((step, False))
+                elif isinstance(step, list):
+                    await publish(topic, batch(*step))
+                    history += [(each, False) for each in step]
+            assert values(await read(topic)) == expected(history)
+
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        runner.run(run())
+
+
+@pytest.mark.parametrize("step", range(24))
+async def test_a_crash_at_any_step_leaves_one_of_the_two_and_no_ledger_behind(step: int) -> None:
+    rig = Rig()
+    async with rig.directory() as topics:
+        topic = await loaded(topics)
+        await publish(topic, single("a", b"1"), single("a", b"2"), single("b", b"1"))
+        await compact(topic)
+        await publish(topic, single("b", b"2"), single("b", b"3"))
+    first = rig.directory()
+    topic = await loaded(await first.__aenter__())
+    await topic.compacting.trigger()
+    for _ in range(step):
+        await asyncio.sleep(0)
+    # It dies: nothing it asks for from now on is heard.
+    rig.zookeeper.session(f"broker {rig.loads}").is_expired = True
+    for writer in rig.ledgers.writers:
+        writer.detach()
+    async with rig.directory() as topics:
+        topic = await loaded(topics)
+        assert values(await read(topic)) in (
+            [("a", b"2"), ("b", b"1"), ("b", b"2"), ("b", b"3")],
+            [("a", b"2"), ("b", b"3")],
+        )
+        await compact(topic)
+        assert values(await read(topic)) == [("a", b"2"), ("b", b"3")]
+    await first.__aexit__(None, None, None)

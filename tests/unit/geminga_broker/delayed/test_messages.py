@@ -1,0 +1,426 @@
+"""Proves that delayed messages come out once and in time, also for the next owner, that what is in
+buckets is not read again, and that no ledger of a bucket is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from tests.unit.geminga_broker.log.stand_ins import (
+    LOG,
+    MemoryLedgers,
+    log_over,
+    logs_over,
+    pending,
+)
+
+from geminga_broker.delayed.bucket_store import BucketStore, garbage_of
+from geminga_broker.delayed.messages import DelayedMessages
+from geminga_broker.delayed.options import DelayedOptions
+from geminga_broker.log.cursor import Cursor
+from geminga_broker.log.logs import Logs
+from geminga_broker.log.managed_ledger import ManagedLedger
+from geminga_broker.log.options import LogOptions
+from geminga_broker.log.positions import LATEST, Position
+from geminga_protocol.pulsar.api_pb2 import MessageMetadata
+from geminga_protocol.pulsar.payload import encode_payload
+from geminga_protocol.records.delayed_buckets import BucketKey, buckets_of
+from geminga_runtime.coordination import Coordination
+from geminga_simulation.clock import WALL_START_MS, SimulatedClock
+
+SMALL = DelayedOptions(bucket_messages_min=3, segment_messages_max=2)
+HOUR_MS = 3_600_000
+# Of ledger 0: six messages, the later the earlier; then one of ledger 1.
+DELAYS_MS = [6000, 5000, 4000, 3000, 2000, 1000]
+PLAIN = encode_payload(MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"x")
+
+
+def payload(delay_ms: int) -> bytes:
+    return encode_payload(
+        MessageMetadata(
+            producer_name="p",
+            sequence_id=1,
+            publish_time=WALL_START_MS,
+            deliver_at_time=WALL_START_MS + HOUR_MS + delay_ms,
+        ),
+        b"x",
+    )
+
+
+@pytest.fixture
+def logs(coordination: Coordination, ledgers: MemoryLedgers) -> Logs:
+    """The broker's logs."""
+    return logs_over(coordination, ledgers, options=LogOptions())
+
+
+@pytest.fixture
+async def log(logs: Logs) -> AsyncIterator[ManagedLedger]:
+    """A log of seven delayed messages in two ledgers."""
+    async with log_over(logs) as log:
+        log.append_all(pending(*map(payload, DELAYS_MS)))
+        await asyncio.sleep(0.1)
+        await log.roll_over()
+        log.append_all(pending(payload(0)))
+        await asyncio.sleep(0.1)
+        yield log
+
+
+def delayed_of(
+    log: ManagedLedger, cursor: Cursor, wake: Callable[[], None] = lambda: None
+) -> DelayedMessages:
+    """The delayed messages of ``cursor``, of which nothing is known yet."""
+    loop = asyncio.get_running_loop()
+    delayed = DelayedMessages(
+        log,
+        cursor,
+        SimulatedClock(loop),  # type: ignore[arg-type]  # this folder's loops are simulated
+        topic="persistent://t/n/topic",
+        wake=wake,
+    )
+    delayed.options = SMALL
+    return delayed
+
+
+async def reading(
+    log: ManagedLedger, cursor: Cursor, wake: Callable[[], None] = lambda: None
+) -> DelayedMessages:
+    """The delayed messages of ``cursor``, after everything was read."""
+    delayed = delayed_of(log, cursor, wake)
+    await delayed.recover()
+    position = delayed.pass_held(log.chain.next_after(cursor.mark_delete))
+    while position <= log.chain.last_confirmed:
+        entries = await log.read(position, 100)
+        passed, plain = delayed.sift(position[0], entries)
+        assert not plain
+        position = delayed.pass_held(
+            log.chain.readable_from(Position(position[0], position[1] + passed))
+        )
+    await asyncio.sleep(1)
+    return delayed
+
+
+async def drained(delayed: DelayedMessages) -> list[Position]:
+    """What comes in the following hours."""
+    found: list[Position] = []
+    for _ in range(1000):
+        await asyncio.sleep(10)
+        found += delayed.take_due(LATEST, 10)
+    return found
+
+
+async def created(logs: Logs, log: ManagedLedger) -> Cursor:
+    cursor = await logs.create_cursor(LOG, "sub", log.chain, Position(-1, -1), {"team": "x"})
+    await cursor.__aenter__()
+    return cursor
+
+
+def expected(ledger_id: int) -> list[Position]:
+    return [*(Position(ledger_id, each) for each in range(6)), Position(ledger_id + 1, 0)]
+
+
+async def test_messages_come_once_and_leave_nothing(
+    logs: Logs, log: ManagedLedger, ledgers: MemoryLedgers
+) -> None:
+    before = list(ledgers.entries)
+    cursor = await created(logs, log)
+    delayed = await reading(log, cursor)
+    first = log.chain.spans[0].ledger_id
+    assert list(buckets_of(cursor.properties)) == [BucketKey(first, first)]
+    assert delayed.count == 7
+    assert delayed.take_due(LATEST, 10) == [], "nothing is due yet"
+    assert sorted(await drained(delayed)) == expected(first)
+    assert (delayed.count, delayed.size_bytes) == (0, 0)
+    assert cursor.properties == {"team": "x"}
+    await cursor.delete()
+    await cursor.__aexit__(None, None, None)
+    assert list(ledgers.entries) == before
+
+
+async def test_the_next_owner_does_not_read_again_what_is_in_buckets(
+    logs: Logs, log: ManagedLedger
+) -> None:
+    cursor = await created(logs, log)
+    await reading(log, cursor)  # and its broker is killed
+    taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+    await taken_over.__aenter__()
+    delayed = delayed_of(log, taken_over)
+    await delayed.recover()
+    log.read = Mock(side_effect=AssertionError("nothing is read"))  # type: ignore[method-assign]
+    first, second = (span.ledger_id for span in log.chain.spans)
+    assert delayed.count == 6
+    assert delayed.pass_held(Position(first, 0)) == (second, 0)
+    assert sorted(await drained(delayed)) == expected(first)[:6]
+    assert taken_over.properties == {"team": "x"}
+
+
+async def test_a_bucket_is_written_when_it_has_enough_though_its_ledger_is_not_full(
+    logs: Logs,
+) -> None:
+    async with log_over(logs) as log:
+        first = log.chain.spans[0].ledger_id
+        log.append_all(pending(*map(payload, DELAYS_MS)))
+        await asyncio.sleep(0.1)
+        cursor = await created(logs, log)
+        await reading(log, cursor)
+        assert list(buckets_of(cursor.properties)) == [BucketKey(first, first)]
+        log.append_all(pending(payload(0)))
+        await asyncio.sleep(0.1)
+        assert [span.entries for span in log.chain.spans] == [len(DELAYS_MS), 1]
+        taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+        await taken_over.__aenter__()
+        delayed = await reading(log, taken_over)
+        assert sorted(await drained(delayed)) == expected(first)
+
+
+async def test_a_bucket_holds_all_of_its_ledger_that_was_on_its_way(logs: Logs) -> None:
+    async with log_over(logs) as log:
+        first = log.chain.spans[0].ledger_id
+        log.append_all(pending(*map(payload, DELAYS_MS[:4])))
+        await asyncio.sleep(0.1)
+        cursor = await created(logs, log)
+        delayed = delayed_of(log, cursor)
+        await delayed.recover()
+        delayed.sift(first, await log.read(Position(first, 0), 100))
+        log.append_all(pending(*map(payload, DELAYS_MS[4:])))  # while it is about to end
+        await asyncio.sleep(0.1)
+        assert not buckets_of(cursor.properties), "not all of its ledger was read yet"
+        delayed.sift(first, await log.read(Position(first, 4), 100))
+        await asyncio.sleep(1)
+        assert list(buckets_of(cursor.properties)) == [BucketKey(first, first)]
+        assert delayed.loaded_count == 0, "all are in the bucket"
+
+
+async def test_what_comes_while_a_bucket_is_written_gets_one_too(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill = BucketStore._fill
+
+    async def slowly(*args: Any) -> Any:
+        await asyncio.sleep(10)
+        return await fill(*args)
+
+    monkeypatch.setattr(BucketStore, "_fill", slowly)
+    async with log_over(logs) as log:
+        cursor = await created(logs, log)
+        delayed = delayed_of(log, cursor)
+        await delayed.recover()
+        for _ in range(3):
+            position = log.chain.last_confirmed
+            log.append_all(pending(*map(payload, DELAYS_MS)))
+            await asyncio.sleep(0.1)
+            first = log.chain.readable_from(log.chain.next_after(position))
+            delayed.sift(first[0], await log.read(first, 100))
+            await asyncio.sleep(0.1)
+        assert not buckets_of(cursor.properties)
+        await asyncio.sleep(30)
+        assert len(buckets_of(cursor.properties)) == 2, "the second is all that came meanwhile"
+        assert delayed.loaded_count == 0, "all are in buckets"
+
+
+async def test_a_bucket_is_written_though_its_ledger_ends_with_what_is_not_delayed(
+    logs: Logs,
+) -> None:
+    async with log_over(logs) as log:
+        first = log.chain.spans[0].ledger_id
+        log.append_all(pending(*map(payload, DELAYS_MS), PLAIN))
+        await asyncio.sleep(0.1)
+        cursor = await created(logs, log)
+        delayed = delayed_of(log, cursor)
+        await delayed.recover()
+        for begin in (0, len(DELAYS_MS)):
+            delayed.sift(first, await log.read(Position(first, begin), 100))
+        await asyncio.sleep(1)
+        assert list(buckets_of(cursor.properties)) == [BucketKey(first, first)]
+
+
+async def test_a_subscription_that_is_deleted_does_not_wait_for_a_new_ledger(
+    logs: Logs, ledgers: MemoryLedgers
+) -> None:
+    async with log_over(logs) as log:
+        first = log.chain.spans[0].ledger_id
+        log.append_all(pending(*map(payload, DELAYS_MS)))
+        await asyncio.sleep(0.1)
+        cursor = await created(logs, log)
+        delayed = delayed_of(log, cursor)
+        await delayed.recover()
+        delayed.sift(first, await log.read(Position(first, 0), 100))
+        before = list(ledgers.entries)
+        await delayed.delete()
+        await asyncio.sleep(1)
+        assert list(ledgers.entries)[: len(before)] == before
+        assert not buckets_of(cursor.properties)
+
+
+async def test_the_next_owner_holds_nothing_back_that_is_acknowledged(
+    logs: Logs, log: ManagedLedger
+) -> None:
+    cursor = await created(logs, log)
+    await reading(log, cursor)
+    first = log.chain.spans[0].ledger_id
+    cursor.acknowledged.acknowledge_upto(Position(first, 3))
+    cursor.changed()
+    await asyncio.sleep(1)
+    taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+    await taken_over.__aenter__()
+    delayed = delayed_of(log, taken_over)
+    await delayed.recover()
+    assert sorted(await drained(delayed)) == expected(first)[4:6]
+
+
+async def test_a_timer_tells_when_something_is_due(logs: Logs, log: ManagedLedger) -> None:
+    told: list[int] = []
+    clock = SimulatedClock(asyncio.get_running_loop())  # type: ignore[arg-type]
+
+    def wake() -> None:
+        delayed.take_due(LATEST, 10)
+        told.append(clock.wall_ms() - WALL_START_MS - HOUR_MS)
+
+    delayed = await reading(log, await created(logs, log), wake)
+    await asyncio.sleep(2 * HOUR_MS / 1000)
+    assert delayed.count == 0
+    due_ms = [0, *reversed(DELAYS_MS)]
+    told = [each for each in told if each >= 0]
+    assert len(told) >= len(due_ms)
+    assert all(min(abs(each - time) for each in told) <= SMALL.slot_ms for time in due_ms)
+
+
+async def test_what_is_due_but_still_to_be_read_is_not_given_twice(
+    logs: Logs, log: ManagedLedger
+) -> None:
+    delayed = await reading(log, await created(logs, log))
+    first = log.chain.spans[0].ledger_id
+    await asyncio.sleep(HOUR_MS / 1000 + 10)
+    given: list[Position] = []
+    while delayed.count:
+        given += delayed.take_due(Position(first, 4), 10)
+        await asyncio.sleep(1)
+    assert sorted(given) == expected(first)[:4]
+    assert delayed.pass_held(Position(first, 4)) == (first, 4), "the others are read"
+
+
+async def test_a_lost_bucket_is_read_from_the_topic(
+    logs: Logs, log: ManagedLedger, ledgers: MemoryLedgers
+) -> None:
+    cursor = await created(logs, log)
+    delayed = await reading(log, cursor)
+    (ledger_id,) = buckets_of(cursor.properties).values()
+    del ledgers.entries[ledger_id]
+    assert sorted(await drained(delayed)) == expected(log.chain.spans[0].ledger_id)
+    assert cursor.properties == {"team": "x"}
+
+
+async def test_what_is_cleared_takes_its_ledgers_along(
+    logs: Logs, log: ManagedLedger, ledgers: MemoryLedgers
+) -> None:
+    cursor = await created(logs, log)
+    delayed = await reading(log, cursor)
+    (ledger_id,) = buckets_of(cursor.properties).values()
+    delayed.clear()
+    await asyncio.sleep(1)
+    assert ledger_id not in ledgers.entries
+    assert cursor.properties == {"team": "x"}
+    assert await drained(delayed) == []
+
+
+async def test_a_subscription_that_is_deleted_takes_its_ledgers_along(
+    logs: Logs, log: ManagedLedger, ledgers: MemoryLedgers
+) -> None:
+    before = list(ledgers.entries)
+    cursor = await created(logs, log)
+    delayed = await reading(log, cursor)
+    await delayed.delete()
+    await cursor.delete()
+    await cursor.__aexit__(None, None, None)
+    assert list(ledgers.entries) == before
+
+
+async def test_a_topic_that_is_closed_writes_down_what_would_be_read_again(
+    logs: Logs, log: ManagedLedger
+) -> None:
+    cursor = await created(logs, log)
+    delayed = await reading(log, cursor)
+    await delayed.finish()
+    await cursor.__aexit__(None, None, None)
+    taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+    assert len(buckets_of(taken_over.properties)) == 2
+
+
+async def test_a_bucket_that_is_lost_is_written_again_in_its_place(
+    logs: Logs, log: ManagedLedger, ledgers: MemoryLedgers
+) -> None:
+    cursor = await created(logs, log)
+    await reading(log, cursor)
+    (lost,) = buckets_of(cursor.properties).values()
+    ledgers.entries[lost] = [b"damaged"]
+    taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+    await taken_over.__aenter__()
+    delayed = await reading(log, taken_over)
+    (ledger_id,) = buckets_of(taken_over.properties).values()
+    assert ledger_id in ledgers.entries
+    assert lost not in ledgers.entries
+    assert sorted(await drained(delayed)) == expected(log.chain.spans[0].ledger_id)
+    assert taken_over.properties == {"team": "x"}
+    assert ledger_id not in ledgers.entries
+
+
+async def test_of_a_mixed_topic_what_is_not_delayed_is_passed_over_by_nobody(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    logs = logs_over(coordination, ledgers, options=LogOptions())
+    async with log_over(logs) as log:
+        log.append_all(pending(*(payload(1000) if number % 3 else PLAIN for number in range(12))))
+        await asyncio.sleep(0.1)
+        cursor = await created(logs, log)
+        delayed = delayed_of(log, cursor)
+        await delayed.recover()
+        for _ in range(2):  # when nothing is known yet, and when all is
+            first, found = log.chain.next_after(cursor.mark_delete), []
+            position = delayed.pass_held(first)
+            while position <= log.chain.last_confirmed:
+                passed, sent = delayed.sift(position[0], await log.read(position, 100))
+                found += [entry_id for entry_id, _, _ in sent]
+                after = Position(position[0], position[1] + passed + len(sent))
+                position = delayed.pass_held(log.chain.readable_from(after))
+            assert found == [0, 3, 6, 9]
+        assert delayed.count == 8
+        assert sorted(each[1] for each in await drained(delayed)) == [1, 2, 4, 5, 7, 8, 10, 11]
+
+
+async def test_a_lost_bucket_that_nobody_needs_any_more_is_forgotten(
+    logs: Logs, log: ManagedLedger, ledgers: MemoryLedgers
+) -> None:
+    cursor = await created(logs, log)
+    await reading(log, cursor)
+    (lost,) = buckets_of(cursor.properties).values()
+    ledgers.entries[lost] = [b"damaged"]
+    taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+    await taken_over.__aenter__()
+    taken_over.acknowledged.acknowledge_upto(log.chain.last_confirmed)
+    await delayed_of(log, taken_over).recover()
+    await asyncio.sleep(1)
+    assert taken_over.properties == {"team": "x"}
+    assert lost not in ledgers.entries
+
+
+async def test_the_next_owner_deletes_the_ledger_that_a_killed_one_was_writing(
+    logs: Logs, log: ManagedLedger, ledgers: MemoryLedgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    cursor = await created(logs, log)
+    with monkeypatch.context() as patch:
+        patch.setattr(BucketStore, "_fill", never)
+        await reading(log, cursor)
+        before = set(ledgers.entries)
+    taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+    await taken_over.__aenter__()
+    (unfinished,) = garbage_of(taken_over.properties)
+    assert unfinished in before
+    await delayed_of(log, taken_over).recover()
+    await asyncio.sleep(1)
+    assert unfinished not in ledgers.entries
+    assert taken_over.properties == {"team": "x"}

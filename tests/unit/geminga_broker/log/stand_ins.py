@@ -1,0 +1,208 @@
+"""Stand-ins for what logs stand on: ledgers in memory that confirm when they are told to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import cast
+
+from geminga_broker.log.appender import Pending
+from geminga_broker.log.entry_cache import EntryCache
+from geminga_broker.log.logs import Logs
+from geminga_broker.log.managed_ledger import ManagedLedger
+from geminga_broker.log.options import LogOptions
+from geminga_broker.log.positions import Entry, Position
+from geminga_ledger import (
+    EntryTooLarge,
+    LedgerClosed,
+    LedgerError,
+    LedgerListener,
+    Ledgers,
+    NoSuchEntry,
+    NoSuchLedger,
+)
+from geminga_ledger.listener import NOBODY
+from geminga_runtime.clock import Clock, SystemClock
+from geminga_runtime.coordination import Coordination, CoordinationError
+
+LOG = "t/n/persistent/topic"
+
+
+class MemoryWriter:
+    """The writer of one ledger; entries wait for ``confirm`` unless the ledgers are prompt."""
+
+    def __init__(self, ledgers: MemoryLedgers, ledger_id: int, listener: LedgerListener) -> None:
+        self.ledger_id = ledger_id
+        self.last_pushed = -1
+        self.last_confirmed = -1
+        self.is_closed = False
+        self.is_detached = False
+        self._ledgers = ledgers
+        self._listener: LedgerListener = listener
+        self._refusal: LedgerError | None = None
+        self._drained = asyncio.Event()
+        self._drained.set()
+
+    def append(self, payload: bytes) -> int:
+        self.append_all((payload,))
+        return self.last_pushed
+
+    def append_all(self, payloads: Sequence[bytes]) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+        largest, limit = max(map(len, payloads)), self._ledgers.entry_bytes_max
+        if largest > limit:
+            raise EntryTooLarge(largest, limit)
+        self._ledgers.entries[self.ledger_id].extend(payloads)
+        self.last_pushed += len(payloads)
+        self._drained.clear()
+        if self._ledgers.is_prompt:
+            asyncio.get_running_loop().call_soon(self.confirm)
+
+    def confirm(self) -> None:
+        """Everything appended is durable."""
+        if self.is_detached:
+            return
+        if self.last_confirmed < self.last_pushed and self._refusal_is_none_or_closed():
+            self.last_confirmed = self.last_pushed
+            self._listener.entries_confirmed(self.last_confirmed)
+        self._drained.set()
+
+    def _refusal_is_none_or_closed(self) -> bool:
+        return self._refusal is None or isinstance(self._refusal, LedgerClosed)
+
+    def fail(self, error: LedgerError) -> None:
+        """The bookies take no more."""
+        self._refusal = error
+        del self._ledgers.entries[self.ledger_id][self.last_confirmed + 1 :]
+        self._listener.writer_failed(error)
+        self._drained.set()
+
+    def detach(self) -> None:
+        """What is on its way is never heard of."""
+        self._refusal = self._refusal or LedgerClosed(self.ledger_id)
+        self.is_detached = True
+        self._listener = NOBODY
+
+    async def close(self) -> None:
+        if self._refusal is None:
+            self._refusal = LedgerClosed(self.ledger_id)
+        await self._drained.wait()
+        self.is_closed = True
+        self._listener = NOBODY
+
+
+class MemoryReader:
+    """Reads what a ledger holds."""
+
+    def __init__(self, ledger_id: int, entries: list[bytes]) -> None:
+        self.ledger_id = ledger_id
+        self._entries = entries
+        self.last_confirmed = len(entries) - 1
+        self.length_bytes = sum(map(len, entries))
+
+    def advance(self, last_confirmed: int) -> None:
+        self.last_confirmed = max(self.last_confirmed, last_confirmed)
+
+    async def read(self, first: int, last: int, *, bytes_max: int) -> list[bytes]:
+        del bytes_max
+        if first > self.last_confirmed:
+            raise NoSuchEntry(self.ledger_id, first)
+        return self._entries[first : last + 1]
+
+
+class MemoryLedgers:
+    """``Ledgers`` in memory; opening and creating one meet with these errors where one is set."""
+
+    def __init__(self, *, is_prompt: bool = True) -> None:
+        self.is_prompt = is_prompt
+        self.entry_bytes_max = 5 * 1024 * 1024
+        self.entries: dict[int, list[bytes]] = {}
+        self.writers: list[MemoryWriter] = []
+        self.opened: list[int] = []
+        self.quorums: list[tuple[int, int, int]] = []
+        self.open_error: LedgerError | CoordinationError | None = None
+        self.create_error: LedgerError | None = None
+
+    async def create(
+        self,
+        *,
+        listener: LedgerListener,
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+        custom: Mapping[str, bytes],
+    ) -> MemoryWriter:
+        del custom
+        await asyncio.sleep(0)
+        if self.create_error is not None:
+            raise self.create_error
+        ledger_id = len(self.writers)
+        self.entries[ledger_id] = []
+        self.quorums.append((ensemble_size, write_quorum, ack_quorum))
+        self.writers.append(self.new_writer(ledger_id, listener))
+        return self.writers[-1]
+
+    def new_writer(self, ledger_id: int, listener: LedgerListener) -> MemoryWriter:
+        """For ledgers whose writers behave otherwise."""
+        return MemoryWriter(self, ledger_id, listener)
+
+    async def open(self, ledger_id: int, *, recover: bool) -> MemoryReader:
+        await asyncio.sleep(0)
+        if self.open_error is not None:
+            raise self.open_error
+        if ledger_id not in self.entries:
+            raise NoSuchLedger(ledger_id)
+        self.opened.append(ledger_id)
+        if recover:
+            self.writers[ledger_id].is_closed = True
+        return MemoryReader(ledger_id, self.entries[ledger_id])
+
+    async def delete(self, ledger_id: int) -> None:
+        await asyncio.sleep(0)
+        self.entries.pop(ledger_id, None)
+
+
+class NotedListener:
+    """Notes what a log tells it."""
+
+    def __init__(self) -> None:
+        self.appended: list[tuple[Position, bytes]] = []
+        self.is_fenced = False
+
+    def run_appended(self, ledger_id: int, entries: list[Entry], batch: list[Pending]) -> None:
+        del batch
+        self.appended += [(Position(ledger_id, each[0]), each[1]) for each in entries]
+
+    def log_fenced(self) -> None:
+        self.is_fenced = True
+
+
+def pending(*payloads: bytes) -> list[Pending]:
+    """Entries of one message each, from nobody."""
+    return [(payload, 1, None, number, 0) for number, payload in enumerate(payloads)]
+
+
+def logs_over(
+    coordination: Coordination,
+    ledgers: MemoryLedgers,
+    *,
+    options: LogOptions | None = None,
+    cache: EntryCache | None = None,
+    clock: Clock | None = None,
+) -> Logs:
+    """The broker's logs over memory."""
+    return Logs(
+        coordination=coordination,
+        ledgers=cast(Ledgers, ledgers),
+        cache=cache or EntryCache(),
+        clock=clock or SystemClock(),
+        random=Random(1),
+        options=options or LogOptions(retry_first_s=1e-6, retry_limit_s=1e-6),
+    )
+
+
+def log_over(logs: Logs, listener: NotedListener | None = None) -> ManagedLedger:
+    """One log, to be entered."""
+    return logs.log(LOG, listener or NotedListener(), create_with={})

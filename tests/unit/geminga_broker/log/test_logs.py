@@ -1,0 +1,132 @@
+"""Proves that logs and cursors are found by name, made once, and made whole after a lost answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.unit.geminga_broker.log.stand_ins import (
+    LOG,
+    MemoryLedgers,
+    NotedListener,
+    log_over,
+    logs_over,
+)
+
+from geminga_broker.errors import StorageUnavailable, TopicNotFound
+from geminga_broker.log.chain import LedgerChain
+from geminga_broker.log.cursor import Cursor
+from geminga_broker.log.logs import CURSOR_LOADS_MAX, Logs
+from geminga_broker.log.managed_ledger import ManagedLedger
+from geminga_broker.log.positions import Position
+from geminga_runtime.coordination import Coordination, NodeMissing
+
+AT = Position(0, -1)
+
+
+@pytest.fixture
+def logs(coordination: Coordination) -> Logs:
+    """The broker's logs."""
+    return logs_over(coordination, MemoryLedgers())
+
+
+@pytest.fixture
+async def log(logs: Logs) -> AsyncIterator[ManagedLedger]:
+    """One of them, open."""
+    async with log_over(logs) as log:
+        yield log
+
+
+async def test_a_log_that_may_not_be_made_is_missing(logs: Logs) -> None:
+    assert not await logs.exists(LOG)
+    with pytest.raises(NodeMissing):
+        await logs.log(LOG, NotedListener(), create_with=None).__aenter__()
+    assert not await logs.exists(LOG)
+
+
+async def test_a_log_exists_once_it_was_made(logs: Logs, log: ManagedLedger) -> None:
+    assert await logs.exists(log.name)
+
+
+async def test_cursors_are_listed_by_the_names_their_subscriptions_have(
+    logs: Logs, log: ManagedLedger
+) -> None:
+    for name in ("plain", "a/b %?"):
+        async with await logs.create_cursor(LOG, name, log.chain, AT, {}):
+            pass
+    assert sorted(await logs.cursor_names(LOG)) == ["a/b %?", "plain"]
+
+
+class Loads:
+    """What becomes of the cursors that ``logs`` load: how many at a time, begun and ended."""
+
+    def __init__(self, logs: Logs, *, broken: str = "") -> None:
+        self.begun = self.running = self.most = 0
+        self._load = logs.load_cursor
+        self._broken = broken
+
+    async def load_cursor(self, log_name: str, name: str, chain: LedgerChain) -> Cursor:
+        self.begun += 1
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await asyncio.sleep(0)
+            if name == self._broken:
+                raise StorageUnavailable(name)
+            return await self._load(log_name, name, chain)
+        finally:
+            self.running -= 1
+
+
+async def test_cursors_are_loaded_a_few_at_a_time_and_come_in_their_order(
+    logs: Logs, log: ManagedLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3 * CURSOR_LOADS_MAX):
+        await logs.create_cursor(LOG, f"s{number}", log.chain, AT, {})
+    loads = Loads(logs)
+    monkeypatch.setattr(logs, "load_cursor", loads.load_cursor)
+    cursors = await logs.load_cursors(LOG, log.chain)
+    assert [each.name for each in cursors] == await logs.cursor_names(LOG)
+    assert loads.begun == 3 * CURSOR_LOADS_MAX
+    assert loads.most == CURSOR_LOADS_MAX
+
+
+async def test_a_cursor_that_cannot_be_loaded_leaves_no_other_loading(
+    logs: Logs, log: ManagedLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3 * CURSOR_LOADS_MAX):
+        await logs.create_cursor(LOG, f"s{number}", log.chain, AT, {})
+    loads = Loads(logs, broken="s0")
+    monkeypatch.setattr(logs, "load_cursor", loads.load_cursor)
+    with pytest.raises(StorageUnavailable, match="s0"):
+        await logs.load_cursors(LOG, log.chain)
+    assert loads.running == 0
+    assert loads.begun < 3 * CURSOR_LOADS_MAX
+
+
+async def test_a_log_that_is_gone_has_no_cursors_to_list(logs: Logs) -> None:
+    with pytest.raises(TopicNotFound):
+        await logs.cursor_names(LOG)
+
+
+async def test_a_stored_cursor_is_loaded_with_its_labels(logs: Logs, log: ManagedLedger) -> None:
+    async with await logs.create_cursor(LOG, "sub", log.chain, AT, {"team": "blue"}) as made:
+        assert made.is_durable
+    async with await logs.load_cursor(LOG, "sub", log.chain) as found:
+        assert (found.mark_delete, found.properties) == (AT, {"team": "blue"})
+
+
+async def test_a_cursor_left_by_an_attempt_without_answer_is_taken_as_it_stands(
+    logs: Logs, log: ManagedLedger
+) -> None:
+    async with await logs.create_cursor(LOG, "sub", log.chain, AT, {}):
+        pass
+    async with await logs.create_cursor(LOG, "sub", log.chain, Position(0, 5), {}) as again:
+        assert again.mark_delete == AT
+
+
+async def test_a_volatile_cursor_is_stored_nowhere(logs: Logs, log: ManagedLedger) -> None:
+    async with logs.volatile_cursor("reader", log.chain, AT) as cursor:
+        assert not cursor.is_durable
+        assert await logs.cursor_names(LOG) == []

@@ -1,0 +1,225 @@
+"""A living broker is registered, one of the living leads, and a dead one is replaced."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from geminga_broker.ownership import brokers as module
+from geminga_broker.ownership.address import BrokerAddress
+from geminga_broker.ownership.brokers import Brokers
+from geminga_protocol.records.brokers import LocalBrokerData
+from geminga_runtime.clock import Clock
+from geminga_runtime.coordination import Coordination
+
+HERE = BrokerAddress("127.0.0.1:28080", "pulsar://127.0.0.1:26650", "http://127.0.0.1:28080")
+THERE = BrokerAddress("127.0.0.1:2", "pulsar://127.0.0.1:1", "http://127.0.0.1:2")
+PATH = "/loadbalance/brokers/127.0.0.1:28080"
+STARTED_MS = 1_795_230_909_774
+
+Session = Callable[[str], Coordination]
+Settle = Callable[[], Awaitable[None]]
+OnName = Callable[[str], None]
+Tree = Callable[[], dict[str, bytes]]
+
+
+class StoppedClock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def wall_ms(self) -> int:
+        return STARTED_MS + int(self.now_s * 1000)
+
+
+def broker(
+    coordination: Coordination,
+    address: BrokerAddress,
+    clock: Clock | None = None,
+    load: Callable[[], LocalBrokerData] = LocalBrokerData,
+    former: tuple[str, ...] = (),
+) -> Brokers:
+    return Brokers(
+        coordination,
+        clock or StoppedClock(),
+        address,
+        load,
+        version="4.0.6",
+        former_broker_ids=former,
+    )
+
+
+def leads(candidate: Brokers) -> bool:
+    """Ask anew: type checkers take a property for a constant."""
+    return candidate.is_leader
+
+
+@pytest.fixture
+async def brokers(coordination: Coordination) -> AsyncIterator[Brokers]:
+    """The broker ``HERE``."""
+    async with broker(coordination, HERE) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def rival(brokers: Brokers, session: Session) -> AsyncIterator[Brokers]:
+    """Another broker, ``THERE``, which came later."""
+    del brokers
+    async with broker(session("rival"), THERE) as opened:
+        yield opened
+
+
+async def test_a_broker_is_registered_as_pulsar_records_it(brokers: Brokers, tree: Tree) -> None:
+    assert await brokers.active() == [HERE.broker_id]
+    record = json.loads(tree()[PATH])
+    assert record["webServiceUrl"] == HERE.http_url
+    assert record["pulsarServiceUrl"] == HERE.broker_url
+    assert record["brokerVersionString"] == "4.0.6"
+    assert record["startTimestamp"] == record["lastUpdate"] == STARTED_MS
+    assert record["loadReportType"] == "LocalBrokerData"
+
+
+async def test_a_single_broker_leads(brokers: Brokers, tree: Tree) -> None:
+    assert leads(brokers)
+    leader = await brokers.leader()
+    assert leader is not None
+    assert (leader.broker_id, leader.service_url) == (HERE.broker_id, HERE.http_url)
+    # tests/golden/records/zookeeper.jsonl has this very node of a real broker.
+    assert tree()["/loadbalance/leader"] == (
+        b'{"brokerId":"127.0.0.1:28080","serviceUrl":"http://127.0.0.1:28080"}'
+    )
+
+
+async def test_one_of_two_leads_and_both_know(brokers: Brokers, rival: Brokers) -> None:
+    assert leads(brokers)
+    assert not leads(rival)
+    assert await rival.active() == sorted([HERE.broker_id, THERE.broker_id])
+    assert await rival.leader() == await brokers.leader()
+
+
+async def test_a_broker_that_comes_later_is_seen(
+    brokers: Brokers, session: Session, settle: Settle
+) -> None:
+    assert await brokers.active() == [HERE.broker_id]
+    async with broker(session("rival"), THERE):
+        await settle()
+        assert await brokers.active() == sorted([HERE.broker_id, THERE.broker_id])
+    await settle()
+    assert await brokers.active() == [HERE.broker_id]
+
+
+async def test_a_dead_leader_is_replaced(
+    brokers: Brokers, rival: Brokers, expire: OnName, settle: Settle
+) -> None:
+    expire("broker")
+    await settle()
+    assert not leads(brokers)
+    assert leads(rival)
+    assert await rival.active() == [THERE.broker_id]
+
+
+async def test_who_led_before_follows_after_its_return(
+    brokers: Brokers, rival: Brokers, expire: OnName, reconnect: OnName, settle: Settle
+) -> None:
+    expire("broker")
+    await settle()
+    reconnect("broker")
+    await settle()
+    assert not leads(brokers)
+    assert leads(rival)
+    assert await rival.active() == sorted([HERE.broker_id, THERE.broker_id])
+
+
+async def test_a_broker_alone_returns_as_the_leader(
+    brokers: Brokers, expire: OnName, reconnect: OnName, settle: Settle
+) -> None:
+    expire("broker")
+    assert not leads(brokers)
+    reconnect("broker")
+    await settle()
+    assert leads(brokers)
+    assert await brokers.active() == [HERE.broker_id]
+
+
+async def test_a_leader_that_closes_is_replaced_and_stays_away(
+    coordination: Coordination, session: Session, settle: Settle, tree: Tree
+) -> None:
+    async with broker(session("rival"), THERE) as rival:
+        await settle()
+        async with broker(coordination, HERE):
+            assert leads(rival)
+        await settle()
+    await settle()
+    assert [path for path in tree() if path.startswith("/loadbalance/")] == ["/loadbalance/brokers"]
+
+
+async def test_what_a_kill_left_is_taken_over_at_once(
+    coordination: Coordination, session: Session, kill: OnName
+) -> None:
+    await broker(session("killed"), HERE).__aenter__()
+    kill("killed")
+    async with broker(coordination, HERE) as again:
+        assert leads(again)
+        stat = await coordination.exists(PATH)
+        assert stat is not None
+        assert stat.ephemeral_owner == coordination.session_id
+
+
+async def test_what_a_kill_left_under_other_ports_is_taken_away(
+    coordination: Coordination, session: Session, kill: OnName
+) -> None:
+    await broker(session("killed"), THERE).__aenter__()
+    kill("killed")
+    async with broker(coordination, HERE, former=(THERE.broker_id,)) as again:
+        assert leads(again)
+        assert await again.active() == [HERE.broker_id]
+
+
+async def test_load_is_written_again_when_it_changed(
+    coordination: Coordination, monkeypatch: pytest.MonkeyPatch, settle: Settle, tree: Tree
+) -> None:
+    monkeypatch.setattr(module, "LOOK_INTERVAL_S", 0.0)
+    load = LocalBrokerData()
+    clock = StoppedClock()
+    async with broker(coordination, HERE, clock, lambda: load):
+        clock.now_s = 7.0
+        await settle()
+        assert json.loads(tree()[PATH])["lastUpdate"] == STARTED_MS
+        load = replace(load, msg_rate_in=1000.0)
+        await settle()
+        record = json.loads(tree()[PATH])
+        assert (record["msgRateIn"], record["lastUpdate"]) == (1000.0, STARTED_MS + 7000)
+
+
+async def test_load_is_written_again_after_a_while_in_any_case(
+    coordination: Coordination, monkeypatch: pytest.MonkeyPatch, settle: Settle, tree: Tree
+) -> None:
+    monkeypatch.setattr(module, "LOOK_INTERVAL_S", 0.0)
+    clock = StoppedClock()
+    async with broker(coordination, HERE, clock):
+        clock.now_s = module.WRITE_INTERVAL_S
+        await settle()
+        assert json.loads(tree()[PATH])["lastUpdate"] == clock.wall_ms()
+
+
+async def test_a_registration_deleted_by_hand_comes_back(
+    coordination: Coordination,
+    session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+    settle: Settle,
+    tree: Tree,
+) -> None:
+    monkeypatch.setattr(module, "LOOK_INTERVAL_S", 0.0)
+    clock = StoppedClock()
+    async with broker(coordination, HERE, clock):
+        await session("other").delete(PATH)
+        clock.now_s = module.WRITE_INTERVAL_S
+        await settle()
+        assert PATH in tree()

@@ -1,0 +1,365 @@
+"""Bundles are owned by one broker at a time, given up with the session, and cheap to look up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from geminga_broker.errors import ServiceNotReady
+from geminga_broker.metadata.errors import NamespaceNotFound
+from geminga_broker.metadata.namespaces import Namespaces
+from geminga_broker.metadata.tenants import Tenants
+from geminga_broker.ownership.address import BrokerAddress
+from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.errors import NotOwned
+from geminga_broker.ownership.ownership import Ownership
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.namespaces import BundlesData, Policies
+from geminga_protocol.records.ownership import BundleOwner
+from geminga_protocol.records.tenants import TenantInfo
+from geminga_runtime.coordination import Coordination
+
+SHOP = NamespaceName("acme", "shop")
+ORDERS = TopicName.parse("persistent://acme/shop/orders")
+HERE = BrokerAddress("127.0.0.1:28080", "pulsar://127.0.0.1:26650", "http://127.0.0.1:28080")
+THERE = BrokerAddress("127.0.0.1:2", "pulsar://127.0.0.1:1", "http://127.0.0.1:2")
+
+Session = Callable[[str], Coordination]
+Settle = Callable[[], Awaitable[None]]
+OnName = Callable[[str], None]
+
+
+@pytest.fixture
+async def ownership(coordination: Coordination) -> AsyncIterator[Ownership]:
+    """Of the broker ``HERE``, with the namespace ``acme/shop`` of four bundles."""
+    await Tenants(coordination).create("acme", TenantInfo())
+    namespaces = Namespaces(coordination)
+    await namespaces.create(SHOP, Policies(bundles=BundlesData.equal(4)))
+    async with Ownership(coordination, namespaces, HERE) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def rival(ownership: Ownership, session: Session) -> AsyncIterator[Ownership]:
+    """Another broker, ``THERE``."""
+    del ownership  # only for the namespace
+    other = session("rival")
+    async with Ownership(other, Namespaces(other), THERE) as opened:
+        yield opened
+
+
+async def test_an_unowned_bundle_becomes_ours_as_pulsar_records_it(
+    ownership: Ownership, tree: Callable[[], dict[str, bytes]]
+) -> None:
+    owner = await ownership.owner(ORDERS)
+    assert owner.is_self
+    assert owner.broker_url == HERE.broker_url
+    bundle = await ownership.bundle_of(ORDERS)
+    assert ownership.owned() == [bundle]
+    # tests/golden/records/zookeeper.jsonl has this very node of a real broker.
+    assert tree()[bundle.path] == (
+        b'{"nativeUrl":"pulsar://127.0.0.1:26650","httpUrl":"http://127.0.0.1:28080",'
+        b'"disabled":false,"advertisedListeners":{}}'
+    )
+
+
+async def test_looking_up_again_asks_nobody(ownership: Ownership, requests: list[str]) -> None:
+    assert ownership.known_owner(ORDERS) is None
+    assert not ownership.owns(ORDERS)
+    owner = await ownership.owner(ORDERS)
+    requests.clear()
+    assert await ownership.owner(ORDERS) is owner
+    assert ownership.known_owner(ORDERS) is owner
+    assert ownership.owns(ORDERS)
+    assert requests == []
+
+
+async def test_topics_of_owned_bundles_cost_no_writes(
+    ownership: Ownership, requests: list[str]
+) -> None:
+    for number in range(50):
+        await ownership.owner(TopicName.parse(f"persistent://acme/shop/t{number}"))
+    assert len(ownership.owned()) == 4
+    requests.clear()
+    for number in range(50, 100):
+        await ownership.owner(TopicName.parse(f"persistent://acme/shop/t{number}"))
+    assert requests == []
+
+
+async def test_many_askers_at_once_acquire_once(ownership: Ownership, requests: list[str]) -> None:
+    owners = await asyncio.gather(*(ownership.owner(ORDERS) for _ in range(20)))
+    assert all(owner.is_self for owner in owners)
+    assert sum(request.startswith("create /namespace") for request in requests) == 1
+
+
+async def test_an_impatient_asker_leaves_the_others_unharmed(ownership: Ownership) -> None:
+    first = asyncio.ensure_future(ownership.owner(ORDERS))
+    second = asyncio.ensure_future(ownership.owner(ORDERS))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert (await second).is_self
+
+
+async def test_an_unknown_namespace_has_no_owner(ownership: Ownership) -> None:
+    with pytest.raises(NamespaceNotFound):
+        await ownership.owner(TopicName.parse("persistent://acme/nowhere/orders"))
+
+
+async def test_another_brokers_bundle_is_told_and_remembered(
+    ownership: Ownership, rival: Ownership, requests: list[str]
+) -> None:
+    await rival.owner(ORDERS)
+    owner = await ownership.owner(ORDERS)
+    assert (owner.is_self, owner.broker_url, owner.http_url) == (
+        False,
+        THERE.broker_url,
+        THERE.http_url,
+    )
+    assert not ownership.owns(ORDERS)
+    requests.clear()
+    assert await ownership.owner(ORDERS) is owner
+    assert ownership.known_owner(ORDERS) is owner
+    assert requests == []
+
+
+async def test_only_one_of_two_brokers_wins_a_race(ownership: Ownership, rival: Ownership) -> None:
+    one, other = await asyncio.gather(ownership.owner(ORDERS), rival.owner(ORDERS))
+    assert one.broker_url == other.broker_url
+    assert one.is_self != other.is_self
+
+
+async def test_a_dead_brokers_bundle_is_taken(
+    ownership: Ownership, rival: Ownership, expire: OnName, settle: Settle
+) -> None:
+    await rival.owner(ORDERS)
+    assert not (await ownership.owner(ORDERS)).is_self
+    expire("rival")
+    await settle()
+    assert (await ownership.owner(ORDERS)).is_self
+
+
+async def test_what_was_ours_before_a_kill_is_ours_again_at_once(
+    ownership: Ownership, session: Session, kill: OnName
+) -> None:
+    killed = session("killed")
+    before = await Ownership(killed, Namespaces(killed), HERE).__aenter__()
+    await before.owner(ORDERS)
+    old_epoch = before.epoch(await before.bundle_of(ORDERS))
+    kill("killed")
+    assert (await ownership.owner(ORDERS)).is_self
+    assert ownership.epoch(await ownership.bundle_of(ORDERS)) > old_epoch
+
+
+async def test_a_kill_is_recognised_though_the_ports_changed(
+    coordination: Coordination, rival: Ownership, kill: OnName
+) -> None:
+    await rival.owner(ORDERS)
+    kill("rival")
+    again = Ownership(
+        coordination, Namespaces(coordination), HERE, former_broker_ids=[THERE.broker_id]
+    )
+    async with again:
+        assert (await again.owner(ORDERS)).is_self
+
+
+async def test_a_lost_session_gives_every_bundle_up_at_once(
+    ownership: Ownership, expire: OnName
+) -> None:
+    lost: list[Bundle] = []
+    ownership.on_lost(lost.append)
+    bundle = await ownership.bundle_of(ORDERS)
+    await ownership.owner(ORDERS)
+    expire("broker")
+    assert lost == [bundle]
+    assert ownership.owned() == []
+    assert not ownership.owns(ORDERS)
+    with pytest.raises(NotOwned):
+        ownership.epoch(bundle)
+
+
+async def test_without_a_session_nothing_is_acquired(ownership: Ownership, expire: OnName) -> None:
+    await ownership.bundle_of(ORDERS)
+    bundle = await ownership.bundle_of(ORDERS)
+    expire("broker")
+    with pytest.raises(ServiceNotReady):
+        await ownership.owner_of(bundle)
+
+
+async def test_a_new_session_takes_back_what_was_given_up(
+    ownership: Ownership, expire: OnName, reconnect: OnName, settle: Settle
+) -> None:
+    await ownership.owner(ORDERS)
+    bundle = await ownership.bundle_of(ORDERS)
+    old_epoch = ownership.epoch(bundle)
+    expire("broker")
+    reconnect("broker")
+    await settle()
+    assert ownership.owned() == [bundle]
+    assert ownership.epoch(bundle) > old_epoch
+
+
+async def test_what_somebody_else_took_meanwhile_stays_theirs(
+    ownership: Ownership, rival: Ownership, expire: OnName, reconnect: OnName, settle: Settle
+) -> None:
+    await ownership.owner(ORDERS)
+    expire("broker")
+    assert (await rival.owner(ORDERS)).is_self
+    reconnect("broker")
+    await settle()
+    assert ownership.owned() == []
+    assert (await ownership.owner(ORDERS)).broker_url == THERE.broker_url
+
+
+async def test_a_lost_connection_alone_costs_no_bundle(
+    ownership: Ownership, suspend: OnName, reconnect: OnName, settle: Settle
+) -> None:
+    lost: list[Bundle] = []
+    ownership.on_lost(lost.append)
+    await ownership.owner(ORDERS)
+    bundle = await ownership.bundle_of(ORDERS)
+    epoch = ownership.epoch(bundle)
+    suspend("broker")
+    assert ownership.owns(ORDERS)
+    reconnect("broker")
+    await settle()
+    assert ownership.epoch(bundle) == epoch
+    assert lost == []
+
+
+async def test_a_node_deleted_behind_our_back_is_noticed(
+    ownership: Ownership, session: Session, settle: Settle
+) -> None:
+    lost: list[Bundle] = []
+    ownership.on_lost(lost.append)
+    await ownership.owner(ORDERS)
+    bundle = await ownership.bundle_of(ORDERS)
+    await session("other").delete(bundle.path)
+    await settle()
+    assert lost == [bundle]
+    assert (await ownership.owner(ORDERS)).is_self
+
+
+async def test_a_node_taken_behind_our_back_is_noticed(
+    ownership: Ownership, rival: Ownership, session: Session, settle: Settle
+) -> None:
+    await ownership.owner(ORDERS)
+    bundle = await ownership.bundle_of(ORDERS)
+    await session("other").delete(bundle.path)
+    await rival.owner(ORDERS)
+    await settle()
+    assert ownership.owned() == []
+    assert not (await ownership.owner(ORDERS)).is_self
+
+
+async def test_unloading_closes_topics_before_anybody_else_may_have_them(
+    ownership: Ownership, rival: Ownership, settle: Settle
+) -> None:
+    order: list[str] = []
+    closed = asyncio.Event()
+
+    async def close_topics(bundle: Bundle) -> None:
+        order.append(f"closing, owns: {ownership.owns(ORDERS)}")
+        await closed.wait()
+        order.append(f"closed, rival's: {(await rival.owner_of(bundle)).is_self}")
+
+    ownership.on_release(close_topics)
+    await ownership.owner(ORDERS)
+    bundle = await ownership.bundle_of(ORDERS)
+    unloading = asyncio.ensure_future(ownership.unload(bundle))
+    await settle()
+    closed.set()
+    await unloading
+    assert order == ["closing, owns: False", "closed, rival's: False"]
+    await settle()
+    assert (await rival.owner(ORDERS)).is_self
+    assert not (await ownership.owner(ORDERS)).is_self
+
+
+async def test_a_lookup_during_unloading_waits_for_its_end(
+    ownership: Ownership, settle: Settle
+) -> None:
+    closed = asyncio.Event()
+
+    async def close_topics(_: Bundle) -> None:
+        await closed.wait()
+
+    ownership.on_release(close_topics)
+    await ownership.owner(ORDERS)
+    unloading = asyncio.ensure_future(ownership.unload(await ownership.bundle_of(ORDERS)))
+    await settle()
+    assert ownership.known_owner(ORDERS) is None
+    asking = asyncio.ensure_future(ownership.owner(ORDERS))
+    await settle()
+    assert not asking.done()
+    closed.set()
+    await unloading
+    assert (await asking).is_self
+
+
+async def test_only_what_is_ours_can_be_unloaded(ownership: Ownership) -> None:
+    with pytest.raises(NotOwned):
+        await ownership.unload(await ownership.bundle_of(ORDERS))
+
+
+async def test_a_namespace_is_unloaded_as_a_whole(ownership: Ownership) -> None:
+    for number in range(50):
+        await ownership.owner(TopicName.parse(f"persistent://acme/shop/t{number}"))
+    assert len(ownership.owned()) == 4
+    await ownership.unload_namespace(SHOP)
+    assert ownership.owned() == []
+
+
+async def test_each_bundle_takes_its_own_topics_along_and_those_that_are_in_none_of_ours(
+    ownership: Ownership,
+) -> None:
+    topics = [TopicName.parse(f"persistent://acme/shop/t{number}") for number in range(50)]
+    taken: dict[TopicName, list[Bundle]] = {topic: [] for topic in topics}
+
+    async def note(bundle: Bundle) -> None:
+        for topic in topics:
+            if ownership.leaves_with(bundle, topic):
+                taken[topic].append(bundle)
+
+    ownership.on_release(note)
+    at = {topic: await ownership.bundle_of(topic) for topic in topics}
+    for topic in topics:
+        await ownership.owner(topic)
+    await ownership.unload_namespace(SHOP)
+    assert taken == {topic: [bundle] for topic, bundle in at.items()}
+    assert all(ownership.leaves_with(at[topics[0]], topic) for topic in topics)
+
+
+async def test_closing_lets_others_begin_at_once(
+    coordination: Coordination, rival: Ownership
+) -> None:
+    async with Ownership(coordination, Namespaces(coordination), HERE) as closing:
+        await closing.owner(ORDERS)
+    assert (await rival.owner(ORDERS)).is_self
+    with pytest.raises(ServiceNotReady):
+        await closing.owner(ORDERS)
+
+
+async def test_a_brokers_own_namespace_is_nobody_elses(
+    ownership: Ownership, rival: Ownership
+) -> None:
+    ours = TopicName.parse(f"persistent://pulsar/{HERE.broker_id}/healthcheck")
+    with pytest.raises(ServiceNotReady):
+        await rival.owner(ours)
+    assert (await ownership.owner(ours)).is_self
+    owner = await rival.owner(ours)
+    assert (owner.is_self, owner.broker_url) == (False, HERE.broker_url)
+
+
+async def test_a_bundle_that_its_owner_gives_up_is_nobodys_for_now(
+    ownership: Ownership, session: Session
+) -> None:
+    bundle = await ownership.bundle_of(ORDERS)
+    record = BundleOwner(native_url=THERE.broker_url, http_url=THERE.http_url, disabled=True)
+    other = session("other")
+    await other.create(bundle.path, record.encode(), ephemeral=True, make_parents=True)
+    with pytest.raises(ServiceNotReady, match="is giving it up"):
+        await ownership.owner(ORDERS)
+    await other.delete(bundle.path)
+    assert (await ownership.owner(ORDERS)).is_self

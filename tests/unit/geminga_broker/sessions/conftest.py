@@ -1,0 +1,38 @@
+"""A broker's sessions over memory and in virtual time, for the tests of this directory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+
+import pytest
+from tests.unit.geminga_broker.sessions.stand_ins import FrameClient, context_over
+
+from geminga_broker.metadata.topic_lists import TopicLists
+from geminga_broker.sessions.connection import Connection
+from geminga_broker.sessions.context import SessionContext
+from geminga_broker.topics.directory import TopicDirectory
+from geminga_runtime.coordination import Coordination
+from geminga_simulation.loop import SimulatedLoop
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], SimulatedLoop]]:
+    """The loop of this folder's tests: half a minute passes at once."""
+    return {"simulated": SimulatedLoop}
+
+
+@pytest.fixture
+async def context(
+    topics: TopicDirectory, coordination: Coordination
+) -> AsyncIterator[SessionContext]:
+    """What the sessions share; their connections are broken in the end."""
+    async with TopicLists(coordination) as topic_lists:
+        context = context_over(topics, topic_lists)
+        yield context
+        for connection in list(context.connections):
+            connection.connection_lost(None)
+
+
+@pytest.fixture
+def connect(context: SessionContext) -> Callable[[], FrameClient]:
+    """Give a client that is connected."""
+    return lambda: FrameClient(Connection(context)).connected()

@@ -1,0 +1,80 @@
+"""Proves what lookups answer, and that they are counted by what they answered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.unit.geminga_broker.sessions.stand_ins import FrameClient, MemoryDiscovery
+
+from geminga_broker.sessions.context import SessionContext
+from geminga_protocol.pulsar import api_pb2 as api
+
+Connect = Callable[[], FrameClient]
+Settle = Callable[[], Awaitable[None]]
+
+
+@pytest.fixture
+def discovery(context: SessionContext) -> MemoryDiscovery:
+    """What the sessions ask."""
+    assert isinstance(context.discovery, MemoryDiscovery)
+    return context.discovery
+
+
+async def test_a_topic_of_ours_is_answered_with_our_address_once_and_for_all(
+    connect: Connect, settle: Settle
+) -> None:
+    client = connect()
+    request_id = client.ask("lookupTopic", topic="t/n/topic")
+    await settle()
+    (answer,) = client.all_of("lookupTopicResponse")
+    assert answer.request_id == request_id
+    assert answer.response == api.CommandLookupTopicResponse.Connect
+    assert answer.brokerServiceUrl == "pulsar://here:6650"
+    assert answer.authoritative
+
+
+async def test_a_topic_of_another_brokers_is_redirected_to_it(
+    connect: Connect, settle: Settle
+) -> None:
+    client = connect()
+    client.ask("lookupTopic", topic="t/n/elsewhere")
+    await settle()
+    (answer,) = client.all_of("lookupTopicResponse")
+    assert answer.response == api.CommandLookupTopicResponse.Redirect
+    assert answer.brokerServiceUrl == "pulsar://there:6650"
+
+
+async def test_a_listener_that_the_broker_does_not_have_is_refused(
+    connect: Connect, settle: Settle
+) -> None:
+    client = connect()
+    client.ask("lookupTopic", topic="t/n/topic", advertised_listener_name="outside")
+    await settle()
+    (answer,) = client.all_of("lookupTopicResponse")
+    assert answer.error == api.ServiceNotReady
+    assert "outside" in answer.message
+
+
+async def test_lookups_are_counted_by_their_answers(
+    connect: Connect, settle: Settle, context: SessionContext
+) -> None:
+    client = connect()
+    for topic in ("topic", "topic", "elsewhere", "nowhere", "undecided"):
+        client.ask("lookupTopic", topic=f"t/n/{topic}")
+    await settle()
+    counts = context.counts
+    assert (counts.lookups_answered, counts.lookups_redirected) == (2, 1)
+    assert (counts.lookups_failed, counts.lookups_pending) == (1, 1)
+    assert counts.lookup_durations.count == 4
+
+
+async def test_partitions_are_answered_with_their_number(
+    connect: Connect, settle: Settle, discovery: MemoryDiscovery
+) -> None:
+    discovery.partitions_of = {"persistent://t/n/parted": 4}
+    client = connect()
+    for topic in ("parted", "plain"):
+        client.ask("partitionMetadata", topic=f"persistent://t/n/{topic}")
+    await settle()
+    assert [each.partitions for each in client.all_of("partitionMetadataResponse")] == [4, 0]

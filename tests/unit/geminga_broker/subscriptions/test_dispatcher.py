@@ -1,0 +1,182 @@
+"""Proves how what is not cached is read: once, again after a failure, and not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.unit.geminga_broker.clients_and_logs import (
+    MemoryLog,
+    NotedSession,
+    consumer_of,
+    cursor_over,
+)
+
+from geminga_broker.errors import EntryDamaged, StorageUnavailable
+from geminga_broker.log.positions import Entry, Position
+from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.damage import ATTEMPTS_PER_TELLING, RETRY_FIRST_S, RETRY_LIMIT_S
+from geminga_broker.subscriptions.dispatcher import FETCHED_KEPT_S, READ_RETRY_S
+from geminga_broker.subscriptions.single_dispatcher import SingleDispatcher
+
+
+class Watched(SingleDispatcher):
+    """A dispatcher that tells what it holds."""
+
+    @property
+    def held(self) -> int:
+        """How many fetched entries are in memory."""
+        return len(self._fetched)
+
+
+def dispatcher_over(log: MemoryLog) -> tuple[Watched, Consumer, NotedSession]:
+    session = NotedSession()
+    dispatcher = Watched(
+        log,  # type: ignore[arg-type]  # a stand-in with what dispatchers use
+        cursor_over(log.chain),
+        topic="persistent://t/n/topic",
+        partition=0,
+        is_exclusive=True,
+    )
+    consumer = consumer_of(session)
+    dispatcher.add(consumer)
+    return dispatcher, consumer, session
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """A log of which nothing is cached."""
+    log = MemoryLog((1, 10))
+    log.is_cold = True
+    return log
+
+
+async def test_fetched_entries_serve_until_all_are_delivered_and_are_then_let_go(
+    log: MemoryLog,
+) -> None:
+    dispatcher, consumer, session = dispatcher_over(log)
+    for permits in (4, 6):
+        consumer.permits = permits
+        dispatcher.dispatch()
+        await log.settled()
+    assert len(session.positions()) == 10
+    consumer.permits = 1
+    dispatcher.dispatch()
+    assert log.reads == 1
+    assert dispatcher.held == 0
+
+
+async def test_fetched_entries_that_nobody_takes_are_let_go_and_fetched_again(
+    log: MemoryLog,
+) -> None:
+    dispatcher, consumer, session = dispatcher_over(log)
+    consumer.permits = 4
+    dispatcher.dispatch()
+    await log.settled()
+    assert dispatcher.held == 10
+    await asyncio.sleep(3 * FETCHED_KEPT_S)
+    assert dispatcher.held == 0
+    consumer.permits = 6
+    dispatcher.dispatch()
+    await log.settled()
+    assert len(session.positions()) == 10
+    assert log.reads == 2
+
+
+async def test_fetched_entries_in_use_are_kept(log: MemoryLog) -> None:
+    dispatcher, consumer, _ = dispatcher_over(log)
+    for _ in range(9):
+        consumer.permits = 1
+        dispatcher.dispatch()
+        await asyncio.sleep(0.6 * FETCHED_KEPT_S)
+    assert log.reads == 1
+
+
+async def test_a_read_that_fails_is_tried_again() -> None:
+    class Failing(MemoryLog):
+        is_broken = True
+
+        async def read(self, position: Position, count_max: int) -> list[Entry]:
+            if self.is_broken:
+                self.reads += 1
+                raise StorageUnavailable("no bookie")
+            return await super().read(position, count_max)
+
+    failing = Failing((1, 10))
+    failing.is_cold = True
+    dispatcher, consumer, session = dispatcher_over(failing)
+    consumer.permits = 10
+    dispatcher.dispatch()
+    await asyncio.sleep(3.5 * READ_RETRY_S)
+    assert failing.reads == 4
+    failing.is_broken = False
+    await asyncio.sleep(READ_RETRY_S)
+    assert len(session.positions()) == 10
+
+
+class Damaged(MemoryLog):
+    """A log with an entry of which every copy is damaged, until one is repaired."""
+
+    def __init__(self, *ledgers: tuple[int, int], at: Position) -> None:
+        super().__init__(*ledgers)
+        self.is_cold = True
+        self.damaged: Position | None = at
+        self.attempts = 0
+
+    async def read(self, position: Position, count_max: int) -> list[Entry]:
+        if position == self.damaged:
+            self.attempts += 1
+            raise EntryDamaged("every copy is damaged")
+        return await super().read(position, count_max)
+
+
+async def test_a_damaged_entry_is_tried_ever_more_rarely_and_told_of_with_the_way_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    damaged = Damaged((7, 10), at=Position(7, 0))
+    dispatcher, consumer, session = dispatcher_over(damaged)
+    consumer.permits = 10
+    dispatcher.dispatch()
+    await asyncio.sleep(1.5 * RETRY_FIRST_S)
+    assert damaged.attempts == 2
+    (told,) = caplog.records
+    assert told.levelname == "ERROR"
+    assert told.__dict__["position"] == "7:0"
+    assert "verify-ledger 7`" in told.__dict__["way_out"]
+    await asyncio.sleep(60 * RETRY_LIMIT_S)
+    for _ in range(5):
+        dispatcher.dispatch()  # entries come and permits: no reason to try again
+    assert 60 <= damaged.attempts <= 66
+    assert len(caplog.records) == 1 + damaged.attempts // ATTEMPTS_PER_TELLING
+    damaged.damaged = None
+    await asyncio.sleep(RETRY_LIMIT_S)
+    assert len(session.positions()) == 10
+
+
+async def test_a_seek_beyond_a_damaged_entry_goes_on_at_once() -> None:
+    damaged = Damaged((1, 10), at=Position(1, 0))
+    dispatcher, consumer, session = dispatcher_over(damaged)
+    consumer.permits = 10
+    dispatcher.dispatch()
+    await asyncio.sleep(3 * RETRY_LIMIT_S)
+    attempts = damaged.attempts
+    dispatcher.cursor.acknowledged.acknowledge_upto(Position(1, 0))
+    dispatcher.rewind()
+    dispatcher.dispatch()
+    await asyncio.sleep(0.1)
+    assert [entry for _, entry in session.positions()] == list(range(1, 10))
+    assert damaged.attempts == attempts
+
+
+async def test_a_rewound_dispatcher_delivers_nothing_it_had_fetched(log: MemoryLog) -> None:
+    dispatcher, consumer, session = dispatcher_over(log)
+    consumer.permits = 4
+    dispatcher.dispatch()
+    await log.settled()
+    dispatcher.rewind()
+    assert dispatcher.held == 0
+    consumer.permits = 1
+    dispatcher.dispatch()
+    await log.settled()
+    assert session.positions()[-1] == (1, 0)
+    assert log.reads == 2

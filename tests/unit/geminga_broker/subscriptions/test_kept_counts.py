@@ -1,0 +1,215 @@
+"""Proves what of the redelivery counts outlives a closed topic and a killed broker, and that this
+costs a write a second at most."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from unittest.mock import Mock
+
+import pytest
+from tests.unit.geminga_broker.log.stand_ins import (
+    LOG,
+    MemoryLedgers,
+    log_over,
+    logs_over,
+    pending,
+)
+
+from geminga_broker.log.cursor import Cursor
+from geminga_broker.log.logs import Logs
+from geminga_broker.log.managed_ledger import ManagedLedger
+from geminga_broker.log.options import LogOptions
+from geminga_broker.log.positions import Position
+from geminga_broker.subscriptions.kept_counts import KeptCounts, has_kept_counts
+from geminga_broker.subscriptions.subscription import Subscription, SubscriptionOwner
+from geminga_runtime.clock import SystemClock
+from geminga_runtime.coordination import Coordination
+
+OPTIONS = LogOptions()
+# Long after anything was written that was to be written.
+LATER_S = 10.0
+
+
+@pytest.fixture
+def ledgers() -> MemoryLedgers:
+    """The cluster's ledgers."""
+    return MemoryLedgers()
+
+
+@pytest.fixture
+def logs(coordination: Coordination, ledgers: MemoryLedgers) -> Logs:
+    """The broker's logs."""
+    return logs_over(coordination, ledgers, options=OPTIONS)
+
+
+@pytest.fixture
+async def log(logs: Logs) -> AsyncIterator[ManagedLedger]:
+    """A log of ten entries."""
+    async with log_over(logs) as log:
+        log.append_all(pending(*[b"x"] * 10))
+        await asyncio.sleep(0.1)
+        yield log
+
+
+@pytest.fixture
+async def cursor(logs: Logs, log: ManagedLedger) -> Cursor:
+    """A cursor before the first entry."""
+    created = await logs.create_cursor(LOG, "sub", log.chain, Position(-1, -1), {})
+    await created.__aenter__()
+    return created
+
+
+async def next_owner(logs: Logs, log: ManagedLedger) -> KeptCounts:
+    """The counts as they are found by who takes the cursor over now."""
+    cursor = await logs.load_cursor(LOG, "sub", log.chain)
+    await cursor.__aenter__()
+    return KeptCounts(cursor)
+
+
+def at(log: ManagedLedger, entry_id: int) -> Position:
+    return Position(log.chain.spans[0].ledger_id, entry_id)
+
+
+def give_back(kept: KeptCounts, log: ManagedLedger, *entries: int) -> None:
+    for entry_id in entries:
+        kept.counts.increment(at(log, entry_id))
+
+
+async def test_a_topic_that_is_closed_keeps_the_counts_of_its_last_moment(
+    logs: Logs, log: ManagedLedger, cursor: Cursor
+) -> None:
+    kept = KeptCounts(cursor)
+    give_back(kept, log, 4, 4, 4, 7)
+    kept.finish()
+    await cursor.__aexit__(None, None, None)
+    counts = (await next_owner(logs, log)).counts
+    assert [counts.get(at(log, entry)) for entry in (4, 7, 8)] == [3, 1, 0]
+
+
+async def test_a_subscription_that_is_closed_keeps_its_counts(
+    logs: Logs, log: ManagedLedger, cursor: Cursor
+) -> None:
+    owner = Mock(spec=SubscriptionOwner)
+    subscription = Subscription(owner, "persistent://t/n/topic", -1, log, cursor, SystemClock())
+    give_back(subscription.kept_counts, log, 4, 4)
+    await subscription.close()
+    assert (await next_owner(logs, log)).counts.get(at(log, 4)) == 2
+
+
+async def test_a_broker_that_is_killed_loses_what_was_counted_in_its_last_second(
+    logs: Logs, log: ManagedLedger, cursor: Cursor
+) -> None:
+    kept = KeptCounts(cursor)
+    give_back(kept, log, 4, 4)
+    await asyncio.sleep(OPTIONS.cursor_redelivery_delay_s + OPTIONS.cursor_flush_delay_s + 0.01)
+    give_back(kept, log, 4, 5)
+    counts = (await next_owner(logs, log)).counts
+    assert (counts.get(at(log, 4)), counts.get(at(log, 5))) == (2, 0)
+
+
+async def test_counting_goes_on_where_the_owner_before_has_stopped(
+    logs: Logs, log: ManagedLedger, cursor: Cursor
+) -> None:
+    give_back(KeptCounts(cursor), log, 4, 4)
+    await asyncio.sleep(LATER_S)
+    second = await next_owner(logs, log)
+    give_back(second, log, 4)
+    await asyncio.sleep(LATER_S)
+    assert (await next_owner(logs, log)).counts.get(at(log, 4)) == 3
+
+
+async def test_any_number_of_counts_in_a_second_is_one_write(
+    ledgers: MemoryLedgers, log: ManagedLedger, cursor: Cursor
+) -> None:
+    kept = KeptCounts(cursor)
+    before = sum(map(len, ledgers.entries.values()))
+    for _ in range(100):
+        give_back(kept, log, *range(10))
+        await asyncio.sleep(0.05)  # five seconds in all
+    written = sum(map(len, ledgers.entries.values())) - before
+    assert 4 <= written <= 5
+
+
+async def test_counts_that_do_not_change_are_not_written(
+    ledgers: MemoryLedgers, log: ManagedLedger, cursor: Cursor
+) -> None:
+    kept = KeptCounts(cursor)
+    give_back(kept, log, 1)
+    await asyncio.sleep(LATER_S)
+    before = sum(map(len, ledgers.entries.values()))
+    give_back(kept, log, 2)
+    kept.counts.forget(at(log, 2))
+    await asyncio.sleep(LATER_S)
+    assert sum(map(len, ledgers.entries.values())) == before
+
+
+async def test_acknowledged_entries_leave_nothing_in_the_cursor(
+    log: ManagedLedger, cursor: Cursor
+) -> None:
+    kept = KeptCounts(cursor)
+    give_back(kept, log, 1, 2, 3)
+    await asyncio.sleep(LATER_S)
+    assert has_kept_counts(cursor)
+    cursor.acknowledged.acknowledge(*at(log, 1))
+    kept.counts.forget(at(log, 1))
+    cursor.acknowledged.acknowledge_upto(at(log, 3))  # and nobody says so
+    cursor.changed()
+    await asyncio.sleep(LATER_S)
+    assert not has_kept_counts(cursor)
+    assert not kept.counts
+
+
+async def test_a_subscription_that_is_moved_counts_anew_from_the_same_write_on(
+    logs: Logs, log: ManagedLedger, cursor: Cursor
+) -> None:
+    kept = KeptCounts(cursor)
+    give_back(kept, log, 4)
+    await asyncio.sleep(LATER_S)
+    cursor.acknowledged.reset(at(log, 1))
+    cursor.changed()
+    kept.moved()
+    await asyncio.sleep(OPTIONS.cursor_flush_delay_s + 0.01)
+    found = await next_owner(logs, log)
+    assert found.counts.get(at(log, 4)) == 0
+
+
+async def test_other_properties_of_the_position_stay(
+    logs: Logs, log: ManagedLedger, cursor: Cursor
+) -> None:
+    cursor.position_properties = {"pulsar.replicated.subscription": 1}
+    kept = KeptCounts(cursor)
+    give_back(kept, log, 4)
+    await asyncio.sleep(LATER_S)
+    found = await logs.load_cursor(LOG, "sub", log.chain)
+    assert found.is_replicated
+    kept.moved()
+    assert cursor.position_properties == {"pulsar.replicated.subscription": 1}
+
+
+async def test_switched_off_nothing_is_kept_nor_taken_over(
+    logs: Logs, log: ManagedLedger, cursor: Cursor
+) -> None:
+    give_back(KeptCounts(cursor), log, 4)
+    await asyncio.sleep(LATER_S)
+    taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+    await taken_over.__aenter__()
+    taken_over.options = replace(OPTIONS, cursor_redelivery_counts=False)
+    kept = KeptCounts(taken_over)
+    assert not kept.counts
+    give_back(kept, log, 5)
+    await asyncio.sleep(LATER_S)
+    assert not has_kept_counts(taken_over)
+    assert kept.counts.get(at(log, 5)) == 1
+
+
+async def test_a_subscription_that_is_not_durable_counts_in_memory(
+    logs: Logs, log: ManagedLedger
+) -> None:
+    volatile = logs.volatile_cursor("reader", log.chain, log.chain.before_first)
+    kept = KeptCounts(volatile)
+    give_back(kept, log, 4)
+    await asyncio.sleep(LATER_S)
+    assert kept.counts.get(at(log, 4)) == 1
+    assert not has_kept_counts(volatile)

@@ -1,0 +1,170 @@
+"""Proves that discovery answers when the broker is open, from the cluster's records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from geminga_broker.discovery import Discovery
+from geminga_broker.errors import NotAllowed, TopicNotFound
+from geminga_broker.metadata.auto_creation import AutoCreation
+from geminga_broker.metadata.errors import NamespaceNotFound
+from geminga_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
+from geminga_broker.metadata.namespaces import Namespaces
+from geminga_broker.metadata.partitioned_topics import PartitionedTopics
+from geminga_broker.metadata.persistent_topics import PersistentTopics, topic_path
+from geminga_broker.ownership.address import BrokerAddress
+from geminga_broker.ownership.ownership import Ownership
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.namespaces import AutoTopicCreation
+from geminga_runtime.coordination import Coordination
+
+Settle = Callable[[], Awaitable[None]]
+PARTED = TopicName.parse("persistent://public/default/parted")
+VOLATILE = TopicName.parse("non-persistent://public/default/volatile")
+URLS = ClusterUrls("http://here:8080", "pulsar://here:6650")
+
+
+@pytest.fixture
+async def discovery(coordination: Coordination) -> Discovery:
+    """Discovery of an initialized cluster with one topic of three partitions; not open yet."""
+    await initialize_cluster_metadata(coordination, "standalone", URLS, instance_id="i")
+    namespaces, partitioned = Namespaces(coordination), PartitionedTopics(coordination)
+    await partitioned.create(PARTED, 3)
+    address = BrokerAddress("here:8080", "pulsar://here:6650", "http://here:8080")
+    return Discovery(
+        Ownership(coordination, namespaces, address),
+        namespaces,
+        partitioned,
+        PersistentTopics(coordination),
+        non_persistent_topics=lambda _: [VOLATILE],
+    )
+
+
+async def test_who_asks_before_the_broker_is_open_waits(
+    discovery: Discovery, settle: Settle
+) -> None:
+    asking = asyncio.ensure_future(discovery.partitions(PARTED, create=False))
+    await settle()
+    assert not asking.done()
+    discovery.open()
+    assert await asking == 3
+
+
+async def test_a_partition_has_no_partitions(discovery: Discovery) -> None:
+    discovery.open()
+    assert await discovery.partitions(PARTED.partition(1), create=True) == 0
+    assert await discovery.partitions(VOLATILE, create=True) == 0
+
+
+async def test_a_namespace_that_is_not_there_is_said_for_a_topic_and_is_empty_for_a_list(
+    discovery: Discovery,
+) -> None:
+    discovery.open()
+    with pytest.raises(NamespaceNotFound):
+        await discovery.partitions(TopicName.parse("public/nowhere/topic"), create=True)
+    nowhere = await discovery.topics_of(NamespaceName.parse("nobody/nowhere"))
+    assert nowhere == [VOLATILE]
+
+
+async def test_topics_kept_in_memory_are_listed_beside_the_stored(discovery: Discovery) -> None:
+    discovery.open()
+    topics = await discovery.topics_of(NamespaceName.parse("public/default"))
+    assert VOLATILE in topics
+
+
+# Making topics by using them
+
+PLAIN = TopicName.parse("persistent://public/default/plain")
+BY_DEFAULT = AutoTopicCreation(allowed=True, topic_type="non-partitioned")
+FORBIDDEN = AutoTopicCreation(allowed=False)
+IN_THREE = AutoTopicCreation(allowed=True, topic_type="partitioned", default_num_partitions=3)
+
+
+async def set_rule(coordination: Coordination, rule: AutoTopicCreation) -> None:
+    """What holds in public/default from now on."""
+    namespaces = Namespaces(coordination)
+    await namespaces.update(
+        PLAIN.namespace, lambda old: replace(old, auto_topic_creation_override=rule)
+    )
+
+
+async def keep(coordination: Coordination, topic: TopicName) -> None:
+    """Let a persistent topic exist."""
+    await coordination.create(topic_path(topic), make_parents=True)
+
+
+async def test_a_topic_is_told_as_if_it_were_there_where_using_it_makes_it(
+    discovery: Discovery, coordination: Coordination
+) -> None:
+    discovery.open()
+    for rule in (None, BY_DEFAULT):
+        if rule is not None:
+            await set_rule(coordination, rule)
+        assert await discovery.may_create(PLAIN)
+        assert await discovery.partitions(PLAIN, create=True) == 0
+        with pytest.raises(TopicNotFound):
+            await discovery.partitions(PLAIN, create=False)
+    await keep(coordination, PLAIN)
+    assert await discovery.partitions(PLAIN, create=False) == 0
+
+
+async def test_where_the_namespace_forbids_it_no_topic_is_made(
+    discovery: Discovery, coordination: Coordination
+) -> None:
+    discovery.open()
+    await set_rule(coordination, FORBIDDEN)
+    assert not await discovery.may_create(PLAIN)
+    with pytest.raises(TopicNotFound, match="plain"):
+        await discovery.partitions(PLAIN, create=True)
+    await keep(coordination, PLAIN)
+    assert await discovery.partitions(PLAIN, create=True) == 0
+    assert await discovery.partitions(PARTED, create=True) == 3
+
+
+async def test_where_topics_are_partitioned_the_question_makes_them_so(
+    discovery: Discovery, coordination: Coordination
+) -> None:
+    discovery.open()
+    await set_rule(coordination, IN_THREE)
+    await keep(coordination, PLAIN)
+    assert await discovery.partitions(PLAIN, create=True) == 0, "it is there already"
+    fresh = TopicName.parse("persistent://public/default/fresh")
+    with pytest.raises(TopicNotFound):
+        await discovery.partitions(fresh, create=False)
+    answers = await asyncio.gather(*(discovery.partitions(fresh, create=True) for _ in range(3)))
+    assert answers == [3, 3, 3]
+    assert await discovery.partitions(fresh.partition(7), create=True) == 0
+
+
+async def test_the_brokers_rule_holds_where_a_namespace_has_none(
+    discovery: Discovery, coordination: Coordination
+) -> None:
+    discovery.auto_creation = AutoCreation(is_allowed=False)
+    discovery.open()
+    assert not await discovery.may_create(PLAIN)
+    system = TopicName.parse("persistent://public/default/__change_events")
+    assert await discovery.may_create(system), "brokers need theirs everywhere"
+    await set_rule(coordination, BY_DEFAULT)
+    assert await discovery.may_create(PLAIN)
+
+
+async def test_a_partition_is_made_only_of_a_topic_that_has_it(
+    discovery: Discovery, coordination: Coordination
+) -> None:
+    discovery.open()
+    assert await discovery.may_create(PARTED.partition(2))
+    with pytest.raises(NotAllowed, match="max allowed 3 partitions"):
+        await discovery.may_create(PARTED.partition(3))
+    assert await discovery.may_create(PLAIN.partition(0)), "a name like any other"
+    assert not await discovery.may_create(VOLATILE.partition(0))
+    await PartitionedTopics(coordination).create(VOLATILE, 2)
+    await set_rule(coordination, FORBIDDEN)
+    assert await discovery.may_create(VOLATILE.partition(1)), "it is as good as made"
+    assert await discovery.may_create(PARTED.partition(1)), "it was deleted alone"
+    await set_rule(coordination, BY_DEFAULT)
+    await PartitionedTopics(coordination).set_deleted(PARTED, deleted=True)
+    assert not await discovery.may_create(PARTED.partition(1))

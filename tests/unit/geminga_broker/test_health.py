@@ -1,0 +1,73 @@
+"""Proves that a health check is one message there and back, and says what stands in its way."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
+
+from geminga_broker.errors import ServiceNotReady, StorageUnavailable
+from geminga_broker.health import CHECK_TIMEOUT_S, HealthCheck
+from geminga_broker.topics.directory import TopicDirectory
+from geminga_runtime.clock import SystemClock
+from geminga_runtime.coordination import Coordination
+
+
+async def test_each_check_publishes_one_message_and_leaves_nobody_connected(
+    topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    health = HealthCheck(topics, SystemClock(), "here:8080")
+    claims = [health.is_healthy]
+    await asyncio.gather(health.run(), health.run())
+    claims.append(health.is_healthy)
+    assert claims == [None, True]
+    topic = topics.find(health.topic)
+    assert topic is not None
+    assert topic.messages_in == 2
+    assert not topic.connected_count
+    assert not topic.subscriptions
+    assert str(health.topic) == "persistent://pulsar/here:8080/healthcheck"
+    assert len(ledgers.writers) == 1
+
+
+async def test_bookies_that_do_not_answer_are_blamed_in_time(
+    topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    health = HealthCheck(topics, SystemClock(), "here:8080")
+    await health.run()
+    ledgers.is_prompt = False
+    began_s = asyncio.get_running_loop().time()
+    with pytest.raises(StorageUnavailable, match="are the bookies up"):
+        await health.run()
+    assert asyncio.get_running_loop().time() - began_s == pytest.approx(CHECK_TIMEOUT_S)
+    assert health.is_healthy is False
+    topic = topics.find(health.topic)
+    assert topic is not None
+    assert not topic.connected_count
+
+
+async def test_checks_while_the_bookies_are_away_do_not_pile_up(
+    topics: TopicDirectory, ledgers: MemoryLedgers
+) -> None:
+    health = HealthCheck(topics, SystemClock(), "here:8080")
+    await health.run()
+    ledgers.is_prompt = False
+    for _ in range(3):
+        with pytest.raises(StorageUnavailable):
+            await health.run()
+    (entries,) = ledgers.entries.values()
+    assert len(entries) == 2
+    ledgers.is_prompt = True
+    ledgers.writers[0].confirm()
+    await health.run()
+    assert health.is_healthy
+
+
+async def test_a_topic_that_is_not_ours_is_the_answer(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    logs = logs_over(coordination, ledgers)
+    async with TopicDirectory(logs, SystemClock(), owns=lambda _: False) as topics:
+        with pytest.raises(ServiceNotReady, match="does not own"):
+            await HealthCheck(topics, SystemClock(), "here:8080").run()

@@ -1,0 +1,67 @@
+"""Proves what a broker's process does around the broker: ports, and what the supervisor hears."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Coroutine
+from typing import Any, cast
+
+import pytest
+
+from geminga_broker.broker import Broker
+from geminga_broker.errors import StorageUnavailable
+from geminga_broker.part import HEALTH_RETRY_S, check_health, free_port
+from geminga_server.errors import ServerStartError
+
+
+def test_a_chosen_port_is_kept_and_any_other_is_free() -> None:
+    assert free_port("127.0.0.1", 4711) == 4711
+    port = free_port("127.0.0.1", 0)
+    with socket.create_server(("127.0.0.1", port)) as listening:
+        assert listening.getsockname()[1] == port
+
+
+def test_an_address_of_another_machine_is_refused_with_what_would_be_right() -> None:
+    with pytest.raises(ServerStartError, match=r"192\.0\.2\.1.*give an address of this"):
+        free_port("192.0.2.1", 0)
+
+
+class AilingBroker:
+    """A broker whose bookies take nothing for so many health checks."""
+
+    def __init__(self, failures: int) -> None:
+        self.checks = 0
+        self.tasks: list[asyncio.Task[None]] = []
+        self._failures = failures
+
+    async def check_health(self) -> None:
+        self.checks += 1
+        if self.checks <= self._failures:
+            raise StorageUnavailable("no message went through")
+
+    def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        self.tasks.append(asyncio.get_running_loop().create_task(work, name=name))
+
+
+async def test_a_broker_whose_bookies_take_nothing_says_so_and_goes_on_trying(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    broker = AilingBroker(failures=4)
+    await check_health(cast(Broker, broker))
+    assert broker.checks == 1
+    assert "topics can only be read" in caplog.text
+    (trying,) = broker.tasks
+    await asyncio.sleep(2.5 * HEALTH_RETRY_S)
+    assert not trying.done()
+    await asyncio.wait_for(trying, 10 * HEALTH_RETRY_S)
+    assert broker.checks == 5
+    assert "messages go through" in caplog.text
+
+
+async def test_a_healthy_broker_is_checked_once() -> None:
+    broker = AilingBroker(failures=0)
+    await check_health(cast(Broker, broker))
+    assert (broker.checks, broker.tasks) == (1, [])

@@ -1,0 +1,151 @@
+"""Proves who is let in and what the others are told, in upstream's words."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of
+
+from geminga_broker.errors import ConsumerBusy, NameReserved, NotAllowed, SubscriptionAbsent
+from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.subscription_type import SubscriptionType
+from geminga_broker.topics.consuming.admission import Admission, check_durability, check_name
+from geminga_broker.topics.consuming.subscribe_policies import SubscribeLimit, SubscribePolicies
+from geminga_broker.topics.topic import ConsumerIdentity, SubscribeRequest
+
+TOPIC = "persistent://t/n/topic"
+EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = SubscriptionType
+WHO = ConsumerIdentity("/10.0.0.1", "c", 1)
+
+
+def admission(
+    *,
+    consumers_max: int = 0,
+    consumers_per_subscription_max: int = 0,
+    consumers_per_host_max: int = 0,
+    subscriptions_max: int = 0,
+    types: tuple[SubscriptionType, ...] = tuple(SubscriptionType),
+    auto_creation: bool = True,
+    rate: SubscribeLimit | None = None,
+) -> Admission:
+    policies = SubscribePolicies(
+        consumers_max=consumers_max,
+        consumers_per_subscription_max=consumers_per_subscription_max,
+        consumers_per_host_max=consumers_per_host_max,
+        subscriptions_max=subscriptions_max,
+        types=frozenset(types),
+        auto_creation=auto_creation,
+        rate=rate or SubscribeLimit(),
+    )
+    return Admission(TOPIC, policies)
+
+
+def connected(count: int, host: str = WHO.host) -> list[Consumer]:
+    """So many consumers of that host, each on a connection of its own."""
+    found: list[Consumer] = []
+    for number in range(count):
+        session = NotedSession()
+        session.address = f"{host}:{50_000 + number}"
+        found.append(consumer_of(session))
+    return found
+
+
+def test_only_types_that_are_enabled() -> None:
+    only = admission(types=(EXCLUSIVE, FAILOVER))
+    only.check(SubscribeRequest("s", EXCLUSIVE), 0)
+    with pytest.raises(NotAllowed) as refused:
+        only.check(SubscribeRequest("s", KEY_SHARED), 0)
+    assert str(refused.value) == f"Topic[{{{TOPIC}}}] doesn't support Key_Shared sub type!"
+
+
+def test_only_so_often() -> None:
+    seldom = admission(rate=SubscribeLimit(1, 30))
+    request = SubscribeRequest("s", SHARED, consumer=WHO)
+    seldom.check(request, 100)
+    with pytest.raises(NotAllowed, match="Subscribe limited by subscribe rate limit per consumer"):
+        seldom.check(request, 110)
+    seldom.check(request, 130)
+
+
+def test_a_limit_that_comes_and_goes() -> None:
+    door = admission()
+    request = SubscribeRequest("s", SHARED, consumer=WHO)
+    limited = SubscribePolicies(rate=SubscribeLimit(1, 30))
+    door.policies = limited
+    door.check(request, 100)
+    door.policies = SubscribePolicies()
+    door.check(request, 100)
+    door.policies = limited
+    with pytest.raises(NotAllowed):
+        door.check(request, 100)
+
+
+def test_only_so_many_subscriptions() -> None:
+    few = admission(subscriptions_max=2)
+    few.check_subscriptions(1)
+    with pytest.raises(NotAllowed) as refused:
+        few.check_subscriptions(2)
+    assert str(refused.value) == f"Exceed the maximum number of subscriptions of the topic: {TOPIC}"
+    admission().check_subscriptions(1000)
+
+
+@pytest.mark.parametrize(
+    ("of_topic", "of_subscription", "reason"),
+    [
+        (3, 0, "Topic reached max consumers limit"),
+        (2, 2, "Subscription reached max consumers limit"),
+        (3, 2, "Topic reached max consumers limit"),
+    ],
+)
+def test_only_so_many_consumers(of_topic: int, of_subscription: int, reason: str) -> None:
+    few = admission(consumers_max=3, consumers_per_subscription_max=2)
+    assert few.limits_consumers
+    few.check_consumers(WHO.host, connected(2), 1)
+    with pytest.raises(ConsumerBusy) as refused:
+        few.check_consumers(WHO.host, connected(of_topic), of_subscription)
+    assert str(refused.value) == reason
+
+
+def test_only_so_many_consumers_of_one_host() -> None:
+    few = admission(consumers_per_host_max=2)
+    assert few.limits_consumers
+    present = connected(9, host="/10.0.0.2") + connected(1)
+    few.check_consumers(WHO.host, present, 9)
+    with pytest.raises(ConsumerBusy) as refused:
+        few.check_consumers(WHO.host, present + connected(1), 0)
+    assert str(refused.value) == "Topic reached max same address consumers limit"
+
+
+def test_any_number_of_consumers_where_nothing_is_said() -> None:
+    assert not admission().limits_consumers
+    admission().check_consumers(WHO.host, connected(1000), 1000)
+
+
+def test_subscribing_makes_a_subscription_unless_it_is_forbidden() -> None:
+    admission().check_use(is_durable=True)
+    admission(auto_creation=False).check_use(is_durable=False)
+    with pytest.raises(SubscriptionAbsent, match="Subscription does not exist"):
+        admission(auto_creation=False).check_use(is_durable=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("", "Empty subscription name"),
+        (" \t", "Empty subscription name"),
+        ("pulsar.repl.there", "Subscription with reserved subscription name attempted"),
+        ("pulsar.dedup", "Subscription with reserved subscription name attempted"),
+    ],
+)
+def test_names_that_nobody_may_use(name: str, reason: str) -> None:
+    with pytest.raises(NameReserved, match=reason):
+        check_name(name, reserved="pulsar.dedup")
+    check_name("pulsar", reserved="pulsar.dedup")
+
+
+def test_a_name_is_durable_or_it_is_not() -> None:
+    check_durability(is_durable=True, wants_durable=True)
+    check_durability(is_durable=False, wants_durable=False)
+    with pytest.raises(NotAllowed, match="NonDurable subscription with the same name already"):
+        check_durability(is_durable=False, wants_durable=True)
+    with pytest.raises(NotAllowed, match="Durable subscription with the same name already"):
+        check_durability(is_durable=True, wants_durable=False)

@@ -1,0 +1,125 @@
+"""Whoever deletes a namespace can wait for what is under way with its topics, and delete them when
+nobody finds their bundles any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of
+from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
+
+from geminga_broker.errors import ServiceNotReady, TopicNotFound
+from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.persistent import PersistentTopic
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.namespaces import Policies
+from geminga_runtime.clock import SystemClock
+from geminga_runtime.coordination import Coordination
+
+Settle = Callable[[], Awaitable[None]]
+NAME = TopicName.parse("persistent://t/n/topic")
+
+
+async def test_a_namespaces_topics_are_settled_when_they_are_loaded_or_gone(
+    coordination: Coordination, ledgers: MemoryLedgers, settle: Settle
+) -> None:
+    may_load = asyncio.Event()
+
+    async def policies(_: NamespaceName) -> Policies:
+        await may_load.wait()
+        return Policies()
+
+    logs = logs_over(coordination, ledgers)
+    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True, policies=policies) as one:
+        await one.settled(NAME.namespace)
+        loading = asyncio.ensure_future(one.get(NAME, create=True))
+        await settle()
+        await one.settled(NamespaceName("t", "another"))
+        settled = asyncio.ensure_future(one.settled(NAME.namespace))
+        await settle()
+        assert not settled.done()
+        may_load.set()
+        await settled
+        assert one.find(NAME) is await loading
+        deleting = asyncio.ensure_future(one.delete(NAME, force=True))
+        await asyncio.sleep(0)
+        await one.settled(NAME.namespace)
+        assert not await one.exists(NAME)
+        await deleting
+
+
+async def test_a_topic_of_a_namespace_that_nobody_finds_any_more_can_still_be_deleted(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    bundles = [NAME.namespace]
+    logs = logs_over(coordination, ledgers)
+    async with TopicDirectory(logs, SystemClock(), owns=lambda _: bool(bundles)) as one:
+        loading = asyncio.ensure_future(one.get(NAME, create=True))
+        await asyncio.sleep(0)
+        bundles.clear()  # the namespace is marked as deleted
+        with pytest.raises(ServiceNotReady):
+            await loading
+        assert await one.exists(NAME)
+        with pytest.raises(ServiceNotReady):
+            await one.delete(NAME, force=True)
+        await one.delete_doomed(NAME)
+        assert not await one.exists(NAME)
+        with pytest.raises(TopicNotFound):
+            await one.delete_doomed(NAME)
+        with pytest.raises(ServiceNotReady):
+            await one.get(NAME, create=True)
+
+
+async def test_an_unload_ends_when_topics_are_gone_that_were_coming_or_going_when_it_began(
+    coordination: Coordination, ledgers: MemoryLedgers, settle: Settle
+) -> None:
+    ledgers.is_prompt = False
+    going, coming = NAME, TopicName.parse("persistent://t/n/coming")
+    bundles, may_load = [NAME.namespace], asyncio.Event()
+    may_load.set()
+
+    async def policies(_: NamespaceName) -> Policies:
+        await may_load.wait()
+        return Policies()
+
+    def owns(_: TopicName) -> bool:
+        return bool(bundles)
+
+    logs = logs_over(coordination, ledgers)
+    async with TopicDirectory(logs, SystemClock(), owns=owns, policies=policies) as one:
+        topic = await one.get(going, create=True)
+        assert isinstance(topic, PersistentTopic)
+        topic.managed_ledger.append_all([(b"a", 1, producer_of(NotedSession()), 0, 0)])
+        may_load.clear()
+        closing = asyncio.ensure_future(one.unload(going))
+        loading = asyncio.ensure_future(one.get(coming, create=True))
+        await settle()
+        assert not closing.done()
+        bundles.clear()
+        unloading = asyncio.ensure_future(one.unload_where(lambda _: True))
+        await settle()
+        assert not unloading.done(), "one is being closed, one is being loaded"
+        ledgers.writers[0].confirm()
+        await closing
+        await settle()
+        assert not unloading.done(), "one is being loaded"
+        may_load.set()
+        await unloading
+        with pytest.raises(ServiceNotReady):
+            await loading
+        assert all(each.is_closed for each in ledgers.writers)
+
+
+async def test_a_load_that_did_not_begin_before_the_directory_closed_fails(
+    coordination: Coordination, ledgers: MemoryLedgers, settle: Settle
+) -> None:
+    logs = logs_over(coordination, ledgers)
+    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True) as one:
+        loading = asyncio.ensure_future(one.get(NAME, create=True))
+        await asyncio.sleep(0)
+    await settle()
+    assert loading.done()
+    with pytest.raises(ServiceNotReady):
+        await loading

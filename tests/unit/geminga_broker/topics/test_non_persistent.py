@@ -1,0 +1,144 @@
+"""Proves what a non-persistent topic does with a message: deliver it now, or count it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.geminga_broker.clients_and_logs import NotedSession, Told, consumer_of, producer_of
+
+from geminga_broker.errors import ConsumerBusy, NotAllowed, ProducerBusy, TopicFenced
+from geminga_broker.log.positions import EARLIEST
+from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.subscription_type import SubscriptionType
+from geminga_broker.topics import non_persistent
+from geminga_broker.topics.non_persistent import NonPersistentTopic, VolatileSubscription
+from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.topic import SubscribeRequest
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_runtime.clock import SystemClock
+
+EXCLUSIVE, SHARED, FAILOVER = (
+    SubscriptionType.EXCLUSIVE,
+    SubscriptionType.SHARED,
+    SubscriptionType.FAILOVER,
+)
+
+
+@pytest.fixture
+def topic() -> NonPersistentTopic:
+    """The topic under test."""
+    return NonPersistentTopic(TopicName.parse("non-persistent://t/n/topic"), SystemClock())
+
+
+async def connected(topic: NonPersistentTopic, session: NotedSession) -> Producer:
+    producer = producer_of(session)
+    await topic.connect_producer(producer)
+    return producer
+
+
+async def joined(
+    topic: NonPersistentTopic,
+    kind: SubscriptionType,
+    name: str = "c",
+    *,
+    permits: int = 100,
+    told: Told | None = None,
+) -> tuple[VolatileSubscription, Consumer, NotedSession]:
+    session = NotedSession()
+    subscription = await topic.subscribe(SubscribeRequest("sub", kind))
+    consumer = consumer_of(session, name, told=told)
+    subscription.connected(consumer)
+    subscription.flow(consumer, permits)
+    return subscription, consumer, session
+
+
+def publish(producer: Producer, count: int) -> None:
+    producer.append_all([(b"payload", 1, producer, number, 0) for number in range(count)])
+
+
+async def test_whoever_has_permits_gets_it_and_what_is_too_much_is_counted(
+    topic: NonPersistentTopic,
+) -> None:
+    producing = NotedSession()
+    subscription, consumer, session = await joined(topic, EXCLUSIVE, permits=3)
+    publish(await connected(topic, producing), 5)
+    assert len(session.messages()) == 3
+    assert subscription.messages_dropped == 2
+    assert consumer.last_sent_ms > 0
+    ids = [command.send_receipt.message_id for command in producing.commands()]
+    assert [(each.ledgerId, each.entryId) for each in ids] == [(0, 0)] * 5
+
+
+async def test_shared_consumers_take_turns(topic: NonPersistentTopic) -> None:
+    sessions = [(await joined(topic, SHARED, name))[2] for name in "abc"]
+    publish(await connected(topic, NotedSession()), 9)
+    assert [len(session.messages()) for session in sessions] == [3, 3, 3]
+
+
+async def test_the_active_consumer_is_chosen_when_consumers_come_and_go_not_for_each_message(
+    topic: NonPersistentTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choices = 0
+
+    def choose_last(_topic: str, _partition: int, consumers: object) -> int:
+        nonlocal choices
+        choices += 1
+        assert isinstance(consumers, list)
+        return len(consumers) - 1
+
+    monkeypatch.setattr(non_persistent, "choose_active", choose_last)
+    told = Told()
+    _, _, first = await joined(topic, FAILOVER, "a", told=told)
+    subscription, consumer, second = await joined(topic, FAILOVER, "b")
+    producer = await connected(topic, NotedSession())
+    publish(producer, 10)
+    await subscription.disconnect(consumer)
+    publish(producer, 10)
+    assert choices == 3
+    assert (len(first.messages()), len(second.messages())) == (10, 10)
+    assert told.active == [True, False, True]
+
+
+async def test_an_exclusive_subscription_takes_one_and_types_do_not_mix(
+    topic: NonPersistentTopic,
+) -> None:
+    subscription, consumer, _ = await joined(topic, EXCLUSIVE)
+    for kind in (EXCLUSIVE, SHARED):
+        with pytest.raises(ConsumerBusy):
+            await joined(topic, kind)
+    await subscription.disconnect(consumer)
+    assert not topic.subscriptions
+    await joined(topic, SHARED)
+
+
+async def test_a_producer_whose_client_is_gone_makes_room(topic: NonPersistentTopic) -> None:
+    gone = await connected(topic, NotedSession(answers=False))
+    later = await connected(topic, NotedSession())
+    assert gone.is_closed
+    assert list(topic.producers) == [later]
+    with pytest.raises(ProducerBusy):
+        await connected(topic, NotedSession())
+
+
+async def test_there_is_nothing_to_go_back_to(topic: NonPersistentTopic) -> None:
+    subscription, _, _ = await joined(topic, EXCLUSIVE)
+    assert subscription.mark_delete is None
+    with pytest.raises(NotAllowed):
+        await subscription.seek(EARLIEST)
+    with pytest.raises(NotAllowed):
+        await subscription.seek_time(0)
+    with pytest.raises(NotAllowed):
+        await subscription.last_message()
+
+
+async def test_a_deleted_topic_lets_everybody_go_and_takes_nobody(
+    topic: NonPersistentTopic,
+) -> None:
+    told = Told()
+    await joined(topic, EXCLUSIVE, told=told)
+    producer = await connected(topic, NotedSession())
+    assert topic.connected_count
+    await topic.delete()
+    assert told.closed == 1
+    assert producer.is_closed
+    with pytest.raises(TopicFenced):
+        await joined(topic, EXCLUSIVE)

@@ -1,0 +1,127 @@
+"""Proves that consumers learn of a topic's end whatever came last: for nobody, or compacted."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.unit.geminga_broker.clients_and_logs import (
+    NotedSession,
+    Told,
+    consumer_of,
+    producer_of,
+)
+from tests.unit.geminga_broker.compaction.compacted_topics import (
+    DURABLE,
+    NAME,
+    READER,
+    Rig,
+    compact,
+    loaded,
+    publish,
+    single,
+)
+
+from geminga_broker.log.positions import Position
+from geminga_broker.subscriptions.subscription import Subscription
+from geminga_broker.subscriptions.subscription_type import SubscriptionType
+from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.topic import SubscribeRequest
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.payload import encode_payload
+
+MARKER = encode_payload(
+    api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, marker_type=20), b""
+)
+
+
+async def publish_marker(topic: PersistentTopic) -> None:
+    producer = producer_of(NotedSession(), "broker")
+    await topic.connect_producer(producer)
+    producer.append_all([(MARKER, 0, producer, 0, 0)])
+    await asyncio.sleep(0.1)
+    topic.producers.remove(producer)
+
+
+class Reading:
+    """A consumer that reads on."""
+
+    def __init__(self) -> None:
+        self.session = NotedSession()
+        self.told = Told()
+
+    async def begin(self, topic: PersistentTopic, request: SubscribeRequest) -> Subscription:
+        self.subscription = await topic.subscribe(request)
+        self.consumer = consumer_of(
+            self.session, told=self.told, reads_compacted=request.reads_compacted
+        )
+        self.subscription.connected(self.consumer)
+        self.subscription.flow(self.consumer, 1000)
+        await asyncio.sleep(1)
+        return self.subscription
+
+    async def acknowledge_upto_last(self) -> None:
+        last = Position(*self.session.positions()[-1])
+        self.subscription.acknowledge_upto(self.consumer, last, (), None)
+        await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("kind", SubscriptionType)
+async def test_what_came_last_was_for_nobody(kind: SubscriptionType) -> None:
+    rig = Rig()
+    async with rig.directory() as topics:
+        topic = await loaded(topics)
+        await publish(topic, single("a", b"1"))
+        await topic.create_subscription("sub")
+        await publish_marker(topic)
+        await topic.terminate()
+        await topics.unload(NAME)  # what is read next is not in memory
+        reading = Reading()
+        await reading.begin(await loaded(topics), SubscribeRequest("sub", kind))
+        assert (reading.session.positions(), reading.told.ends) == ([], 1)
+
+
+@pytest.mark.parametrize("kind", SubscriptionType)
+async def test_nobody_is_told_while_something_is_left(kind: SubscriptionType) -> None:
+    rig = Rig()
+    async with rig.directory() as topics:
+        topic = await loaded(topics)
+        await topic.create_subscription("sub")
+        await publish(topic, single("a", b"1"))
+        await publish_marker(topic)
+        await topic.terminate()
+        await topics.unload(NAME)
+        reading = Reading()
+        subscription = await reading.begin(await loaded(topics), SubscribeRequest("sub", kind))
+        (first,) = reading.session.positions()
+        assert reading.told.ends == 0
+        subscription.acknowledge_entries(reading.consumer, [first])
+        assert reading.told.ends == 1
+
+
+@pytest.mark.parametrize("request_", [READER, DURABLE])
+async def test_what_came_last_was_compacted_away(request_: SubscribeRequest) -> None:
+    rig = Rig()
+    async with rig.directory() as topics:
+        topic = await loaded(topics)
+        await publish(topic, single("a", b"1"), single("b", b"1"), single("b", b""))
+        await topic.terminate()
+        await compact(topic)
+        reading = Reading()
+        await reading.begin(topic, request_)
+        assert (len(reading.session.positions()), reading.told.ends) == (1, 0)
+        await reading.acknowledge_upto_last()
+        assert reading.told.ends == 1
+
+
+@pytest.mark.parametrize("request_", [READER, DURABLE])
+async def test_everything_was_compacted_away(request_: SubscribeRequest) -> None:
+    rig = Rig()
+    async with rig.directory() as topics:
+        topic = await loaded(topics)
+        await publish(topic, single("b", b"1"), single("b", b""))
+        await topic.terminate()
+        await compact(topic)
+        reading = Reading()
+        await reading.begin(topic, request_)
+        assert (reading.session.positions(), reading.told.ends) == ([], 1)

@@ -1,0 +1,99 @@
+"""Proves that the right command runs, that errors become one line, and what must not be loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from geminga_cli import main as module
+from geminga_cli.errors import JavaMissing
+from geminga_cli.main import COMMANDS, EXIT_INTERRUPTED, EXIT_REFUSED, main, usage
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]])
+def test_help_lists_every_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    assert told == usage()
+    for name, command in COMMANDS.items():
+        assert name in told
+        assert command.summary in told
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == main(["version"]) == 0
+    assert capsys.readouterr().out.startswith("geminga ")
+
+
+def test_an_unknown_command_is_refused_with_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["brokre"]) == EXIT_REFUSED
+    told = capsys.readouterr().err
+    assert "no command 'brokre'" in told
+    assert usage() in told
+
+
+class FailingCommand:
+    """Stands in for the module of a command, and for importing it."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __call__(self, _name: str) -> FailingCommand:
+        return self
+
+    def main(self, _arguments: Sequence[str]) -> int:
+        raise self._error
+
+
+def test_our_own_errors_become_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "import_module", FailingCommand(JavaMissing("no Java here")))
+    assert main(["standalone"]) == EXIT_REFUSED
+    assert capsys.readouterr().err == "geminga: no Java here\n"
+
+
+def test_ctrl_c_before_anything_runs_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "import_module", FailingCommand(KeyboardInterrupt()))
+    assert main(["standalone"]) == EXIT_INTERRUPTED
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_exists_and_explains_itself(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0
+    assert f"usage: geminga {name}" in capsys.readouterr().out
+
+
+def loaded_by(code: str) -> set[str]:
+    """The modules in a fresh Python after it ran ``code``."""
+    printed = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    return set(printed.stdout.splitlines()[-1].split())
+
+
+def test_help_loads_no_event_loop_and_no_part() -> None:
+    loaded = loaded_by("from geminga_cli.main import main; main(['--help'])")
+    assert not loaded & {"asyncio", "logging", "argparse", "geminga_broker", "geminga_server"}
+
+
+def test_the_supervisor_starts_its_children_before_it_loads_an_event_loop() -> None:
+    loaded = loaded_by("import geminga_cli.commands.standalone")
+    assert not loaded & {"asyncio", "uvloop", "logging", "msgpack", "tarfile", "tempfile"}
+
+
+def test_the_supervisor_never_loads_what_only_its_parts_need() -> None:
+    loaded = loaded_by("import geminga_cli.commands.standalone, geminga_cli.supervisor.run")
+    heavy = {"kazoo", "pydantic", "fastapi", "uvicorn", "structlog", "prometheus_client", "google"}
+    assert not loaded & (heavy | {"geminga_broker", "geminga_bookie", "typer", "rich"})

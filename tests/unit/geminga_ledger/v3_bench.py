@@ -1,0 +1,58 @@
+"""Bookies and V3 links to them, for tests of what goes over those."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from random import Random
+
+from tests.unit.geminga_ledger.fake_bookie import FakeBookie
+from tests.unit.geminga_ledger.world import KEY, World, entry_of
+
+from geminga_ledger.health import BookieHealth
+from geminga_ledger.options import LedgerOptions
+from geminga_ledger.registry import BookieRegistry
+from geminga_ledger.v3_links import V3Link, V3Links
+
+LEDGER = 5
+
+
+class V3Bench:
+    """``bookies`` b0, b1, …, and the ``links`` to them, in this order."""
+
+    def __init__(self, world: World, links: V3Links, options: LedgerOptions) -> None:
+        self.world = world
+        self.options = options
+        self.bookies = world.bookies
+        self.find: Callable[[str], V3Link] = links.link
+        self.links = [links.link(each.bookie_id) for each in world.bookies]
+
+    def store(self, *entry_ids: int, on: int | None = None) -> None:
+        """Entries come to all bookies, or to one: each tells that the one before is confirmed."""
+        holders: list[FakeBookie] = self.bookies if on is None else [self.bookies[on]]
+        for entry_id in entry_ids:
+            for bookie in holders:
+                bookie.store(LEDGER, entry_id, entry_of(LEDGER, entry_id, entry_id - 1), KEY)
+
+
+@asynccontextmanager
+async def v3_bench(
+    count: int, options: LedgerOptions | None = None
+) -> AsyncGenerator[V3Bench, None]:
+    """So many bookies without any entry."""
+    options = options or LedgerOptions()
+    world = World(count)
+    registry = BookieRegistry(world.coordination, random=Random(1), options=options)
+    health = BookieHealth(
+        doubt_s=options.doubt_s, errors_max=5, interval_s=60.0, quarantine_s=1800.0
+    )
+    links = V3Links(
+        registry,
+        network=world.network,
+        clock=world.clock,
+        random=Random(1),
+        options=options,
+        health=health,
+    )
+    async with registry, links:
+        yield V3Bench(world, links, options)

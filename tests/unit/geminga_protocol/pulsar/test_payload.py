@@ -1,0 +1,173 @@
+"""Proves that payloads are opened and made as clients do, and that damaged ones are noticed."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from geminga_protocol.errors import ChecksumMismatch, TruncatedFrame, WireError
+from geminga_protocol.pulsar.api_pb2 import (
+    BaseCommand,
+    BrokerEntryMetadata,
+    MessageMetadata,
+    SingleMessageMetadata,
+)
+from geminga_protocol.pulsar.payload import (
+    COPY_BYTES_MAX,
+    encode_batch,
+    encode_broker_entry,
+    encode_payload,
+    metadata_bounds,
+    open_payload,
+    parse_broker_entry,
+    parse_metadata,
+    skip_broker_entry,
+    split_batch,
+    verify_checksum,
+)
+
+METADATA = MessageMetadata(producer_name="p", sequence_id=7, publish_time=1_700_000_000_000)
+PAYLOAD = encode_payload(METADATA, b"hello")
+BROKER_ENTRY = encode_broker_entry(BrokerEntryMetadata(broker_timestamp=1, index=2))
+
+
+def golden_payloads(golden_frames: list[bytes]) -> list[bytes]:
+    with_payload = (BaseCommand.SEND, BaseCommand.MESSAGE)
+    return [
+        wire[8 + int.from_bytes(wire[4:8], "big") :]
+        for wire in golden_frames
+        if wire[9] in with_payload
+    ]
+
+
+def test_payloads_of_official_clients_are_opened_and_made_again(
+    golden_frames: list[bytes],
+) -> None:
+    payloads = golden_payloads(golden_frames)
+    assert len(payloads) >= 8
+    for payload in payloads:
+        assert verify_checksum(payload, 0, len(payload))
+        metadata, body_start = open_payload(payload, 0, len(payload))
+        assert metadata == parse_metadata(payload)
+        assert encode_payload(metadata, payload[body_start:]) == payload
+
+
+def test_a_changed_byte_is_noticed_wherever_it_is() -> None:
+    for index in range(2, len(PAYLOAD)):
+        changed = bytearray(PAYLOAD)
+        changed[index] ^= 1
+        assert not verify_checksum(bytes(changed), 0, len(changed))
+        with pytest.raises(ChecksumMismatch):
+            open_payload(bytes(changed), 0, len(changed))
+
+
+def test_the_checksum_covers_large_payloads_too() -> None:
+    payload = encode_payload(METADATA, bytes(COPY_BYTES_MAX * 2))
+    assert verify_checksum(b"?" + payload + b"?", 1, 1 + len(payload))
+    assert not verify_checksum(payload[:-1] + b"\x01", 0, len(payload))
+
+
+def test_a_payload_without_checksum_is_legal() -> None:
+    bare = PAYLOAD[6:]
+    assert verify_checksum(bare, 0, len(bare))
+    assert open_payload(bare, 0, len(bare)) == (METADATA, len(bare) - len(b"hello"))
+
+
+def test_a_checksum_that_is_cut_is_wrong() -> None:
+    for end in range(2, len(PAYLOAD)):
+        assert not verify_checksum(PAYLOAD, 0, end)
+        assert not verify_checksum(PAYLOAD[:end], 0, end)
+
+
+def test_broker_entry_metadata_stands_in_front_and_outside_the_checksum() -> None:
+    entry = BROKER_ENTRY + PAYLOAD
+    end = len(entry)
+    assert skip_broker_entry(entry, 0, end) == len(BROKER_ENTRY)
+    assert parse_broker_entry(entry, 0, end) == BrokerEntryMetadata(broker_timestamp=1, index=2)
+    assert open_payload(entry, 0, end) == (METADATA, end - len(b"hello"))
+    assert parse_metadata(entry) == METADATA
+
+
+def test_most_payloads_have_no_broker_entry_metadata() -> None:
+    assert skip_broker_entry(PAYLOAD, 0, len(PAYLOAD)) == 0
+    assert parse_broker_entry(PAYLOAD, 0, len(PAYLOAD)) is None
+
+
+def test_the_metadata_is_found_without_parsing_it() -> None:
+    buffer = b"before" + PAYLOAD
+    start, end = metadata_bounds(buffer, 6, len(buffer))
+    assert buffer[start:end] == METADATA.SerializeToString()
+    assert buffer[end:] == b"hello"
+
+
+@pytest.mark.parametrize("end", [0, 1, 5, 6, 9, len(BROKER_ENTRY) - 1])
+def test_a_cut_broker_entry_is_a_wire_error(end: int) -> None:
+    with pytest.raises(WireError):
+        parse_metadata(BROKER_ENTRY[:end])
+
+
+def test_metadata_larger_than_the_payload_is_a_wire_error() -> None:
+    lying = struct.pack(">I", 1000) + METADATA.SerializeToString()
+    with pytest.raises(TruncatedFrame) as caught:
+        parse_metadata(lying)
+    assert (caught.value.wanted_bytes, caught.value.left_bytes) == (1000, len(lying) - 4)
+
+
+def test_metadata_without_required_fields_is_a_wire_error() -> None:
+    encoded = MessageMetadata(producer_name="p").SerializePartialToString()
+    with pytest.raises(WireError, match="sequence_id, publish_time"):
+        parse_metadata(struct.pack(">I", len(encoded)) + encoded)
+
+
+@given(st.binary(max_size=60))
+@settings(max_examples=200)
+def test_garbage_is_a_wire_error_and_nothing_else(garbage: bytes) -> None:
+    for head in (b"", b"\x0e\x01", b"\x0e\x02", b"\x0e\x02\0\0\0\x04"):
+        payload = head + garbage
+        verify_checksum(payload, 0, len(payload))
+        with suppress(WireError):
+            parse_metadata(payload)
+        with suppress(WireError):
+            open_payload(payload, 0, len(payload))
+
+
+def single(key: str) -> SingleMessageMetadata:
+    return SingleMessageMetadata(partition_key=key, payload_size=0)
+
+
+def test_a_batch_is_split_into_what_it_was_made_of() -> None:
+    body = encode_batch([(single("a"), b"one"), (single("b"), b""), (single("c"), b"three")])
+    split = split_batch(body, 3)
+    assert [(metadata.partition_key, payload) for metadata, payload in split] == [
+        ("a", b"one"),
+        ("b", b""),
+        ("c", b"three"),
+    ]
+
+
+@pytest.mark.parametrize("num_messages", [0, 1, 3, 4])
+def test_a_batch_with_another_number_of_messages_than_told_is_a_wire_error(
+    num_messages: int,
+) -> None:
+    body = encode_batch([(single("a"), b"one"), (single("b"), b"two")])
+    with pytest.raises(WireError):
+        split_batch(body, num_messages)
+
+
+@pytest.mark.parametrize("payload_size", [-1, 4, 2**31 - 1])
+def test_a_message_that_lies_about_its_size_is_a_wire_error(payload_size: int) -> None:
+    encoded = SingleMessageMetadata(payload_size=payload_size).SerializeToString()
+    body = struct.pack(">I", len(encoded)) + encoded + b"one"
+    with pytest.raises(WireError):
+        split_batch(body, 1)
+
+
+@given(st.binary(max_size=60), st.integers(0, 5))
+@settings(max_examples=100)
+def test_a_garbage_batch_is_a_wire_error(body: bytes, num_messages: int) -> None:
+    with suppress(WireError):
+        assert len(split_batch(body, num_messages)) == num_messages

@@ -1,0 +1,47 @@
+"""Schema locators lead to the entries that hold the schemas."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from geminga_protocol.records.schemas import (
+    SchemaEntry,
+    SchemaIndex,
+    SchemaLocator,
+    schema_path,
+)
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "records"
+
+
+def recorded_node(path: str) -> bytes:
+    lines = map(json.loads, (GOLDEN / "zookeeper.jsonl").read_text().splitlines())
+    (text,) = (line["hex"] for line in lines if line["path"] == path)
+    return bytes.fromhex(text)
+
+
+def recorded_entry(ledger_id: int, entry_id: int) -> bytes:
+    lines = map(json.loads, (GOLDEN / "ledger-entries.jsonl").read_text().splitlines())
+    place = {"ledger": ledger_id, "entry": entry_id}
+    (text,) = (line["payload"] for line in lines if place.items() <= line.items())
+    return bytes.fromhex(text)
+
+
+def test_a_recorded_locator_leads_to_the_recorded_entry() -> None:
+    locator = SchemaLocator.decode(recorded_node(schema_path("acme/shop/orders")))
+    assert locator.newest.version == 0
+    assert locator.versions == (locator.newest,)
+    schema = SchemaEntry.decode(recorded_entry(*locator.newest.position)).schema
+    assert b"acme/shop/orders" in schema
+    assert b'"name": "Order"' in schema
+    assert len(locator.newest.hash) == hashlib.sha256().digest_size
+
+
+def test_all_versions_come_back() -> None:
+    versions = tuple(SchemaIndex(number, (9, number), bytes([number])) for number in range(3))
+    locator = SchemaLocator(versions[-1], versions)
+    assert SchemaLocator.decode(locator.encode()) == locator
+    entry = SchemaEntry(b"schema", versions)
+    assert SchemaEntry.decode(entry.encode()) == entry

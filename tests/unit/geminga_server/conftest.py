@@ -1,0 +1,12 @@
+"""These tests run on uvloop, as parts do: its transports descend from nothing of asyncio's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from geminga_server.run import uvloop_factory
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"uvloop": uvloop_factory()}

@@ -1,0 +1,53 @@
+"""The question every handler asks, and the answer of a cluster without authentication."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from geminga_server.authorization import (
+    ALLOW_ALL,
+    ANONYMOUS,
+    Action,
+    Authorize,
+    Authorizer,
+    Principal,
+    Resource,
+    ResourceKind,
+)
+from geminga_server.errors import NotAuthorized
+
+RESOURCES = [
+    Resource.topic("persistent://public/default/t"),
+    Resource.namespace("public/default"),
+    Resource.tenant("public"),
+    Resource.cluster("standalone"),
+    Resource.broker("127.0.0.1:8080"),
+]
+
+
+def test_without_authentication_everybody_may_do_everything() -> None:
+    authorizer: Authorizer = ALLOW_ALL
+    ask: Authorize = authorizer.authorize
+    for principal, action, resource in itertools.product(
+        [ANONYMOUS, Principal("admin"), Principal("proxy", original="user")], Action, RESOURCES
+    ):
+        ask(principal, action, resource)
+
+
+def test_each_kind_of_resource_has_its_maker() -> None:
+    assert [resource.kind for resource in RESOURCES] == list(ResourceKind)
+    assert str(RESOURCES[1]) == "namespace public/default"
+
+
+def test_nobody_in_particular_is_anonymous() -> None:
+    assert ANONYMOUS.is_anonymous
+    assert not Principal("admin").is_anonymous
+
+
+@pytest.mark.parametrize(("role", "who"), [("user", "user"), ("", "an anonymous client")])
+def test_a_refusal_says_who_may_not_do_what_on_what(role: str, who: str) -> None:
+    refusal = NotAuthorized(role, Action.PRODUCE, str(RESOURCES[0]))
+    assert str(refusal) == f"{who} may not produce on topic persistent://public/default/t"
+    assert (refusal.code, refusal.retry) == ("AuthorizationError", False)

@@ -1,0 +1,171 @@
+"""The simulated ZooKeeper's side of a session: when it lives, is silent, and ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.unit.geminga_simulation.coordination_conformance import (
+    CoordinationConformance,
+    Coordinations,
+    Heard,
+)
+
+from geminga_runtime.coordination import NodeMissing, SessionState
+from geminga_simulation.conditions import CoordinationConditions
+from geminga_simulation.coordination import SimulatedZooKeeper
+from geminga_simulation.coordination_session import SimulatedSession
+from geminga_simulation.loop import SimulatedLoop
+
+
+def make_zookeeper(conditions: CoordinationConditions | None = None) -> SimulatedZooKeeper:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    return SimulatedZooKeeper(loop, conditions)
+
+
+class TestSimulatedZooKeeper(CoordinationConformance):
+    """The simulated one keeps to what every one must do."""
+
+    @pytest.fixture
+    async def coordinations(self) -> Coordinations:
+        zookeeper = make_zookeeper()
+
+        async def begin() -> SimulatedSession:
+            return zookeeper.session()
+
+        return begin
+
+
+async def test_an_expired_session_loses_its_nodes_before_its_client_knows() -> None:
+    zookeeper = make_zookeeper()
+    owner, other = zookeeper.session("owner"), zookeeper.session("other")
+    states: list[tuple[float, SessionState]] = []
+    loop = asyncio.get_running_loop()
+    owner.on_session(lambda state: states.append((loop.time(), state)))
+    await owner.create("/e", ephemeral=True)
+    first_id = owner.session_id
+    zookeeper.expire(owner)
+    assert await other.exists("/e") is None
+    seen_s = loop.time()
+    await asyncio.sleep(2)
+    assert [state for _, state in states] == [
+        SessionState.SUSPENDED,
+        SessionState.EXPIRED,
+        SessionState.CONNECTED,
+    ]
+    assert states[1][0] > seen_s - 0.01
+    assert owner.session_id != first_id
+    await owner.create("/e", ephemeral=True)
+
+
+async def test_a_process_that_dies_is_expired_within_its_timeout() -> None:
+    zookeeper = make_zookeeper()
+    loop = zookeeper.loop
+    life = loop.incarnate("host")
+    context = life.context.copy()
+    session = context.run(zookeeper.session, "host")
+    await loop.create_task(session.create("/e", ephemeral=True), context=context)
+    observer = zookeeper.session()
+    gone = Heard()
+    await observer.get("/e", on_change=gone)
+    died_s = loop.time()
+    loop.kill(life)
+    zookeeper.kill(life)
+    await gone.wait()
+    assert 3.9 < loop.time() - died_s < 6.1
+    assert zookeeper.sessions("host") == []
+
+
+async def test_a_paused_host_is_expired_before_it_can_give_up() -> None:
+    zookeeper = make_zookeeper()
+    loop = zookeeper.loop
+    life = loop.incarnate("host")
+    context = life.context.copy()
+    session = context.run(zookeeper.session, "host")
+    states: list[SessionState] = []
+    session.on_session(states.append)
+    await loop.create_task(session.create("/e", ephemeral=True), context=context)
+    loop.pause(life, loop.time() + 20)
+    zookeeper.silence("host")
+    await asyncio.sleep(10)
+    assert await zookeeper.session().exists("/e") is None
+    assert session.state is SessionState.CONNECTED
+    await asyncio.sleep(12)
+    zookeeper.hear("host")
+    assert states == [SessionState.SUSPENDED, SessionState.EXPIRED, SessionState.CONNECTED]
+
+
+async def test_a_short_pause_costs_nothing() -> None:
+    zookeeper = make_zookeeper()
+    session = zookeeper.session("host")
+    first_id = session.session_id
+    zookeeper.silence("host")
+    await asyncio.sleep(3)
+    zookeeper.hear("host")
+    await asyncio.sleep(100)
+    assert (session.state, session.session_id) == (SessionState.CONNECTED, first_id)
+
+
+async def test_a_host_that_is_isolated_gives_up_before_the_server_does() -> None:
+    zookeeper = make_zookeeper()
+    loop = zookeeper.loop
+    session = zookeeper.session("host")
+    expired_s: list[float] = []
+    session.on_session(
+        lambda state: expired_s.append(loop.time()) if state is SessionState.EXPIRED else None
+    )
+    await session.create("/e", ephemeral=True)
+    observer = zookeeper.session("observer")
+    gone = Heard()
+    await observer.get("/e", on_change=gone)
+    zookeeper.isolate("host")
+    await gone.wait()
+    assert expired_s[0] < loop.time()
+    late = asyncio.ensure_future(session.create("/late"))
+    await asyncio.sleep(1)
+    assert not late.done()
+    zookeeper.restore("host")
+    assert await late == "/late"
+    assert session.state is SessionState.CONNECTED
+
+
+async def test_a_host_that_starts_isolated_connects_when_it_can() -> None:
+    zookeeper = make_zookeeper()
+    zookeeper.isolate("host")
+    session = zookeeper.session("host")
+    assert session.state is SessionState.EXPIRED
+    zookeeper.restore("host")
+    async with session:
+        assert await session.exists("/") is not None
+
+
+async def test_a_deaf_zookeeper_forgets_watches() -> None:
+    zookeeper = make_zookeeper()
+    zookeeper.is_deaf = True
+    session = zookeeper.session()
+    await session.create("/a")
+    heard = [Heard() for _ in range(500)]
+    for watch in heard:
+        await session.get("/a", on_change=watch)
+        await session.set("/a", b"")
+    await session.exists("/a")
+    assert 450 < sum(watch.count for watch in heard) < 500
+
+
+async def test_a_lost_connection_may_or_may_not_have_lost_the_operation() -> None:
+    zookeeper = make_zookeeper(CoordinationConditions(loss_probability=0.3))
+    session = zookeeper.session()
+    outcomes: list[tuple[bool, bool]] = []
+    for number in range(100):
+        path = f"/n{number}"
+        (answer,) = await asyncio.gather(session.create(path), return_exceptions=True)
+        zookeeper.conditions = CoordinationConditions()
+        try:
+            await session.get(path)
+            is_there = True
+        except NodeMissing:
+            is_there = False
+        zookeeper.conditions = CoordinationConditions(loss_probability=0.3)
+        outcomes.append((answer == path, is_there))
+    assert set(outcomes) == {(True, True), (False, True), (False, False)}

@@ -1,0 +1,105 @@
+"""The fault menu: everything on it happens, within bounds, and ends when the block does."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from random import Random
+
+import pytest
+from tests.unit.geminga_simulation.recording import Recording
+
+from geminga_simulation.conditions import DiskConditions, NetworkConditions
+from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.host import Host
+from geminga_simulation.simulate import simulate
+from geminga_simulation.world import World
+
+
+async def serve(host: Host) -> None:
+    await host.network.listen(Recording, host.name, 80)
+    async with host.coordination() as session:
+        await session.create("/n-", ephemeral=True, sequential=True)
+        await asyncio.Event().wait()
+
+
+async def keep_connecting(host: Host) -> None:
+    while True:
+        try:
+            _, protocol = await host.network.connect(Recording, "server-0", 80)
+            await asyncio.wait_for(protocol.lost.wait(), 1)
+        except OSError:
+            await asyncio.sleep(0.1)
+
+
+def test_everything_on_the_menu_is_served_and_cleared_away() -> None:
+    async def main() -> list[str]:
+        async with World() as world:
+            servers = [world.host(f"server-{number}") for number in range(3)]
+            down_at_once: list[int] = []
+            for server in servers:
+                server.start(serve)
+            world.host("client").start(keep_connecting)
+            async with FaultInjector(world, FULL_MENU, servers):
+                assert world.network.conditions is FULL_MENU.network
+                for _ in range(1000):
+                    await asyncio.sleep(0.1)
+                    down_at_once.append(sum(not server.is_running for server in servers))
+            assert max(down_at_once) == 1
+            assert all(server.is_running for server in servers)
+            assert world.network.conditions == NetworkConditions()
+            assert world.disk_conditions == DiskConditions()
+            await world.host("client").run(
+                world.host("client").network.connect(Recording, "server-1", 80)
+            )
+            assert world.host("client").lives == 1
+            return [text for _, text in world.events]
+
+    text = "\n".join(simulate(1, main).result)
+    for dish in (
+        "crashes",
+        "crashes silently",
+        "is killed",
+        "stands still",
+        "cut apart",
+        "joined again",
+        "is reset",
+        "goes dark",
+        "loses its connection",
+        "expires",
+        "jumps by",
+    ):
+        assert dish in text
+
+
+async def test_an_empty_menu_leaves_the_world_alone() -> None:
+    async with World() as world:
+        async with FaultInjector(world, FaultMenu(), [world.host("host")]):
+            await asyncio.sleep(100)
+        assert world.events == []
+
+
+def test_rates_are_about_what_they_say() -> None:
+    async def main() -> int:
+        async with World() as world:
+            menu = FaultMenu(clock_jump_rate=2.0)
+            world.host("host")
+            async with FaultInjector(world, menu, []):
+                await asyncio.sleep(100)
+            return len(world.events)
+
+    assert 150 < simulate(1, main).result < 250
+
+
+def test_a_drawn_menu_leaves_dishes_out() -> None:
+    menus = [FULL_MENU.drawn(Random(seed)) for seed in range(50)]
+    assert len({menu.crash_rate for menu in menus}) == 2
+    assert {menu.network for menu in menus} == {FULL_MENU.network, NetworkConditions()}
+    assert all(menu.down_s_max == FULL_MENU.down_s_max for menu in menus)
+
+
+def test_rates_and_bounds_are_checked() -> None:
+    with pytest.raises(ValueError, match="crash_rate"):
+        FaultMenu(crash_rate=-1)
+    with pytest.raises(ValueError, match="silent_probability"):
+        replace(FULL_MENU, silent_probability=2)
