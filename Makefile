@@ -49,8 +49,10 @@ types: $(BIN)/.develops
 unit: $(BIN)/.develops
 	$(PYTEST) -m "not integration and not full and not java" -n 2 $(ARGS)
 
+# More workers than cores: these tests wait for processes most of their time. A file stays with one worker,
+# so that its tests share a cluster.
 integration: $(BIN)/.develops setup
-	$(PYTEST) -m "integration and not full" $(ARGS)
+	$(PYTEST) -m "integration and not full" -n 4 --dist loadfile $(ARGS)
 
 protocol: $(BIN)/.develops  ## generate the protocol modules anew from protocol/**/*.proto
 	$(BIN)/python protocol/generate.py
