@@ -1,11 +1,25 @@
-"""How tests are started, as far as it matters: a process ignores the signals its parent ignores."""
+"""What holds for all unit tests: they run in virtual time, and heed the signals they send."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 
 import pytest
+
+from geminga_simulation.loop import SimulatedLoop
+
+
+def pytest_asyncio_loop_factories(
+    item: pytest.Item,
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Tests run on the simulated loop: hours pass at once, and every run is the same. The few that
+    need real files, sockets or processes are marked ``real_loop``, or say so in the conftest of
+    their folder."""
+    if item.get_closest_marker("real_loop"):
+        return {"real": asyncio.new_event_loop}
+    return {"simulated": SimulatedLoop}
 
 
 @pytest.fixture

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from random import Random
 
 import pytest
 from tests.unit.geminga.fake_broker import FakeBroker
 from tests.unit.geminga.fake_network import FakeNetwork
-from tests.unit.geminga_ledger.virtual_time import LOOP_FACTORIES, LoopClock, VirtualTimeLoop
+from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga import Client, ClientOptions
-
-
-def pytest_asyncio_loop_factories() -> Mapping[str, type[VirtualTimeLoop]]:
-    """How pytest-asyncio makes the loops of this folder's tests."""
-    return LOOP_FACTORIES
 
 
 @pytest.fixture

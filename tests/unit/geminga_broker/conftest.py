@@ -8,9 +8,8 @@ Requests are counted, for some tests are about how many there are.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import cast
 
@@ -44,16 +43,6 @@ from geminga_runtime.coordination import (
 )
 from geminga_runtime.network import Network
 from geminga_server.authorization import ALLOW_ALL
-from geminga_simulation.loop import SimulatedLoop
-
-
-def pytest_asyncio_loop_factories(
-    item: pytest.Item,
-) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The tests right here run in virtual time; those in folders below say so themselves."""
-    if item.path.parent == Path(__file__).parent:
-        return {"simulated": SimulatedLoop}
-    return {"asyncio": asyncio.new_event_loop}
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 from geminga_simulation.clock import WALL_START_MS
 from geminga_simulation.loop import SimulatedLoop
@@ -19,6 +18,3 @@ class LoopClock:
 
     def wall_ms(self) -> int:
         return WALL_START_MS + int(self.monotonic() * 1000)
-
-
-LOOP_FACTORIES: Mapping[str, type[SimulatedLoop]] = {"simulated": SimulatedLoop}

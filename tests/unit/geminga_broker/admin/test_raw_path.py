@@ -31,6 +31,7 @@ async def test_any_topic_name_round_trips(name: str, client: httpx.AsyncClient) 
     assert (await client.delete(url)).status_code == 204
 
 
+@pytest.mark.real_loop
 @pytest.mark.parametrize("name", NAMES)
 async def test_any_topic_name_round_trips_through_sockets(name: str, app: FastAPI) -> None:
     encoded = quote(name, safe="").replace(".", "%2E")

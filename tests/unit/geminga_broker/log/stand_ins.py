@@ -199,7 +199,7 @@ def logs_over(
         cache=cache or EntryCache(),
         clock=clock or SystemClock(),
         random=Random(1),
-        options=options or LogOptions(retry_first_s=1e-6, retry_limit_s=1e-6),
+        options=options or LogOptions(retry_first_s=0.1, retry_limit_s=0.1),
     )
 
 

@@ -128,7 +128,7 @@ class Cluster:
             cache=EntryCache(),
             clock=SystemClock(),
             random=Random(1),
-            options=options or LogOptions(retry_first_s=1e-6, retry_limit_s=1e-6),
+            options=options or LogOptions(retry_first_s=0.1, retry_limit_s=0.1),
             stamps=kinds,
         )
         log = logs.log(LOG, NotedListener(), create_with={})

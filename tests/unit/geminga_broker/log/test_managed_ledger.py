@@ -72,7 +72,7 @@ class ReluctantLedgers(MemoryLedgers):
         return writer
 
 
-SMALL = LogOptions(ledger_entries_max=2, ledger_age_min_s=0, retry_first_s=1e-6, retry_limit_s=1e-6)
+SMALL = LogOptions(ledger_entries_max=2, ledger_age_min_s=0, retry_first_s=0.1, retry_limit_s=0.1)
 
 
 async def test_entries_are_confirmed_in_order_and_cached(
@@ -219,33 +219,31 @@ async def test_a_ledger_whose_naming_failed_is_not_left_behind(
     coordination: Coordination,
     suspend: Callable[[str], None],
     reconnect: Callable[[str], None],
-    settle: Settle,
 ) -> None:
     ledgers = MemoryLedgers()
     async with log_over(logs_over(coordination, ledgers, options=SMALL)) as log:
         suspend("broker")
         log.append_all(pending(b"a", b"b"))
-        await settle()
+        await asyncio.sleep(1)  # longer than the back-off
         log.append_all(pending(b"c"))
-        await settle()
+        await asyncio.sleep(1)
         assert len(ledgers.entries) > 2, "every attempt makes a ledger"
         reconnect("broker")
-        await settle()
-        await settle()
+        await asyncio.sleep(1)
         assert set(ledgers.entries) == {span.ledger_id for span in log.chain.spans}
 
 
 async def test_a_new_ledger_that_takes_nothing_is_followed_by_one_that_does(
-    coordination: Coordination, settle: Settle
+    coordination: Coordination,
 ) -> None:
     listener, ledgers = NotedListener(), ReluctantLedgers()
     async with log_over(logs_over(coordination, ledgers, options=SMALL), listener) as log:
         ledgers.reasons = [NotEnoughBookies(1, 0), TooMuchPending(2, 9, 8)]
         log.append_all(pending(b"a", b"b"))
         log.append_all(pending(b"c"))
-        await settle()
+        await asyncio.sleep(1)  # longer than the back-off
         log.append_all(pending(b"d"))
-        await settle()
+        await asyncio.sleep(1)
         assert [payload for _, payload in listener.appended] == [b"a", b"b", b"c", b"d"]
         closed = [writer.is_closed for writer in ledgers.writers]
         assert closed == [True] * (len(closed) - 1) + [closed[-1]]
@@ -254,7 +252,7 @@ async def test_a_new_ledger_that_takes_nothing_is_followed_by_one_that_does(
 
 
 async def test_what_waited_for_a_ledger_that_takes_nothing_keeps_its_place(
-    coordination: Coordination, settle: Settle
+    coordination: Coordination,
 ) -> None:
     listener, ledgers = NotedListener(), ReluctantLedgers()
     logs = logs_over(coordination, ledgers)
@@ -266,7 +264,7 @@ async def test_what_waited_for_a_ledger_that_takes_nothing_keeps_its_place(
             log.append_all(pending(payload))
             await asyncio.sleep(0)
         assert log.pending_count == 3
-        await settle()
+        await asyncio.sleep(1)  # longer than the back-off
         assert [payload for _, payload in listener.appended] == [b"a", b"b", b"c"]
         assert log.pending_count == 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from tests.unit.geminga_broker.sessions.stand_ins import FrameClient, context_over
@@ -12,12 +12,6 @@ from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.loop import SimulatedLoop
-
-
-def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], SimulatedLoop]]:
-    """The loop of this folder's tests: half a minute passes at once."""
-    return {"simulated": SimulatedLoop}
 
 
 @pytest.fixture
