@@ -12,15 +12,20 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from geminga_runtime.clock import Clock, SystemClock
 from geminga_runtime.service import Service
 from geminga_server.authorization import ANONYMOUS, Principal
 from geminga_server.errors import ServerStartError
+from geminga_server.open_files import HTTP_MAX
 
 if TYPE_CHECKING:
     from uvicorn import Server
+
+    from geminga_server.http_connections import HttpConnections
+    from geminga_server.metrics import PartMetrics
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +37,6 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # What is still being answered when the server closes gets this long.
 CLOSE_TIMEOUT_S = 1.0
-# Connections at once; more are told 503. Dashboards and admin tools need a few dozen.
-CONNECTIONS_MAX = 1000
 BACKLOG = 128
 KEEP_ALIVE_S = 75
 # How often the Date header is renewed.
@@ -43,13 +46,26 @@ TICK_S = 1.0
 class HttpServer(Service):
     """Answers HTTP/1.1 on ``host:port`` (0: any free port) with ``app`` while it is open.
 
-    Raises ``ServerStartError`` where the address cannot be had. Closing takes no new connections,
-    lets answers under way finish for a second, then cuts them off.
+    Of ``connections_max`` connections those that are idle make room for new ones. Raises
+    ``ServerStartError`` where the address cannot be had. ``metrics`` show the connections while it
+    is open. Closing takes no new ones, lets answers under way finish for a second, then cuts them
+    off.
     """
 
-    def __init__(self, app: AsgiApp, host: str, port: int, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        app: AsgiApp,
+        host: str,
+        port: int,
+        *,
+        clock: Clock | None = None,
+        connections_max: int = HTTP_MAX,
+        metrics: PartMetrics | None = None,
+    ) -> None:
         super().__init__()
         self._app = RequestLog(app, clock or SystemClock())
+        self._connections_max = connections_max
+        self._metrics = metrics
         self._host = host
         self._wanted_port = port
         self._socket: socket.socket | None = None
@@ -64,7 +80,15 @@ class HttpServer(Service):
         listening = _listen(self._host, self._wanted_port)
         stack.callback(listening.close)
         self._socket = listening
-        server = _make_server(self._app)
+        # Imported with uvicorn: 60 ms, while other things can go on.
+        from geminga_server.http_connections import HttpConnections  # noqa: PLC0415
+
+        connections = HttpConnections(self._connections_max)
+        if self._metrics is not None:
+            collect = partial(connections.families, self._metrics.part)
+            self._metrics.register(collect)
+            stack.callback(self._metrics.unregister, collect)
+        server = _make_server(self._app, connections)
         await server.on_tick(0)
         await server.startup(sockets=[listening])
         stack.push_async_callback(self._shut, server, listening)
@@ -137,14 +161,16 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _make_server(app: AsgiApp) -> Server:
-    from uvicorn import Config, Server  # noqa: PLC0415 - 60 ms, while other things can go on
+def _make_server(app: AsgiApp, connections: HttpConnections) -> Server:
+    from uvicorn import Config, Server  # noqa: PLC0415 - as above
+
+    from geminga_server.http_connections import HttpConnection  # noqa: PLC0415
 
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     config = Config(
         app,
         loop="none",
-        http="h11",
+        http=cast("type[asyncio.Protocol]", partial(HttpConnection, connections)),
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -152,7 +178,6 @@ def _make_server(app: AsgiApp) -> Server:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=CONNECTIONS_MAX,
         timeout_keep_alive=KEEP_ALIVE_S,
     )
     config.load()

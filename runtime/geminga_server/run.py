@@ -1,4 +1,4 @@
-"""Runs one part as a process: uvloop, signals, a graceful end with a deadline, exit codes.
+"""Runs one part as a process: open files, uvloop, signals, an end in time, exit codes.
 
 ``run_part(main)`` is the last line of every part's command. ``main`` opens its services with
 ``async with`` and then waits; SIGTERM, Ctrl-C or the supervisor's order cancel it, and leaving the
@@ -19,6 +19,8 @@ from typing import Any, NoReturn
 
 from geminga_runtime.errors import GemingaError
 from geminga_server.errors import ServerStartError
+from geminga_server.open_files import LOW, RECOMMENDED, how_to_raise, raise_limit
+from geminga_server.supervision import CONTROL_SOCKET_VARIABLE
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +59,7 @@ PartMain = Callable[[StopRequest], Coroutine[Any, Any, None]]
 
 def run_part(main: PartMain, *, close_timeout_s: float = CLOSE_TIMEOUT_S) -> int:
     """Run ``main`` to its end, or until it is asked to stop; returns the process's exit code."""
+    prepare_open_files()
     try:
         loop_factory = uvloop_factory()
     except ServerStartError as error:
@@ -64,6 +67,23 @@ def run_part(main: PartMain, *, close_timeout_s: float = CLOSE_TIMEOUT_S) -> int
         return ExitCode.REFUSED
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(_run_until_stopped(main, close_timeout_s))
+
+
+def prepare_open_files() -> None:
+    """Raise the limit on open files as far as it goes, and say where it is low all the same.
+
+    A supervisor's parts have its limit, and leave it to the supervisor to say so.
+    """
+    limit = raise_limit()
+    if limit < LOW and CONTROL_SOCKET_VARIABLE not in os.environ:
+        log.warning(
+            "the limit on open files is low, and with it the number of connections",
+            extra={
+                "open_files": limit,
+                "recommended": RECOMMENDED,
+                "how": how_to_raise(RECOMMENDED),
+            },
+        )
 
 
 def uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

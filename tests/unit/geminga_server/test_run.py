@@ -17,8 +17,55 @@ from geminga_runtime.errors import GemingaError
 from geminga_server import run
 from geminga_server.errors import ServerStartError
 from geminga_server.run import ExitCode, StopRequest, is_uvloop_running, run_part, stop_signals
+from geminga_server.supervision import CONTROL_SOCKET_VARIABLE
+
+OPEN_FILES = 65_536
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
+
+
+@pytest.fixture(autouse=True)
+def open_files(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The limits that parts ask for: what this machine allows is no matter of these tests."""
+    asked: list[int] = []
+
+    def raise_limit() -> int:
+        asked.append(OPEN_FILES)
+        return OPEN_FILES
+
+    monkeypatch.setattr(run, "raise_limit", raise_limit)
+    monkeypatch.delenv(CONTROL_SOCKET_VARIABLE, raising=False)
+    return asked
+
+
+def test_a_part_raises_its_limit_on_open_files_first(open_files: list[int]) -> None:
+    seen: list[int] = []
+
+    async def main(_stop: StopRequest) -> None:
+        seen.extend(open_files)
+
+    assert run_part(main) is ExitCode.OK
+    assert seen == [OPEN_FILES]
+
+
+def test_a_low_limit_is_said_with_what_would_be_right(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(run, "raise_limit", lambda: 1_024)
+    run.prepare_open_files()
+    (line,) = caplog.records
+    assert line.levelno == logging.WARNING
+    assert line.__dict__["open_files"] == 1_024
+    assert "LimitNOFILE=65536" in line.__dict__["how"]
+
+
+def test_a_low_limit_is_said_by_the_supervisor_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(run, "raise_limit", lambda: 1_024)
+    monkeypatch.setenv(CONTROL_SOCKET_VARIABLE, "/control.sock")
+    run.prepare_open_files()
+    assert not caplog.records
 
 
 def test_a_part_runs_on_uvloop_and_ends_well() -> None:

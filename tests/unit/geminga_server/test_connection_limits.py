@@ -1,0 +1,76 @@
+"""Who gets in is decided by how many are in, in all and from one address, and said now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from tests.unit.geminga_ledger.virtual_time import VirtualTimeLoop
+
+from geminga_server.connection_limits import (
+    LOG_PERIOD_S,
+    ConnectionLimits,
+    Limit,
+    connections_allowed,
+)
+from geminga_server.open_files import share_out
+
+
+def test_without_limits_everybody_gets_in() -> None:
+    limits = ConnectionLimits()
+    assert {limits.admit("a") for _ in range(10_000)} == {None}
+    assert len(limits) == 10_000
+
+
+async def test_one_too_many_is_refused_until_another_leaves() -> None:
+    limits = ConnectionLimits(connections_max=2)
+    assert [limits.admit(host) for host in ("a", "b", "c")] == [None, None, Limit.ALL]
+    limits.leave("a")
+    assert [limits.admit(host) for host in ("c", "a")] == [None, Limit.ALL]
+    assert limits.refused == {Limit.ALL: 2, Limit.ADDRESS: 0}
+
+
+async def test_one_address_has_its_own_limit() -> None:
+    limits = ConnectionLimits(per_address_max=2)
+    assert [limits.admit(host) for host in "aaba"] == [None, None, None, Limit.ADDRESS]
+    limits.leave("a")
+    assert limits.admit("a") is None
+    assert limits.refused == {Limit.ALL: 0, Limit.ADDRESS: 1}
+
+
+def test_nothing_is_kept_of_addresses_that_left() -> None:
+    limits = ConnectionLimits(per_address_max=1)
+    for number in range(100):
+        limits.admit(str(number))
+        limits.leave(str(number))
+    assert len(limits) == 0
+    assert limits._open_by_address == {}
+
+
+def test_a_flood_of_refusals_is_a_line_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        limits = ConnectionLimits(connections_max=3)
+        for host in ("a", "b", "b", *"c" * 100):
+            limits.admit(host)
+        await asyncio.sleep(2 * LOG_PERIOD_S)
+        limits.admit("d")
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(story())
+    lines = [record.__dict__ for record in caplog.records]
+    assert [line["refused"] for line in lines] == [1, 99, 1]
+    assert [line["last_from"] for line in lines] == ["c", "c", "d"]
+    assert (lines[1]["limit"], lines[1]["most_from"], lines[1]["most"]) == ("all", "b", 2)
+
+
+def test_as_many_are_allowed_as_were_set_or_as_there_is_room_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    files = share_out(256)
+    assert connections_allowed(0, files) == files.clients
+    assert connections_allowed(7, files) == 7
+    assert not caplog.records
+    assert connections_allowed(1_000, files) == files.clients
+    (line,) = caplog.records
+    assert (line.levelno, line.__dict__["wanted"]) == (logging.WARNING, 1_000)
