@@ -28,6 +28,7 @@ from geminga_server.http import HttpServer
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
 from geminga_server.metrics import LoopLag, PartMetrics, part_app
+from geminga_server.open_files import open_files
 from geminga_server.run import StopRequest, run_part
 from geminga_server.settings import load_settings
 from geminga_server.supervision import part_name
@@ -51,6 +52,7 @@ async def serve(settings: AutoRecoveryPartSettings, stop: StopRequest) -> None:
     """Open everything, say so, and wait to be told to stop."""
     tune_memory()
     clock = SystemClock()
+    files = open_files()
     async with AsyncExitStack() as stack:
         zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock))
         await wait_for_node(zookeeper, INSTANCE_ID_PATH, settings.zookeeper_connect_timeout_s)
@@ -74,7 +76,14 @@ async def serve(settings: AutoRecoveryPartSettings, stop: StopRequest) -> None:
             resource=Resource.cluster(PART),
         )
         http = await stack.enter_async_context(
-            HttpServer(app, settings.bind_address, settings.http_port, clock=clock)
+            HttpServer(
+                app,
+                settings.bind_address,
+                settings.http_port,
+                clock=clock,
+                connections_max=files.http,
+                metrics=metrics,
+            )
         )
         log.info("auto-recovery serves", extra={"recovery": name, "http_port": http.port})
         await stop.wait()

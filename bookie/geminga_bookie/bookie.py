@@ -45,6 +45,7 @@ from geminga_runtime.disk import Disk
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
 from geminga_server.authorization import ALLOW_ALL, Authorizer, Resource
+from geminga_server.connection_limits import ConnectionLimits
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +116,10 @@ class Bookie(Service):
             self.storage, self.checkpointer, bytes_per_s=settings.compaction_bytes_per_s
         )
         self.intake = Intake(self._is_memory_full)
+        self.limits = ConnectionLimits(
+            connections_max=settings.connections_max,
+            per_address_max=settings.connections_per_address_max,
+        )
 
     async def _open(self, stack: AsyncExitStack) -> None:
         cookie = await establish_identity(
@@ -266,6 +271,7 @@ class Bookie(Service):
             journal=self._recorder(),
             counters=self.counters,
             intake=self.intake,
+            limits=self.limits,
             last_confirmed=last_confirmed,
             long_polls=LongPolls(last_confirmed),
             spawn=self.spawn,

@@ -61,6 +61,7 @@ class BookieMetrics:
         yield "bookkeeper_server_READ_ENTRY_IN_PROGRESS", counters.reads_in_progress
         yield "bookkeeper_server_READ_ENTRY_BLOCKED", len(bookie.intake) * bookie.intake.is_held
         yield "geminga_bookie_connections", len(bookie.intake)
+        yield "geminga_bookie_connections_max", bookie.limits.connections_max
 
     def _counters(self) -> Iterator[Value]:
         bookie = self._bookie
@@ -81,6 +82,7 @@ class BookieMetrics:
         yield "geminga_bookie_reads_total", counters.reads
         yield "geminga_bookie_v3_requests_total", counters.v3_requests
         yield "geminga_bookie_faulty_connections_total", counters.connections_faulty
+        yield "geminga_bookie_refused_connections_total", sum(bookie.limits.refused.values())
         yield "geminga_bookie_backpressure_total", bookie.intake.holds
         yield "geminga_bookie_journal_groups_total", sum(journal.groups for journal in journals)
         yield "geminga_bookie_background_faults_total", bookie.background_faults

@@ -25,15 +25,18 @@ from geminga_bookie.metrics import BookieMetrics
 from geminga_bookie.part_settings import BookiePartSettings
 from geminga_bookie.storage.rocks_store import INDEX_DIRECTORY, open_index
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
-from geminga_runtime.clock import SystemClock
+from geminga_runtime.clock import Clock, SystemClock
+from geminga_runtime.coordination import Coordination
 from geminga_runtime.disk import Disk, FileDisk
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import Resource
+from geminga_server.connection_limits import connections_allowed
 from geminga_server.control import PartCommands, obeying_supervisor
 from geminga_server.http import AsgiApp, HttpServer
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
 from geminga_server.metrics import LoopLag, PartMetrics, part_app
+from geminga_server.open_files import open_files
 from geminga_server.run import StopRequest, run_part
 from geminga_server.settings import load_settings
 from geminga_server.supervision import part_name
@@ -42,6 +45,9 @@ from geminga_server.wait_for_node import wait_for_node
 log = logging.getLogger(__name__)
 
 PART = "bookie"
+# The files of a bookie's own: 64 entry logs and 64 files of the index (``OPEN_FILES_MAX`` of both),
+# 31 before the first entry, and what journals, ledger directories and auto-recovery add.
+OWN_FILES = 192
 
 
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
@@ -59,6 +65,7 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
     index_directory = settings.data_directory / INDEX_DIRECTORY
     require_usable(settings.journals(), settings.ledgers(), index_directory)
     clock = SystemClock()
+    files = open_files(own_min=OWN_FILES)
     async with AsyncExitStack() as stack:
         zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock))
         await wait_for_node(zookeeper, INSTANCE_ID_PATH, settings.zookeeper_connect_timeout_s)
@@ -66,7 +73,7 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
         stack.callback(index.close)
         bookie = await stack.enter_async_context(
             Bookie(
-                settings.bookie(),
+                settings.bookie(connections_allowed(settings.connections_max, files)),
                 journal_disks=_disks(stack, settings, settings.journals()),
                 ledger_disks=_disks(stack, settings, settings.ledgers()),
                 index=index,
@@ -79,14 +86,7 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
         metrics.register(BookieMetrics(bookie).collect)
         if settings.auto_recovery_enabled:
             daemon = await stack.enter_async_context(
-                AutoRecovery(
-                    bookie.bookie_id,
-                    coordination=zookeeper,
-                    network=AsyncioNetwork(),
-                    clock=clock,
-                    random=Random(),  # noqa: S311 - jitter and the order of work, no secrets
-                    options=settings.auto_recovery(),
-                )
+                auto_recovery(settings, bookie.bookie_id, zookeeper, clock)
             )
             metrics.register(AutoRecoveryMetrics(daemon).collect)
         await stack.enter_async_context(LoopLag(metrics))
@@ -96,18 +96,38 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
                 coordination=zookeeper,
                 network=AsyncioNetwork(),
                 clock=clock,
-                random=Random(),  # noqa: S311 - as above
+                random=Random(),  # noqa: S311 - jitter and the order of work, no secrets
                 index_files=lambda: _names(index_directory),
                 configuration=configuration_of(settings),
             )
         )
-        app = http_app(bookie, metrics, access)
         http = await stack.enter_async_context(
-            HttpServer(app, settings.bind_address, settings.http_port, clock=clock)
+            HttpServer(
+                http_app(bookie, metrics, access),
+                settings.bind_address,
+                settings.http_port,
+                clock=clock,
+                connections_max=files.http,
+                metrics=metrics,
+            )
         )
         bookie.tell_http(http.port)
         await announce(stack, settings, bookie, http.port, stop)
         await wait_for_end(bookie, stop)
+
+
+def auto_recovery(
+    settings: BookiePartSettings, bookie_id: str, coordination: Coordination, clock: Clock
+) -> AutoRecovery:
+    """The daemon that runs beside the bookie."""
+    return AutoRecovery(
+        bookie_id,
+        coordination=coordination,
+        network=AsyncioNetwork(),
+        clock=clock,
+        random=Random(),  # noqa: S311 - as above
+        options=settings.auto_recovery(),
+    )
 
 
 def http_app(bookie: Bookie, metrics: PartMetrics, access: AdminAccess) -> AsgiApp:

@@ -80,6 +80,12 @@ class BookiePartSettings(RecoverySettings):
     journal_file_bytes_max: Annotated[int, Ge(MIB)] = DEFAULTS.journal_file_bytes_max
     """A journal file is closed at this size."""
 
+    connections_max: Annotated[int, Ge(0)] = 0
+    """How many clients may be connected; 0: as many as the limit on open files (`ulimit -n`)
+    leaves room for, which is the most in any case."""
+    connections_per_address_max: Annotated[int, Ge(0)] = 0
+    """How many connections may come from one address; 0: no limit."""
+
     def journals(self) -> tuple[Path, ...]:
         """The journal directories."""
         return self.journal_directories or (self.data_directory / "journal",)
@@ -88,13 +94,15 @@ class BookiePartSettings(RecoverySettings):
         """The ledger directories."""
         return self.ledger_directories or (self.data_directory / "ledgers",)
 
-    def bookie(self) -> BookieSettings:
-        """What the bookie itself is told."""
+    def bookie(self, connections_max: int = 0) -> BookieSettings:
+        """What the bookie itself is told, with the connections for which there is room."""
         return BookieSettings(
             host=self.bind_address,
             port=self.port,
             advertised_host=self.advertised_address,
             bookie_id=self.bookie_id,
+            connections_max=connections_max,
+            connections_per_address_max=self.connections_per_address_max,
             journal_directories=tuple(map(str, self.journals())),
             ledger_directories=tuple(map(str, self.ledgers())),
             entry_log_bytes_max=self.entry_log_bytes_max,

@@ -69,6 +69,9 @@ class BookieSettings:
     journal_directories: tuple[str, ...] = ("journal",)
     ledger_directories: tuple[str, ...] = ("ledgers",)
 
+    # Client connections that may be open at once, in all and from one address; 0: any number.
+    connections_max: int = 0
+    connections_per_address_max: int = 0
     # The largest request; Pulsar's brokers send up to 5 MiB and a little.
     frame_bytes_max: int = FRAME_BYTES_MAX_DEFAULT
     # Adds that wait for their sync; beyond it no socket is read. Two groups of a fast disk.

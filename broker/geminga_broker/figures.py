@@ -95,6 +95,8 @@ class BrokerFigures:
                 created_successfully=counts.connections_greeted,
                 failed=counts.connections_refused,
                 closed_total=counts.connections_closed,
+                connections_max=self._sessions.limits.connections_max,
+                refused=self._sessions.limits.refused,
             ),
             lookups=LookupsSnapshot(
                 answers_total=counts.lookups_answered,

@@ -76,6 +76,9 @@ class BrokerOptions:
     matches_patterns: bool = True
     pattern_length_max: int = PATTERN_LENGTH_MAX_DEFAULT
     keepalive_s: float = 30.0
+    # Client connections that may be open at once, in all and from one address; 0: any number.
+    connections_max: int = 0
+    connections_per_address_max: int = 0
     stats_period_s: float = 60.0
     # What holds where a namespace sets no backlog quota, and how often backlogs are looked at.
     backlog_quota_bytes: int = -1

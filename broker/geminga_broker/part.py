@@ -24,10 +24,12 @@ from geminga_runtime.coordination import Coordination
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import ALLOW_ALL
+from geminga_server.connection_limits import connections_allowed
 from geminga_server.control import PartCommands, obeying_supervisor
 from geminga_server.errors import ServerStartError
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
+from geminga_server.open_files import open_files
 from geminga_server.run import StopRequest, run_part
 from geminga_server.settings import load_settings
 from geminga_server.supervision import part_name
@@ -54,6 +56,8 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
 
     tune_memory()
     clock = SystemClock()
+    files = open_files()
+    connections_max = connections_allowed(settings.connections_max, files)
     async with AsyncExitStack() as stack:
         host = settings.bind_address
         port, web_port = free_port(host, settings.port), free_port(host, settings.web_port)
@@ -62,7 +66,7 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
             await initialize(zookeeper, settings, port, web_port)
         broker = await stack.enter_async_context(
             Broker(
-                settings.options(port=port, web_port=web_port),
+                settings.options(port=port, web_port=web_port, connections_max=connections_max),
                 coordination=zookeeper,
                 network=AsyncioNetwork(),
                 clock=clock,
@@ -70,8 +74,16 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
                 authorizer=ALLOW_ALL,
             )
         )
+        services = broker.services()
         await stack.enter_async_context(
-            HttpServer(create_app(broker.services()), host, web_port, clock=clock)
+            HttpServer(
+                create_app(services),
+                host,
+                web_port,
+                clock=clock,
+                connections_max=files.http,
+                metrics=services.part_metrics,
+            )
         )
         await check_health(broker)
         await announce(stack, broker, stop)
@@ -105,7 +117,8 @@ async def announce(stack: AsyncExitStack, broker: Broker, stop: StopRequest) -> 
         "web": broker.address.http_url,
         "metrics": f"{broker.address.http_url}/metrics/",
     }
-    log.info("broker serves", extra=addresses)
+    connections_max = broker.options.connections_max
+    log.info("broker serves", extra={**addresses, "connections_max": connections_max})
     commands = PartCommands(shutdown=stop.ask, check_health=broker.check_health)
     await stack.enter_async_context(
         obeying_supervisor(PART, broker.options.version, commands, addresses)

@@ -80,6 +80,11 @@ class BrokerSettings(PartSettings):
     """The longest such pattern (subscriptionPatternMaxLength)."""
     keepalive_s: Annotated[float, Gt(0)] = 30.0
     """How often a silent client is asked for a sign of life; after two it is cut off."""
+    connections_max: Annotated[int, Ge(0)] = 0
+    """How many clients may be connected (brokerMaxConnections); 0: as many as the limit on open
+    files (`ulimit -n`) leaves room for, which is the most in any case."""
+    connections_per_address_max: Annotated[int, Ge(0)] = 0
+    """How many connections may come from one address (brokerMaxConnectionsPerIp); 0: no limit."""
     stats_period_s: Annotated[float, Gt(0)] = 60.0
     """Over how long rates are measured."""
     backlog_quota_bytes: Annotated[int, Ge(-1)] = -1
@@ -123,8 +128,9 @@ class BrokerSettings(PartSettings):
         """What clients are told to connect to."""
         return self.advertised_address or self.bind_address
 
-    def options(self, *, port: int, web_port: int) -> BrokerOptions:
-        """What the broker's core is told, with the ports it has got."""
+    def options(self, *, port: int, web_port: int, connections_max: int = 0) -> BrokerOptions:
+        """What the broker's core is told, with the ports it has got and the connections for which
+        there is room."""
         return BrokerOptions(
             cluster=self.cluster,
             bind_host=self.bind_address,
@@ -153,6 +159,8 @@ class BrokerSettings(PartSettings):
             matches_patterns=self.matches_patterns,
             pattern_length_max=self.pattern_length_max,
             keepalive_s=self.keepalive_s,
+            connections_max=connections_max,
+            connections_per_address_max=self.connections_per_address_max,
             stats_period_s=self.stats_period_s,
             backlog_quota_bytes=self.backlog_quota_bytes,
             backlog_quota_age_s=self.backlog_quota_age_s,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -44,12 +45,22 @@ class StandaloneProcess:
 
     @classmethod
     def start(
-        cls, data_directory: Path, *arguments: str, module: Sequence[str] = STANDALONE
+        cls,
+        data_directory: Path,
+        *arguments: str,
+        module: Sequence[str] = STANDALONE,
+        open_files: tuple[int, int] | None = None,
     ) -> Self:
         """Start a standalone on ``data_directory``, free ports unless told, and wait for READY.
 
-        ``module``, with the first arguments behind it, is what Python runs.
+        ``module``, with the first arguments behind it, is what Python runs; ``open_files`` are its
+        soft and hard limit, those of the test where they are not given.
         """
+
+        def limit() -> None:
+            if open_files is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
+
         log = (data_directory.parent / f"{data_directory.name}.log").open("a")
         begun = time.monotonic()
         process = subprocess.Popen(
@@ -62,6 +73,8 @@ class StandaloneProcess:
             text=True,
             cwd=ROOT,
             start_new_session=True,
+            # Threads or not: it makes one system call.
+            preexec_fn=limit,  # noqa: PLW1509
         )
         log.close()
         started = cls(data_directory, process)

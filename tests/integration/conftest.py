@@ -44,9 +44,14 @@ def start_standalone(tmp_path: Path) -> Generator[StartStandalone, None, None]:
     started: list[StandaloneProcess] = []
 
     def start(
-        *arguments: str, data: str = "data", module: Sequence[str] = STANDALONE
+        *arguments: str,
+        data: str = "data",
+        module: Sequence[str] = STANDALONE,
+        open_files: tuple[int, int] | None = None,
     ) -> StandaloneProcess:
-        cluster = StandaloneProcess.start(tmp_path / data, *arguments, module=module)
+        cluster = StandaloneProcess.start(
+            tmp_path / data, *arguments, module=module, open_files=open_files
+        )
         started.append(cluster)
         return cluster
 

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.cluster_process import STANDALONE, StandaloneProcess
 from tests.torture.siege import FRAGILE, OPTIONS, Siege, besiege
 from tests.torture.torture import Ordeal, torture
 
@@ -59,8 +59,8 @@ def withstand(directory: Path, siege: Siege) -> object:
     started: list[StandaloneProcess] = []
 
     def start() -> StandaloneProcess:
-        module = {"module": FRAGILE} if siege.has_power_cuts else {}
-        started.append(StandaloneProcess.start(directory / "data", *OPTIONS, **module))
+        module = FRAGILE if siege.has_power_cuts else STANDALONE
+        started.append(StandaloneProcess.start(directory / "data", *OPTIONS, module=module))
         return started[-1]
 
     try:

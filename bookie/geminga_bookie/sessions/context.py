@@ -15,6 +15,7 @@ from geminga_bookie.settings import BookieSettings
 from geminga_bookie.storage.last_confirmed import LastConfirmed
 from geminga_bookie.storage.storage import Storage
 from geminga_server.authorization import Authorizer, Resource
+from geminga_server.connection_limits import ConnectionLimits
 
 
 class DiskSpace(NamedTuple):
@@ -38,6 +39,7 @@ class SessionContext:
     journal: Recorder
     counters: Counters
     intake: Intake
+    limits: ConnectionLimits
     last_confirmed: LastConfirmed
     long_polls: LongPolls
     spawn: Spawn

@@ -82,6 +82,8 @@ class Session(asyncio.Protocol):
         )
         self._rare: RareRequests | None = None
         self._transport: asyncio.Transport | None = None
+        self._host = ""
+        self._is_admitted = False
         self._held_by = 0
         # Entries in the replies that the read of the socket at hand has made so far, their bytes,
         # and when it came (0 before anybody asked).
@@ -99,6 +101,13 @@ class Session(asyncio.Protocol):
         # Not isinstance: uvloop's transports descend from nothing of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         context = self._context
+        peer = transport.get_extra_info("peername")
+        self._host = str(peer[0]) if peer else "unknown"
+        # BookKeeper has no words for a refusal: the end of the connection has to do.
+        self._is_admitted = context.limits.admit(self._host) is None
+        if not self._is_admitted:
+            self.abort()
+            return
         context.intake.join(self)
         try:
             context.authorizer.authorize(self.principal, Action.ADMINISTER, context.resource)
@@ -108,7 +117,9 @@ class Session(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 the loop names it
         """The connection is gone."""
-        self._context.intake.leave(self)
+        if self._is_admitted:
+            self._context.limits.leave(self._host)
+            self._context.intake.leave(self)
         self._reads.close()
         if self._rare is not None:
             self._rare.close()

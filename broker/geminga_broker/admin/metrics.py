@@ -120,6 +120,12 @@ def _broker(snapshot: BrokerSnapshot, first: str, version: str, host: str) -> It
     of_connections = f'{{{first},broker="{host}",metric="broker_connection"}} '
     for family in CONNECTION_FAMILIES:
         yield from _samples(family, [(of_connections, snapshot.connections)])
+    yield _one("geminga_broker_connections_max", labels, snapshot.connections.connections_max)
+    refused = [
+        (f'{{{first},limit="{limit}"}} ', count)
+        for limit, count in snapshot.connections.refused.items()
+    ]
+    yield from _lines("geminga_broker_refused_connections_total", "counter", refused)
     health = -1 if snapshot.is_healthy is None else int(snapshot.is_healthy)
     yield _one("pulsar_health", f'{{{first},broker="{host}",metric="broker_health"}} ', health)
     of_loads = f'{{{first},broker="{host}",metric="pulsar_topic_load_times"}} '

@@ -15,6 +15,7 @@ from math import nan
 from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.counting.buckets import Buckets, write_latency_buckets
 from geminga_broker.subscriptions.throttle import Stalls
+from geminga_server.connection_limits import Limit
 
 SUMMARY_QUANTILES = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
 
@@ -120,6 +121,9 @@ class ConnectionsSnapshot:
     created_successfully: int = 0
     failed: int = 0
     closed_total: int = 0
+    connections_max: int = 0
+    # By the limit that they exceeded.
+    refused: Mapping[Limit, int] = field(default_factory=dict[Limit, int])
 
 
 @dataclass(slots=True, kw_only=True)

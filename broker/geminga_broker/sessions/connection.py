@@ -81,6 +81,7 @@ class Connection(asyncio.Protocol):
         self.out: list[bytes] = []
         self.is_writable = True
         self.address = ""
+        self._host = ""
         self.client_version = ""
         self.protocol_version = 0
         self.gets_broker_entries = False
@@ -125,9 +126,14 @@ class Connection(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         peer = transport.get_extra_info("peername")
+        self._host = str(peer[0]) if peer else "unknown"
         self.address = f"/{peer[0]}:{peer[1]}" if peer else "/unknown"
-        self.context.connections[self] = None
         self.context.counts.connections_made += 1
+        exceeded = self.context.limits.admit(self._host)
+        if exceeded is not None:
+            self.handshake.refuse(exceeded)
+            return
+        self.context.connections[self] = None
         self._keepalive = self._loop.call_later(self.context.keepalive_s, self._check_alive)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -136,7 +142,9 @@ class Connection(asyncio.Protocol):
         self._is_closed = True
         self._heard.set()
         self.is_writable = False
-        self.context.connections.pop(self, None)
+        if self in self.context.connections:
+            del self.context.connections[self]
+            self.context.limits.leave(self._host)
         self.context.counts.connections_closed += 1
         self.context.counts.connections_refused += self.principal is None
         self.context.held_back.pop(self, None)
@@ -144,6 +152,7 @@ class Connection(asyncio.Protocol):
             self._keepalive.cancel()
         if self._unthrottle is not None:
             self._unthrottle.cancel()
+        self.handshake.disconnected()
         self.publishing.disconnected()
         self.consuming.disconnected()
         self.topic_listing.disconnected()
@@ -173,7 +182,10 @@ class Connection(asyncio.Protocol):
         try:
             buffer, bounds = self._frames.feed(data)
             if self.principal is None:
-                self._handle_first(buffer, bounds)
+                if self.handshake.is_refused:
+                    self.handshake.tell_refused()
+                else:
+                    self._handle_first(buffer, bounds)
                 return
             take_sends = self.publishing.take_sends
             index = 0

@@ -15,6 +15,7 @@ from geminga_protocol.pulsar.frames import FRAME_OVERHEAD_BYTES, MAX_MESSAGE_BYT
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.clock import Clock
 from geminga_server.authorization import Authorizer
+from geminga_server.connection_limits import ConnectionLimits
 
 if TYPE_CHECKING:
     from geminga_broker.sessions.connection import Connection
@@ -67,9 +68,11 @@ class SessionCounts:
 
 @dataclass(slots=True)
 class SessionContext:
-    """Shared by all sessions; ``connections`` are those open now, ``unconfirmed_bytes`` what all of
-    their producers have sent that is not durable yet, ``held_back`` those not read for it. Both
-    keep the order of coming: a set's would differ from run to run of a simulation."""
+    """Shared by all sessions; ``limits`` says which connections are taken, ``connections`` are
+    those open now, ``refused_waiting`` how many others are still to be told that they are too many,
+    ``unconfirmed_bytes`` what all producers have sent that is not durable yet, ``held_back`` those
+    not read for it. Both dicts keep the order of coming: a set's would differ from run to run of a
+    simulation."""
 
     topics: TopicDirectory
     discovery: Discovery
@@ -77,6 +80,7 @@ class SessionContext:
     authorizer: Authorizer
     clock: Clock
     next_producer_name: Callable[[], Awaitable[str]]
+    limits: ConnectionLimits
     max_message_bytes: int = MAX_MESSAGE_BYTES_DEFAULT
     exposes_broker_entries: bool = False
     matches_patterns: bool = True
@@ -85,6 +89,7 @@ class SessionContext:
     liveness_check_s: float = 5.0
     operation_timeout_s: float = 25.0
     unconfirmed_bytes: int = 0
+    refused_waiting: int = 0
     connections: dict[Connection, None] = field(default_factory=dict)
     held_back: dict[Connection, None] = field(default_factory=dict)
     counts: SessionCounts = field(default_factory=SessionCounts)

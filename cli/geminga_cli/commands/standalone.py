@@ -28,6 +28,7 @@ from geminga_cli.supervisor.standalone import (
     with_bookies_of_data,
 )
 from geminga_runtime.clock import SystemClock
+from geminga_server.open_files import raise_limit
 
 PORT_MAX = 65_535
 SECONDS_MAX = 86_400.0
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         inherited=(lock.descriptor,),
     )
     EndpointsFile(settings.data_directory).remove()
+    raise_limit()  # before the parts are started: they inherit it
     fleet = Fleet([part.rules for part in parts.values()])
     orders = fleet.begin(clock.monotonic())
     processes = launch(parts, [order.part for order in orders if isinstance(order, Start)])

@@ -15,7 +15,7 @@ TICK_MS = 500
 SESSION_TIMEOUT_MIN_MS = 1_000
 # Java clients ask for 30 s and would get 20 ticks without this.
 SESSION_TIMEOUT_MAX_MS = 60_000
-# Connections from one address; everything of a small cluster comes from one.
+# Connections, at most: from one address as well, as everything of a small cluster comes from one.
 CONNECTIONS_MAX = 2_000
 # A restart replays at most this many changes: about 0.2 s.
 CHANGES_PER_SNAPSHOT = 20_000
@@ -56,8 +56,14 @@ class ZooKeeperSettings:
         return f"{self.local_host}:{self.port}"
 
 
-def configuration_text(settings: ZooKeeperSettings) -> str:
-    """The configuration file (zoo.cfg) of a single server. Ready when ``srvr`` answers."""
+def configuration_text(
+    settings: ZooKeeperSettings, *, connections_max: int = CONNECTIONS_MAX
+) -> str:
+    """The configuration file (zoo.cfg) of a single server that has room for so many connections.
+
+    It is ready when ``srvr`` answers.
+    """
+    connections_max = min(connections_max, CONNECTIONS_MAX)
     return "\n".join(
         (
             f"dataDir={settings.data_directory}",
@@ -66,8 +72,8 @@ def configuration_text(settings: ZooKeeperSettings) -> str:
             f"tickTime={TICK_MS}",
             f"minSessionTimeout={SESSION_TIMEOUT_MIN_MS}",
             f"maxSessionTimeout={SESSION_TIMEOUT_MAX_MS}",
-            f"maxClientCnxns={CONNECTIONS_MAX}",
-            f"maxCnxns={CONNECTIONS_MAX}",
+            f"maxClientCnxns={connections_max}",
+            f"maxCnxns={connections_max}",
             "4lw.commands.whitelist=srvr,mntr,ruok",
             "admin.enableServer=false",
             f"autopurge.snapRetainCount={SNAPSHOTS_KEPT}",

@@ -22,6 +22,7 @@ from geminga_cli.gate import Gate
 from geminga_cli.supervisor.fleet import PartRules
 from geminga_cli.supervisor.process import Command, Process
 from geminga_cli.whole_file import keep_whole
+from geminga_server.open_files import open_files
 from geminga_server.supervision import CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE
 
 
@@ -62,7 +63,10 @@ class ZooKeeperPart:
         directory = self.settings.data_directory
         directory.mkdir(parents=True, exist_ok=True)
         configuration = directory / "zoo.cfg"
-        keep_whole(configuration, configuration_text(self.settings))
+        connections_max = open_files().clients
+        keep_whole(
+            configuration, configuration_text(self.settings, connections_max=connections_max)
+        )
         archive = self._installation.class_archive
         words = command_line(
             self._installation.java.executable,

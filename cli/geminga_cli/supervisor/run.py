@@ -24,7 +24,7 @@ from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
-from geminga_server.run import ExitCode, is_uvloop_running, uvloop_factory
+from geminga_server.run import ExitCode, is_uvloop_running, prepare_open_files, uvloop_factory
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ def supervise(
 ) -> None:
     """Return when everything has ended as it was asked to. Raises ``StartFailed``."""
     configure_logging("supervisor", level=settings.log_level, is_json=settings.is_json)
+    prepare_open_files()
     if not settings.is_synced and settings.is_json:
         log.warning(no_sync_warning())
     tune_memory()

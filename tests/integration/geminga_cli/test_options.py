@@ -97,7 +97,9 @@ def test_a_quiet_start_says_ready_the_addresses_and_nothing_else(
     cluster.stop()
     assert [line.split()[0] for line in cluster.output[:1]] == ["READY"]
     assert len(cluster.output) == 2
-    assert log_of(cluster) == ""
+    # Which limit a machine sets is not ours to say.
+    lines = [line for line in log_of(cluster).splitlines() if "limit on open files" not in line]
+    assert lines == []
 
 
 def test_json_logs_are_one_object_a_line(start_standalone: StartStandalone) -> None:

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.geminga_bookie.fakes import KEY, OTHER_KEY, Client, make_add, make_entry
+from tests.unit.geminga_bookie.fakes import (
+    KEY,
+    OTHER_KEY,
+    Client,
+    MemoryNetwork,
+    make_add,
+    make_entry,
+)
 from tests.unit.geminga_bookie.host import Host
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 from tests.unit.geminga_ledger.virtual_time import VirtualTimeLoop
@@ -18,6 +25,7 @@ from tests.unit.geminga_ledger.virtual_time import VirtualTimeLoop
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.errors import CorruptFile, JournalFileMissing, UnknownFormat
 from geminga_bookie.formats.journal_v1 import file_number
+from geminga_bookie.metrics import BookieMetrics
 from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, ReturnCode, encode_read
 from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
@@ -302,3 +310,20 @@ async def test_it_answers_the_recorded_requests_as_the_original_did(port: int) -
                 await asyncio.sleep(0.01)
                 frames = client.taken_frames()
             assert [frame.hex() for frame in frames] == [row["answer"][8:]]
+
+
+async def test_connections_are_limited_and_those_that_are_open_go_on() -> None:
+    async with Host(connections_max=2).bookie() as bookie:
+        network = bookie._network
+        assert isinstance(network, MemoryNetwork)
+        clients = [network.connect_client() for _ in range(2)]
+        assert network.connect_client().transport.has_ended
+        assert await codes(clients[0], make_add(1, 0)) == [0]
+        clients[1].session.connection_lost(None)
+        assert await codes(network.connect_client(), make_add(1, 1)) == [0]
+        assert len(bookie.intake) == 2
+        metrics = {each.name: each for each in BookieMetrics(bookie).collect()}
+        (refused,) = metrics["geminga_bookie_refused_connections"].samples
+        assert refused.value == 1
+        (limit,) = metrics["geminga_bookie_connections_max"].samples
+        assert limit.value == 2

@@ -21,11 +21,17 @@ from geminga_broker.admin.metric_families import (
     TOPIC_FAMILIES,
 )
 from geminga_broker.admin.metrics import SAMPLES_PER_PIECE, render
-from geminga_broker.admin.snapshot import BrokerSnapshot, SubscriptionSnapshot, TopicSnapshot
+from geminga_broker.admin.snapshot import (
+    BrokerSnapshot,
+    ConnectionsSnapshot,
+    SubscriptionSnapshot,
+    TopicSnapshot,
+)
 from geminga_broker.compaction.report import CompactionReport, CompactionStatus
 from geminga_broker.counting.buckets import WRITE_LATENCY_BOUNDS_MS
 from geminga_broker.subscriptions.gate import LimitOf
 from geminga_broker.subscriptions.throttle import Stalls
+from geminga_server.connection_limits import Limit
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "admin" / "metric-families.json"
 REFERENCE: dict[str, list[str]] = json.loads(GOLDEN.read_text())
@@ -96,6 +102,15 @@ def test_a_topics_figures_are_its_own() -> None:
     one, two = topic("persistent://a/b/1", rate_in=1.5), topic("persistent://a/b/2", rate_in=2.5)
     assert [value for _, value in samples("pulsar_rate_in", one, two)] == [1.5, 2.5]
     assert samples("pulsar_broker_rate_in", one, two) == [({"cluster": "c"}, 4.0)]
+
+
+def test_refused_connections_are_counted_by_the_limit_that_they_exceeded() -> None:
+    connections = ConnectionsSnapshot(connections_max=7, refused={Limit.ALL: 3, Limit.ADDRESS: 1})
+    snapshot = BrokerSnapshot(connections=connections)
+    lines = "".join(render(snapshot, cluster="c", version="1", host="h")).splitlines()
+    assert 'geminga_broker_connections_max{cluster="c"} 7' in lines
+    assert 'geminga_broker_refused_connections_total{cluster="c",limit="all"} 3' in lines
+    assert 'geminga_broker_refused_connections_total{cluster="c",limit="address"} 1' in lines
 
 
 def test_topics_are_counted_by_namespace() -> None:

@@ -22,6 +22,7 @@ from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
 from geminga_server.authorization import AllowAll
+from geminga_server.connection_limits import ConnectionLimits
 
 TOPIC = "persistent://t/n/topic"
 
@@ -141,6 +142,7 @@ def context_over(topics: TopicDirectory, topic_lists: TopicLists | None = None) 
         topic_lists=topic_lists or TopicLists(cast(Coordination, Mock(spec=Coordination))),
         authorizer=AllowAll(),
         clock=SystemClock(),
+        limits=ConnectionLimits(),
         next_producer_name=next_producer_name,
         liveness_check_s=0.01,
     )

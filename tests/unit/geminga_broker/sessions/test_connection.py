@@ -16,11 +16,13 @@ from geminga_broker.sessions.connection import (
     Connection,
 )
 from geminga_broker.sessions.context import SessionContext
+from geminga_broker.sessions.handshake import REFUSED_WAIT_S, REFUSED_WAITING_MAX
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import PART_NAMES
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action, NotAuthorized, Principal, Resource
+from geminga_server.connection_limits import ConnectionLimits
 
 Connect = Callable[[], FrameClient]
 Settle = Callable[[], Awaitable[None]]
@@ -53,6 +55,57 @@ async def test_a_ping_is_answered(connect: Connect, settle: Settle) -> None:
     client.say("ping")
     await settle()
     assert client.heard == ["pong"]
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"connections_max": 2}, "Reached the maximum number of connections"),
+        (
+            {"per_address_max": 2},
+            "Reached the maximum number of connections on address/10.0.0.1:4711",
+        ),
+    ],
+)
+async def test_a_connection_too_many_is_told_so_as_upstream_and_closed(
+    context: SessionContext, connect: Connect, settle: Settle, limits: dict[str, int], reason: str
+) -> None:
+    context.limits = ConnectionLimits(**limits)
+    first, second = connect(), connect()
+    refused = FrameClient(Connection(context))
+    await settle()
+    assert not refused.answers
+    refused.connected()
+    await settle()
+    ((name, error),) = refused.answers
+    assert (name, error.error, error.message) == ("error", api.NotAllowedError, reason)
+    assert error.request_id == 2**64 - 1
+    assert refused.transport.is_closing()
+    assert len(context.connections) == 2
+    first.lose()
+    third = connect()
+    await settle()
+    assert [name for name, _ in (*second.answers, *third.answers)] == ["connected"] * 2
+    assert sum(context.limits.refused.values()) == 1
+    assert context.counts.connections_refused == 1
+
+
+async def test_a_connection_too_many_that_says_nothing_is_told_soon_and_one_of_many_at_once(
+    context: SessionContext, settle: Settle
+) -> None:
+    context.limits = ConnectionLimits(connections_max=1)
+    admitted = FrameClient(Connection(context))
+    waiting = [FrameClient(Connection(context)) for _ in range(REFUSED_WAITING_MAX)]
+    one_more = FrameClient(Connection(context))
+    await settle()
+    assert [name for name, _ in one_more.answers] == ["error"]
+    assert not any(each.answers for each in waiting)
+    await asyncio.sleep(REFUSED_WAIT_S)
+    await settle()
+    assert all([name for name, _ in each.answers] == ["error"] for each in waiting)
+    assert all(each.transport.is_closing() for each in waiting)
+    assert context.refused_waiting == 0
+    assert not admitted.transport.is_closing()
 
 
 @pytest.mark.parametrize(
