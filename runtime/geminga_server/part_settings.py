@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
 from geminga_runtime.clock import Clock
 from geminga_server.zookeeper import SESSION_TIMEOUT_S, ZooKeeper
 
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Port = Annotated[int, Ge(0), Le(65535)]
 
 
@@ -23,7 +24,7 @@ class PartSettings:
     """How long ZooKeeper waits for a sign of life before it counts this process as gone."""
     zookeeper_connect_timeout_s: Annotated[float, Gt(0)] = 30.0
     """How long a starting process waits for ZooKeeper."""
-    log_level: str = "INFO"
+    log_level: LogLevel = "INFO"
     """DEBUG, INFO, WARNING or ERROR."""
     log_json: bool = False
     """Log one JSON object a line."""

@@ -13,16 +13,17 @@ right already: a part started by the supervisor, with checked flags, starts 60 t
 from __future__ import annotations
 
 import difflib
-import logging
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    Literal,
     TypeVar,
     cast,
     get_args,
@@ -37,7 +38,11 @@ from geminga_server.errors import SettingsError
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-log = logging.getLogger(__name__)
+# What Kubernetes calls its variables for a service (``_is_of_kubernetes``).
+_SERVICE_LINK = re.compile(
+    r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$"
+)
+_SERVICE_LINK_VALUES = ("tcp://", "udp://", "sctp://")
 
 SettingsT = TypeVar("SettingsT")
 # ("log", "entries_max"): the way from the settings to one value.
@@ -72,6 +77,10 @@ def load_settings(
         given |= _from_file(file, part, hints)
     given |= _from_environment(os.environ if environment is None else environment, part, hints)
     given |= _from_flags(flags or {}, hints)
+    given = {
+        name: replace(one, value=_as_declared(one.value, hints[name]))
+        for name, one in given.items()
+    }
     if all(_is_plainly_right(one.value, hints[name]) for name, one in given.items()):
         missing = [name for name in _required(kind, ()) if name not in given]
         if missing:
@@ -119,17 +128,21 @@ def _from_environment(
     given: dict[Name, Given] = {}
     prefix = _variable(part, ())
     known = {_variable(part, name): name for name in hints}
+    problems: list[str] = []
     for variable, value in environment.items():
+        if _is_of_kubernetes(variable, value):
+            continue
         name = known.get(variable)
         if name is not None:
             parsed = _split(value, hints[name])
             given[name] = Given(parsed, f"variable {variable} = {value!r}")
         elif variable.startswith(prefix):
-            # No error: Kubernetes sets such names for a service that is called geminga-broker.
-            log.warning(
-                "variable is no setting",
-                extra={"variable": variable, "meant": _closest(variable, list(known))},
-            )
+            # Without what they have in common: it would make any two of them similar.
+            settings = [each.removeprefix(prefix) for each in known]
+            meant = _closest(variable.removeprefix(prefix), settings)
+            problems.append(_no_such_setting(f"variable {variable}", meant and prefix + meant))
+    if problems:
+        raise SettingsError(_describe(part, problems))
     return given
 
 
@@ -148,6 +161,23 @@ def _variable(part: str, name: Name) -> str:
     return f"GEMINGA_{part}_{'__'.join(name)}".upper().replace("-", "_")
 
 
+def _is_of_kubernetes(variable: str, value: str) -> bool:
+    """Whether Kubernetes set the variable: for a service called geminga-broker it sets
+    GEMINGA_BROKER_PORT=tcp://..., GEMINGA_BROKER_SERVICE_HOST and more in every container."""
+    if _SERVICE_LINK.search(variable):
+        return True
+    return variable.endswith("_PORT") and value.startswith(_SERVICE_LINK_VALUES)
+
+
+def _as_declared(value: object, hint: object) -> object:
+    """One of a choice of words is written as it was declared, in whatever case it was given."""
+    kind = _bare(hint)
+    if isinstance(value, str) and get_origin(kind) is Literal:
+        words = {str(word).casefold(): word for word in get_args(kind)}
+        return words.get(value.casefold(), value)
+    return value
+
+
 def _split(value: str, hint: object) -> object:
     """``a,b`` is two values where a setting is a list of them."""
     if get_origin(_bare(hint)) in (tuple, list):
@@ -160,10 +190,13 @@ def _refuse_unknown(given: Mapping[Name, Given], hints: Mapping[Name, object], p
     problems = []
     for name, one in given.items():
         if name not in hints:
-            meant = _closest(".".join(name), names)
-            problems.append(f"{one.source}: no such setting" + (f"; {meant}?" if meant else ""))
+            problems.append(_no_such_setting(one.source, _closest(".".join(name), names)))
     if problems:
         raise SettingsError(_describe(part, problems))
+
+
+def _no_such_setting(source: str, meant: str) -> str:
+    return f"{source}: no such setting" + (f"; {meant}?" if meant else "")
 
 
 def _closest(name: str, names: Sequence[str]) -> str:
@@ -206,6 +239,8 @@ def _is_plainly_right(value: object, hint: object) -> bool:
     bare = _bare(hint)
     if bare is float and type(value) is int:
         return False  # to be converted
+    if get_origin(bare) is Literal:
+        return value in get_args(bare)
     if type(value) is not bare and not (bare is Path and isinstance(value, Path)):
         return False
     constraints = get_args(hint)[1:] if get_origin(hint) is Annotated else ()

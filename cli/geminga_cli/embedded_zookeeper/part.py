@@ -29,7 +29,7 @@ from geminga_cli.supervisor.watch import exit_of
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.logging import configure_logging
-from geminga_server.part_settings import Port
+from geminga_server.part_settings import LogLevel, Port
 from geminga_server.run import StopRequest, run_part
 from geminga_server.settings import load_settings
 
@@ -56,7 +56,7 @@ class ZooKeeperPartSettings:
     """Sync before acknowledging; without it a power cut loses what was written."""
     heap_max_mib: Annotated[int, Ge(32)] = HEAP_MAX_MIB_DEFAULT
     """Java's heap."""
-    log_level: str = "INFO"
+    log_level: LogLevel = "INFO"
     """DEBUG, INFO, WARNING or ERROR."""
     log_json: bool = False
     """Log one JSON object a line."""

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pytest
 from annotated_types import Ge, Gt, Le, Lt, MultipleOf
@@ -31,6 +31,7 @@ class Settings:
     interval_s: Annotated[float, Gt(0), Lt(100)] = 1.5
     directory: Path = Path("data")
     hosts: tuple[str, ...] = ()
+    voice: Literal["LOUD", "low"] = "low"
     block_bytes: Annotated[int, MultipleOf(4096)] = 4096
     log: LogSettings = field(default_factory=LogSettings)
 
@@ -166,10 +167,46 @@ def test_a_table_where_a_value_belongs_is_refused(tmp_path: Path) -> None:
         load("[bookie]\nlog = 1\n", tmp_path)
 
 
-def test_an_unknown_variable_is_only_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    assert load(environment={"GEMINGA_BOOKIE_PRT": "tcp://10.0.0.1"}) == Settings()
-    assert caplog.records[0].__dict__["variable"] == "GEMINGA_BOOKIE_PRT"
-    assert caplog.records[0].__dict__["meant"] == "GEMINGA_BOOKIE_PORT"
+def test_an_unknown_variable_is_refused_by_its_name_with_what_was_meant() -> None:
+    with pytest.raises(SettingsError) as wrong:
+        load(environment={"GEMINGA_BOOKIE_PRT": "1", "GEMINGA_BOOKIE_FOO": "1"})
+    assert str(wrong.value) == (
+        "2 settings of the bookie are wrong:\n"
+        "  variable GEMINGA_BOOKIE_PRT: no such setting; GEMINGA_BOOKIE_PORT?\n"
+        "  variable GEMINGA_BOOKIE_FOO: no such setting"
+    )
+
+
+def test_variables_of_other_parts_are_no_matter() -> None:
+    environment = {"GEMINGA_BROKER_FOO": "1", "GEMINGA_BOOKIES": "1", "GEMINGA_PART_NAME": "b"}
+    assert load(environment=environment) == Settings()
+
+
+def test_what_kubernetes_says_of_a_service_of_the_parts_name_is_no_setting() -> None:
+    host = "10.96.7.7"
+    environment = {
+        "GEMINGA_BOOKIE_SERVICE_HOST": host,
+        "GEMINGA_BOOKIE_SERVICE_PORT": "3181",
+        "GEMINGA_BOOKIE_SERVICE_PORT_HTTP": "8000",
+        "GEMINGA_BOOKIE_PORT": f"tcp://{host}:3181",
+        "GEMINGA_BOOKIE_PORT_3181_TCP": f"tcp://{host}:3181",
+        "GEMINGA_BOOKIE_PORT_3181_TCP_PROTO": "tcp",
+        "GEMINGA_BOOKIE_PORT_3181_TCP_PORT": "3181",
+        "GEMINGA_BOOKIE_PORT_3181_TCP_ADDR": host,
+    }
+    assert load(environment=environment) == Settings()
+
+
+@pytest.mark.parametrize("words", ["loud", "LOUD", "Loud"])
+def test_one_of_a_choice_may_be_written_in_any_case(words: str, tmp_path: Path) -> None:
+    assert load(environment={"GEMINGA_BOOKIE_VOICE": words}).voice == "LOUD"
+    assert load(f"[bookie]\nvoice = '{words}'\n", tmp_path).voice == "LOUD"
+    assert load(voice=words).voice == "LOUD"
+
+
+def test_none_of_a_choice_is_refused_with_the_choice() -> None:
+    with pytest.raises(SettingsError, match=r"GEMINGA_BOOKIE_VOICE = 'deaf': .*'LOUD' or 'low'"):
+        load(environment={"GEMINGA_BOOKIE_VOICE": "deaf"})
 
 
 def test_a_setting_outside_of_a_section_is_refused(tmp_path: Path) -> None:
