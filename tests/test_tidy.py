@@ -41,6 +41,7 @@ MAY_IMPORT_TIME = {
 # Modules that open files without ``disk.py``, and why. All of them run before or without a part.
 MAY_OPEN_FILES = {
     "runtime/geminga_runtime/disk.py": "it is the disk",
+    "runtime/geminga_server/directories.py": "the lock of a data directory",
     "runtime/geminga_server/settings.py": "settings are read before anything runs",
     "runtime/geminga_server/control_channel.py": "a directory, to shorten a socket's name",
     "cli/geminga_cli/bookie_admin/offline_file.py": "a bookie's files, read-only, without one",
@@ -49,7 +50,6 @@ MAY_OPEN_FILES = {
     "cli/geminga_cli/embedded_zookeeper/fetch.py": "setup is no part",
     "cli/geminga_cli/embedded_zookeeper/java.py": "the release file of somebody's Java",
     "cli/geminga_cli/embedded_zookeeper/setup.py": "the lock that makes setups wait",
-    "cli/geminga_cli/supervisor/lock.py": "the lock of the data directory",
     "cli/geminga_cli/supervisor/process.py": "the log file a child writes to",
     "cli/geminga_cli/whole_file.py": "the supervisor has no thread for a disk",
 }

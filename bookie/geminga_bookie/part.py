@@ -30,6 +30,7 @@ from geminga_runtime.disk import Disk, FileDisk
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import Resource
 from geminga_server.control import PartCommands, obeying_supervisor
+from geminga_server.directories import DirectoryLock
 from geminga_server.http import AsgiApp, HttpServer
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
@@ -60,6 +61,7 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
     require_usable(settings.journals(), settings.ledgers(), index_directory)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
+        stack.callback(DirectoryLock(settings.data_directory, clock).close)
         zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock))
         await wait_for_node(zookeeper, INSTANCE_ID_PATH, settings.zookeeper_connect_timeout_s)
         index = open_index(index_directory)

@@ -17,17 +17,18 @@ from geminga_cli.supervisor.broker_ids import BrokerIds
 from geminga_cli.supervisor.console import no_sync_warning
 from geminga_cli.supervisor.endpoints import EndpointsFile
 from geminga_cli.supervisor.fleet import Fleet, Start
-from geminga_cli.supervisor.lock import DataDirectoryLock
 from geminga_cli.supervisor.parts import Part
 from geminga_cli.supervisor.process import Process
 from geminga_cli.supervisor.standalone import (
     HANG_LIMIT_S,
+    ZOOKEEPER,
     PortReservations,
     StandaloneSettings,
     make_parts,
     with_bookies_of_data,
 )
 from geminga_runtime.clock import SystemClock
+from geminga_server.directories import DirectoryLock
 
 PORT_MAX = 65_535
 SECONDS_MAX = 86_400.0
@@ -37,11 +38,14 @@ BOOKIES_MAX = 16
 
 def main(arguments: Sequence[str]) -> int:
     """Run until told to stop; returns the exit code. Raises what ``geminga_cli.errors`` lists."""
-    settings = with_bookies_of_data(parse(arguments))
+    settings = parse(arguments)
+    clock = SystemClock()
+    # A ZooKeeper may also be run alone, on the directory that is a part of ours.
+    directories = [settings.data_directory, settings.data_directory / ZOOKEEPER]
+    locks = [DirectoryLock(each, clock) for each in directories[: 1 if settings.zookeeper else 2]]
+    settings = with_bookies_of_data(settings)
     if not settings.is_synced and not settings.is_json:
         print(no_sync_warning(), file=sys.stderr, flush=True)
-    clock = SystemClock()
-    lock = DataDirectoryLock(settings.data_directory, clock)
     reservations = PortReservations(settings)
     installation = None if settings.zookeeper else provide_zookeeper()
     broker_ids = BrokerIds(settings.data_directory, settings.broker_id(reservations.ports.web))
@@ -50,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         reservations.ports,
         installation,
         former_broker_ids=broker_ids.former,
-        inherited=(lock.descriptor,),
+        inherited=[lock.descriptor for lock in locks],
     )
     EndpointsFile(settings.data_directory).remove()
     fleet = Fleet([part.rules for part in parts.values()])

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -19,8 +19,10 @@ from annotated_types import Ge, Le
 
 from geminga_cli.embedded_zookeeper.configuration import HEAP_MAX_MIB_DEFAULT, ZooKeeperSettings
 from geminga_cli.embedded_zookeeper.installation import Installation
+from geminga_cli.embedded_zookeeper.provide import provide_zookeeper
 from geminga_cli.embedded_zookeeper.words import measurements, wait_until_ready
 from geminga_cli.errors import StartFailed
+from geminga_cli.ports import reserve
 from geminga_cli.supervisor.fleet import START_TIMEOUT_S, PartRules
 from geminga_cli.supervisor.metrics_page import MetricsPage
 from geminga_cli.supervisor.parts import ZooKeeperPart
@@ -28,6 +30,7 @@ from geminga_cli.supervisor.process import Process, exit_words
 from geminga_cli.supervisor.watch import exit_of
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
+from geminga_server.directories import DirectoryLock
 from geminga_server.logging import configure_logging
 from geminga_server.part_settings import Port
 from geminga_server.run import StopRequest, run_part
@@ -72,23 +75,38 @@ class ZooKeeperPartSettings:
         )
 
 
-def run_zookeeper(
-    file: Path | None, flags: Mapping[str, object], installation: Installation
-) -> int:
-    """Run a server until it is told to stop, or Java ends; returns the process's exit code."""
+def main(file: Path | None, flags: Mapping[str, object]) -> int:
+    """Run a server until it is told to stop, or Java ends; returns the process's exit code.
+
+    Whatever makes it impossible is said before ZooKeeper is fetched, which may take minutes.
+    """
     settings = load_settings(ZooKeeperPartSettings, PART, file=file, flags=flags)
     configure_logging(PART, level=settings.log_level, is_json=settings.log_json)
-    return run_part(lambda stop: serve(settings, installation, stop))
+    with ExitStack() as stack:
+        lock = DirectoryLock(settings.server().data_directory, SystemClock())
+        stack.callback(lock.close)
+        host = settings.bind_address
+        stack.enter_context(reserve(host, settings.port, "--port"))
+        metrics_port = stack.enter_context(reserve(host, settings.metrics_port, "--metrics-port"))
+        settings = replace(settings, metrics_port=metrics_port.port)
+        installation = provide_zookeeper()
+        return run_part(lambda stop: serve(settings, installation, stop, [lock.descriptor]))
 
 
 async def serve(
-    settings: ZooKeeperPartSettings, installation: Installation, stop: StopRequest
+    settings: ZooKeeperPartSettings,
+    installation: Installation,
+    stop: StopRequest,
+    inherited: Sequence[int] = (),
 ) -> None:
-    """Start Java, say when it serves, and wait until either side wants to end."""
+    """Start Java, say when it serves, and wait until either side wants to end.
+
+    ``inherited`` are descriptors that Java keeps, such as the lock of its data.
+    """
     server = settings.server()
     rules = PartRules(PART, STOP_TIMEOUT_S)
     async with AsyncExitStack() as stack:
-        process = ZooKeeperPart(rules, server, installation).launch()
+        process = ZooKeeperPart(rules, server, installation, inherited).launch()
         exited = exit_of(process)
         stack.push_async_callback(_end, process, exited)
         page = await stack.enter_async_context(

@@ -13,7 +13,7 @@ from pathlib import Path
 from geminga_cli.embedded_zookeeper.configuration import WILDCARDS, ZooKeeperSettings
 from geminga_cli.embedded_zookeeper.installation import Installation
 from geminga_cli.errors import TooFewBookies, UnusablePort
-from geminga_cli.ports import ReservedPort, why_unusable
+from geminga_cli.ports import ReservedPort, reserve
 from geminga_cli.supervisor.fleet import PartRules
 from geminga_cli.supervisor.parts import Part, PythonPart, ZooKeeperPart
 
@@ -160,10 +160,7 @@ class PortReservations:
         )
 
     def _reserve(self, host: str, port: int, option: str) -> int:
-        try:
-            reserved = ReservedPort(host, port)
-        except OSError as error:
-            raise UnusablePort(host, port, option, why_unusable(error)) from error
+        reserved = reserve(host, port, option)
         self._held.append(reserved)
         return reserved.port
 
