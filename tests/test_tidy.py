@@ -50,6 +50,7 @@ MAY_OPEN_FILES = {
     "cli/geminga_cli/embedded_zookeeper/fetch.py": "setup is no part",
     "cli/geminga_cli/embedded_zookeeper/java.py": "the release file of somebody's Java",
     "cli/geminga_cli/embedded_zookeeper/setup.py": "the lock that makes setups wait",
+    "cli/geminga_cli/supervisor/settings.py": "settings are read before anything runs",
     "cli/geminga_cli/supervisor/process.py": "the log file a child writes to",
     "cli/geminga_cli/whole_file.py": "the supervisor has no thread for a disk",
 }

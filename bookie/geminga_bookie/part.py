@@ -35,6 +35,7 @@ from geminga_server.http import AsgiApp, HttpServer
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
 from geminga_server.metrics import LoopLag, PartMetrics, part_app
+from geminga_server.ports import require_distinct
 from geminga_server.run import StopRequest, run_part
 from geminga_server.settings import load_settings
 from geminga_server.supervision import part_name
@@ -48,6 +49,7 @@ PART = "bookie"
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
     """Run a bookie until it is told to stop; returns the process's exit code."""
     settings = load_settings(BookiePartSettings, PART, file=file, flags=flags)
+    require_distinct({"--port": settings.port, "--http-port": settings.http_port})
     configure_logging(part_name(PART), level=settings.log_level, is_json=settings.log_json)
     if not settings.sync:
         log.warning("nothing is synced: a power cut loses acknowledged entries")
