@@ -14,6 +14,8 @@ SOURCES := runtime protocol client bookie broker cli tests
 # The first Python that is new enough; `make PYTHON=python3.13 ...` chooses another.
 PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+# pip shows its progress to people, and says nothing to files and pipes but what goes wrong.
+PIP = quiet=--quiet; [ ! -t 1 ] || quiet=; $(BIN)/python -m pip install --disable-pip-version-check $$quiet
 
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | sed -E 's/:.*## /\t/' | expand -t 17
@@ -76,17 +78,25 @@ $(BIN)/python:
 	@[ -n "$(PYTHON)" ] || { echo "make: Python 3.11 or newer is needed and was not found (looked for python3," \
 		"python3.11 to 3.14). Get it from python.org or your system's packages, or name yours:" \
 		"make PYTHON=/path/to/python setup" >&2; exit 1; }
-	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "make: $(PYTHON) comes without venv and pip." \
+	@command -v "$(PYTHON)" >/dev/null || { echo "make: there is no program $(PYTHON): name a Python 3.11 or" \
+		"newer with PYTHON=, or leave it out to have one looked for" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is no Python" \
+		"3.11 or newer: name another with PYTHON=, or leave it out to have one looked for" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || { echo "make: $(PYTHON) comes without venv and pip." \
 		"On Debian and Ubuntu: apt install python3-venv (or python3.X-venv for Python 3.X)" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@echo "make: making $(VENV) with $(PYTHON) (some seconds)"
+	@"$(PYTHON)" -m venv $(VENV)
 
 $(BIN)/.runs: pyproject.toml | $(BIN)/python
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[standalone]' \
+	@echo "make: installing Geminga and the packages it needs into $(VENV) (half a minute, less where pip has" \
+		"them already)"
+	@$(PIP) --editable '.[standalone]' \
 		|| { echo "make: pip could not install Geminga; its words are above. It needs a package index:" \
 		"behind a proxy or with an index of your own, set it up with 'pip config' first" >&2; exit 1; }
 	@touch $@
 
 $(BIN)/.develops: $(BIN)/.runs
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev
+	@echo "make: installing what checks and tests need into $(VENV) (a minute)"
+	@$(PIP) --upgrade 'pip>=25.1'
+	@$(PIP) --group dev
 	@touch $@

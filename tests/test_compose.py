@@ -20,7 +20,7 @@ from geminga_bookie.part_settings import BookiePartSettings
 from geminga_broker.settings import BrokerSettings
 from geminga_cli.commands.part import settings_of
 from geminga_cli.commands.standalone import parse
-from geminga_cli.embedded_zookeeper.part import ZooKeeperPartSettings
+from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,7 +60,8 @@ def test_the_image_starts_a_standalone_as_its_options_are() -> None:
     (command,) = re.findall(r"^CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
     name, *options = json.loads(command)
     assert name == "standalone"
-    assert parse(options).data_directory == Path("/data")
+    settings, _ = parse(options)
+    assert settings.data_directory == Path("/data")
 
 
 def test_the_image_gets_every_folder_that_the_wheel_is_built_from() -> None:

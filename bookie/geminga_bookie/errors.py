@@ -10,7 +10,6 @@ GemingaError
     ├── CookieMismatch        this directory belongs to another bookie or cluster
     ├── CookieMissing         a directory is empty where the cluster knows this bookie
     ├── DataWithoutCookie     a directory holds a bookie's files, and nothing says which bookie's
-    ├── DirectoryUnusable     a path is no directory, or not to be written to
     ├── DirectoriesClash      one directory is named for two things that it cannot hold both
     └── ClusterNotInitialized ZooKeeper holds no ``/ledgers`` tree
 
@@ -193,17 +192,6 @@ class DataWithoutCookie(BookieError):
             "instead, give it empty directories (the index below data_directory included)."
         )
         self.found = {where: tuple(names) for where, names in found.items()}
-
-
-class DirectoryUnusable(BookieError):
-    """A path that the settings name is no directory that the bookie can write to."""
-
-    def __init__(self, path: Path, why: str) -> None:
-        super().__init__(
-            f"the directory {path} cannot be used: {why}. Name a directory to which this user may "
-            "write; where it does not exist, it is made."
-        )
-        self.path = path
 
 
 class DirectoriesClash(BookieError):

@@ -32,11 +32,13 @@ from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import Resource
 from geminga_server.connection_limits import connections_allowed
 from geminga_server.control import PartCommands, obeying_supervisor
+from geminga_server.directories import DirectoryLock
 from geminga_server.http import AsgiApp, HttpServer
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
 from geminga_server.metrics import LoopLag, PartMetrics, part_app
 from geminga_server.open_files import open_files
+from geminga_server.ports import require_distinct
 from geminga_server.run import StopRequest, run_part
 from geminga_server.settings import load_settings
 from geminga_server.supervision import part_name
@@ -53,6 +55,7 @@ OWN_FILES = 192
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
     """Run a bookie until it is told to stop; returns the process's exit code."""
     settings = load_settings(BookiePartSettings, PART, file=file, flags=flags)
+    require_distinct({"--port": settings.port, "--http-port": settings.http_port})
     configure_logging(part_name(PART), level=settings.log_level, is_json=settings.log_json)
     if not settings.sync:
         log.warning("nothing is synced: a power cut loses acknowledged entries")
@@ -67,6 +70,7 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
     clock = SystemClock()
     files = open_files(own_min=OWN_FILES)
     async with AsyncExitStack() as stack:
+        stack.callback(DirectoryLock(settings.data_directory, clock).close)
         zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock))
         await wait_for_node(zookeeper, INSTANCE_ID_PATH, settings.zookeeper_connect_timeout_s)
         index = open_index(index_directory)

@@ -5,7 +5,6 @@
     GemingaError
     ├── JavaMissing            no Java 17 or newer anywhere
     ├── SetupFailed            ZooKeeper's jars could not be fetched
-    ├── DataDirectoryInUse     another supervisor works on the same data
     ├── UnusablePort           a port that is taken or that nobody may use
     ├── TooFewBookies          the data is on more bookies than were asked for
     └── StartFailed            the cluster did not come up; says which part, and why
@@ -32,20 +31,6 @@ class SetupFailed(GemingaError):
     retry: ClassVar[bool] = True
 
 
-class DataDirectoryInUse(GemingaError):
-    """Another supervisor works on the same data; two would destroy it."""
-
-    code: ClassVar[str] = "DataDirectoryInUse"
-
-    def __init__(self, directory: Path, pid: int | None) -> None:
-        owner = f"process {pid}" if pid else "another process"
-        super().__init__(
-            f"the data in {directory} is in use by {owner}: stop it, or choose another --data-dir"
-        )
-        self.directory = directory
-        self.pid = pid
-
-
 class UnusablePort(GemingaError):
     """We cannot listen on this address."""
 
@@ -53,8 +38,7 @@ class UnusablePort(GemingaError):
 
     def __init__(self, host: str, port: int, option: str, reason: str) -> None:
         super().__init__(
-            f"cannot listen on {host}:{port} ({reason}): free it, or choose another with {option} "
-            "(0 takes any free port)"
+            f"cannot listen on {host}:{port} ({reason}): free it, or choose another with {option}"
         )
         self.host = host
         self.port = port

@@ -51,11 +51,18 @@ COMMANDS = {
 }
 
 
+# Their help has subjects.
+PARTS = ("broker", "bookie", "autorecovery")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command named first; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     name = words[0] if words else "--help"
-    if name in ("--help", "-h", "help"):
+    if name == "help" and len(words) > 1:
+        _, name, *rest = words
+        words = [name, *help_words(name, rest)]
+    elif name in ("--help", "-h", "help"):
         print(usage(), end="")
         return 0
     if name in ("--version", "version"):
@@ -66,6 +73,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"geminga: there is no command {name!r}\n\n{usage()}", end="", file=sys.stderr)
         return EXIT_REFUSED
     return run(command, words[1:])
+
+
+def help_words(name: str, rest: Sequence[str]) -> list[str]:
+    """What is said to the command ``name`` so that it explains itself, or a part of itself."""
+    if rest and name in PARTS:
+        return ["--help-all", *rest]
+    return [*rest, "--help"]
 
 
 def run(command: Command, arguments: Sequence[str]) -> int:
@@ -84,7 +98,7 @@ def usage() -> str:
     width = max(map(len, COMMANDS))
     lines = (f"  {name:{width}}  {command.summary}" for name, command in COMMANDS.items())
     return (
-        "usage: geminga COMMAND [OPTIONS]      (geminga COMMAND --help tells its options)\n\n"
+        "usage: geminga COMMAND [OPTIONS]      (geminga help COMMAND tells its options)\n\n"
         + "\n".join(lines)
         + f"\n  {'version':{width}}  say which version this is\n"
     )

@@ -8,6 +8,8 @@ import sys
 from types import TracebackType
 from typing import Self
 
+from geminga_cli.errors import UnusablePort
+
 REASONS = {
     errno.EADDRINUSE: "it is in use",
     errno.EACCES: "not permitted",
@@ -52,6 +54,14 @@ class ReservedPort:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def reserve(host: str, port: int, option: str) -> ReservedPort:
+    """``ReservedPort``, but raises ``UnusablePort``: ``option`` is the one that chooses another."""
+    try:
+        return ReservedPort(host, port)
+    except OSError as error:
+        raise UnusablePort(host, port, option, why_unusable(error)) from error
 
 
 def why_unusable(error: OSError) -> str:

@@ -5,12 +5,15 @@
     GemingaError
     ├── SettingsError             a setting nobody can work with; says where it stands
     ├── ControlError              supervisor and part misunderstood each other
+    ├── DirectoryUnusable         a path is no directory, or not to be written to
+    ├── DirectoryInUse            another process works on the same data
     ├── NotAuthorized             this principal may not do that
     └── ServerStartError          this process cannot run here: no uvloop, a port that is taken
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 from geminga_runtime.errors import GemingaError
@@ -32,6 +35,33 @@ class ServerStartError(GemingaError):
     """This process cannot run here; the message says what would make it run."""
 
     code: ClassVar[str] = "ServerStartError"
+
+
+class DirectoryUnusable(GemingaError):
+    """A path that the settings name is no directory that this process can write to."""
+
+    code: ClassVar[str] = "DirectoryUnusable"
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(
+            f"the directory {path} cannot be used: {why}. Name a directory to which this user may "
+            "write; where it does not exist, it is made."
+        )
+        self.path = path
+
+
+class DirectoryInUse(GemingaError):
+    """Another process works on the same data; two would destroy it. ``pid`` is its id if known."""
+
+    code: ClassVar[str] = "DirectoryInUse"
+
+    def __init__(self, path: Path, pid: int | None) -> None:
+        owner = f"process {pid}" if pid else "another process"
+        super().__init__(
+            f"the data in {path} is in use by {owner}: stop it, or choose another --data-dir"
+        )
+        self.path = path
+        self.pid = pid
 
 
 class NotAuthorized(GemingaError):

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
 from geminga_runtime.clock import Clock
-from geminga_server.zookeeper import SESSION_TIMEOUT_S, ZooKeeper
+
+if TYPE_CHECKING:
+    from geminga_server.zookeeper import ZooKeeper
+
+# A standalone's parts must see each other's death within seconds; 6 s is three of kazoo's pings.
+SESSION_TIMEOUT_S = 6.0
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Port = Annotated[int, Ge(0), Le(65535)]
@@ -31,6 +36,8 @@ class PartSettings:
 
     def zookeeper_client(self, clock: Clock) -> ZooKeeper:
         """A client of that ZooKeeper, to be entered."""
+        from geminga_server.zookeeper import ZooKeeper  # noqa: PLC0415 - 60 ms, not for --help
+
         return ZooKeeper(
             self.zookeeper,
             clock,

@@ -60,11 +60,10 @@ from geminga_server.kazoo_words import (
     stop_client,
     transaction_error,
 )
+from geminga_server.part_settings import SESSION_TIMEOUT_S
 
 log = logging.getLogger(__name__)
 
-# A standalone's parts must see each other's death within seconds; 6 s is three of kazoo's pings.
-SESSION_TIMEOUT_S = 6.0
 CONNECT_TIMEOUT_S = 10.0
 # How long a closing part waits for the server to confirm that its session is over.
 CLOSE_TIMEOUT_S = 2.0

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
-from geminga_bookie.errors import DirectoriesClash, DirectoryUnusable
+from geminga_bookie.errors import DirectoriesClash
+from geminga_server.directories import require_directory
 
 # What a directory is known by: its device and inode, which all its links and mounts share; one that
 # does not exist yet by its path without links.
@@ -26,7 +27,7 @@ def require_usable(journals: Sequence[Path], ledgers: Sequence[Path], index: Pat
     Raises ``DirectoryUnusable``, ``DirectoriesClash``.
     """
     for path in (*journals, *ledgers, index):
-        _require_directory(path)
+        require_directory(path)
     for kind, paths in (("journal", journals), ("ledger", ledgers)):
         for one, other in combinations(paths, 2):
             if _key(one) == _key(other):
@@ -34,21 +35,6 @@ def require_usable(journals: Sequence[Path], ledgers: Sequence[Path], index: Pat
         for path in paths:
             if any(_key(each) == _key(index) for each in _and_above(path)):
                 raise DirectoriesClash(kind, path, f"lies in that of the index, {index}")
-
-
-def _require_directory(path: Path) -> None:
-    """Raise unless ``path`` is a directory that can be written to, or can be made."""
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        pass  # it is to be made, or something above it is a file
-    except OSError as error:
-        raise DirectoryUnusable(path, str(error.strerror)) from error
-    place = next(each for each in _and_above(path) if each.exists())
-    if not place.is_dir():
-        raise DirectoryUnusable(path, f"{place} is no directory")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise DirectoryUnusable(path, f"this user may not write to {place}")
 
 
 def _and_above(path: Path) -> tuple[Path, ...]:

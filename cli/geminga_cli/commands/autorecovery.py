@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from geminga_autorecovery.part_settings import AutoRecoveryPartSettings
+from geminga_cli.commands.help import HelpPages, Subject
 from geminga_cli.commands.part import run_part_command
 
 # The part, then what it imports when it begins to serve.
@@ -15,7 +16,27 @@ MODULES = (
     "uvloop",
 )
 
+RECOVERY = Subject(
+    "recovery",
+    "how copies that were lost are found and made again",
+    ("auto_recovery_enabled", "auditor_*", "lost_bookie_*", "open_ledger_*", "*replication_*"),
+)
+PAGES = HelpPages(
+    "Run auto-recovery without a bookie: it finds ledgers that lost copies, and makes them again. "
+    "Bookies do so themselves unless their auto_recovery_enabled is off.",
+    first=(
+        *("zookeeper", "bind_address", "http_port", "lost_bookie_recovery_delay_s"),
+        *("auditor_periodic_check_interval_s", "replication_bytes_per_s", "log_level"),
+    ),
+    subjects=(
+        Subject("network", "where metrics and health are", ("bind_address", "*port")),
+        Subject("cluster", "where the cluster is", ("zookeeper*", "recovery_id")),
+        Subject("process", "logs", ("log_*",)),
+        RECOVERY,
+    ),
+)
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run until told to stop; returns the exit code."""
-    return run_part_command("autorecovery", AutoRecoveryPartSettings, MODULES, arguments)
+    return run_part_command("autorecovery", AutoRecoveryPartSettings, MODULES, arguments, PAGES)

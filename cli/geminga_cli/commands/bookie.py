@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from geminga_bookie.part_settings import BookiePartSettings
+from geminga_cli.commands.autorecovery import RECOVERY
+from geminga_cli.commands.help import HelpPages, Subject
 from geminga_cli.commands.part import run_part_command
 
 # The part, then what it imports when it begins to serve.
@@ -15,7 +17,40 @@ MODULES = (
     "uvloop",
 )
 
+PAGES = HelpPages(
+    "Run one bookie: it keeps the entries of ledgers on its disks, and confirms each once it is "
+    "synced. It finds its cluster in ZooKeeper, where `geminga initialize-cluster-metadata` has "
+    "made it known.",
+    first=(
+        *("zookeeper", "data_directory", "journal_directories", "ledger_directories"),
+        *("bind_address", "advertised_address", "port", "http_port"),
+        *("auto_recovery_enabled", "log_level"),
+    ),
+    subjects=(
+        Subject(
+            "network",
+            "where it listens, what clients are told",
+            ("bind_address", "advertised_address", "*port", "bookie_id", "*connections*"),
+        ),
+        Subject("cluster", "where the cluster is", ("zookeeper*",)),
+        Subject("process", "logs", ("log_*",)),
+        Subject("directories", "where its data is", ("*_directory", "*_directories")),
+        Subject("space", "when disks are full", ("disk_*", "compacts_when_full")),
+        Subject(
+            "garbage",
+            "how deleted ledgers give their room back",
+            ("gc_*", "minor_compaction_*", "major_compaction_*", "compaction_*"),
+        ),
+        Subject(
+            "storage",
+            "journal, entry logs and caches",
+            ("sync", "*_cache_bytes_max", "*_file_bytes_max", "entry_log_*", "accept_lost_entries"),
+        ),
+        RECOVERY,
+    ),
+)
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run until told to stop; returns the exit code."""
-    return run_part_command("bookie", BookiePartSettings, MODULES, arguments)
+    return run_part_command("bookie", BookiePartSettings, MODULES, arguments, PAGES)

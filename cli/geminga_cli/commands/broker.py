@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from geminga_broker.settings import BrokerSettings
+from geminga_cli.commands.help import HelpPages, Subject
 from geminga_cli.commands.part import run_part_command
 
 # The part, then what it imports when it begins to serve.
@@ -16,7 +17,54 @@ MODULES = (
     "uvloop",
 )
 
+PAGES = HelpPages(
+    "Run one broker: it serves topics to Pulsar clients, and stores what they publish on the "
+    "bookies of its cluster, which it finds in ZooKeeper. A new cluster needs `geminga "
+    "initialize-cluster-metadata` once.",
+    first=(
+        *("zookeeper", "cluster", "bind_address", "advertised_address", "port", "web_port"),
+        *("log.ensemble_size", "log.write_quorum", "log.ack_quorum", "cache_bytes_max"),
+        *("auto_topic_creation", "log_level"),
+    ),
+    subjects=(
+        Subject(
+            "network",
+            "where it listens, what clients are told",
+            (
+                *("bind_address*", "advertised_*", "*port", "*listener*", "*connections*"),
+                *("former_broker_ids", "keepalive_s", "max_message_bytes"),
+            ),
+        ),
+        Subject("cluster", "where the cluster is", ("cluster", "initialize", "zookeeper*")),
+        Subject("process", "logs, and how it ends", ("log_*", "close_budget_s", "stats_period_s")),
+        Subject("cache", "the newest entries in memory", ("cache_*",)),
+        Subject("log", "how topics are stored: ledgers, cursors, retention", ("log.*",)),
+        Subject(
+            "topics",
+            "how topics come and go",
+            (
+                *("auto_topic_*", "matches_patterns", "pattern_length_max", "inactivity.*"),
+                "force_deletes_*",
+            ),
+        ),
+        Subject(
+            "publishing",
+            "limits on producers, deduplication, broker entry metadata",
+            ("publishing.*", "*broker_entry_metadata*"),
+        ),
+        Subject(
+            "subscribing",
+            "limits on subscriptions and consumers",
+            ("subscribing.*", "max_unacked_*"),
+        ),
+        Subject("dispatching", "how fast messages are sent to consumers", ("dispatching.*",)),
+        Subject("backlog", "quotas on what is unread, expiry", ("backlog_*", "expiry.*")),
+        Subject("delayed", "delayed delivery", ("delayed.*",)),
+        Subject("compaction", "compaction of topics by key", ("compaction.*",)),
+    ),
+)
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run until told to stop; returns the exit code."""
-    return run_part_command("broker", BrokerSettings, MODULES, arguments)
+    return run_part_command("broker", BrokerSettings, MODULES, arguments, PAGES)

@@ -13,9 +13,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Protocol, cast, get_args, get_origin, get_type_hints
 
-from geminga_cli.commands.setting_words import default_words, words_of
+from geminga_cli.commands.help import HelpPages, SettingsParser, metavar_of
 from geminga_cli.gate import pass_gate
 
+# Settings whose option has a shorter name beside the one that follows from theirs.
+SHORT_OPTIONS = {
+    "data_directory": "--data-dir",
+    "hang_limit_s": "--hang-limit",
+    "log_json": "--json-logs",
+}
 # What an option's words are turned into here; the settings turn all others, with pydantic.
 PLAIN_TYPES: tuple[type, ...] = (int, float, Path)
 
@@ -50,16 +56,26 @@ class Setting:
         """``--log-entries-max``."""
         return "--" + self.name.replace(".", "-").replace("_", "-")
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The option, behind its short name where it has one."""
+        short = SHORT_OPTIONS.get(self.name)
+        return (short, self.option) if short else (self.option,)
+
     def variable(self, part: str) -> str:
         """``GEMINGA_BROKER_LOG__ENTRIES_MAX``."""
         return f"GEMINGA_{part}_{self.name.replace('.', '__')}".upper()
 
 
 def run_part_command(
-    part: str, settings_class: type[Any], modules: Sequence[str], arguments: Sequence[str]
+    part: str,
+    settings_class: type[Any],
+    modules: Sequence[str],
+    arguments: Sequence[str],
+    pages: HelpPages,
 ) -> int:
     """Run the part whose module is the first of ``modules``; the others it will need soon."""
-    options = vars(make_parser(part, list(settings_of(settings_class))).parse_args(arguments))
+    options = vars(make_parser(part, settings_class, pages).parse_args(arguments))
     file = options.pop("config")
     module = import_module(modules[0])
     if not pass_gate(os.environ, modules[1:]):
@@ -67,63 +83,25 @@ def run_part_command(
     return cast("Part", module).main(file, options)
 
 
-def make_parser(part: str, settings: Sequence[Setting]) -> argparse.ArgumentParser:
+def make_parser(part: str, settings_class: type[Any], pages: HelpPages) -> SettingsParser:
     """``--config`` and an option for every setting; what is not given stays None."""
-    parser = _PartParser(
-        prog=f"geminga {part}",
-        usage=f"geminga {part} [--config FILE] [OPTION ...]",
-        description=f"Run one {part} process. Settings: defaults < --config < variables < options.",
-        allow_abbrev=False,
-    )
+    parser = SettingsParser(part, pages)
     parser.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
         help=f"a TOML file; what stands below [{part}] there",
     )
-    for setting in settings:
+    for setting in settings_of(settings_class):
         kind = bare_type(setting.kind)
-        if kind is bool:
-            action = parser.add_argument(
-                setting.option,
-                dest=setting.name,
-                action=argparse.BooleanOptionalAction,
-                default=None,
-            )
-        else:
-            action = parser.add_argument(
-                setting.option,
-                dest=setting.name,
-                type=reader_of(kind),
-                metavar=setting.field.upper(),
-            )
-        parser.explained.append((action, setting, part))
+        how: dict[str, Any] = (
+            {"action": argparse.BooleanOptionalAction, "default": None}
+            if kind is bool
+            else {"type": reader_of(kind), "metavar": metavar_of(setting, kind)}
+        )
+        action = parser.add_argument(*setting.options, dest=setting.name, **how)
+        parser.explain(action, setting)
     return parser
-
-
-class _PartParser(argparse.ArgumentParser):
-    """Looks up what is said of each setting when somebody asks for help, not at each start."""
-
-    def __init__(self, **what: Any) -> None:  # noqa: ANN401 - as the base class
-        super().__init__(**what)
-        self.explained: list[tuple[argparse.Action, Setting, str]] = []
-
-    def format_help(self) -> str:
-        """The help, with a line for every setting."""
-        words: dict[type[Any], dict[str, str]] = {}
-        for action, setting, part in self.explained:
-            if setting.owner not in words:
-                words[setting.owner] = words_of(setting.owner)
-            action.help = _help_of(setting, part, words[setting.owner].get(setting.field, ""))
-        return super().format_help()
-
-
-def _help_of(setting: Setting, part: str, words: str) -> str:
-    if is_list(bare_type(setting.kind)):
-        words += " Several are written a,b."
-    default = default_words(setting.default)
-    told = f"{words} (default: {default}; variable {setting.variable(part)})"
-    return told.strip().replace("%", "%%")
 
 
 def settings_of(kind: type[Any], above: str = "") -> Iterator[Setting]:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from geminga_cli.commands.part import make_parser, settings_of
-from geminga_cli.embedded_zookeeper.part import PART, ZooKeeperPartSettings, run_zookeeper
-from geminga_cli.embedded_zookeeper.provide import provide_zookeeper
+from geminga_cli.commands.help import HelpPages
+from geminga_cli.commands.part import run_part_command
+from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
+
+PAGES = HelpPages(
+    "Run one server of Apache ZooKeeper, which is fetched first where it is missing. It is a whole "
+    "ZooKeeper by itself, and no member of an ensemble.",
+    first=("data_directory", "bind_address", "port", "metrics_port", "sync", "log_level"),
+)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run until told to stop; returns the exit code."""
-    parser = make_parser(PART, list(settings_of(ZooKeeperPartSettings)))
-    options = vars(parser.parse_args(arguments))
-    return run_zookeeper(options.pop("config"), options, provide_zookeeper())
+    modules = ["geminga_cli.embedded_zookeeper.part"]
+    return run_part_command("zookeeper", ZooKeeperPartSettings, modules, arguments, PAGES)

@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
-from annotated_types import Ge, Le
-
-from geminga_cli.embedded_zookeeper.configuration import HEAP_MAX_MIB_DEFAULT, ZooKeeperSettings
+from geminga_cli.embedded_zookeeper.configuration import ZooKeeperSettings
 from geminga_cli.embedded_zookeeper.installation import Installation
+from geminga_cli.embedded_zookeeper.provide import provide_zookeeper
+from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.embedded_zookeeper.words import measurements, wait_until_ready
 from geminga_cli.errors import StartFailed
+from geminga_cli.ports import reserve
 from geminga_cli.supervisor.fleet import START_TIMEOUT_S, PartRules
 from geminga_cli.supervisor.metrics_page import MetricsPage
 from geminga_cli.supervisor.parts import ZooKeeperPart
@@ -28,8 +28,9 @@ from geminga_cli.supervisor.process import Process, exit_words
 from geminga_cli.supervisor.watch import exit_of
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
+from geminga_server.directories import DirectoryLock
 from geminga_server.logging import configure_logging
-from geminga_server.part_settings import LogLevel, Port
+from geminga_server.ports import require_distinct
 from geminga_server.run import StopRequest, run_part
 from geminga_server.settings import load_settings
 
@@ -40,55 +41,39 @@ PART = "zookeeper"
 STOP_TIMEOUT_S = 4.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZooKeeperPartSettings:
-    """Settings of one ZooKeeper server process."""
+def main(file: Path | None, flags: Mapping[str, object]) -> int:
+    """Run a server until it is told to stop, or Java ends; returns the process's exit code.
 
-    data_directory: Path = Path("data/zookeeper")
-    """Snapshots, transaction logs and zoo.cfg live in it."""
-    bind_address: str = "127.0.0.1"
-    """Where it listens; it asks nobody who they are."""
-    port: Annotated[int, Ge(1), Le(65535)] = 2181
-    """The port that clients connect to."""
-    metrics_port: Port = 8000
-    """The port of metrics; 0 takes a free one."""
-    sync: bool = True
-    """Sync before acknowledging; without it a power cut loses what was written."""
-    heap_max_mib: Annotated[int, Ge(32)] = HEAP_MAX_MIB_DEFAULT
-    """Java's heap."""
-    log_level: LogLevel = "INFO"
-    """DEBUG, INFO, WARNING or ERROR."""
-    log_json: bool = False
-    """Log one JSON object a line."""
-
-    def server(self) -> ZooKeeperSettings:
-        """What the server itself is told."""
-        return ZooKeeperSettings(
-            self.data_directory.absolute(),
-            self.bind_address,
-            self.port,
-            is_synced=self.sync,
-            heap_max_mib=self.heap_max_mib,
-        )
-
-
-def run_zookeeper(
-    file: Path | None, flags: Mapping[str, object], installation: Installation
-) -> int:
-    """Run a server until it is told to stop, or Java ends; returns the process's exit code."""
+    Whatever makes it impossible is said before ZooKeeper is fetched, which may take minutes.
+    """
     settings = load_settings(ZooKeeperPartSettings, PART, file=file, flags=flags)
+    require_distinct({"--port": settings.port, "--metrics-port": settings.metrics_port})
     configure_logging(PART, level=settings.log_level, is_json=settings.log_json)
-    return run_part(lambda stop: serve(settings, installation, stop))
+    with ExitStack() as stack:
+        lock = DirectoryLock(settings.server().data_directory, SystemClock())
+        stack.callback(lock.close)
+        host = settings.bind_address
+        stack.enter_context(reserve(host, settings.port, "--port"))
+        metrics_port = stack.enter_context(reserve(host, settings.metrics_port, "--metrics-port"))
+        settings = replace(settings, metrics_port=metrics_port.port)
+        installation = provide_zookeeper()
+        return run_part(lambda stop: serve(settings, installation, stop, [lock.descriptor]))
 
 
 async def serve(
-    settings: ZooKeeperPartSettings, installation: Installation, stop: StopRequest
+    settings: ZooKeeperPartSettings,
+    installation: Installation,
+    stop: StopRequest,
+    inherited: Sequence[int] = (),
 ) -> None:
-    """Start Java, say when it serves, and wait until either side wants to end."""
+    """Start Java, say when it serves, and wait until either side wants to end.
+
+    ``inherited`` are descriptors that Java keeps, such as the lock of its data.
+    """
     server = settings.server()
     rules = PartRules(PART, STOP_TIMEOUT_S)
     async with AsyncExitStack() as stack:
-        process = ZooKeeperPart(rules, server, installation).launch()
+        process = ZooKeeperPart(rules, server, installation, inherited).launch()
         exited = exit_of(process)
         stack.push_async_callback(_end, process, exited)
         page = await stack.enter_async_context(

@@ -30,6 +30,9 @@ STABLE_AFTER_S = 5.0
 START_ATTEMPTS_MAX = 3
 # From its release to ready. A bookie replays at most some hundred MB of journal in it.
 START_TIMEOUT_S = 60.0
+# One order to stop may come as several signals: `timeout` signals its child and then the process
+# group of both. People who press Ctrl-C again take longer.
+STOP_REPEATS_WITHIN_S = 0.5
 # An exit code that says: it cannot run like this (``ExitCode.REFUSED`` of geminga_server.run).
 EXIT_HOPELESS = 2
 
@@ -196,8 +199,10 @@ class Fleet:
         return self._failed_once(name, now_s, is_hopeless=False)
 
     def stop(self, now_s: float) -> list[Order]:
-        """Somebody wants everything to end; asked a second time, at once and without order."""
+        """A stop was asked for: everything ends in order; asked again later, at once."""
         if self._stop_began_s is not None:
+            if now_s - self._stop_began_s < STOP_REPEATS_WITHIN_S:
+                return []
             return [Kill(name, IMPATIENCE) for name, part in self._parts.items() if part.runs]
         self._stop_began_s = now_s
         for part in self._parts.values():

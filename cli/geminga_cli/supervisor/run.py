@@ -18,7 +18,7 @@ from geminga_cli.supervisor.endpoints import (
 )
 from geminga_cli.supervisor.fleet import Fleet
 from geminga_cli.supervisor.parts import Part
-from geminga_cli.supervisor.standalone import BROKER, ZOOKEEPER, StandaloneSettings
+from geminga_cli.supervisor.settings import BROKER, ZOOKEEPER, StandaloneSettings
 from geminga_cli.supervisor.supervisor import Launched, Supervisor
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
@@ -37,9 +37,9 @@ def supervise(
     broker_ids: BrokerIds,
 ) -> None:
     """Return when everything has ended as it was asked to. Raises ``StartFailed``."""
-    configure_logging("supervisor", level=settings.log_level, is_json=settings.is_json)
+    configure_logging("supervisor", level=settings.log_level, is_json=settings.log_json)
     prepare_open_files()
-    if not settings.is_synced and settings.is_json:
+    if not settings.sync and settings.log_json:
         log.warning(no_sync_warning())
     tune_memory()
     # The parts wait for us before they touch ZooKeeper: this comes in time.
@@ -126,7 +126,7 @@ class Announcer:
     def _say(self, endpoints: Mapping[str, PartEndpoints]) -> None:
         addresses = endpoints[BROKER].addresses
         print(ready_line(addresses["pulsar"], addresses["web"]))
-        if not self._settings.is_quiet:
+        if not self._settings.quiet:
             print(next_steps(addresses["pulsar"], addresses["web"]))
         print(endpoints_line(endpoints), flush=True)
 

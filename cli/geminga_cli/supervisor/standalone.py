@@ -1,4 +1,4 @@
-"""What a standalone is made of: its settings, and the parts that follow from them.
+"""What a standalone is made of: its ports, and the parts that follow from its settings.
 
 The parts' options are the only place where the supervisor knows what a bookie or a broker is.
 """
@@ -6,103 +6,39 @@ The parts' options are the only place where the supervisor knows what a bookie o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import count, takewhile
-from pathlib import Path
+from dataclasses import dataclass
 
-from geminga_cli.embedded_zookeeper.configuration import WILDCARDS, ZooKeeperSettings
+from geminga_cli.embedded_zookeeper.configuration import ZooKeeperSettings
 from geminga_cli.embedded_zookeeper.installation import Installation
-from geminga_cli.errors import TooFewBookies, UnusablePort
-from geminga_cli.ports import ReservedPort, why_unusable
+from geminga_cli.errors import UnusablePort
+from geminga_cli.ports import ReservedPort, reserve
 from geminga_cli.supervisor.fleet import PartRules
 from geminga_cli.supervisor.parts import Part, PythonPart, ZooKeeperPart
+from geminga_cli.supervisor.settings import (
+    BOOKIE,
+    BROKER,
+    LOCALHOST,
+    NO_FILE,
+    ZOOKEEPER,
+    PartsFile,
+    StandaloneSettings,
+)
+from geminga_server.ports import require_distinct
 
 CLUSTER = "standalone"
-LOCALHOST = "127.0.0.1"
-CONTROL_SOCKET_NAME = "control.sock"
-
-ZOOKEEPER = "zookeeper"
-BOOKIE = "bookie"
-BROKER = "broker"
 # So many copies of an entry, and answers before it counts, where there are bookies enough.
 COPIES_MAX = 3
 ANSWERS_MAX = 2
-# A part whose event loop does not turn for so long is started again: long enough for a debugger's
-# short visit, and below the half minute after which clients give the broker up.
-HANG_LIMIT_S = 20.0
+# The broker's settings that say so, and their options.
+QUORUMS = {
+    "log.ensemble_size": "--log-ensemble-size",
+    "log.write_quorum": "--log-write-quorum",
+    "log.ack_quorum": "--log-ack-quorum",
+}
 # What a broker may spend, of its 2 s below, on topics whose bookies do not answer.
 BROKER_CLOSE_BUDGET_S = 1.2
 # Seconds after a stop began; the sum stays below the 5 s that a user waits.
 STOP_DEADLINES_S = {BROKER: 2.0, BOOKIE: 3.5, ZOOKEEPER: 4.5}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandaloneSettings:
-    """What ``geminga standalone`` was told. A port of 0 is any free one; no bookies are as many as
-    the data is on.
-
-    ``zookeeper`` is the user's own (``host:port``), empty for the embedded one. Only the broker
-    listens on ``bind_address``: bookie and ZooKeeper ask nobody who they are, and stay on this
-    machine.
-    """
-
-    data_directory: Path
-    bind_address: str = LOCALHOST
-    advertised_address: str = ""
-    broker_port: int = 6650
-    web_port: int = 8080
-    bookie_port: int = 3181
-    zookeeper_port: int = 2181
-    zookeeper: str = ""
-    num_bookies: int = 0
-    is_synced: bool = True
-    hang_limit_s: float = HANG_LIMIT_S
-    is_quiet: bool = False
-    is_json: bool = False
-
-    @property
-    def log_level(self) -> str:
-        """From which level on everything logs."""
-        return "WARNING" if self.is_quiet else "INFO"
-
-    @property
-    def bookies(self) -> tuple[str, ...]:
-        """The bookies' names; the first keeps its own when others join it."""
-        return tuple(map(bookie_name, range(1, self.num_bookies + 1)))
-
-    @property
-    def advertised_host(self) -> str:
-        """What clients are told; "all addresses" is none, so then it is this machine."""
-        if self.advertised_address:
-            return self.advertised_address
-        return LOCALHOST if self.bind_address in WILDCARDS else self.bind_address
-
-    def broker_id(self, web_port: int) -> str:
-        """What the broker calls itself in ZooKeeper, with the port it has got."""
-        return f"{self.advertised_host}:{web_port}"
-
-    @property
-    def control_socket(self) -> Path:
-        """Where the supervisor listens for its parts."""
-        return self.data_directory / CONTROL_SOCKET_NAME
-
-
-def bookie_name(number: int) -> str:
-    """The name of a bookie, the first being 1."""
-    return BOOKIE if number == 1 else f"{BOOKIE}-{number}"
-
-
-def with_bookies_of_data(settings: StandaloneSettings) -> StandaloneSettings:
-    """The settings with as many bookies as were asked for, or else as the data is on.
-
-    Raises ``TooFewBookies`` where data would be out of reach.
-    """
-    directory, wanted = settings.data_directory, settings.num_bookies
-    names = map(bookie_name, count(1))
-    stored = sum(1 for _ in takewhile(lambda name: (directory / name).is_dir(), names))
-    if wanted and wanted < stored:
-        raise TooFewBookies(directory, stored, wanted)
-    return replace(settings, num_bookies=wanted or stored or 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +62,12 @@ class Ports:
 class PortReservations:
     """The ports of a standalone, held for as long as the supervisor lives.
 
-    So a part that is restarted finds its port free. Raises ``UnusablePort``.
+    So a part that is restarted finds its port free. Raises ``UnusablePort``, and ``SettingsError``
+    where two are the same.
     """
 
     def __init__(self, settings: StandaloneSettings) -> None:
+        require_distinct(settings.wanted_ports())
         self._held: list[ReservedPort] = []
         try:
             self.ports = self._choose(settings)
@@ -160,10 +98,7 @@ class PortReservations:
         )
 
     def _reserve(self, host: str, port: int, option: str) -> int:
-        try:
-            reserved = ReservedPort(host, port)
-        except OSError as error:
-            raise UnusablePort(host, port, option, why_unusable(error)) from error
+        reserved = reserve(host, port, option)
         self._held.append(reserved)
         return reserved.port
 
@@ -173,12 +108,14 @@ def make_parts(
     ports: Ports,
     installation: Installation | None,
     *,
+    file: PartsFile = NO_FILE,
     former_broker_ids: Sequence[str] = (),
     inherited: Sequence[int] = (),
 ) -> dict[str, Part]:
     """Every part by name, those that others need first.
 
-    Without an ``installation`` ZooKeeper is the user's own, and no part of ours.
+    Without an ``installation`` ZooKeeper is the user's own, and no part of ours. ``file`` is told
+    to the parts as well.
     """
     parts: dict[str, Part] = {}
     needs: tuple[str, ...] = ()
@@ -188,7 +125,8 @@ def make_parts(
             settings.data_directory / ZOOKEEPER,
             LOCALHOST,
             ports.zookeeper,
-            is_synced=settings.is_synced,
+            is_synced=settings.sync,
+            heap_max_mib=file.heap_max_mib,
         )
         rules = PartRules(ZOOKEEPER, STOP_DEADLINES_S[ZOOKEEPER])
         parts[ZOOKEEPER] = ZooKeeperPart(rules, server, installation, inherited)
@@ -198,14 +136,17 @@ def make_parts(
         parts[name] = PythonPart(
             PartRules(name, STOP_DEADLINES_S[command], needs),
             command,
-            options,
+            {**file.options, **options},
             control_socket=settings.control_socket,
             inherited=inherited,
         )
 
     for name, bookie in zip(settings.bookies, ports.bookies, strict=True):
         add(name, BOOKIE, bookie_options(settings, name, bookie, zookeeper))
-    add(BROKER, BROKER, broker_options(settings, ports, zookeeper, former_broker_ids))
+    options = dict(broker_options(settings, ports, zookeeper, former_broker_ids))
+    if QUORUMS.keys() & file.names(BROKER):  # the user's choice, which options would overrule
+        options = {key: value for key, value in options.items() if key not in QUORUMS.values()}
+    add(BROKER, BROKER, options)
     return parts
 
 
@@ -219,7 +160,7 @@ def bookie_options(
         "--bind-address": LOCALHOST,
         "--port": str(ports.bookie),
         "--http-port": str(ports.metrics),
-        **({} if settings.is_synced else {"--no-sync": ""}),
+        **({} if settings.sync else {"--no-sync": ""}),
         **_log_options(settings),
     }
 
@@ -248,13 +189,9 @@ def _quorum_options(bookies: int) -> Mapping[str, str]:
     if bookies == 1:
         return {}
     copies, answers = min(bookies, COPIES_MAX), min(bookies, ANSWERS_MAX)
-    return {
-        "--log-ensemble-size": str(copies),
-        "--log-write-quorum": str(copies),
-        "--log-ack-quorum": str(answers),
-    }
+    return dict(zip(QUORUMS.values(), map(str, (copies, copies, answers)), strict=True))
 
 
 def _log_options(settings: StandaloneSettings) -> Mapping[str, str]:
-    options = {"--log-level": "WARNING"} if settings.is_quiet else {}
-    return {**options, "--log-json": ""} if settings.is_json else options
+    options = {"--log-level": "WARNING"} if settings.quiet else {}
+    return {**options, "--log-json": ""} if settings.log_json else options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.integration.cluster_process import FREE_PORTS, StandaloneProcess
 
 from geminga_cli.ports import ReservedPort
 
@@ -107,3 +109,79 @@ def test_a_zookeeper_whose_java_cannot_run_says_where_to_look(tmp_path: Path) ->
 def test_setting_up_again_does_nothing_and_says_nothing() -> None:
     ended = run("setup", "--check")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+def refused(*words: str) -> str:
+    """What a command says, in one line, that cannot run like this."""
+    ended = run(*words)
+    assert ended.returncode == 2, ended.stderr
+    assert ended.stdout == ""
+    assert len(ended.stderr.splitlines()) == 1, ended.stderr
+    return ended.stderr
+
+
+@pytest.fixture
+def zookeeper_ports() -> Generator[tuple[str, ...], None, None]:
+    """Options that give a ZooKeeper ports of its own."""
+    with ReservedPort("127.0.0.1", 0) as reserved:
+        yield ("--port", str(reserved.port), "--metrics-port", "0")
+
+
+def test_a_second_zookeeper_on_the_same_data_is_refused_and_told_whose_it_is(
+    zookeeper_ports: tuple[str, ...], tmp_path: Path
+) -> None:
+    words = ("zookeeper", "--data-directory", str(tmp_path), *zookeeper_ports)
+    with running(*words) as first:
+        wait_for_words(first, "zookeeper serves")
+        assert f"the data in {tmp_path} is in use by process {first.pid}" in refused(*words)
+
+
+def test_a_zookeeper_on_the_data_of_a_standalone_is_refused(
+    standalone: StandaloneProcess, zookeeper_ports: tuple[str, ...]
+) -> None:
+    data = str(standalone.data_directory / "zookeeper")
+    said = refused("zookeeper", "--data-directory", data, *zookeeper_ports)
+    assert f"in use by process {standalone.process.pid}" in said
+
+
+def test_a_standalone_on_the_data_of_a_zookeeper_is_refused(
+    zookeeper_ports: tuple[str, ...], tmp_path: Path
+) -> None:
+    data = str(tmp_path / "zookeeper")
+    with running("zookeeper", "--data-directory", data, *zookeeper_ports) as first:
+        wait_for_words(first, "zookeeper serves")
+        said = refused("standalone", "--data-dir", str(tmp_path), *FREE_PORTS)
+        assert f"the data in {data} is in use by process {first.pid}" in said
+
+
+def test_a_second_bookie_on_the_same_data_is_refused_and_told_whose_it_is(
+    standalone: StandaloneProcess, zookeeper_address: str
+) -> None:
+    data = str(standalone.data_directory / "bookie")
+    ports = ("--zookeeper", zookeeper_address, "--port", "0", "--http-port", "0")
+    said = refused("bookie", "--data-directory", data, *ports)
+    assert f"in use by process {standalone.pid_of('bookie')}" in said
+
+
+@pytest.mark.parametrize("option", ["--port", "--metrics-port"])
+def test_a_zookeeper_whose_port_is_taken_says_so_and_starts_no_java(
+    zookeeper_ports: tuple[str, ...], tmp_path: Path, option: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = str(server.getsockname()[1])
+        words = ("--data-directory", str(tmp_path), *zookeeper_ports, option, taken)
+        said = refused("zookeeper", *words)
+    assert f"cannot listen on 127.0.0.1:{taken} (it is in use)" in said
+    assert f"choose another with {option}" in said
+    assert not (tmp_path / "zoo.cfg").exists()
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", "loop"])
+@pytest.mark.parametrize("command", ["standalone", "zookeeper", "bookie"])
+def test_an_unusable_data_directory_is_one_line(tmp_path: Path, command: str, name: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    option = "--data-dir" if command == "standalone" else "--data-directory"
+    said = refused(command, option, str(tmp_path / name))
+    assert f"the directory {tmp_path / name}" in said
+    assert "cannot be used" in said

@@ -153,6 +153,38 @@ def test_a_part_that_cannot_start_ends_everything_with_the_reason(tmp_path: Path
     assert "bookie did not start" in said
 
 
-@pytest.mark.parametrize("words", [["--web-port", "70000"], ["--datadir", "x"]])
+@pytest.mark.parametrize("words", [["--web-port", "x"], ["--datadir", "x"]])
 def test_a_wrong_option_is_told_with_the_usage(words: list[str]) -> None:
     assert "usage: geminga standalone" in refused(*words)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--web-port", "70000"), "--web-port = 70000"),
+        (("--web-port", "6650"), "--broker-port and --web-port are both 6650"),
+    ],
+)
+def test_a_value_that_cannot_be_is_one_line(
+    tmp_path: Path, words: tuple[str, ...], reason: str
+) -> None:
+    said = refused("--data-dir", str(tmp_path), *words)
+    assert reason in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_file_reaches_every_part_and_a_mistake_in_it_ends_the_start(
+    start_standalone: StartStandalone, tmp_path: Path
+) -> None:
+    file = tmp_path / "geminga.toml"
+    file.write_text("[standalone]\nquiet = true\n[zookeeper]\nheap_max_mib = 77\n")
+    cluster = start_standalone("--config", str(file))
+    assert len(cluster.output) == 2, "quiet is the standalone's"
+    command = Path(f"/proc/{cluster.pid_of('zookeeper')}/cmdline").read_text().split("\0")
+    assert "-Xmx77m" in command
+    cluster.stop()
+    file.write_text("[broker]\ncach_bytes_max = 1\n")
+    data = ("--data-dir", str(cluster.data_directory))
+    said = refused("--config", str(file), *data, *FREE_PORTS)
+    assert "[broker] cach_bytes_max = 1: no such setting; cache_bytes_max?" in said
+    assert "broker did not start" in said

@@ -71,6 +71,32 @@ def test_every_command_exists_and_explains_itself(
     assert f"usage: geminga {name}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("asked", "same"),
+    [
+        (["help", "standalone"], ["standalone", "--help"]),
+        (["help", "broker"], ["broker", "--help"]),
+        (["help", "broker", "cache"], ["broker", "--help-all", "cache"]),
+        (["help", "bookie-admin", "list-ledgers"], ["bookie-admin", "list-ledgers", "--help"]),
+    ],
+)
+def test_help_of_a_command_is_what_the_command_says_of_itself(
+    asked: list[str], same: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[str] = []
+    for words in (asked, same):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 0
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1] != ""
+
+
+def test_help_of_a_command_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "brokre"]) == EXIT_REFUSED
+    assert "no command 'brokre'" in capsys.readouterr().err
+
+
 def loaded_by(code: str) -> set[str]:
     """The modules in a fresh Python after it ran ``code``."""
     printed = subprocess.run(

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from geminga_bookie.disks.paths import require_usable
-from geminga_bookie.errors import DirectoriesClash, DirectoryUnusable
+from geminga_bookie.errors import DirectoriesClash
+from geminga_server.errors import DirectoryUnusable
 
 
 def require(root: Path, journals: list[Path], ledgers: list[Path] | None = None) -> None:

@@ -12,7 +12,8 @@ from typing import Annotated
 import pytest
 from annotated_types import Ge
 
-from geminga_cli.commands.part import make_parser, run_part_command, settings_of
+from geminga_cli.commands.help import HelpPages
+from geminga_cli.commands.part import make_parser, run_part_command
 from geminga_cli.gate import GATE_VARIABLE, Gate
 
 
@@ -37,6 +38,9 @@ class Settings:
     log: LogSettings = field(default_factory=LogSettings)
 
 
+PAGES = HelpPages("Run one.", first=("port",))
+
+
 class RecordingPart(ModuleType):
     """Notes what it was run with."""
 
@@ -58,7 +62,7 @@ def part(monkeypatch: pytest.MonkeyPatch) -> RecordingPart:
 
 
 def run(*words: str) -> int:
-    return run_part_command("broker", Settings, ["recording_part"], words)
+    return run_part_command("broker", Settings, ["recording_part"], words, PAGES)
 
 
 def test_nothing_given_is_nothing_passed_on(part: RecordingPart) -> None:
@@ -88,16 +92,30 @@ def test_options_arrive_under_the_names_of_their_settings_and_in_their_types(
 
 
 def test_help_names_every_option_its_default_and_its_variable() -> None:
-    told = " ".join(make_parser("broker", list(settings_of(Settings))).format_help().split())
+    told = " ".join(make_parser("broker", Settings, PAGES).format_help().split())
     assert "--port PORT" in told
     assert "(default: 6650; variable GEMINGA_BROKER_PORT)" in told
     assert "--is-synced, --no-is-synced" in told
     assert "(default: on; variable GEMINGA_BROKER_IS_SYNCED)" in told
-    assert "--hosts HOSTS Several are written a,b. (default: none;" in told
-    assert "--directory DIRECTORY (default: data;" in told
-    assert "--log-entries-max ENTRIES_MAX" in told
-    assert "At most 50 % of what would be possible. (default: 5;" in told
+    assert "--hosts A,B (default: none;" in told
+    assert "--directory PATH (default: data;" in told
+    assert "--log-entries-max NUMBER" in told
+    assert "At most 50 % of what would be possible. (default: 5; setting log.entries_max;" in told
     assert "GEMINGA_BROKER_LOG__ENTRIES_MAX" in told
+
+
+@dataclass(frozen=True)
+class LongNames:
+    """A setting that is written often."""
+
+    data_directory: Path = Path("data")
+
+
+@pytest.mark.parametrize("option", ["--data-dir", "--data-directory"])
+def test_an_option_that_is_written_often_has_a_short_name(option: str) -> None:
+    parser = make_parser("bookie", LongNames, HelpPages("Run one.", first=("data_directory",)))
+    assert parser.parse_args([option, "/d"]).data_directory == Path("/d")
+    assert "--data-dir, --data-directory PATH" in parser.format_help()
 
 
 def test_half_an_option_is_not_guessed(part: RecordingPart) -> None:

@@ -13,7 +13,7 @@ from geminga_bookie.part_settings import BookiePartSettings
 from geminga_broker.settings import BrokerSettings
 from geminga_cli.commands.part import settings_of
 from geminga_cli.commands.setting_words import default_words, words_of
-from geminga_cli.embedded_zookeeper.part import ZooKeeperPartSettings
+from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 
 PARTS = [AutoRecoveryPartSettings, BookiePartSettings, BrokerSettings, ZooKeeperPartSettings]
 

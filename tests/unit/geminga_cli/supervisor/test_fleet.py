@@ -234,10 +234,17 @@ def test_a_part_whose_time_is_over_when_its_turn_comes_is_killed_at_once() -> No
     assert fleet.exited("broker", -9, 13.6) == [Terminate("bookie"), Kill("bookie", SLOW_STOP)]
 
 
-def test_asking_twice_to_stop_kills_everything_at_once() -> None:
+def test_one_order_to_stop_that_comes_as_several_signals_is_one() -> None:
+    fleet = ready_fleet()
+    assert fleet.stop(10.0) == [Terminate("broker")]
+    assert fleet.stop(10.0) == fleet.stop(10.4) == []
+
+
+def test_asking_again_to_stop_kills_everything_at_once() -> None:
     fleet = ready_fleet()
     fleet.stop(10.0)
-    assert fleet.stop(10.1) == [
+    fleet.stop(10.1)
+    assert fleet.stop(10.5) == [
         Kill(part, IMPATIENCE) for part in ("zookeeper", "bookie", "broker")
     ]
 

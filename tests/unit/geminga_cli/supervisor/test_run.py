@@ -13,7 +13,7 @@ import pytest
 
 from geminga_cli.supervisor.endpoints import PartEndpoints
 from geminga_cli.supervisor.run import Announcer
-from geminga_cli.supervisor.standalone import StandaloneSettings
+from geminga_cli.supervisor.settings import StandaloneSettings
 
 BROKER = PartEndpoints(3, {"pulsar": "pulsar://h:1", "web": "http://h:2"})
 READY = {
@@ -53,7 +53,7 @@ def test_ready_comes_first_then_what_to_try_then_the_addresses(
 def test_quiet_leaves_out_what_to_try(
     settings: StandaloneSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Announcer(replace(settings, is_quiet=True), ORDER).announce(READY)
+    Announcer(replace(settings, quiet=True), ORDER).announce(READY)
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 

@@ -10,19 +10,19 @@ import pytest
 
 from geminga_cli.embedded_zookeeper.installation import Installation
 from geminga_cli.embedded_zookeeper.java import Java
-from geminga_cli.errors import TooFewBookies, UnusablePort
+from geminga_cli.errors import UnusablePort
 from geminga_cli.supervisor.parts import PythonPart, ZooKeeperPart
+from geminga_cli.supervisor.settings import DECIDED, PartsFile, StandaloneSettings
 from geminga_cli.supervisor.standalone import (
     STOP_DEADLINES_S,
     BookiePorts,
     PortReservations,
     Ports,
-    StandaloneSettings,
     bookie_options,
     broker_options,
     make_parts,
-    with_bookies_of_data,
 )
+from geminga_server.errors import SettingsError
 
 DATA = Path("/data")
 SETTINGS = StandaloneSettings(data_directory=DATA, num_bookies=1)
@@ -39,7 +39,7 @@ def test_zookeeper_comes_first_and_the_others_need_it() -> None:
 
 
 def test_the_embedded_zookeeper_stays_on_this_machine() -> None:
-    settings = replace(SETTINGS, bind_address="0.0.0.0", is_synced=False)
+    settings = replace(SETTINGS, bind_address="0.0.0.0", sync=False)
     server = make_parts(settings, PORTS, INSTALLATION)["zookeeper"]
     assert isinstance(server, ZooKeeperPart)
     assert server.settings.address == "127.0.0.1:5"
@@ -69,25 +69,6 @@ def test_the_broker_stores_each_entry_on_up_to_three_bookies(
     options = broker_options(replace(SETTINGS, num_bookies=bookies), PORTS, "zk:5", ())
     names = ("--log-ensemble-size", "--log-write-quorum", "--log-ack-quorum")
     assert tuple(options.get(name) for name in names) == told
-
-
-@pytest.mark.parametrize(
-    ("stored", "wanted", "started"), [(0, 0, 1), (0, 3, 3), (1, 3, 3), (3, 0, 3), (3, 3, 3)]
-)
-def test_there_are_as_many_bookies_as_asked_for_or_else_as_the_data_is_on(
-    tmp_path: Path, stored: int, wanted: int, started: int
-) -> None:
-    for name in ("bookie", "bookie-2", "bookie-3")[:stored]:
-        (tmp_path / name).mkdir()
-    settings = StandaloneSettings(data_directory=tmp_path, num_bookies=wanted)
-    assert len(with_bookies_of_data(settings).bookies) == started
-
-
-def test_fewer_bookies_than_the_data_is_on_are_refused(tmp_path: Path) -> None:
-    for name in ("bookie", "bookie-2"):
-        (tmp_path / name).mkdir()
-    with pytest.raises(TooFewBookies, match=r"on 2 bookies.*--num-bookies 2"):
-        with_bookies_of_data(StandaloneSettings(data_directory=tmp_path, num_bookies=1))
 
 
 def test_the_users_own_zookeeper_is_no_part_of_ours() -> None:
@@ -128,11 +109,6 @@ def test_clients_are_told_an_address_they_can_use(bind: str, advertised: str, to
     assert (options["--bind-address"], options["--advertised-address"]) == (bind, told)
 
 
-def test_a_brokers_id_is_what_clients_are_told_and_the_web_port() -> None:
-    assert replace(SETTINGS, bind_address="0.0.0.0").broker_id(8080) == "127.0.0.1:8080"
-    assert replace(SETTINGS, advertised_address="h").broker_id(1) == "h:1"
-
-
 def test_the_bookie_stays_on_this_machine_and_syncs_unless_told_not_to() -> None:
     options = bookie_options(
         replace(SETTINGS, bind_address="0.0.0.0"), "bookie", BOOKIE_PORTS, "zk:5"
@@ -140,12 +116,12 @@ def test_the_bookie_stays_on_this_machine_and_syncs_unless_told_not_to() -> None
     assert options["--bind-address"] == "127.0.0.1"
     assert "--no-sync" not in options
     assert "--no-sync" in bookie_options(
-        replace(SETTINGS, is_synced=False), "bookie", BOOKIE_PORTS, "zk:5"
+        replace(SETTINGS, sync=False), "bookie", BOOKIE_PORTS, "zk:5"
     )
 
 
 def test_quiet_and_json_reach_both_parts() -> None:
-    settings = replace(SETTINGS, is_quiet=True, is_json=True)
+    settings = replace(SETTINGS, quiet=True, log_json=True)
     for options in (
         bookie_options(settings, "bookie", BOOKIE_PORTS, "zk:5"),
         broker_options(settings, PORTS, "zk:5", ()),
@@ -187,3 +163,50 @@ def test_no_port_is_chosen_for_a_zookeeper_that_is_not_ours() -> None:
     reserved = PortReservations(replace(ANY_PORTS, zookeeper="zk:2181"))
     assert reserved.ports.zookeeper == 0
     reserved.close()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "clash"),
+    [
+        ({"web_port": 6650}, "--broker-port and --web-port are both 6650"),
+        ({"zookeeper_port": 8080}, "--web-port and --zookeeper-port are both 8080"),
+        ({"zookeeper_port": 3183}, "--zookeeper-port and --bookie-port .for bookie-3. are both"),
+    ],
+)
+def test_two_ports_that_are_the_same_are_refused(wanted: dict[str, int], clash: str) -> None:
+    settings = replace(SETTINGS, num_bookies=3, **wanted)  # type: ignore[arg-type] # ports only
+    with pytest.raises(SettingsError, match=clash):
+        PortReservations(settings)
+
+
+def test_the_file_is_told_to_bookie_and_broker_and_of_zookeeper_its_heap() -> None:
+    file = PartsFile(Path("/g.toml"), heap_max_mib=99)
+    parts = make_parts(SETTINGS, PORTS, INSTALLATION, file=file)
+    for name in ("bookie", "broker"):
+        part = parts[name]
+        assert isinstance(part, PythonPart)
+        assert part.options["--config"] == "/g.toml"
+    zookeeper = parts["zookeeper"]
+    assert isinstance(zookeeper, ZooKeeperPart)
+    assert zookeeper.settings.heap_max_mib == 99
+
+
+def test_quorums_of_the_file_are_not_overruled_by_those_that_follow_from_the_bookies() -> None:
+    settings = replace(SETTINGS, num_bookies=3)
+    ports = replace(PORTS, bookies=(BOOKIE_PORTS,) * 3)
+    file = PartsFile(Path("/g.toml"), {"broker": frozenset({"log.ack_quorum"})})
+    for told, expected in ((PartsFile(), "3"), (file, None)):
+        broker = make_parts(settings, ports, INSTALLATION, file=told)["broker"]
+        assert isinstance(broker, PythonPart)
+        assert broker.options.get("--log-ensemble-size") == expected
+
+
+@pytest.mark.parametrize("name", ["bookie", "broker"])
+def test_a_file_cannot_say_what_the_standalone_tells_its_parts(name: str) -> None:
+    """All but what a user may choose: logs, and how many copies there are."""
+    former = ["127.0.0.1:9"]
+    part = make_parts(replace(SETTINGS, sync=False), PORTS, INSTALLATION, former_broker_ids=former)
+    assert isinstance(part[name], PythonPart)
+    options = part[name].options  # type: ignore[attr-defined] # as asserted
+    told = {option.removeprefix("--").removeprefix("no-").replace("-", "_") for option in options}
+    assert told == DECIDED[name].keys()

@@ -153,7 +153,6 @@ class Stage:
             yield supervisor
             if not supervisor.has_finished:
                 supervisor.stop()
-                supervisor.stop()
                 await supervisor.run()
 
     def notes(self) -> list[str]:

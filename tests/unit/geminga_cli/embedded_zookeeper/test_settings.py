@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from geminga_cli.embedded_zookeeper.part import PART, ZooKeeperPartSettings
+from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_server.errors import SettingsError
 from geminga_server.settings import load_settings
 
@@ -24,7 +24,7 @@ def test_by_default_it_is_a_synced_server_of_this_machine(
 def test_variables_and_options_arrive() -> None:
     settings = load_settings(
         ZooKeeperPartSettings,
-        PART,
+        "zookeeper",
         environment={"GEMINGA_ZOOKEEPER_BIND_ADDRESS": "0.0.0.0"},
         flags={"port": 9, "sync": False, "heap_max_mib": 64, "data_directory": Path("/d")},
     )
@@ -37,4 +37,4 @@ def test_variables_and_options_arrive() -> None:
 
 def test_a_port_must_be_given_as_clients_have_to_know_it() -> None:
     with pytest.raises(SettingsError):
-        load_settings(ZooKeeperPartSettings, PART, environment={}, flags={"port": 0})
+        load_settings(ZooKeeperPartSettings, "zookeeper", environment={}, flags={"port": 0})

@@ -1,0 +1,208 @@
+"""What ``--help`` says of a command with settings: the ones that people need first, then the rest.
+
+What a setting does stands in its settings class (``setting_words``). Which ones are needed first,
+and which subject each belongs to, says the command's module: its ``HelpPages``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin
+
+if TYPE_CHECKING:
+    from geminga_cli.commands.part import Setting
+
+# What an option's value is called, by what its setting's name ends with.
+METAVARS = {
+    "_ms": "MILLISECONDS",
+    "_s": "SECONDS",
+    "_bytes": "BYTES",
+    "_bytes_max": "BYTES",
+    "_bytes_per_s": "BYTES",
+    "_bytes_per_s_max": "BYTES",
+    "_mib": "MIB",
+    "port": "PORT",
+    "address": "HOST",
+    "zookeeper": "HOST:PORT",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Settings that belong together: a word for them, what they are about, and their names.
+
+    A name may be a pattern: ``log.*``.
+    """
+
+    name: str
+    about: str
+    patterns: Sequence[str]
+
+    def has(self, setting: str) -> bool:
+        """Whether the setting of this name belongs to it."""
+        return any(fnmatchcase(setting, pattern) for pattern in self.patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class HelpPages:
+    """What a command does, the settings that are needed first, and the subjects of all settings.
+
+    Without subjects there is one page, with all settings, those that are needed first first.
+    """
+
+    purpose: str
+    first: Sequence[str]
+    subjects: Sequence[Subject] = ()
+
+
+class SettingsParser(argparse.ArgumentParser):
+    """A parser whose help is made when somebody asks for it, not at each start.
+
+    ``--help`` is the first page; ``--help-all SUBJECT`` the settings of a subject, ``--help-all``
+    those of all subjects. ``explain`` names the option of each setting.
+    """
+
+    def __init__(self, part: str, pages: HelpPages) -> None:
+        super().__init__(
+            prog=f"geminga {part}",
+            usage=f"geminga {part} [--config FILE] [OPTION ...]",
+            formatter_class=_OneMetavar,
+            allow_abbrev=False,
+        )
+        self._part = part
+        self._pages = pages
+        self._explained: dict[str, tuple[argparse.Action, Setting]] = {}
+        self._words: dict[type[Any], dict[str, str]] = {}
+        if pages.subjects:
+            self.add_argument(
+                "--help-all",
+                action=_PrintSubject,
+                nargs="?",
+                dest=argparse.SUPPRESS,
+                metavar="SUBJECT",
+                help="show the settings of one subject, or of all, and exit",
+            )
+
+    def explain(self, action: argparse.Action, setting: Setting) -> None:
+        """``action`` is the option of ``setting``."""
+        self._explained[setting.name] = action, setting
+
+    def format_help(self) -> str:
+        """The first page: what the command does, what people need first, where the rest is."""
+        first, subjects = self._pages.first, self._pages.subjects
+        names = first if subjects else [*first, *(n for n in self._explained if n not in first)]
+        settings = {id(action) for action, _ in self._explained.values()}
+        options = [action for action in self._actions if id(action) not in settings]
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, [])
+        formatter.add_text(self._pages.purpose)
+        self._add_section(formatter, "options", options)
+        self._add_section(
+            formatter,
+            "settings that people need first" if subjects else "settings",
+            self._actions_of(names),
+        )
+        return formatter.format_help() + self._more()
+
+    def format_subjects(self, wanted: str | None) -> str:
+        """The settings of the subject ``wanted``, or of all; a wrong one ends the process."""
+        chosen = [each for each in self._pages.subjects if wanted in (None, each.name)]
+        if not chosen:
+            known = ", ".join(each.name for each in self._pages.subjects)
+            self.error(f"there is no subject {wanted!r}; there are: {known}")
+        formatter = self._get_formatter()
+        for subject in chosen:
+            names = filter(subject.has, self._explained)
+            heading = f"{subject.name} - {subject.about}"
+            self._add_section(formatter, heading, self._actions_of(names))
+        return formatter.format_help()
+
+    def _actions_of(self, names: Iterable[str]) -> list[argparse.Action]:
+        """The options of these settings, with the help that is read for them now."""
+        from geminga_cli.commands.setting_words import words_of  # noqa: PLC0415 - only for help
+
+        found: list[argparse.Action] = []
+        for name in names:
+            action, setting = self._explained[name]
+            if setting.owner not in self._words:
+                self._words[setting.owner] = words_of(setting.owner)
+            action.help = _help_of(setting, self._part, self._words[setting.owner])
+            found.append(action)
+        return found
+
+    def _add_section(
+        self, formatter: argparse.HelpFormatter, title: str, actions: Sequence[argparse.Action]
+    ) -> None:
+        formatter.start_section(title)
+        formatter.add_arguments(actions)
+        formatter.end_section()
+
+    def _more(self) -> str:
+        """How settings are written, and where those are that the first page leaves out."""
+        name = self._pages.first[0]
+        _, setting = self._explained[name]
+        example = (
+            "Each setting can be given in three ways, of which the later wins:\n"
+            f"  {name} below [{self._part}] in the file,\n"
+            f"  the variable {setting.variable(self._part)},\n"
+            f"  the option {setting.option}.\n"
+        )
+        if not self._pages.subjects:
+            return f"\n{example}"
+        width = max(len(subject.name) for subject in self._pages.subjects)
+        lines = [f"  {subject.name:{width}}  {subject.about}\n" for subject in self._pages.subjects]
+        return (
+            f"\n{example}\nAll {len(self._explained)} settings, by subject "
+            f"(geminga {self._part} --help-all SUBJECT):\n{''.join(lines)}"
+        )
+
+
+class _PrintSubject(argparse.Action):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,  # noqa: ARG002 - as the base class has it
+        values: object,
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        assert isinstance(parser, SettingsParser)
+        print(parser.format_subjects(cast("str | None", values)), end="")
+        parser.exit()
+
+
+class _OneMetavar(argparse.HelpFormatter):
+    """``--data-dir, --data-directory DIRECTORY``: the value is named once, as Python 3.13 does."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, str(action.metavar))
+        return f"{', '.join(action.option_strings)} {value}"
+
+
+def metavar_of(setting: Setting, kind: object) -> str:
+    """What the value of the setting's option is called in the help; ``kind`` is its bare type."""
+    if get_origin(kind) is Literal:
+        return "|".join(map(str, get_args(kind)))
+    if get_origin(kind) in (tuple, list):
+        return "A,B"
+    for end, word in METAVARS.items():
+        if setting.field.endswith(end):
+            return word
+    return {int: "NUMBER", float: "NUMBER", Path: "PATH"}.get(cast("type[Any]", kind), "TEXT")
+
+
+def _help_of(setting: Setting, part: str, words: Mapping[str, str]) -> str:
+    """What it does, its default, and how it is called where its option does not show that."""
+    from geminga_cli.commands.setting_words import default_words  # noqa: PLC0415 - as above
+
+    told = words.get(setting.field, "")
+    names = f"variable {setting.variable(part)}"
+    if "." in setting.name:
+        names = f"setting {setting.name}; {names}"
+    told += f" (default: {default_words(setting.default)}; {names})"
+    return told.strip().replace("%", "%%")

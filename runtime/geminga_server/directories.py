@@ -1,0 +1,112 @@
+"""Data directories: whether one can be used, and the lock that keeps every other process out of it.
+
+The lock is a file ``lock`` in the directory, locked with ``flock`` and naming the process that took
+it. Child processes inherit the descriptor, so that the lock is free only when the last process that
+works on the data has ended. After a ``kill -9`` of the owner its children die within milliseconds;
+a successor that comes sooner waits for them. One that finds its predecessor alive is refused.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from pathlib import Path
+
+from geminga_runtime.clock import Clock
+from geminga_server.errors import DirectoryInUse, DirectoryUnusable
+
+LOCK_NAME = "lock"
+# How long the children of a dead owner may take to be gone. The kernel has killed them already; a
+# large process needs a moment to give its memory back, and one that syncs a file is gone when its
+# disk has answered.
+ORPHANS_TIMEOUT_S = 20.0
+POLL_S = 0.01
+
+
+class DirectoryLock:
+    """Held from construction until ``close`` and the end of every child that inherited it.
+
+    Makes the directory where it is missing, and blocks while the children of a dead owner end.
+    Raises ``DirectoryInUse``, ``DirectoryUnusable``.
+    """
+
+    def __init__(self, directory: Path, clock: Clock) -> None:
+        self._directory = directory
+        self._clock = clock
+        require_directory(directory)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self.descriptor = os.open(directory / LOCK_NAME, flags, 0o644)
+        except OSError as error:
+            raise DirectoryUnusable(directory, str(error.strerror)) from error
+        try:
+            self._acquire()
+            os.ftruncate(self.descriptor, 0)
+            os.pwrite(self.descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:  # a file system without locks, or a full disk
+            os.close(self.descriptor)
+            raise DirectoryUnusable(directory, str(error.strerror)) from error
+        except BaseException:
+            os.close(self.descriptor)
+            raise
+
+    def close(self) -> None:
+        """Let go of our hold on the lock."""
+        os.close(self.descriptor)
+
+    def _acquire(self) -> None:
+        deadline_s = self._clock.monotonic() + ORPHANS_TIMEOUT_S
+        while not self._try():
+            owner = self._owner()
+            if owner is not None and _is_alive(owner):
+                raise DirectoryInUse(self._directory, owner)
+            if self._clock.monotonic() >= deadline_s:
+                raise DirectoryInUse(self._directory, None)
+            threading.Event().wait(POLL_S)  # no event loop yet, or nothing else on it
+
+    def _try(self) -> bool:
+        try:
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _owner(self) -> int | None:
+        """The process that took the lock, as it wrote into the file; None where that is no use.
+
+        Our own id there is that of a process in another container, whose ids mean nothing here.
+        """
+        words = os.pread(self.descriptor, 32, 0).strip()
+        owner = int(words) if words.isdigit() else None
+        return None if owner == os.getpid() else owner
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def require_directory(path: Path) -> None:
+    """Raise ``DirectoryUnusable`` unless ``path`` is a directory that this user can write to, or
+    can be made. Looks only: nothing is written."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # it is to be made, or something above it is a file
+    except OSError as error:
+        raise DirectoryUnusable(path, str(error.strerror)) from error
+    real = Path(os.path.realpath(path))
+    place = next(each for each in (real, *real.parents) if each.exists())
+    if not place.is_dir():
+        raise DirectoryUnusable(path, f"{place} is no directory")
+    if os.statvfs(place).f_flag & os.ST_RDONLY:
+        raise DirectoryUnusable(path, f"the file system of {place} is read-only")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise DirectoryUnusable(path, f"this user may not write to {place}")

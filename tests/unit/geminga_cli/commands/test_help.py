@@ -1,0 +1,177 @@
+"""Proves that the first page of help is short, and that no setting is missing from the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from annotated_types import Ge
+
+from geminga_autorecovery.part_settings import AutoRecoveryPartSettings
+from geminga_bookie.part_settings import BookiePartSettings
+from geminga_broker.settings import BrokerSettings
+from geminga_cli.commands import autorecovery, bookie, broker, standalone, zookeeper
+from geminga_cli.commands.help import HelpPages, SettingsParser, Subject, metavar_of
+from geminga_cli.commands.part import Setting, bare_type, make_parser, settings_of
+from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
+from geminga_cli.supervisor.settings import StandaloneSettings
+
+COMMANDS: dict[str, tuple[type[Any], HelpPages]] = {
+    "autorecovery": (AutoRecoveryPartSettings, autorecovery.PAGES),
+    "bookie": (BookiePartSettings, bookie.PAGES),
+    "broker": (BrokerSettings, broker.PAGES),
+    "standalone": (StandaloneSettings, standalone.PAGES),
+    "zookeeper": (ZooKeeperPartSettings, zookeeper.PAGES),
+}
+# Somebody who asks for help sees all of it in a window of usual size, scrolled once.
+FIRST_PAGE_LINES_MAX = 75
+FIRST_MAX = 12
+
+
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the narrowest usual width."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def names(command: str) -> list[str]:
+    return [setting.name for setting in settings_of(COMMANDS[command][0])]
+
+
+def parser_of(command: str) -> SettingsParser:
+    return make_parser(command, *COMMANDS[command])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_first_page_is_short_and_names_what_people_need(command: str) -> None:
+    page = parser_of(command).format_help()
+    first = COMMANDS[command][1].first
+    assert len(first) <= FIRST_MAX
+    assert len(page.splitlines()) <= FIRST_PAGE_LINES_MAX
+    for setting in settings_of(COMMANDS[command][0]):
+        if setting.name in first:
+            assert f"{setting.option} " in page or f"{setting.option}," in page
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_is_needed_first_are_settings(command: str) -> None:
+    assert set(COMMANDS[command][1].first) <= set(names(command))
+
+
+@pytest.mark.parametrize("command", ["autorecovery", "bookie", "broker"])
+def test_every_setting_belongs_to_one_subject_of_its_command(command: str) -> None:
+    subjects = COMMANDS[command][1].subjects
+    found = {name: [each.name for each in subjects if each.has(name)] for name in names(command)}
+    assert {name: subjects for name, subjects in found.items() if len(subjects) != 1} == {}
+
+
+@pytest.mark.parametrize("command", ["autorecovery", "bookie", "broker"])
+def test_all_pages_together_explain_every_setting(command: str) -> None:
+    pages = parser_of(command).format_subjects(None)
+    missing = [
+        setting.name
+        for setting in settings_of(COMMANDS[command][0])
+        if f"  {setting.option}" not in pages and f", {setting.option}" not in pages
+    ]
+    assert missing == []
+    for subject in COMMANDS[command][1].subjects:
+        assert f"{subject.name} - {subject.about}:" in pages
+
+
+@pytest.mark.parametrize("command", ["standalone", "zookeeper"])
+def test_a_command_with_few_settings_has_them_all_on_one_page(command: str) -> None:
+    page = parser_of(command).format_help()
+    assert [s.name for s in settings_of(COMMANDS[command][0]) if s.option not in page] == []
+    assert "--help-all" not in page
+
+
+@dataclass(frozen=True)
+class Inner:
+    """A nested class."""
+
+    entries_max: int = 5
+    """How many."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Two subjects."""
+
+    port: int = 1
+    """Where."""
+    log: Inner = field(default_factory=Inner)
+
+
+PAGES = HelpPages(
+    "Run it.",
+    first=("port",),
+    subjects=(Subject("network", "ports", ("port",)), Subject("log", "entries", ("log.*",))),
+)
+
+
+def printed(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> tuple[object, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        make_parser("broker", Settings, PAGES).parse_args(words)
+    told = capsys.readouterr()
+    return ended.value.code, told.out, told.err
+
+
+def test_the_first_page_leads_to_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    code, page, _ = printed(["--help"], capsys)
+    assert code == 0
+    assert "--port PORT" in page
+    assert "--log-entries-max" not in page
+    assert "geminga broker --help-all SUBJECT" in page
+    assert "  network  ports\n  log      entries\n" in page
+
+
+def test_a_setting_is_shown_in_its_three_spellings(capsys: pytest.CaptureFixture[str]) -> None:
+    _, page, _ = printed(["--help"], capsys)
+    assert "port below [broker] in the file" in page
+    assert "the variable GEMINGA_BROKER_PORT" in page
+    assert "the option --port" in page
+    _, subject, _ = printed(["--help-all", "log"], capsys)
+    assert "--log-entries-max NUMBER" in subject
+    words = " ".join(subject.split())
+    assert "setting log.entries_max; variable GEMINGA_BROKER_LOG__ENTRIES_MAX" in words
+    assert "--port" not in subject
+
+
+def test_without_a_subject_all_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    code, page, _ = printed(["--help-all"], capsys)
+    assert code == 0
+    assert "--port" in page
+    assert "--log-entries-max" in page
+
+
+def test_a_subject_that_there_is_not_is_refused_with_those_that_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, _, error = printed(["--help-all", "netwrok"], capsys)
+    assert code == 2
+    assert "no subject 'netwrok'; there are: network, log" in error
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "metavar"),
+    [
+        ("web_port", Annotated[int, Ge(0)], "PORT"),
+        ("age_s", float, "SECONDS"),
+        ("tick_ms", int, "MILLISECONDS"),
+        ("cache_bytes_max", int, "BYTES"),
+        ("heap_max_mib", int, "MIB"),
+        ("bind_address", str, "HOST"),
+        ("directory", Path, "PATH"),
+        ("directories", tuple[Path, ...], "A,B"),
+        ("mode", Literal["a", "b"], "a|b"),
+        ("entries_max", int, "NUMBER"),
+        ("part", float, "NUMBER"),
+        ("cluster", str, "TEXT"),
+    ],
+)
+def test_a_value_is_called_what_it_is(name: str, kind: object, metavar: str) -> None:
+    setting = Setting(name, kind, None, Settings)
+    assert metavar_of(setting, bare_type(kind)) == metavar
