@@ -28,9 +28,9 @@ from geminga_broker.metadata.policy_follower import PolicyFollower
 from geminga_broker.metadata.tenants import Tenants
 from geminga_broker.metadata.topic_lists import TopicLists
 from geminga_broker.options import BrokerOptions
-from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.listeners import BindAddress
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.producer_names import ProducerNames
 from geminga_broker.sessions.connection import Connection
@@ -76,7 +76,7 @@ class Broker(Service):
         self.partitioned_topics = PartitionedTopics(coordination)
         self.persistent_topics = PersistentTopics(coordination)
         self.topic_lists = TopicLists(coordination)
-        self.address = _address(options)
+        self.address = options.address
         self.ownership = Ownership(
             coordination,
             self.namespaces,
@@ -110,10 +110,7 @@ class Broker(Service):
         await stack.enter_async_context(self.ledgers)
         # Before any record is taken over: where the port is taken, another broker serves. Clients
         # that come early wait for discovery.
-        listener = await self._network.listen(
-            self._connection, self.options.bind_host, self.options.port
-        )
-        stack.push_async_callback(listener.close)
+        await self._listen(stack)
         await stack.enter_async_context(self.ownership)
         await stack.enter_async_context(self._logs)
         await stack.enter_async_context(self.topics)
@@ -128,6 +125,16 @@ class Broker(Service):
         self.spawn_lasting(self._expire_messages, name="expire messages")
         self.spawn_lasting(self._check_compaction, name="check compaction")
         self.spawn_lasting(self._delete_unused, name="delete unused topics")
+
+    async def _listen(self, stack: AsyncExitStack) -> None:
+        """Take connections on the broker's own port, and on those of its other listeners."""
+        options = self.options
+        own = BindAddress("", "pulsar", options.bind_host, options.port)
+        for bind in (own, *options.bind_addresses):
+            if bind.scheme == "pulsar":
+                connection = partial(Connection, self._context, bind.listener)
+                listener = await self._network.listen(connection, bind.host, bind.port)
+                stack.push_async_callback(listener.close)
 
     def _policy_follower(self) -> PolicyFollower:
         return PolicyFollower(
@@ -208,9 +215,6 @@ class Broker(Service):
             ),
         )
 
-    def _connection(self) -> Connection:
-        return Connection(self._context)
-
     # Ownership
 
     def _bundle_lost(self, bundle: Bundle) -> None:
@@ -289,15 +293,6 @@ class Broker(Service):
             force_deletes_namespaces=self.options.force_deletes_namespaces,
             force_deletes_tenants=self.options.force_deletes_tenants,
         )
-
-
-def _address(options: BrokerOptions) -> BrokerAddress:
-    host, web_port = options.advertised_host, options.web_port
-    return BrokerAddress(
-        broker_id=f"{host}:{web_port}",
-        broker_url=f"pulsar://{host}:{options.port}",
-        http_url=f"http://{host}:{web_port}",
-    )
 
 
 def _cache(options: BrokerOptions) -> EntryCache:

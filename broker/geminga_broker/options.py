@@ -16,6 +16,8 @@ from geminga_broker.log.entry_stamps import StampKinds
 from geminga_broker.log.options import LogOptions
 from geminga_broker.metadata.auto_creation import AutoCreation
 from geminga_broker.metadata.policy_rules import PRODUCER_REQUEST_HOLD
+from geminga_broker.ownership.address import BrokerAddress
+from geminga_broker.ownership.listeners import BindAddress, Listeners
 from geminga_broker.sessions.context import PATTERN_LENGTH_MAX_DEFAULT
 from geminga_broker.subscriptions.expiry import ExpiryOptions
 from geminga_broker.subscriptions.unacknowledged_limits import (
@@ -52,6 +54,9 @@ class BrokerOptions:
     advertised_host: str = "127.0.0.1"
     port: int = 6650
     web_port: int = 8080
+    # What clients are told that reach the broker in other ways, and the ports for these ways.
+    listeners: Listeners = field(default_factory=Listeners)
+    bind_addresses: tuple[BindAddress, ...] = ()
     # An address this broker had before a restart: its nodes in ZooKeeper are taken over.
     former_broker_ids: tuple[str, ...] = ()
     version: str = "4.0.6"
@@ -105,6 +110,19 @@ class BrokerOptions:
     force_deletes_tenants: bool = False
     # How long ending may take for topics whose bookies do not answer.
     close_budget_s: float = CLOSE_BUDGET_S
+
+    @property
+    def address(self) -> BrokerAddress:
+        """Where the broker is reached: at its internal listener, or else at its advertised host."""
+        host, listeners = self.advertised_host, self.listeners
+        return BrokerAddress(
+            broker_id=f"{host}:{self.web_port}",
+            broker_url=listeners.url("pulsar") or f"pulsar://{host}:{self.port}",
+            http_url=listeners.url("http") or f"http://{host}:{self.web_port}",
+            broker_url_tls=listeners.url("pulsar+ssl"),
+            http_url_tls=listeners.url("https"),
+            listeners=listeners.records,
+        )
 
     @property
     def stamps(self) -> StampKinds:

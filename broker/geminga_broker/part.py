@@ -18,6 +18,7 @@ from random import Random
 
 from geminga_broker.broker import Broker
 from geminga_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
+from geminga_broker.options import BrokerOptions
 from geminga_broker.settings import BrokerSettings
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
@@ -53,7 +54,7 @@ def main(file: Path | None, flags: Mapping[str, object]) -> int:
 async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
     """Open everything, say so, and wait to be told to stop."""
     # Imported here, while ZooKeeper is starting too: the web framework takes a third of a second.
-    from geminga_broker.admin.app import create_app  # noqa: PLC0415
+    from geminga_broker.admin.app import answering_for, create_app  # noqa: PLC0415
     from geminga_server.http import HttpServer  # noqa: PLC0415
 
     tune_memory()
@@ -64,11 +65,12 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
         host = settings.bind_address
         port, web_port = free_port(host, settings.port), free_port(host, settings.web_port)
         zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock))
+        options = settings.options(port=port, web_port=web_port, connections_max=connections_max)
         if settings.initialize:
-            await initialize(zookeeper, settings, port, web_port)
+            await initialize(zookeeper, options)
         broker = await stack.enter_async_context(
             Broker(
-                settings.options(port=port, web_port=web_port, connections_max=connections_max),
+                options,
                 coordination=zookeeper,
                 network=AsyncioNetwork(),
                 clock=clock,
@@ -77,9 +79,10 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
             )
         )
         services = broker.services()
-        await stack.enter_async_context(
+        app = create_app(services)
+        http = await stack.enter_async_context(
             HttpServer(
-                create_app(services),
+                app,
                 host,
                 web_port,
                 clock=clock,
@@ -87,6 +90,11 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
                 metrics=services.part_metrics,
             )
         )
+        for bind in options.bind_addresses:
+            if bind.scheme == "http":
+                answer = answering_for(bind.listener, app)
+                server = HttpServer(answer, bind.host, bind.port, clock=clock, beside=http)
+                await stack.enter_async_context(server)
         await check_health(broker)
         await announce(stack, broker, stop)
         await stop.wait()
@@ -127,15 +135,12 @@ async def announce(stack: AsyncExitStack, broker: Broker, stop: StopRequest) -> 
     )
 
 
-async def initialize(
-    coordination: Coordination, settings: BrokerSettings, port: int, web_port: int
-) -> None:
+async def initialize(coordination: Coordination, options: BrokerOptions) -> None:
     """Write the cluster's first records where they are missing, and where it is reached now."""
-    host = settings.advertised_host
     await initialize_cluster_metadata(
         coordination,
-        settings.cluster,
-        ClusterUrls(f"http://{host}:{web_port}", f"pulsar://{host}:{port}"),
+        options.cluster,
+        ClusterUrls(options.address.http_url, options.address.broker_url),
         instance_id=str(uuid.uuid4()),
         replace_urls=True,
     )

@@ -17,6 +17,11 @@ from geminga_broker.log.entry_cache import (
 )
 from geminga_broker.log.options import LogOptions
 from geminga_broker.options import BACKLOG_QUOTA_CHECK_S, BrokerOptions
+from geminga_broker.ownership.listeners import (
+    Listeners,
+    parse_bind_addresses,
+    parse_listeners,
+)
 from geminga_broker.sessions.context import PATTERN_LENGTH_MAX_DEFAULT
 from geminga_broker.subscriptions.expiry import ExpiryOptions
 from geminga_broker.subscriptions.unacknowledged_limits import (
@@ -56,6 +61,15 @@ class BrokerSettings(PartSettings):
     """The port of the Pulsar protocol; 0 takes a free one."""
     web_port: Port = 8080
     """The port of REST and metrics; 0 takes a free one."""
+    advertised_listeners: tuple[str, ...] = ()
+    """Addresses for clients that reach the broker in different ways, each `NAME:SCHEME://HOST:PORT`
+    (advertisedListeners); a lookup is answered with those of the listener that it names."""
+    internal_listener_name: str = ""
+    """The listener for other brokers, and for clients that name none (internalListenerName); empty:
+    the first one."""
+    bind_addresses: tuple[str, ...] = ()
+    """Further ports, each `NAME:SCHEME://HOST:PORT` with pulsar or http (bindAddresses): clients
+    that come by one are answered for the listener NAME."""
     former_broker_ids: tuple[str, ...] = ()
     """Ids (`host:web port`) this broker had before, when its ports or its address changed."""
     max_message_bytes: Annotated[int, Ge(1024)] = MAX_MESSAGE_BYTES_DEFAULT
@@ -123,10 +137,19 @@ class BrokerSettings(PartSettings):
     inactivity: InactivityOptions = field(default_factory=InactivityOptions)
     dispatching: DispatchOptions = field(default_factory=DispatchOptions)
 
+    def __post_init__(self) -> None:
+        parse_bind_addresses(self.bind_addresses, self.listeners)
+
+    @property
+    def listeners(self) -> Listeners:
+        """The advertised listeners. Raises ``ValueError`` for what cannot be one."""
+        return parse_listeners(self.advertised_listeners, self.internal_listener_name)
+
     @property
     def advertised_host(self) -> str:
-        """What clients are told to connect to."""
-        return self.advertised_address or self.bind_address
+        """What clients are told to connect to, and what the broker's id is made of. With listeners
+        the bind address comes last: all brokers that bind 0.0.0.0 would have one id."""
+        return self.advertised_address or self.listeners.internal_host or self.bind_address
 
     def options(self, *, port: int, web_port: int, connections_max: int = 0) -> BrokerOptions:
         """What the broker's core is told, with the ports it has got and the connections for which
@@ -137,6 +160,8 @@ class BrokerSettings(PartSettings):
             advertised_host=self.advertised_host,
             port=port,
             web_port=web_port,
+            listeners=self.listeners,
+            bind_addresses=parse_bind_addresses(self.bind_addresses, self.listeners),
             former_broker_ids=self.former_broker_ids,
             log=self.log,
             broker_entry_metadata_interceptors=self.broker_entry_metadata_interceptors,

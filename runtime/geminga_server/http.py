@@ -48,8 +48,9 @@ class HttpServer(Service):
 
     Of ``connections_max`` connections those that are idle make room for new ones. Raises
     ``ServerStartError`` where the address cannot be had. ``metrics`` show the connections while it
-    is open. Closing takes no new ones, lets answers under way finish for a second, then cuts them
-    off.
+    is open. ``beside`` is an open server of the same process: its bound and its metrics hold for
+    both together. Closing takes no new ones, lets answers under way finish for a second, then cuts
+    them off.
     """
 
     def __init__(
@@ -61,11 +62,14 @@ class HttpServer(Service):
         clock: Clock | None = None,
         connections_max: int = HTTP_MAX,
         metrics: PartMetrics | None = None,
+        beside: HttpServer | None = None,
     ) -> None:
         super().__init__()
         self._app = RequestLog(app, clock or SystemClock())
         self._connections_max = connections_max
         self._metrics = metrics
+        self._beside = beside
+        self._connections: HttpConnections | None = None
         self._host = host
         self._wanted_port = port
         self._socket: socket.socket | None = None
@@ -83,7 +87,8 @@ class HttpServer(Service):
         # Imported with uvicorn: 60 ms, while other things can go on.
         from geminga_server.http_connections import HttpConnections  # noqa: PLC0415
 
-        connections = HttpConnections(self._connections_max)
+        shared = self._beside._connections if self._beside is not None else None  # noqa: SLF001 - one of us
+        connections = self._connections = shared or HttpConnections(self._connections_max)
         if self._metrics is not None:
             collect = partial(connections.families, self._metrics.part)
             self._metrics.register(collect)

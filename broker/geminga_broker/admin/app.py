@@ -35,6 +35,7 @@ from geminga_broker.admin.routes import (
     topics,
 )
 from geminga_runtime.errors import GemingaError
+from geminga_server.http import AsgiApp, Receive, Scope, Send
 
 ROUTERS = (
     clusters.router,
@@ -57,6 +58,16 @@ ROUTERS = (
     functions.router,
     metrics.router,
 )
+
+
+def answering_for(listener: str, app: AsgiApp) -> AsgiApp:
+    """``app`` for requests that come by a bind address of that advertised listener."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("state", {})["listener"] = listener
+        await app(scope, receive, send)
+
+    return answer
 
 
 def create_app(services: Services) -> FastAPI:

@@ -65,6 +65,11 @@ def topic_in(request: Request) -> TopicName:
         raise RestError(412, "Topic name is not valid") from None
 
 
+def listener_of(request: Request) -> str:
+    """The advertised listener whose bind address the request came by; "" is the internal one."""
+    return str(request.scope.get("state", {}).get("listener", ""))
+
+
 async def _services(request: Request) -> Services:
     services: Services = request.app.state.services
     return services

@@ -9,6 +9,7 @@ from fastapi import Request
 
 from geminga_broker.admin.errors import RestError, ServedElsewhere
 from geminga_broker.admin.facade import Services
+from geminga_broker.admin.parameters import listener_of
 from geminga_broker.errors import TopicNotFound
 from geminga_broker.metadata.auto_creation import auto_creation
 from geminga_broker.metadata.errors import PartitionedTopicNotFound
@@ -31,7 +32,7 @@ async def serve_here(request: Request, services: Services, topic: TopicName) -> 
     query = [pair for pair in parse_qsl(request.url.query) if pair[0] != "authoritative"]
     query.append(("authoritative", "true"))
     # The routed path is the raw one: the owner gets the name as it was sent.
-    url = owner.http_url or owner.http_url_tls
+    url = owner.web_url(listener_of(request))
     raise ServedElsewhere(f"{url}{request.scope['path']}?{urlencode(query)}")
 
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from geminga_broker.ownership.errors import ListenerMissing
+from geminga_protocol.records.brokers import AdvertisedListener
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """This broker's id (``host:web port``) and URLs; an empty URL means "not served"."""
+    """This broker's id (``host:web port``) and URLs; an empty URL means "not served".
+
+    The URLs are those of the internal listener, where the broker has ``listeners`` by name.
+    """
 
     broker_id: str
     broker_url: str
     http_url: str
     broker_url_tls: str = ""
     http_url_tls: str = ""
+    listeners: Mapping[str, AdvertisedListener] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +33,31 @@ class Owner:
     http_url: str
     http_url_tls: str
     is_self: bool
+    listeners: Mapping[str, AdvertisedListener] = field(default_factory=dict)
+
+    def at_listener(self, name: str) -> Owner:
+        """The owner as clients of that listener are told it; "" is any client's.
+
+        Only the URLs of the Pulsar protocol change: upstream's answers keep the broker's own URLs
+        of HTTP. Raises ``ListenerMissing``.
+        """
+        if not name:
+            return self
+        listener = self.listeners.get(name)
+        if listener is None:
+            raise ListenerMissing(name)
+        return replace(
+            self,
+            broker_url=listener.broker_service_url or "",
+            broker_url_tls=listener.broker_service_url_tls or "",
+        )
+
+    def web_url(self, listener: str) -> str:
+        """Where requests that came by that listener are sent on to: its own URL of HTTP, where the
+        owner has one for it."""
+        advertised = self.listeners.get(listener)
+        outside = advertised and (advertised.broker_http_url or advertised.broker_https_url)
+        return outside or self.http_url or self.http_url_tls
 
 
 def owner_at(address: BrokerAddress, *, is_self: bool) -> Owner:
@@ -35,6 +68,7 @@ def owner_at(address: BrokerAddress, *, is_self: bool) -> Owner:
         address.http_url,
         address.http_url_tls,
         is_self,
+        address.listeners,
     )
 
 

@@ -112,6 +112,7 @@ class Brokers(Service):
             last_update=self._clock.wall_ms(),
             broker_version_string=self._version,
             start_timestamp=self._started_ms,
+            advertised_listeners=address.listeners,
         )
 
     async def _register(self) -> None:

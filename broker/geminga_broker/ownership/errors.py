@@ -2,6 +2,7 @@
 
 BrokerError
 ├── InvalidBundles
+├── ListenerMissing
 └── NotOwned
 """
 
@@ -16,6 +17,17 @@ class InvalidBundles(BrokerError):
     """Boundaries that do not cut the whole hash ring, or too many of them."""
 
     code: ClassVar[str] = "MetadataError"
+
+
+class ListenerMissing(BrokerError):
+    """A client names an advertised listener that the owner of its topic does not have."""
+
+    code: ClassVar[str] = "ServiceNotReady"
+    retry: ClassVar[bool] = True
+
+    def __init__(self, listener: str) -> None:
+        super().__init__(f"the broker do not have {listener} listener")  # clients know this text
+        self.listener = listener
 
 
 class NotOwned(BrokerError):

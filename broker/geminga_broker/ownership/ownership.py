@@ -66,6 +66,7 @@ class Ownership(Service):
             native_url_tls=address.broker_url_tls or None,
             http_url=address.http_url or None,
             http_url_tls=address.http_url_tls or None,
+            advertised_listeners=address.listeners,
         ).encode()
         self._owned: dict[Bundle, int] = {}  # -> epoch, the zxid that created the node
         self._elsewhere: dict[Bundle, Owner] = {}
@@ -229,7 +230,9 @@ class Ownership(Service):
 
     def _is_past(self, value: bytes) -> bool:
         record = BundleOwner.decode(value)
-        return broker_id_of_url(record.http_url or record.http_url_tls or "") in self._past_ids
+        # With listeners the URL need not be made of the id.
+        web_url = record.http_url or record.http_url_tls or ""
+        return web_url == self.address.http_url or broker_id_of_url(web_url) in self._past_ids
 
     def _node_changed(self, bundle: Bundle) -> None:
         self._elsewhere.pop(bundle, None)
@@ -320,4 +323,5 @@ def _owner_in(bundle: Bundle, value: bytes) -> Owner:
         record.http_url or "",
         record.http_url_tls or "",
         is_self=False,
+        listeners=record.advertised_listeners,
     )

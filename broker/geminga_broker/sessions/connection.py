@@ -73,11 +73,13 @@ def _enclosed(part: Message) -> api.BaseCommand:
 class Connection(asyncio.Protocol):
     """The broker's end of one connection; also the session its producers and consumers live on.
 
-    ``handlers`` has one for each type of command that is served but SEND.
+    ``handlers`` has one for each type of command that is served but SEND. ``listener`` is the
+    advertised listener whose bind address the client connected to; "" is the internal one.
     """
 
-    def __init__(self, context: SessionContext) -> None:
+    def __init__(self, context: SessionContext, listener: str = "") -> None:
         self.context = context
+        self.listener = listener
         self.out: list[bytes] = []
         self.is_writable = True
         self.address = ""

@@ -107,11 +107,6 @@ class SessionContext:
             raise ServiceNotReady(f"this broker does not own {name}: look it up again")
         return await self.topics.get(name, create=create and await self.discovery.may_create(name))
 
-    def check_listener(self, name: str) -> None:
-        """Raise for an advertised listener this broker does not have: it has only its default."""
-        if name:
-            raise ServiceNotReady(f"the broker do not have {name} listener")
-
     @property
     def frame_bytes_max(self) -> int:
         """The largest frame a client may send."""

@@ -49,8 +49,8 @@ class Lookups:
         context = self._connection.context
         name = TopicName.parse(command.topic)
         self._connection.authorize(Action.LOOKUP, Resource.topic(str(name)))
-        context.check_listener(command.advertised_listener_name)
-        owner = await context.discovery.owner(name)
+        listener = command.advertised_listener_name or self._connection.listener
+        owner = (await context.discovery.owner(name)).at_listener(listener)
         self._connection.send(
             encode_lookup(
                 command.request_id,

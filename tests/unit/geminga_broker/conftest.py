@@ -362,12 +362,16 @@ def network() -> MemoryNetwork:
 
 
 @pytest.fixture
-async def broker(coordination: Coordination, network: MemoryNetwork) -> Broker:
-    """A broker of an initialized cluster without bookies, to be entered."""
+async def broker(
+    request: pytest.FixtureRequest, coordination: Coordination, network: MemoryNetwork
+) -> Broker:
+    """A broker of an initialized cluster without bookies, to be entered; a test may give it other
+    options than the usual ones."""
+    options = getattr(request, "param", None)
     urls = ClusterUrls("http://here:8080", "pulsar://here:6650")
     await initialize_cluster_metadata(coordination, "standalone", urls, instance_id="i")
     return Broker(
-        BrokerOptions(advertised_host="here", port=6650, web_port=8080),
+        options or BrokerOptions(advertised_host="here", port=6650, web_port=8080),
         coordination=coordination,
         network=cast(Network, network),
         clock=SystemClock(),

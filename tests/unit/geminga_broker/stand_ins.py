@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 from tests.unit.geminga_broker.sessions.stand_ins import FrameClient
@@ -13,30 +14,40 @@ from geminga_runtime.network import Listener
 
 
 class MemoryNetwork:
-    """Listens for clients of which the first is there before ``listen`` returns."""
+    """Listens for clients, of which one is there on each port before ``listen`` returns."""
 
     def __init__(self) -> None:
         self.clients: list[FrameClient] = []
-        self.is_listening = False
-        self.port = 0
+        self._factories: dict[int, Callable[[], asyncio.BaseProtocol]] = {}
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether clients can still come, on any port."""
+        return bool(self._factories)
 
     async def listen(
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> Listener:
         del host
-        self.port = port
-        self.is_listening = True
-        self._factory = factory
-        self.come()
+        self._factories[port] = factory
+        self.come(port)
         await asyncio.sleep(0)
-        return cast(Listener, self)
+        return cast(Listener, MemoryPort(self._factories, port))
 
-    def come(self) -> FrameClient:
+    def come(self, port: int) -> FrameClient:
         """One more client connects."""
-        connection = self._factory()
+        connection = self._factories[port]()
         assert isinstance(connection, Connection)
         self.clients.append(FrameClient(connection))
         return self.clients[-1].connected()
 
+
+@dataclass
+class MemoryPort:
+    """A port of a ``MemoryNetwork``."""
+
+    factories: dict[int, Callable[[], asyncio.BaseProtocol]]
+    port: int
+
     async def close(self) -> None:
-        self.is_listening = False
+        del self.factories[self.port]

@@ -16,6 +16,8 @@ from geminga_server.settings import load_settings
 
 # What the core gets from elsewhere: ports that were chosen, hosts, what it claims to be.
 NOT_SET = {"port", "web_port", "bind_host", "advertised_host", "version"}
+# What is made of several settings, in tests of their own.
+NOT_SET |= {"listeners", "bind_addresses"}
 DEFAULTS = BrokerOptions()
 SET = sorted({each.name for each in fields(BrokerOptions)} - NOT_SET - {"log"})
 
@@ -82,3 +84,48 @@ def test_stamps_are_turned_on_by_upstreams_names_and_by_no_other() -> None:
     assert stamps_of(f"{TIME_STAMP},{INDEX_STAMP}") == StampKinds(time=True, index=True)
     with pytest.raises(SettingsError, match=f"should be '{TIME_STAMP}'"):
         stamps_of("com.example.Mine")
+
+
+LISTENERS = {
+    "GEMINGA_BROKER_ADVERTISED_LISTENERS": "internal:pulsar://broker:6650,"
+    "internal:http://broker:8080,external:pulsar://localhost:7650",
+    "GEMINGA_BROKER_BIND_ADDRESSES": "external:pulsar://0.0.0.0:16650",
+}
+
+
+def options_of(environment: dict[str, str]) -> BrokerOptions:
+    """What a broker with these variables is told, whose own port is 6650 everywhere."""
+    variables = {"GEMINGA_BROKER_BIND_ADDRESS": "0.0.0.0", **environment}
+    settings = load_settings(BrokerSettings, "broker", environment=variables)
+    return settings.options(port=6650, web_port=8080)
+
+
+def test_listeners_are_set_by_variables() -> None:
+    options = options_of(LISTENERS)
+    assert options.address.broker_url == "pulsar://broker:6650"
+    assert options.address.http_url == "http://broker:8080"
+    assert options.address.listeners["external"].broker_service_url == "pulsar://localhost:7650"
+    assert [bind.port for bind in options.bind_addresses] == [16650]
+    named = options_of({**LISTENERS, "GEMINGA_BROKER_INTERNAL_LISTENER_NAME": "external"})
+    assert named.address.broker_url == "pulsar://localhost:7650"
+
+
+def test_brokers_that_listen_everywhere_are_called_after_their_internal_listener() -> None:
+    assert options_of(LISTENERS).address.broker_id == "broker:8080"
+    advertised = {**LISTENERS, "GEMINGA_BROKER_ADVERTISED_ADDRESS": "broker1"}
+    assert options_of(advertised).address.broker_id == "broker1:8080"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "reason"),
+    [
+        ("ADVERTISED_LISTENERS", "localhost:6650", "advertised_listeners: 'localhost:6650' is not"),
+        ("INTERNAL_LISTENER_NAME", "inside", "inside is none of the advertised listeners"),
+        ("BIND_ADDRESSES", "external:pulsar+ssl://0.0.0.0:6651", "wants TLS"),
+    ],
+)
+def test_listeners_that_serve_nobody_are_a_wrong_setting(
+    variable: str, value: str, reason: str
+) -> None:
+    with pytest.raises(SettingsError, match=reason):
+        options_of({**LISTENERS, f"GEMINGA_BROKER_{variable}": value})

@@ -8,7 +8,8 @@ from starlette.responses import Response
 from geminga_broker.admin.access import on_topic
 from geminga_broker.admin.answers import Json, text
 from geminga_broker.admin.errors import RestError
-from geminga_broker.admin.parameters import ServicesArg, TopicArg
+from geminga_broker.admin.parameters import ServicesArg, TopicArg, listener_of
+from geminga_broker.ownership.errors import ListenerMissing
 from geminga_server.authorization import Action
 
 router = APIRouter(prefix="/lookup/v2/topic/{domain:domain}/{tenant}/{namespace}/{topic}")
@@ -17,12 +18,12 @@ router = APIRouter(prefix="/lookup/v2/topic/{domain:domain}/{tenant}/{namespace}
 @router.get("", dependencies=[on_topic(Action.LOOKUP)])
 async def look_up(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
     """The owner's addresses, all of them: one client or another misses each that is left out."""
-    listener = request.query_params.get("listenerName") or request.headers.get(
-        "X-Pulsar-ListenerName"
-    )
-    if listener:
-        raise RestError(500, f"the broker do not have {listener} listener")
+    named = request.query_params.get("listenerName") or request.headers.get("X-Pulsar-ListenerName")
     owner = await services.ownership.owner(topic)
+    try:
+        owner = owner.at_listener(named or listener_of(request))
+    except ListenerMissing as error:
+        raise RestError(500, str(error)) from None
     return Json(
         {
             "brokerUrl": owner.broker_url,

@@ -40,7 +40,7 @@ from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.brokers import LocalBrokerData
+from geminga_protocol.records.brokers import AdvertisedListener, LocalBrokerData
 from geminga_protocol.records.clusters import ClusterData
 from geminga_protocol.records.namespaces import BundlesData, Policies
 from geminga_protocol.records.tenants import TenantInfo
@@ -58,6 +58,9 @@ from geminga_server.authorization import (
 )
 
 ADDRESS = BrokerAddress("127.0.0.1:28080", "pulsar://127.0.0.1:26650", "http://127.0.0.1:28080")
+OUTSIDE = AdvertisedListener(
+    broker_service_url="pulsar://outside:6650", broker_http_url="http://outside:8080"
+)
 PUBLIC_DEFAULT = NamespaceName("public", "default")
 
 
@@ -239,7 +242,12 @@ async def rival(
     """Another broker, at ``127.0.0.1:2``, on the same ZooKeeper."""
     del services  # only for the namespace
     other = session("rival")
-    address = BrokerAddress("127.0.0.1:2", "pulsar://127.0.0.1:1", "http://127.0.0.1:2")
+    address = BrokerAddress(
+        "127.0.0.1:2",
+        "pulsar://127.0.0.1:1",
+        "http://127.0.0.1:2",
+        listeners={"outside": OUTSIDE},
+    )
     brokers = Brokers(other, SystemClock(), address, LocalBrokerData, version="4.0.6")
     async with Ownership(other, Namespaces(other), address) as ownership, brokers:
         yield ownership

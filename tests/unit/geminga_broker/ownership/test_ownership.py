@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -162,6 +163,19 @@ async def test_a_kill_is_recognised_though_the_ports_changed(
     )
     async with again:
         assert (await again.owner(ORDERS)).is_self
+
+
+async def test_a_kill_is_recognised_though_a_listeners_url_is_not_made_of_the_brokers_id(
+    ownership: Ownership, session: Session, kill: OnName
+) -> None:
+    del ownership  # only for the namespace
+    address = replace(HERE, http_url="http://outside:8080")
+    killed, again = session("killed"), session("again")
+    before = await Ownership(killed, Namespaces(killed), address).__aenter__()
+    await before.owner(ORDERS)
+    kill("killed")
+    async with Ownership(again, Namespaces(again), address) as after:
+        assert (await after.owner(ORDERS)).is_self
 
 
 async def test_a_lost_session_gives_every_bundle_up_at_once(

@@ -1,0 +1,132 @@
+"""Advertised listeners and bind addresses: one broker reached at several addresses.
+
+A listener is a name for the clients that reach the broker in one way, and the URLs that they use
+for it (upstream's PIP-61). One of them is the internal one: its URLs are told to other brokers, and
+to clients that name no listener. A bind address is a further port on which the broker listens;
+clients that come by it are answered for its listener without naming it (PIP-95). Both are written
+``NAME:SCHEME://HOST:PORT``. Everything here is pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from geminga_protocol.records.brokers import AdvertisedListener
+
+SCHEMES = ("pulsar", "pulsar+ssl", "http", "https")
+PLAIN_SCHEMES = ("pulsar", "http")
+
+
+@dataclass(frozen=True, slots=True)
+class BindAddress:
+    """A port that the broker listens on, and the listener for which it answers there: "" is the
+    internal one. ``scheme`` is ``pulsar`` or ``http``."""
+
+    listener: str
+    scheme: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """The URLs of a broker's advertised listeners, by name and by scheme, and which listener is the
+    internal one. A broker without any is reached at one address by all."""
+
+    urls: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    internal: str = ""
+
+    def url(self, scheme: str) -> str:
+        """What is told to those who name no listener: the internal one's URL of this scheme, or,
+        where it has none, the first that a listener has; "" where no listener has one."""
+        in_order = (self.urls.get(self.internal, {}), *self.urls.values())
+        return next((each[scheme] for each in in_order if scheme in each), "")
+
+    @property
+    def internal_host(self) -> str:
+        """The host of the URL of the Pulsar protocol that is told so, "" where there is none."""
+        return urlsplit(self.url("pulsar")).hostname or ""
+
+    @property
+    def records(self) -> dict[str, AdvertisedListener]:
+        """The listeners as they stand in ZooKeeper."""
+        return {
+            name: AdvertisedListener(
+                broker_service_url=urls.get("pulsar"),
+                broker_service_url_tls=urls.get("pulsar+ssl"),
+                broker_http_url=urls.get("http"),
+                broker_https_url=urls.get("https"),
+            )
+            for name, urls in self.urls.items()
+        }
+
+
+def parse_listeners(entries: Iterable[str], internal: str = "") -> Listeners:
+    """The listeners that ``advertised_listeners`` lists. The first one is the internal one, unless
+    ``internal`` names another.
+
+    Raises ``ValueError`` for an entry that is not ``NAME:SCHEME://HOST:PORT``, a second URL of one
+    scheme for a listener, an address that two listeners share, an internal one that is not there.
+    """
+    urls: dict[str, dict[str, str]] = {}
+    listener_at: dict[str, str] = {}
+    for entry in entries:
+        name, scheme, host, port = _parse("advertised_listeners", entry)
+        address = f"{host}:{port}"
+        if scheme in urls.setdefault(name, {}):
+            raise ValueError(f"advertised_listeners: {name} has two URLs {scheme}://; give one")
+        if listener_at.setdefault(address, name) != name:
+            raise ValueError(
+                f"advertised_listeners: {address} belongs to two listeners, {listener_at[address]} "
+                f"and {name}; give each an address of its own"
+            )
+        urls[name][scheme] = entry.partition(":")[2].strip()
+    if urls and internal and internal not in urls:
+        raise ValueError(
+            f"internal_listener_name: {internal} is none of the advertised listeners "
+            f"({', '.join(urls)})"
+        )
+    return Listeners(urls, internal or next(iter(urls), ""))
+
+
+def parse_bind_addresses(entries: Iterable[str], listeners: Listeners) -> tuple[BindAddress, ...]:
+    """The addresses that ``bind_addresses`` lists.
+
+    Raises ``ValueError`` for an entry that is not ``NAME:SCHEME://HOST:PORT``, one for TLS, and one
+    whose listener is not advertised: every lookup that came by it would fail.
+    """
+    addresses: list[BindAddress] = []
+    for entry in entries:
+        address = BindAddress(*_parse("bind_addresses", entry))
+        if address.scheme not in PLAIN_SCHEMES:
+            raise ValueError(
+                f"bind_addresses: {entry} wants TLS, which this broker does not serve: "
+                "bind pulsar:// or http://, and let a load balancer in front of it end TLS"
+            )
+        if address.listener not in listeners.urls:
+            raise ValueError(
+                f"bind_addresses: {entry} is for the listener {address.listener}, which "
+                "advertised_listeners does not list"
+            )
+        addresses.append(address)
+    return tuple(addresses)
+
+
+def _parse(setting: str, entry: str) -> tuple[str, str, str, int]:
+    """Name, scheme, host and port of an entry."""
+    name, _, url = (part.strip() for part in entry.partition(":"))
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or 0
+    except ValueError:  # brackets that do not close, a port that is none
+        parts, host, port = urlsplit(""), "", 0
+    has_more = parts.path.strip("/") or parts.query or parts.fragment
+    if not (name and parts.scheme in SCHEMES and host and port) or has_more:
+        raise ValueError(
+            f"{setting}: {entry!r} is not NAME:SCHEME://HOST:PORT, such as "
+            "external:pulsar://broker1.example.org:6650; "
+            f"the schemes are {', '.join(SCHEMES)}"
+        )
+    return name, parts.scheme, host, port
