@@ -16,6 +16,8 @@ from typing import ClassVar, Protocol
 from geminga_runtime.errors import GemingaError
 
 ANY_VERSION = -1
+# In place of a session's id: there is none now. ``NodeStat.ephemeral_owner`` never has it.
+NO_SESSION = -1
 # ZooKeeper drops the connection over a request longer than jute.maxbuffer (0xfffff bytes).
 REQUEST_BYTES_MAX = 1_000_000
 # A session that hears nothing gives itself up after this part of its time-out. The server counts
@@ -154,7 +156,12 @@ class Coordination(Protocol):
 
     @property
     def session_id(self) -> int:
-        """This session's id, as it stands in ``NodeStat.ephemeral_owner`` of our nodes."""
+        """This session's id, as it stands in ``NodeStat.ephemeral_owner`` of our nodes.
+
+        ``NO_SESSION`` from the end of one session to the begin of the next. What was asked in one
+        session and not answered by its end fails with ``SessionExpired``: no write that succeeds
+        was carried out in a later session than the one in which it was asked for.
+        """
         ...
 
     async def create(

@@ -33,6 +33,7 @@ from geminga_runtime.coordination import (
     ANY_VERSION,
     GIVE_UP_FRACTION,
     MAKE_PARENTS_ATTEMPTS_MAX,
+    NO_SESSION,
     ConnectionLost,
     CoordinationError,
     NodeExists,
@@ -131,7 +132,7 @@ class ZooKeeper(Service):
         self._client: Client | None = None
         self._handler: LoopHandler | None = None
         self._state = SessionState.EXPIRED
-        self._session_id = 0
+        self._session_id = NO_SESSION
         self._is_closed = False
         self._connected = asyncio.Event()
         self._callbacks: list[OnSession] = []
@@ -178,7 +179,7 @@ class ZooKeeper(Service):
 
     @property
     def session_id(self) -> int:
-        """This session's id, as it stands in ``NodeStat.ephemeral_owner`` of our nodes."""
+        """This session's id; ``NO_SESSION`` between two sessions."""
         return self._session_id
 
     @property
@@ -408,6 +409,7 @@ class ZooKeeper(Service):
         """The session is over, by the server's word or by ours; the latter needs a new client."""
         if self._state is not SessionState.EXPIRED:
             log.warning("zookeeper session expired", extra={"hosts": self._hosts})
+            self._session_id = NO_SESSION
             self._change_state(SessionState.EXPIRED)
             self._fail_all(SessionExpired, "the ZooKeeper session expired")
         if is_client_dead:

@@ -78,12 +78,14 @@ def check_acknowledgements(
 ) -> None:
     """After a restart exactly what was not acknowledged is delivered again, holes included.
 
-    ``in_doubt``: acknowledgements on their way when the system fell; both outcomes are right.
+    ``in_doubt``: acknowledgements on their way when the system fell; both outcomes are right. What
+    was confirmed once stays acknowledged, though the same was acknowledged again and that is in
+    doubt. ``NoLostAcknowledgement`` watches the time before the restart.
     """
     settled = frozenset(acknowledged)
     doubtful = frozenset(in_doubt)
     present = frozenset(delivered)
-    again = [item for item in delivered if item in settled and item not in doubtful]
+    again = [item for item in delivered if item in settled]
     if again:
         raise InvariantViolated(f"{len(again)} acknowledged and delivered again: {_some(again)}")
     missing = [
@@ -95,6 +97,29 @@ def check_acknowledgements(
         raise InvariantViolated(
             f"{len(missing)} never acknowledged, not delivered: {_some(missing)}"
         )
+
+
+class NoLostAcknowledgement:
+    """Watches that no message comes again after its acknowledgement was confirmed.
+
+    A lost acknowledgement is soon made again by a client that gets the message again, so that
+    nothing is missing in the end: it must be noticed when the message comes. Both methods are
+    called in the order in which the consumer's connection brought the messages and the answers. A
+    copy that was on its way when the acknowledgement arrived comes before the confirmation, and is
+    no mistake. A subscription that was moved back (``seek``, a reset) begins with a new watch.
+    """
+
+    def __init__(self) -> None:
+        self._confirmed: set[Hashable] = set()
+
+    def confirmed(self, items: Iterable[Hashable]) -> None:
+        """The client was told that these are acknowledged."""
+        self._confirmed.update(items)
+
+    def delivered(self, item: Hashable) -> None:
+        """A consumer of the subscription got ``item``."""
+        if item in self._confirmed:
+            raise InvariantViolated(f"{item!r} came again, its acknowledgement was confirmed")
 
 
 class NeverBackwards:

@@ -19,6 +19,7 @@ from geminga_runtime.coordination import (
     ANY_VERSION,
     GIVE_UP_FRACTION,
     MAKE_PARENTS_ATTEMPTS_MAX,
+    NO_SESSION,
     ConnectionLost,
     CoordinationError,
     NodeExists,
@@ -101,7 +102,7 @@ class SimulatedSession:
         # Closed, or its process died.
         self.is_over = False
         self._server = server
-        self._session_id = 0
+        self._session_id = NO_SESSION
         self._state = SessionState.EXPIRED
         self._connected = asyncio.Event()
         self._callbacks: list[OnSession] = []
@@ -161,7 +162,7 @@ class SimulatedSession:
 
     @property
     def session_id(self) -> int:
-        """This session's id, as it stands in ``NodeStat.ephemeral_owner`` of our nodes."""
+        """This session's id; ``NO_SESSION`` between two sessions."""
         return self._session_id
 
     @property
@@ -409,6 +410,7 @@ class SimulatedSession:
             self.reconnect_later()
 
     def _expire(self) -> None:
+        self._session_id = NO_SESSION
         self._change_state(SessionState.EXPIRED)
         self._fail_all(SessionExpired, "the session expired")
 

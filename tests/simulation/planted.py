@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -13,7 +14,11 @@ from geminga_bookie.journal.journal import Group, Journal
 from geminga_broker.delayed.bucket_store import BucketStore
 from geminga_broker.delayed.index import Index
 from geminga_broker.errors import StorageUnavailable
+from geminga_broker.log import cursor_store
 from geminga_broker.log.cursor import Cursor, OnDurable
+from geminga_broker.log.cursor_state import CursorState, naming_record
+from geminga_broker.log.cursor_store import CursorStore
+from geminga_broker.log.own_record import OwnRecord
 from geminga_broker.log.payloads import counted
 from geminga_broker.log.positions import INT64_MAX, Position
 from geminga_broker.subscriptions.acknowledging import Acknowledging
@@ -27,6 +32,7 @@ from geminga_broker.topics.producing.producers import Producers
 from geminga_ledger import recovery
 from geminga_ledger.quorum import Acknowledgements, Quorum
 from geminga_ledger.range_read import RangeRead
+from geminga_protocol.records.cursor import CursorRecord, PositionRecord
 from geminga_protocol.records.delayed_buckets import DelayedIndex
 from geminga_simulation.errors import InvariantViolated, SimulationError
 
@@ -100,6 +106,47 @@ def confirm_acknowledgements_early(patch: pytest.MonkeyPatch) -> None:
             on_durable(None)
 
     patch.setattr(Cursor, "changed", change_and_tell)
+
+
+def let_the_last_owner_write_on(patch: pytest.MonkeyPatch) -> None:
+    """Brokers that take a cursor over do not keep the one before from writing its record."""
+    honest = CursorStore._take_over
+
+    async def read_only(store: CursorStore, value: bytes) -> PositionRecord | None:
+        with pytest.MonkeyPatch.context() as unwritten:
+            unwritten.setattr(store, "_node", _Unwritten())
+            return await honest(store, value)
+
+    patch.setattr(CursorStore, "_take_over", read_only)
+    patch.setattr(OwnRecord, "_check_session", _do_nothing)
+
+
+class _Unwritten:
+    """A record that says it was written."""
+
+    async def write(self, value: bytes) -> None:
+        del value
+
+
+def name_the_ledger_before(patch: pytest.MonkeyPatch) -> None:
+    """A cursor that could not name its new ledger names the former one when it tries again."""
+    turn, name_ledger = CursorStore._turn_to_new_ledger, naming_record
+    former: ContextVar[int | None] = ContextVar("former", default=None)
+
+    async def turn_again(store: CursorStore, state: CursorState, payload: bytes) -> None:
+        token = former.set(None if store._candidate is None else store.ledger_id)
+        try:
+            await turn(store, state, payload)
+        finally:
+            former.reset(token)
+
+    def name_former(state: CursorState, ledger_id: int, *, last_active_ms: int) -> CursorRecord:
+        known = former.get()
+        named = ledger_id if known is None else known
+        return name_ledger(state, named, last_active_ms=last_active_ms)
+
+    patch.setattr(CursorStore, "_turn_to_new_ledger", turn_again)
+    patch.setattr(cursor_store, "naming_record", name_former)
 
 
 def forget_what_was_sent(patch: pytest.MonkeyPatch) -> None:

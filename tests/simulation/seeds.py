@@ -15,6 +15,7 @@ SHARES = {
     "messaging": 100,
     "reading": 50,
     "tailing": 60,
+    "takeover": 50,
 }
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", sum(SHARES.values())))
 SEED_FIRST = int(os.environ.get("GEMINGA_SEED_FIRST", "0"))

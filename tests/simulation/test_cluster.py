@@ -42,6 +42,7 @@ from tests.simulation.traffic import (
     receive_the_rest,
     settle_all,
     settle_some,
+    take_in,
     until_delivered,
 )
 from tests.simulation.verdicts import raise_loop_failures, results
@@ -143,6 +144,8 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Sum
         shared = await client.consumer(LOG_TOPIC, SUBSCRIPTION, SHARED)
         failover = await client.consumer(QUEUE_TOPIC, SUBSCRIPTION, FAILOVER)
         settling = [
+            tasks.create_task(take_in(shared, log)),
+            tasks.create_task(take_in(failover, queue)),
             tasks.create_task(settle_some(shared, log)),
             tasks.create_task(settle_all(failover, queue)),
         ]
@@ -230,6 +233,11 @@ def test_a_cluster_under_faults_keeps_what_it_promised(first: int) -> None:
 
 def test_a_seed_repeats() -> None:
     assert run(3) == run(3)
+
+
+def test_seed_75_the_snapshot_of_a_former_owner() -> None:
+    """Written in a new session, while the next owner was loading the cursor from its ledger."""
+    run(75)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from geminga import (
 )
 from geminga.errors import ClientError
 from geminga_simulation.checkers import (
+    NoLostAcknowledgement,
     check_acknowledgements,
     check_nothing_invented,
     check_nothing_lost,
@@ -65,6 +66,9 @@ class Told:
     stored: set[bytes] = field(default_factory=set[bytes])
     errors: list[str] = field(default_factory=list[str])
     delivered: dict[MessageId, bytes] = field(default_factory=dict[MessageId, bytes])
+    # Of these, the ones that are not looked at yet; a message comes again after a re-attachment.
+    arrived: asyncio.Queue[Message] = field(default_factory=asyncio.Queue[Message])
+    watch: NoLostAcknowledgement = field(default_factory=NoLostAcknowledgement)
     settled: set[MessageId] = field(default_factory=set[MessageId])
     # Acknowledged, and nobody said whether that arrived.
     in_doubt: set[MessageId] = field(default_factory=set[MessageId])
@@ -101,20 +105,28 @@ async def _producer(client: Client, topic: str, name: str) -> Producer:
             await asyncio.sleep(RETRY_S)
 
 
-async def settle_some(consumer: Consumer, told: Told) -> None:
-    """Receive, acknowledge two of three one by one, and note what was confirmed. Never ends."""
+async def take_in(consumer: Consumer, told: Told) -> None:
+    """Receive whatever comes when it comes, for the watch goes by the order of arrival: a message
+    left in the consumer's queue while another is acknowledged would look late. Never ends."""
     while True:
         message = await consumer.receive()
+        told.watch.delivered(message.message_id)
         told.delivered[message.message_id] = message.payload
+        told.arrived.put_nowait(message)
+
+
+async def settle_some(consumer: Consumer, told: Told) -> None:
+    """Acknowledge two of three one by one, and note what was confirmed. Never ends."""
+    while True:
+        message = await told.arrived.get()
         if _number(message.payload) % LEFT_EACH:
             await _acknowledge(consumer, told, message, {message.message_id})
 
 
 async def settle_all(consumer: Consumer, told: Told) -> None:
-    """Receive, and now and then acknowledge everything up to there. Never ends."""
+    """Now and then acknowledge everything up to a message. Never ends."""
     while True:
-        message = await consumer.receive()
-        told.delivered[message.message_id] = message.payload
+        message = await told.arrived.get()
         if _number(message.payload) % CUMULATIVE_EACH == 0:
             passed = {each for each in told.delivered if each <= message.message_id}
             await _acknowledge(consumer, told, message, passed, cumulative=True)
@@ -128,11 +140,12 @@ async def _acknowledge(
     *,
     cumulative: bool = False,
 ) -> None:
-    told.in_doubt |= meant
+    told.in_doubt |= meant - told.settled
     try:
         await consumer.ack_confirmed(message, cumulative=cumulative)
     except ClientError:
         return
+    told.watch.confirmed(meant)
     told.settled |= meant
     told.in_doubt -= meant
 

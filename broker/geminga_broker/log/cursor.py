@@ -307,14 +307,17 @@ class Cursor(Service):
                 await self._store.close(self.state())
                 outcome = None
         except (LedgerError, CoordinationError) as error:
-            log.warning("cursor left open", extra={"cursor": self.name, "error": str(error)})
+            # Another owner's cursor is left as it should be; there may be very many at once.
+            level = logging.INFO if isinstance(error, TAKEN_OVER) else logging.WARNING
+            log.log(level, "cursor left open", extra={"cursor": self.name, "error": str(error)})
         finally:
             self._is_over = True
             self._tell(len(self._waiting), outcome)
             self.on_lost = self.on_ledger_left = _nothing
 
     async def delete(self) -> None:
-        """Forget the cursor for good; closing it then has nothing more to write."""
+        """Forget the cursor for good; closing it then has nothing more to write. Raises
+        ``ServiceNotReady`` where another broker has it, ``LedgerError``, ``CoordinationError``."""
         store, self._store = self._store, None
         self._stop_timer()
         await self._end_tasks()  # a write under way must not overlap
@@ -325,11 +328,15 @@ class Cursor(Service):
     async def _delete_stored(self, store: CursorStore) -> None:
         """A lost answer leaves in doubt whether the ledgers may go: ask until there is one."""
         backoff = self._new_backoff()
-        for _ in range(DELETE_ATTEMPTS_MAX - 1):
+        for attempt in range(1, DELETE_ATTEMPTS_MAX + 1):
             try:
                 await store.delete()
             except ConnectionLost as error:
+                if attempt == DELETE_ATTEMPTS_MAX:
+                    raise
                 await self._back_off(backoff, "cursor not deleted", error)
+            except TAKEN_OVER as error:
+                self._give_up(error)
+                raise self._not_saved() from error
             else:
                 return
-        await store.delete()

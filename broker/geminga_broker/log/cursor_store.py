@@ -8,6 +8,12 @@ A ledger counts from the moment the record names it, and it has the newest state
 whatever step the broker dies, what was said to be durable is found. Two deaths leave a ledger
 behind that nobody names: between its creation and the record, and between the record and the
 deletion of the one before. As upstream's, they are told by their labels.
+
+Who takes a cursor over stops the broker before it first, and reads then. Where the record names a
+ledger, that broker may still live: it is kept from writing the record by writing it (the same value
+has another version then, so nobody else names or deletes a ledger any more), and from writing the
+ledger by recovering it. Where the record is a snapshot, nothing is written: a broker that runs
+wrote it in a session that is over, or in good order before it gave the cursor up (``OwnRecord``).
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ from geminga_broker.log.cursor_state import (
     state_from,
 )
 from geminga_broker.log.options import LogOptions
-from geminga_broker.log.own_record import OwnRecord
+from geminga_broker.log.own_record import OWNERSHIP_LOST, OwnRecord
 from geminga_broker.log.store import LABELS
 from geminga_broker.log.writes import Writes
 from geminga_ledger import (
@@ -58,8 +64,12 @@ log = logging.getLogger(__name__)
 # So many damaged states are passed over before the cursor begins where its ledger was begun.
 ENTRIES_TRIED_MAX = 10
 
+# How often loading begins again because the record was changed meanwhile. Its last owner changes it
+# once, when it closes the cursor; one that changes it all the time is no last owner.
+LOADS_MAX = 8
+
 # What saving meets with when another broker has the cursor: stop, never try again.
-TAKEN_OVER = (LedgerFenced, VersionMismatch, NodeMissing)
+TAKEN_OVER = (LedgerFenced, *OWNERSHIP_LOST, NodeMissing)
 
 
 class CursorStore:
@@ -73,7 +83,6 @@ class CursorStore:
     __slots__ = (
         "_candidate",
         "_clock",
-        "_coordination",
         "_current",
         "_doubtful",
         "_last_entry",
@@ -98,7 +107,6 @@ class CursorStore:
         log_name: str,
         name: str,
     ) -> None:
-        self._coordination = coordination
         self._ledgers = ledgers
         self._clock = clock
         self.options = options
@@ -152,21 +160,34 @@ class CursorStore:
     async def load(self) -> CursorState:
         """Read the cursor, recovering its ledger where it has one.
 
-        Raises ``NodeMissing`` where there is no such cursor.
+        Raises ``NodeMissing`` where there is no such cursor, ``VersionMismatch`` where another
+        broker goes on writing it.
         """
-        record = CursorRecord.decode(await self._node.load())
-        self._ledger_id = record.cursor_ledger_id
-        self._stored = state_from(record, await self._last_written())
-        return self._stored
+        for _ in range(LOADS_MAX):
+            value = await self._node.load()
+            record = CursorRecord.decode(value)
+            self._ledger_id, self._last_entry = record.cursor_ledger_id, -1
+            try:
+                written = await self._take_over(value)
+            except VersionMismatch:
+                log.info("cursor changed while it was loaded", extra=self._facts)
+            else:
+                self._stored = state_from(record, written)
+                return self._stored
+        raise VersionMismatch(self._node.path)
 
-    async def _last_written(self) -> PositionRecord | None:
-        """The last entry of the cursor ledger; None where the ZooKeeper record is all there is."""
+    async def _take_over(self, value: bytes) -> PositionRecord | None:
+        """The last entry of the cursor ledger, which nobody else writes any more; None where the
+        record, which is ``value``, is all there is. Raises ``VersionMismatch`` where that is the
+        record no longer."""
         if self._ledger_id == NO_CURSOR_LEDGER:
             return None
+        await self._node.write(value)
         try:
             reader = await self._ledgers.open(self._ledger_id, recover=True)
-        except NoSuchLedger:
-            log.warning("cursor ledger is gone", extra={"cursor": self._name})
+        except NoSuchLedger as error:
+            await self._node.write(value)  # else it was deleted with the cursor
+            self._tell_lost(str(error))
             return None
         last = self._last_entry = reader.last_confirmed
         for entry_id in range(last, max(last - ENTRIES_TRIED_MAX, -1), -1):
@@ -179,9 +200,21 @@ class CursorStore:
                 log.error(  # noqa: TRY400 -- what it says is all there is to know
                     "a cursor's state is damaged, taking the one before: "
                     "messages acknowledged since are delivered again",
-                    extra={"cursor": self._name, "log": self._log_name, "error": str(error)},
+                    extra={**self._facts, "error": str(error)},
                 )
+        self._tell_lost("no state can be read from it")
         return None
+
+    def _tell_lost(self, reason: str) -> None:
+        log.error(
+            "a cursor's ledger is lost: messages acknowledged since it was begun "
+            "are delivered again",
+            extra={**self._facts, "error": reason},
+        )
+
+    @property
+    def _facts(self) -> dict[str, object]:
+        return {"cursor": self._name, "log": self._log_name, "ledger": self._ledger_id}
 
     # Saving
 
@@ -193,7 +226,9 @@ class CursorStore:
         """
         payload = position_record(state).encode()
         current = self._current
-        if current is None or self._is_full(current):
+        # Once a new ledger was begun, the record may name it: only what is in that one is safe.
+        is_turning = self._candidate is not None or self._doubtful
+        if current is None or is_turning or self._is_full(current):
             await self._turn_to_new_ledger(state, payload)
         else:
             try:
@@ -211,7 +246,8 @@ class CursorStore:
 
     async def _save_properties(self, state: CursorState) -> None:
         """The cursor's properties stand in the record alone, which is written when they change."""
-        if self._stored is None or self._stored.cursor_properties != state.cursor_properties:
+        stored, self._stored = self._stored, None  # until it is known what the record says
+        if stored is None or stored.cursor_properties != state.cursor_properties:
             record = naming_record(state, self._ledger_id, last_active_ms=self._clock.wall_ms())
             await self._node.write(record.encode())
 
@@ -320,9 +356,9 @@ class CursorStore:
 
     async def delete(self) -> None:
         """Delete the record and the ledgers; done again, it finishes what it did not the first
-        time."""
+        time. Raises one of ``TAKEN_OVER`` where another broker has the cursor."""
         try:
-            await self._coordination.delete(self._node.path)
+            await self._node.delete()
         except NodeMissing:
             log.info("cursor was deleted already", extra={"cursor": self._name})
         self._drop_candidate()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from random import Random
 
 from geminga_broker.errors import TopicNotFound
@@ -112,24 +112,27 @@ class Logs(Service):
     async def load_cursors(self, log_name: str, chain: LedgerChain) -> list[Cursor]:
         """All durable cursors of a log, to be entered, a few loaded at a time.
 
-        The first that cannot be loaded ends the loading of the others; its error is raised.
+        The first that cannot be loaded ends the loading of the others; its error is raised. One
+        that is deleted meanwhile is left out.
         """
         names = await self.cursor_names(log_name)
-        if len(names) <= 1:  # as most have: a group of tasks costs a tenth of loading a topic
-            return [await self.load_cursor(log_name, name, chain) for name in names]
         remaining, loaded = iter(names), dict[str, Cursor]()
 
         async def load_in_turn() -> None:
             for name in remaining:
-                loaded[name] = await self.load_cursor(log_name, name, chain)
+                with suppress(NodeMissing):
+                    loaded[name] = await self.load_cursor(log_name, name, chain)
 
+        if len(names) <= 1:  # as most have: a group of tasks costs a tenth of loading a topic
+            await load_in_turn()
+            return list(loaded.values())
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(CURSOR_LOADS_MAX, len(names))):
                     group.create_task(load_in_turn(), name=f"load cursors of {log_name}")
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        return [loaded[name] for name in names]
+        return [loaded[name] for name in names if name in loaded]
 
     async def load_cursor(self, log_name: str, name: str, chain: LedgerChain) -> Cursor:
         """A durable cursor as it was stored, to be entered."""

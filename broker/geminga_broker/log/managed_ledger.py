@@ -24,6 +24,7 @@ from geminga_broker.log.log_cache import LogCache
 from geminga_broker.log.log_listener import NOBODY, LogListener
 from geminga_broker.log.log_state import LogState
 from geminga_broker.log.options import LogOptions
+from geminga_broker.log.own_record import OWNERSHIP_LOST
 from geminga_broker.log.positions import Entry, EntryId, Position
 from geminga_broker.log.properties import LogProperties
 from geminga_broker.log.readers import Readers
@@ -33,10 +34,10 @@ from geminga_broker.log.rollover import age_max_s, is_due
 from geminga_broker.log.store import LogStore
 from geminga_broker.log.termination import Termination
 from geminga_broker.log.trimmer import Readership, Trimmer
-from geminga_ledger import EntryTooLarge, LedgerError, LedgerFenced, Ledgers, NoSuchLedger
+from geminga_ledger import EntryTooLarge, LedgerError, LedgerFenced, Ledgers
 from geminga_runtime.backoff import Backoff
 from geminga_runtime.clock import Clock
-from geminga_runtime.coordination import CoordinationError, NodeMissing, VersionMismatch
+from geminga_runtime.coordination import CoordinationError, NodeMissing
 from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
@@ -109,7 +110,9 @@ class ManagedLedger(Service):
         else:
             self.chain = self._recorded.chain
             self.termination.loaded()
-            await self._recover_last()
+            reader = await self._recorded.recover_last(self._clock.wall_ms)
+            if reader is not None:
+                self._readers.keep(reader)
             if self.stamps is not None:
                 await self.stamps.recover(self)
         self._opened[self.name] = self
@@ -133,26 +136,6 @@ class ManagedLedger(Service):
             raise
         self._use(appender)
 
-    async def _recover_last(self) -> None:
-        """The last writer may not have closed its ledger: fence it off and find where it ends."""
-        span = self.chain.spans[-1] if self.chain.spans else None
-        if span is None or span.closed_at_ms:
-            return
-        try:
-            reader = await self._ledgers.open(span.ledger_id, recover=True)
-        except NoSuchLedger as error:
-            # As upstream does: somebody deleted it, and refusing the topic would not bring it back.
-            log.warning("last ledger is gone", extra={"log": self.name, "error": str(error)})
-        else:
-            self._readers.keep(reader)
-            span.entries = reader.last_confirmed + 1
-            span.size_bytes = reader.length_bytes
-        span.closed_at_ms = self._clock.wall_ms()
-        if span.entries == 0 and len(self.chain.spans) > 1:
-            await self._recorded.remove(lambda: [span], lambda _: None)
-        else:
-            await self._recorded.save()
-
     async def _finish(self) -> None:
         """Close the open ledger, so that the next owner need not recover it."""
         self._finishing, self._appender = self._appenders(), None
@@ -161,7 +144,9 @@ class ManagedLedger(Service):
                 await self._close_finishing()
                 await self._recorded.save()
         except (LedgerError, CoordinationError) as error:
-            log.warning("log left open", extra={"log": self.name, "error": str(error)})
+            # Another owner's log is left as it should be; there may be very many at once.
+            level = logging.INFO if isinstance(error, OWNERSHIP_LOST) else logging.WARNING
+            log.log(level, "log left open", extra={"log": self.name, "error": str(error)})
         finally:
             for each in self._finishing:
                 each.writer.detach()  # what could not be closed, or not in time
@@ -305,7 +290,7 @@ class ManagedLedger(Service):
             try:
                 await self._close_finishing()
                 await self._begin_ledger()
-            except (LedgerFenced, VersionMismatch):
+            except (LedgerFenced, *OWNERSHIP_LOST):
                 self.fence()
             except (LedgerError, CoordinationError) as error:
                 self.last_ledger_failed_ms = self._clock.wall_ms()

@@ -3,42 +3,64 @@
 An answer that never came leaves in doubt whether a write was made. The next write looks first: what
 stands there is either what we tried to write, or untouched, or somebody else's, and then we own it
 no longer.
+
+A broker owns what it owns by ephemeral nodes, which end with its session. So a record that was
+loaded in one session is not written in the next: another broker may have owned it in between, and
+may have read it already without having written it yet. ZooKeeper takes no request of a session that
+is over, so whatever the old owner wrote was written before the next one could own it and read it.
 """
 
 from __future__ import annotations
 
-from geminga_runtime.coordination import Coordination, NodeMissing, VersionMismatch
+from geminga_runtime.coordination import (
+    NO_SESSION,
+    Coordination,
+    NodeMissing,
+    SessionExpired,
+    VersionMismatch,
+)
+
+# What says that a record is not ours any more: give up what it is about, do not try again.
+OWNERSHIP_LOST = (VersionMismatch, SessionExpired)
 
 
 class OwnRecord:
-    """The node ``path``. ``load`` or ``create`` comes first; calls must not overlap."""
+    """The node ``path``. ``load`` or ``create`` comes first; calls must not overlap.
 
-    __slots__ = ("_coordination", "_in_doubt", "_version", "path")
+    All methods raise ``SessionExpired`` where the session is not the one it was loaded in.
+    """
+
+    __slots__ = ("_coordination", "_in_doubt", "_session_id", "_version", "path")
 
     def __init__(self, coordination: Coordination, path: str) -> None:
         self.path = path
         self._coordination = coordination
+        self._session_id = NO_SESSION
         self._version = -1
         self._in_doubt: tuple[bytes, ...] = ()
 
     async def load(self) -> bytes:
         """The value now. Raises ``NodeMissing``."""
+        self._session_id = self._coordination.session_id
         value, stat = await self._coordination.get(self.path)
+        self._check_session()
         self._version = stat.version
         self._in_doubt = ()
         return value
 
     async def create(self, value: bytes, *, make_parents: bool = False) -> None:
         """Make the node. Raises ``NodeExists``."""
+        self._session_id = self._coordination.session_id
         await self._coordination.create(self.path, value, make_parents=make_parents)
+        self._check_session()
         self._version = 0
 
     async def write(self, value: bytes) -> None:
         """Replace the value. Raises ``VersionMismatch`` where somebody changed or deleted it."""
-        if self._in_doubt:
-            await self._resolve()
-        self._in_doubt = (*self._in_doubt, value)
         try:
+            await self._resolve()
+            self._check_session()
+            self._in_doubt = (*self._in_doubt, value)
             stat = await self._coordination.set(self.path, value, version=self._version)
         except (VersionMismatch, NodeMissing):
             self._in_doubt = ()
@@ -46,13 +68,29 @@ class OwnRecord:
         self._in_doubt = ()
         self._version = stat.version
 
+    async def delete(self) -> None:
+        """Delete the node. Raises ``NodeMissing``, ``VersionMismatch`` where somebody changed it.
+
+        An answer that never came leaves in doubt whether it is gone: do it again.
+        """
+        await self._resolve()
+        self._check_session()
+        await self._coordination.delete(self.path, version=self._version)
+
     async def _resolve(self) -> None:
-        try:
-            value, stat = await self._coordination.get(self.path)
-        except NodeMissing:
-            raise VersionMismatch(self.path) from None
+        """Find out what became of writes in doubt."""
+        if not self._in_doubt:
+            return
+        value, stat = await self._coordination.get(self.path)
         if stat.version != self._version:
             if value not in self._in_doubt:
                 raise VersionMismatch(self.path)
             self._version = stat.version
         self._in_doubt = ()
+
+    def _check_session(self) -> None:
+        """Called right before a write is asked for: what waits for an answer when a session ends
+        fails, so a write that succeeds was made in the session that was looked at."""
+        present = self._coordination.session_id
+        if present == NO_SESSION or present != self._session_id:
+            raise SessionExpired(f"the session in which {self.path} was loaded is over")

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from geminga_broker.errors import StorageUnavailable, TopicFenced
+from geminga_broker.log.own_record import OWNERSHIP_LOST
 from geminga_broker.log.recorded_chain import RecordedChain
-from geminga_runtime.coordination import CoordinationError, VersionMismatch
+from geminga_runtime.coordination import CoordinationError
 
 
 class OwnedLog(Protocol):
@@ -41,7 +42,7 @@ class LogProperties:
             raise TopicFenced(self._owner.name)
         try:
             await self._recorded.set_property(name, value)
-        except VersionMismatch as error:
+        except OWNERSHIP_LOST as error:
             self._owner.fence()
             raise TopicFenced(self._owner.name) from error
         except CoordinationError as error:

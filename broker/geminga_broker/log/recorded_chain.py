@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from geminga_broker.log.chain import LedgerChain, LedgerSpan
 from geminga_broker.log.positions import Position
 from geminga_broker.log.store import LogStore
-from geminga_ledger import LedgerError, Ledgers
+from geminga_ledger import LedgerError, LedgerReader, Ledgers, NoSuchLedger
 from geminga_runtime.coordination import CoordinationError
 
 log = logging.getLogger(__name__)
@@ -26,8 +26,8 @@ GARBAGE_LEDGERS_MAX = 1000
 class RecordedChain:
     """``chain`` and its record. ``load`` or ``create`` comes first; later calls may overlap.
 
-    All methods raise ``CoordinationError``; ``VersionMismatch`` says that another broker has the
-    log.
+    All methods raise ``CoordinationError``; one of ``OWNERSHIP_LOST`` says that another broker has
+    the log.
     """
 
     __slots__ = ("_in_doubt", "_ledgers", "_lock", "_store", "chain")
@@ -85,6 +85,37 @@ class RecordedChain:
     async def load(self) -> None:
         """Read the record. Raises ``NodeMissing``."""
         self.chain = LedgerChain(await self._store.load())
+
+    async def recover_last(self, wall_ms: Callable[[], int]) -> LedgerReader | None:
+        """The last writer may not have closed its ledger: fence it off and find where it ends.
+
+        Returns the ledger's reader; None where the ledger was closed, or is gone. The record is
+        written afterwards, whatever was found: a broker that wrote it since ``load`` and added or
+        deleted ledgers makes this fail, and the log has to be loaded again. Raises ``LedgerError``.
+        """
+        span = self.chain.spans[-1] if self.chain.spans else None
+        if span is None or span.closed_at_ms:
+            return None
+        reader: LedgerReader | None = None
+        try:
+            reader = await self._ledgers.open(span.ledger_id, recover=True)
+        except NoSuchLedger:
+            span.entries = span.size_bytes = 0
+        else:
+            span.entries, span.size_bytes = reader.last_confirmed + 1, reader.length_bytes
+        span.closed_at_ms = wall_ms()
+        if span.entries == 0 and len(self.chain.spans) > 1:
+            await self.remove(lambda: [span], lambda _: None)
+        else:
+            await self.save()
+        if reader is None:
+            # The record named it all the while. The topic is served, as upstream does it: to refuse
+            # it would not bring the ledger back.
+            log.error(
+                "the last ledger of a log is gone: the messages in it are lost",
+                extra={"log": self._store.name, "ledger": span.ledger_id},
+            )
+        return reader
 
     async def create(self, span: LedgerSpan, properties: Mapping[str, str]) -> None:
         """Write the first record, with the first ledger in it. Raises ``TopicExists``."""

@@ -7,10 +7,11 @@ from typing import Protocol
 from weakref import proxy
 
 from geminga_broker.errors import StorageUnavailable, TopicFenced
+from geminga_broker.log.own_record import OWNERSHIP_LOST
 from geminga_broker.log.positions import Position
 from geminga_broker.log.recorded_chain import RecordedChain
 from geminga_ledger import LedgerError, LedgerFenced
-from geminga_runtime.coordination import CoordinationError, VersionMismatch
+from geminga_runtime.coordination import CoordinationError
 
 # How long the end waits for bookies and ZooKeeper.
 DEADLINE_S = 60.0
@@ -63,7 +64,7 @@ class Termination:
                     if await self._owner.drain():
                         await self._recorded.terminate()
                         self.at = self._recorded.terminated_at
-        except (LedgerFenced, VersionMismatch) as error:
+        except (LedgerFenced, *OWNERSHIP_LOST) as error:
             self._owner.fence()
             raise TopicFenced(self._owner.name) from error
         except (LedgerError, CoordinationError, TimeoutError) as error:

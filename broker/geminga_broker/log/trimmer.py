@@ -16,11 +16,12 @@ from geminga_broker.errors import StorageUnavailable, TopicFenced
 from geminga_broker.log.chain import LedgerSpan
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.durable import Durable
+from geminga_broker.log.own_record import OWNERSHIP_LOST
 from geminga_broker.log.positions import INT64_MAX, Position
 from geminga_broker.log.recorded_chain import RecordedChain
 from geminga_broker.log.retention import Retention, trimmable_ledgers
 from geminga_runtime.clock import Clock
-from geminga_runtime.coordination import CoordinationError, VersionMismatch
+from geminga_runtime.coordination import CoordinationError
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +98,7 @@ class Trimmer:
             raise TopicFenced(self._owner.name)
         try:
             await self._recorded.remove(lambda: self._trimmable(retention), self._leave)
-        except VersionMismatch as error:
+        except OWNERSHIP_LOST as error:
             self._owner.fence()
             raise TopicFenced(self._owner.name) from error
         except CoordinationError as error:

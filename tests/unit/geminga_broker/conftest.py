@@ -24,6 +24,7 @@ from geminga_broker.topics.directory import TopicDirectory
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import (
     ANY_VERSION,
+    NO_SESSION,
     Check,
     ConnectionLost,
     Coordination,
@@ -292,6 +293,7 @@ def expire(zookeeper: MemoryZooKeeper) -> Callable[[str], None]:
         session.is_expired = True
         session.watches.clear()
         zookeeper.end(session.session_id)
+        session.session_id = NO_SESSION
         session.tell(SessionState.EXPIRED)
 
     return end

@@ -12,6 +12,7 @@ from kazoo.protocol.states import KazooState, KeeperState, ZnodeStat
 
 from geminga_runtime.coordination import (
     MAKE_PARENTS_ATTEMPTS_MAX,
+    NO_SESSION,
     ConnectionLost,
     CoordinationError,
     NodeMissing,
@@ -261,6 +262,7 @@ async def test_everything_that_waits_fails_when_the_session_expires(stage: Stage
         with pytest.raises(SessionExpired):
             await task
     assert stage.seen[1:] == [SessionState.SUSPENDED, SessionState.EXPIRED]
+    assert stage.zookeeper.session_id == NO_SESSION
     assert len(stage.clients) == 1, "kazoo begins the new session itself"
     stage.client.say(KazooState.CONNECTED, session_id=2)
     await turns()
@@ -278,6 +280,7 @@ async def test_a_session_unheard_of_for_too_long_is_given_up_for_a_new_one(
     assert len(stage.clients) == 2
     old.say(KazooState.CONNECTED, session_id=1)
     await turns()
+    assert stage.zookeeper.session_id == NO_SESSION
     assert stage.zookeeper.state is SessionState.EXPIRED, "the old session is never used again"
     stage.client.say(KazooState.CONNECTED, session_id=2)
     await turns()

@@ -11,7 +11,7 @@ from tests.unit.geminga_simulation.coordination_conformance import (
     Heard,
 )
 
-from geminga_runtime.coordination import NodeMissing, SessionState
+from geminga_runtime.coordination import NO_SESSION, NodeMissing, SessionState
 from geminga_simulation.conditions import CoordinationConditions
 from geminga_simulation.coordination import SimulatedZooKeeper
 from geminga_simulation.coordination_session import SimulatedSession
@@ -122,6 +122,7 @@ async def test_a_host_that_is_isolated_gives_up_before_the_server_does() -> None
     zookeeper.isolate("host")
     await gone.wait()
     assert expired_s[0] < loop.time()
+    assert session.session_id == NO_SESSION
     late = asyncio.ensure_future(session.create("/late"))
     await asyncio.sleep(1)
     assert not late.done()

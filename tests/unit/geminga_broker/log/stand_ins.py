@@ -17,6 +17,7 @@ from geminga_ledger import (
     EntryTooLarge,
     LedgerClosed,
     LedgerError,
+    LedgerFenced,
     LedgerListener,
     Ledgers,
     NoSuchEntry,
@@ -78,6 +79,12 @@ class MemoryWriter:
         del self._ledgers.entries[self.ledger_id][self.last_confirmed + 1 :]
         self._listener.writer_failed(error)
         self._drained.set()
+
+    def fence(self) -> None:
+        """Another writer recovers the ledger: this one finds it closed to it."""
+        if not self.is_closed:
+            self._refusal = self._refusal or LedgerFenced(self.ledger_id)
+            self.is_closed = True
 
     def detach(self) -> None:
         """What is on its way is never heard of."""
@@ -156,7 +163,7 @@ class MemoryLedgers:
             raise NoSuchLedger(ledger_id)
         self.opened.append(ledger_id)
         if recover:
-            self.writers[ledger_id].is_closed = True
+            self.writers[ledger_id].fence()
         return MemoryReader(ledger_id, self.entries[ledger_id])
 
     async def delete(self, ledger_id: int) -> None:

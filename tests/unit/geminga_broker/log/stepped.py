@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
 from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, MemoryReader, MemoryWriter
 
 from geminga_ledger import AppendTimedOut, LedgerListener, NotEnoughBookies
-from geminga_runtime.coordination import ConnectionLost, Coordination, NodeStat
+from geminga_runtime.coordination import (
+    ANY_VERSION,
+    ConnectionLost,
+    Coordination,
+    NodeStat,
+    OnChange,
+)
 
 ResultT = TypeVar("ResultT")
 
@@ -19,21 +25,30 @@ class DeathError(Exception):
     """The process ended here."""
 
 
-@dataclass
-class Steps:
-    """Counts what is asked of the outside; step ``at`` goes wrong, once.
+@dataclass(frozen=True)
+class Fault:
+    """How a step goes wrong: whether it has its effect all the same, and whether the process ends
+    there, so that nobody hears of it."""
 
-    ``is_done`` says whether it has its effect all the same; ``is_death`` that nobody hears of it.
-    """
-
-    at: int = -1
     is_done: bool = False
     is_death: bool = False
+
+
+@dataclass
+class Steps:
+    """Counts what is asked of the outside. ``faults`` says which steps go wrong, ``meanwhile``
+    what somebody else does right before a step."""
+
+    faults: dict[int, Fault] = field(default_factory=dict[int, Fault])
+    meanwhile: dict[int, Callable[[], Awaitable[object]]] = field(
+        default_factory=dict[int, Callable[[], Awaitable[object]]]
+    )
     count: int = 0
 
-    def goes_wrong(self) -> bool:
+    def begin(self) -> Fault | None:
+        """The next step; how it goes wrong."""
         self.count += 1
-        return self.count - 1 == self.at
+        return self.faults.get(self.count - 1)
 
     async def take(
         self,
@@ -43,11 +58,14 @@ class Steps:
         is_atomic: bool = False,
     ) -> ResultT:
         """Do a step; an atomic one that fails has no effect."""
-        if not self.goes_wrong():
+        if (others := self.meanwhile.get(self.count)) is not None:
+            await others()
+        fault = self.begin()
+        if fault is None:
             return await act()
-        if self.is_done and (self.is_death or not is_atomic):
+        if fault.is_done and (fault.is_death or not is_atomic):
             await act()
-        raise DeathError if self.is_death else error
+        raise DeathError if fault.is_death else error
 
 
 class SteppedCoordination:
@@ -56,6 +74,10 @@ class SteppedCoordination:
     def __init__(self, coordination: Coordination, steps: Steps) -> None:
         self._coordination = coordination
         self._steps = steps
+
+    @property
+    def session_id(self) -> int:
+        return self._coordination.session_id
 
     async def get(self, path: str) -> tuple[bytes, NodeStat]:
         return await self._steps.take(
@@ -74,9 +96,10 @@ class SteppedCoordination:
             ConnectionLost(f"set {path}"),
         )
 
-    async def delete(self, path: str) -> None:
+    async def delete(self, path: str, *, version: int) -> None:
         await self._steps.take(
-            lambda: self._coordination.delete(path), ConnectionLost(f"delete {path}")
+            lambda: self._coordination.delete(path, version=version),
+            ConnectionLost(f"delete {path}"),
         )
 
 
@@ -127,12 +150,45 @@ class SteppedWriter(MemoryWriter):
     steps: Steps
 
     def append(self, payload: bytes) -> int:
-        if not self.steps.goes_wrong():
-            return super().append(payload)
-        if self.steps.is_done:
-            super().append(payload)
+        fault = self.steps.begin()
+        entry_id = super().append(payload)
+        if fault is None:
+            return entry_id
+        if fault.is_done:
             self.last_confirmed = self.last_pushed  # the bookies have it, nobody hears of it
-        if self.steps.is_death:
+        self.fail(AppendTimedOut(self.ledger_id, entry_id, 60.0))
+        if fault.is_death:
             raise DeathError
-        self.fail(AppendTimedOut(self.ledger_id, self.last_pushed, 60.0))
-        return self.last_pushed
+        return entry_id
+
+
+class LostAnswers:
+    """A connection that breaks before (``unsent``) or after (``unheard``) the next writes."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self.coordination = coordination
+        self.unsent = 0
+        self.unheard = 0
+
+    @property
+    def session_id(self) -> int:
+        return self.coordination.session_id
+
+    async def create(self, path: str, value: bytes, *, make_parents: bool) -> str:
+        return await self.coordination.create(path, value, make_parents=make_parents)
+
+    async def get(self, path: str, *, on_change: OnChange | None = None) -> tuple[bytes, NodeStat]:
+        return await self.coordination.get(path, on_change=on_change)
+
+    async def delete(self, path: str, *, version: int) -> None:
+        await self.coordination.delete(path, version=version)
+
+    async def set(self, path: str, value: bytes, *, version: int = ANY_VERSION) -> NodeStat:
+        if self.unsent:
+            self.unsent -= 1
+            raise ConnectionLost(path)
+        stat = await self.coordination.set(path, value, version=version)
+        if self.unheard:
+            self.unheard -= 1
+            raise ConnectionLost(path)
+        return stat

@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
+from itertools import count, product
 from typing import cast
 
 import pytest
 from tests.unit.geminga_broker.log.stand_ins import LOG, MemoryLedgers
 from tests.unit.geminga_broker.log.stepped import (
     DeathError,
+    Fault,
+    LostAnswers,
     SteppedCoordination,
     SteppedLedgers,
     Steps,
@@ -24,7 +28,14 @@ from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import Position
 from geminga_ledger import AppendTimedOut, LedgerError, LedgerFenced, Ledgers
 from geminga_protocol.records.cursor import CursorRecord, PositionRecord, cursor_path
-from geminga_runtime.coordination import Coordination, CoordinationError, NodeExists, NodeMissing
+from geminga_runtime.coordination import (
+    ConnectionLost,
+    Coordination,
+    CoordinationError,
+    NodeExists,
+    NodeMissing,
+    VersionMismatch,
+)
 from geminga_simulation.clock import WALL_START_MS, SimulatedClock
 from geminga_simulation.loop import SimulatedLoop
 
@@ -49,6 +60,8 @@ def state(entry: int, *, holes: int = 0) -> CursorState:
 DENSE = CursorState(mark_delete=Position(7, 1), bits={7: 0b1010_1000, 9: 1 << 70})
 # Nine states in as many places, written by two to a ledger.
 JOURNEY = [state(number, holes=number % 3) for number in range(9)]
+# A ledger is turned to in four steps; the broker dies until one more was turned to.
+DEATH_WITHIN_STEPS = 12
 
 
 @pytest.fixture
@@ -120,7 +133,7 @@ async def test_whenever_the_broker_dies_what_was_durable_is_found(
         step = 0
         while True:
             await fresh(coordination, ledgers)
-            steps, durable = Steps(step, is_done, is_death=True), [-1]
+            steps, durable = Steps({step: Fault(is_done, is_death=True)}), [-1]
             try:
                 await travel(stepped(coordination, ledgers, steps), durable.append)
             except DeathError:
@@ -131,7 +144,33 @@ async def test_whenever_the_broker_dies_what_was_durable_is_found(
         assert step > 2 * len(JOURNEY), "the journey has that many steps at least"
 
 
-async def check_next_life(coordination: Coordination, ledgers: MemoryLedgers, durable: int) -> None:
+async def test_whenever_the_broker_dies_after_a_failure_what_was_durable_is_found(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    """A step fails, done or not, is tried again, and the broker dies soon after."""
+    kinds = list(product((False, True), repeat=2))
+    deaths = 0
+    for (is_done, is_done_at_death), later in product(kinds, range(1, DEATH_WITHIN_STEPS)):
+        failing = 0
+        while True:
+            await fresh(coordination, ledgers)
+            death = Fault(is_done_at_death, is_death=True)
+            steps = Steps({failing: Fault(is_done), failing + later: death})
+            durable = [-1]
+            try:
+                await travel_on(stepped(coordination, ledgers, steps), durable.append)
+            except DeathError:
+                await check_next_life(coordination, ledgers, durable[-1], failures=1)
+                deaths += 1
+            if steps.count <= failing:
+                break
+            failing += 1
+    assert deaths > len(kinds) * DEATH_WITHIN_STEPS * len(JOURNEY)
+
+
+async def check_next_life(
+    coordination: Coordination, ledgers: MemoryLedgers, durable: int, *, failures: int = 0
+) -> None:
     """The next owner finds the last place that was durable, or the one that was being written."""
     store = stepped(coordination, ledgers)
     try:
@@ -143,7 +182,7 @@ async def check_next_life(coordination: Coordination, ledgers: MemoryLedgers, du
     await store.save(JOURNEY[5])
     await store.close(JOURNEY[6])
     assert await stepped(coordination, ledgers).load() == JOURNEY[6]
-    assert len(ledgers.entries) <= 1, "at most what the dead broker was about to name or delete"
+    assert len(ledgers.entries) <= 1 + failures, "what the dead was about to name or to delete"
 
 
 async def test_whatever_fails_once_is_made_good_and_leaves_nothing_behind(
@@ -153,7 +192,7 @@ async def test_whatever_fails_once_is_made_good_and_leaves_nothing_behind(
         step = 0
         while True:
             await fresh(coordination, ledgers)
-            steps = Steps(step, is_done)
+            steps = Steps({step: Fault(is_done)})
             await travel_on(stepped(coordination, ledgers, steps))
             assert await stepped(coordination, ledgers).load() == JOURNEY[-1]
             assert not ledgers.entries
@@ -163,7 +202,7 @@ async def test_whatever_fails_once_is_made_good_and_leaves_nothing_behind(
         assert step > 2 * len(JOURNEY)
 
 
-async def travel_on(store: CursorStore) -> None:
+async def travel_on(store: CursorStore, reached: Callable[[int], None] = lambda _: None) -> None:
     """The journey by one who tries again what failed."""
 
     async def persist(move: Callable[[], Awaitable[object]]) -> None:
@@ -180,9 +219,12 @@ async def travel_on(store: CursorStore) -> None:
         raise AssertionError("one failure needs one more attempt")
 
     await persist(partial(store.create, JOURNEY[0]))
-    for place in JOURNEY[1:-1]:
+    reached(0)
+    for number, place in enumerate(JOURNEY[1:-1], 1):
         await persist(partial(store.save, place))
+        reached(number)
     await persist(partial(store.close, JOURNEY[-1]))
+    reached(len(JOURNEY) - 1)
     # A deletion that failed is made up for with the next write.
     await persist(partial(store.close, JOURNEY[-1]))
 
@@ -223,20 +265,21 @@ async def test_a_ledger_that_fails_is_followed_by_another(
     ledgers.writers[0].fail(AppendTimedOut(0, 1, 60.0))
     with pytest.raises(AppendTimedOut):
         await store.save(JOURNEY[2])
-    assert await store_over(coordination, ledgers).load() == JOURNEY[1]
+    assert (store.ledger_id, list(ledgers.entries)) == (0, [0])
     await store.save(JOURNEY[2])
     assert list(ledgers.entries) == [1]
     assert await store_over(coordination, ledgers).load() == JOURNEY[2]
 
 
 async def test_a_ledger_that_is_gone_leaves_where_it_was_begun(
-    coordination: Coordination, ledgers: MemoryLedgers
+    coordination: Coordination, ledgers: MemoryLedgers, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = await created(coordination, ledgers)
     await store.save(JOURNEY[1])
     await store.save(JOURNEY[2])
     ledgers.entries.clear()
     found = await store_over(coordination, ledgers).load()
+    assert "a cursor's ledger is lost" in caplog.text
     assert found.mark_delete == JOURNEY[1].mark_delete
     assert found.cursor_properties == JOURNEY[1].cursor_properties
 
@@ -277,7 +320,167 @@ async def test_a_naming_in_doubt_is_tried_again_with_the_same_ledger(
     assert list(ledgers.entries) == [0]
 
 
+async def test_a_record_in_doubt_is_settled_before_the_former_ledger_is_written_again(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    """The record may name the new ledger already, though the former would not be full any more."""
+    await fresh(coordination, ledgers)
+    connection = LostAnswers(coordination)
+    store = store_over(connection, ledgers)
+    await store.create(JOURNEY[0])
+    await store.save(JOURNEY[1])
+    await store.save(JOURNEY[2])
+    connection.unheard = 1
+    with pytest.raises(ConnectionLost):
+        await store.save(JOURNEY[3])
+    store.options = LogOptions()
+    await store.save(JOURNEY[4])
+    assert await store_over(coordination, ledgers).load() == JOURNEY[4]
+
+
+async def test_properties_in_doubt_are_written_again(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    await fresh(coordination, ledgers)
+    connection = LostAnswers(coordination)
+    store = store_over(connection, ledgers, options=LogOptions())
+    await store.create(JOURNEY[0])
+    await store.save(JOURNEY[1])
+    connection.unheard = 1
+    with pytest.raises(ConnectionLost):
+        await store.save(replace(JOURNEY[2], cursor_properties={"team": "shipping"}))
+    await store.save(JOURNEY[2])
+    assert await store_over(coordination, ledgers).load() == JOURNEY[2]
+
+
 # Another owner
+
+
+async def try_to_write(
+    write: Callable[[CursorState], Awaitable[object]], state: CursorState
+) -> bool:
+    """What an owner does that does not know that it is the last no longer; whether it was told that
+    the state is saved."""
+    try:
+        await write(state)
+    except TAKEN_OVER:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("saves", [1, 2, 3])
+@pytest.mark.parametrize("act", [CursorStore.save, CursorStore.close])
+async def test_the_next_owner_knows_whatever_the_last_one_was_told_is_saved(
+    coordination: Coordination,
+    ledgers: MemoryLedgers,
+    act: Callable[[CursorStore, CursorState], Awaitable[object]],
+    saves: int,
+) -> None:
+    """The last owner appends, turns to a new ledger or closes the cursor, at any moment while the
+    next one loads it and afterwards."""
+    outcomes: list[bool] = []
+    for step in count():
+        last = await created(coordination, ledgers)
+        for place in JOURNEY[1 : saves + 1]:
+            await last.save(place)
+        told: list[bool] = []
+
+        async def interfere(last: CursorStore = last, told: list[bool] = told) -> None:
+            told.append(await try_to_write(partial(act, last), JOURNEY[5]))
+
+        steps = Steps(meanwhile={step: interfere})
+        following = stepped(coordination, ledgers, steps)
+        found = await following.load()
+        is_over = not told
+        if is_over:
+            await interfere()
+        assert found == (JOURNEY[5] if told[0] else JOURNEY[saves])
+        await following.save(JOURNEY[6])
+        assert await store_over(coordination, ledgers).load() == JOURNEY[6]
+        outcomes += told
+        if is_over:
+            break
+    assert outcomes[0], "nobody else had the cursor yet"
+    assert not outcomes[-1]
+
+
+async def test_an_owner_whose_session_is_over_writes_nothing(
+    session: Callable[[str], Coordination],
+    ledgers: MemoryLedgers,
+    expire: Callable[[str], None],
+    reconnect: Callable[[str], None],
+) -> None:
+    """Somebody else may have read the cursor since, and has had no reason to write it."""
+    last = await created(session("last"), ledgers)
+    expire("last")
+    following = store_over(session("next"), ledgers)
+    assert await following.load() == JOURNEY[0]
+    for act in (last.save, last.close):
+        with pytest.raises(TAKEN_OVER):
+            await act(JOURNEY[1])
+    reconnect("last")
+    for act in (last.save, last.close):
+        with pytest.raises(TAKEN_OVER):
+            await act(JOURNEY[1])
+    with pytest.raises(TAKEN_OVER):
+        await last.delete()
+    await following.save(JOURNEY[2])
+    assert await store_over(session("next"), ledgers).load() == JOURNEY[2]
+
+
+async def test_of_two_that_read_the_same_snapshot_the_first_to_write_it_goes_on(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    """A broker that was taken for dead and goes on in its session: what it is told is saved stays
+    so, and the other finds out with its first write."""
+    last = await created(coordination, ledgers)
+    following = store_over(coordination, ledgers)
+    await following.load()
+    await last.close(JOURNEY[1])
+    with pytest.raises(TAKEN_OVER):
+        await following.save(JOURNEY[2])
+    assert await store_over(coordination, ledgers).load() == JOURNEY[1]
+
+
+async def test_a_cursor_that_is_deleted_while_it_is_loaded_is_missing(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    for step in range(3):  # reading the record, writing it, opening the ledger
+        last = await created(coordination, ledgers)
+        await last.save(JOURNEY[1])
+
+        async def delete() -> None:
+            await coordination.delete(PATH)
+            ledgers.entries.clear()
+
+        steps = Steps(meanwhile={step: delete})
+        with pytest.raises(NodeMissing):
+            await stepped(coordination, ledgers, steps).load()
+
+
+async def test_loading_a_cursor_that_changes_all_the_time_ends(
+    coordination: Coordination, ledgers: MemoryLedgers, meddle: Callable[[str, bytes], None]
+) -> None:
+    last = await created(coordination, ledgers)
+    await last.save(JOURNEY[1])
+    value, _ = await coordination.get(PATH)
+
+    async def change() -> None:
+        meddle(PATH, value)
+
+    steps = Steps(meanwhile=dict.fromkeys(range(1000), change))
+    with pytest.raises(VersionMismatch):
+        await stepped(coordination, ledgers, steps).load()
+
+
+async def test_loading_writes_nothing_where_nothing_else_can_be_writing(
+    coordination: Coordination, ledgers: MemoryLedgers, requests: list[str]
+) -> None:
+    """There may be very many topics, most of them at rest."""
+    await created(coordination, ledgers)
+    requests.clear()
+    await store_over(coordination, ledgers).load()
+    assert requests == [f"get {PATH}"]
 
 
 async def test_a_record_that_somebody_else_changed_ends_saving(
@@ -371,7 +574,7 @@ async def test_a_deleted_cursor_leaves_nothing(
             store = stepped(coordination, ledgers, steps)
             await store.create(JOURNEY[0])
             await store.save(JOURNEY[1])
-            steps.at, steps.is_done = steps.count + step, is_done
+            steps.faults = {steps.count + step: Fault(is_done)}
             for _ in range(2):
                 try:
                     await store.delete()

@@ -20,6 +20,7 @@ from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.logs import CURSOR_LOADS_MAX, Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
 from geminga_broker.log.positions import Position
+from geminga_protocol.records.cursor import cursor_path
 from geminga_runtime.coordination import Coordination, NodeMissing
 
 AT = Position(0, -1)
@@ -103,6 +104,28 @@ async def test_a_cursor_that_cannot_be_loaded_leaves_no_other_loading(
         await logs.load_cursors(LOG, log.chain)
     assert loads.running == 0
     assert loads.begun < 3 * CURSOR_LOADS_MAX
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_a_cursor_that_is_deleted_while_others_are_loaded_is_left_out(
+    logs: Logs,
+    log: ManagedLedger,
+    coordination: Coordination,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+) -> None:
+    for number in range(count):
+        await logs.create_cursor(LOG, f"s{number}", log.chain, AT, {})
+    honest = coordination.children
+
+    async def children(path: str) -> list[str]:
+        found = await honest(path)
+        await coordination.delete(cursor_path(LOG, "s0"))
+        return found
+
+    monkeypatch.setattr(coordination, "children", children)
+    found = await logs.load_cursors(LOG, log.chain)
+    assert [each.name for each in found] == [f"s{number}" for number in range(1, count)]
 
 
 async def test_a_log_that_is_gone_has_no_cursors_to_list(logs: Logs) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.geminga_broker.log.stand_ins import (
     LOG,
     MemoryLedgers,
+    MemoryReader,
     MemoryWriter,
     NotedListener,
     log_over,
@@ -43,7 +44,7 @@ from geminga_ledger import (
 )
 from geminga_protocol.records.managed_ledger import managed_ledger_path
 from geminga_runtime.clock import SystemClock
-from geminga_runtime.coordination import ConnectionLost, Coordination, NodeMissing
+from geminga_runtime.coordination import ConnectionLost, Coordination, NodeMissing, VersionMismatch
 
 Settle = Callable[[], Awaitable[None]]
 
@@ -317,7 +318,7 @@ async def test_an_empty_ledger_left_open_is_deleted_by_the_next_owner(
 
 
 async def test_a_last_ledger_that_somebody_deleted_does_not_keep_the_log_closed(
-    coordination: Coordination, settle: Settle
+    coordination: Coordination, settle: Settle, caplog: pytest.LogCaptureFixture
 ) -> None:
     logs = logs_over(coordination, ledgers := MemoryLedgers(), options=SMALL)
     left = await log_over(logs).__aenter__()
@@ -328,6 +329,35 @@ async def test_a_last_ledger_that_somebody_deleted_does_not_keep_the_log_closed(
         log.append_all(pending(b"c"))
         await settle()
         assert [span.entries for span in log.chain.spans] == [2, 1]
+    assert "the last ledger of a log is gone" in caplog.text
+
+
+async def test_a_log_whose_ledgers_change_while_it_is_loaded_is_not_served(
+    coordination: Coordination,
+    settle: Settle,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last owner turned to another ledger, and deleted the one that was found in the record;
+    who loads the log again finds all of it."""
+    logs = logs_over(coordination, ledgers := MemoryLedgers(), options=SMALL)
+    left = await log_over(logs).__aenter__()
+    left.append_all(pending(b"a"))
+    await settle()
+    honest = ledgers.open
+
+    async def change_first(ledger_id: int, *, recover: bool) -> MemoryReader:
+        await left.roll_over()
+        await ledgers.delete(0)
+        return await honest(ledger_id, recover=recover)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledgers, "open", change_first)
+        with pytest.raises(VersionMismatch):
+            await log_over(logs).__aenter__()
+    assert "is gone" not in caplog.text
+    async with log_over(logs) as log:
+        assert [(each.ledger_id, each.entries) for each in log.chain.spans] == [(0, 1)]
 
 
 async def test_closing_ends_a_ledger_that_was_being_replaced_too(

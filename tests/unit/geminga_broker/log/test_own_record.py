@@ -7,44 +7,21 @@ from collections.abc import Callable
 from typing import cast
 
 import pytest
+from tests.unit.geminga_broker.log.stepped import LostAnswers
 
 from geminga_broker.log.own_record import OwnRecord
 from geminga_runtime.coordination import (
-    ANY_VERSION,
     ConnectionLost,
     Coordination,
     NodeExists,
     NodeMissing,
-    NodeStat,
-    OnChange,
+    SessionExpired,
     VersionMismatch,
 )
 
 PATH = "/record"
 Meddle = Callable[[str, bytes], None]
 Session = Callable[[str], None]
-
-
-class LostAnswers:
-    """A connection that breaks before (``unsent``) or after (``unheard``) the next writes."""
-
-    def __init__(self, coordination: Coordination) -> None:
-        self.coordination = coordination
-        self.unsent = 0
-        self.unheard = 0
-
-    async def get(self, path: str, *, on_change: OnChange | None = None) -> tuple[bytes, NodeStat]:
-        return await self.coordination.get(path, on_change=on_change)
-
-    async def set(self, path: str, value: bytes, *, version: int = ANY_VERSION) -> NodeStat:
-        if self.unsent:
-            self.unsent -= 1
-            raise ConnectionLost(path)
-        stat = await self.coordination.set(path, value, version=version)
-        if self.unheard:
-            self.unheard -= 1
-            raise ConnectionLost(path)
-        return stat
 
 
 @pytest.fixture
@@ -171,6 +148,59 @@ async def test_a_cancelled_write_leaves_the_same_doubt(
     await asyncio.wait((writing,))
     await record.write(b"third")
     assert await value_of(coordination) == b"third"
+
+
+async def test_a_record_is_not_written_in_another_session_than_the_one_it_was_loaded_in(
+    record: OwnRecord, coordination: Coordination, expire: Session, reconnect: Session
+) -> None:
+    """Another broker may have read it in between, without a reason to write it."""
+    expire("broker")
+    with pytest.raises(SessionExpired):
+        await record.write(b"second")
+    reconnect("broker")
+    with pytest.raises(SessionExpired):
+        await record.write(b"second")
+    with pytest.raises(SessionExpired):
+        await record.delete()
+    assert await value_of(coordination) == b"first"
+    await record.load()
+    await record.write(b"second")
+    assert await value_of(coordination) == b"second"
+
+
+async def test_what_is_read_without_a_session_is_nobodys(
+    coordination: Coordination, expire: Session, reconnect: Session
+) -> None:
+    """The session in which a bundle is owned is the one that counts."""
+    await coordination.create(PATH, b"first")
+    record = OwnRecord(coordination, PATH)
+    expire("broker")
+    loading = asyncio.ensure_future(record.load())
+    await asyncio.sleep(0)  # it is asked for, and answered in the next session
+    reconnect("broker")
+    with pytest.raises(SessionExpired):
+        await loading
+
+
+async def test_a_record_is_deleted_whatever_became_of_the_last_write(
+    record: OwnRecord, coordination: Coordination, connection: LostAnswers
+) -> None:
+    connection.unheard = 1
+    with pytest.raises(ConnectionLost):
+        await record.write(b"second")
+    await record.delete()
+    assert await coordination.exists(PATH) is None
+    with pytest.raises(NodeMissing):
+        await record.delete()
+
+
+async def test_a_record_that_somebody_changed_is_not_deleted(
+    record: OwnRecord, coordination: Coordination, meddle: Meddle
+) -> None:
+    meddle(PATH, b"theirs")
+    with pytest.raises(VersionMismatch):
+        await record.delete()
+    assert await value_of(coordination) == b"theirs"
 
 
 async def test_a_record_that_somebody_deleted_is_not_ours_any_more(
