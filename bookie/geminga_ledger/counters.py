@@ -1,4 +1,4 @@
-"""What went wrong and was put right, counted for whoever shows figures. Pure.
+"""What went wrong and was put right, and what reading cost, counted for the metrics. Pure.
 
 Facts: ``BookKeeperClientStats`` of Apache BookKeeper.
 """
@@ -21,6 +21,9 @@ class LedgerCounters:
     copies_missing: int = 0
     # Entries asked of a second bookie because the first was slow.
     reads_speculative: int = 0
+    # Payload bytes that readers got from bookies, and that they gave out.
+    bytes_read: int = 0
+    bytes_given_out: int = 0
 
     def by_metric(self) -> dict[str, int]:
         """The counts by the names of their metrics: BookKeeper's client's where it has one.
@@ -33,4 +36,6 @@ class LedgerCounters:
             "geminga_ledger_bookies_replaced_total": self.bookies_replaced,
             "geminga_ledger_copies_damaged_total": self.copies_damaged,
             "geminga_ledger_copies_missing_total": self.copies_missing,
+            "geminga_ledger_read_bytes_total": self.bytes_read,
+            "geminga_ledger_given_out_bytes_total": self.bytes_given_out,
         }

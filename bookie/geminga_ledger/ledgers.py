@@ -32,6 +32,7 @@ from geminga_ledger.recovery import LedgerRecovery
 from geminga_ledger.recovery_rules import LastEntryVotes, recovery_start
 from geminga_ledger.registry import BookieRegistry
 from geminga_ledger.store import LedgerStore, StoredMetadata
+from geminga_ledger.surplus import Surplus
 from geminga_ledger.v3_links import V3Links
 from geminga_ledger.writer import LedgerWriter
 from geminga_protocol.bookkeeper.digest import master_key
@@ -78,6 +79,7 @@ class Ledgers(Service):
         )
         self._bookies = Bookies(self._registry, self._links, random)
         self.counters = LedgerCounters()
+        self._surplus = Surplus(options.surplus_bytes_max)
         # By ledger: who may recover it, and how many want to.
         self._recovering: dict[int, tuple[asyncio.Lock, int]] = {}
 
@@ -260,6 +262,7 @@ class Ledgers(Service):
             counters=self.counters,
             patience=self._patience,
             options=self._options,
+            surplus=self._surplus,
         )
 
 

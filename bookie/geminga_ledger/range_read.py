@@ -1,4 +1,4 @@
-"""One attempt to get a range of entries from the bookies that should have them.
+"""One attempt to get some entries of a ledger from the bookies that should have them.
 
 All requests go out at once; an entry that one bookie does not give is asked of the next of its
 write set, and one that is slow of the next as well (a speculative read: the first good copy counts,
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 from geminga_ledger.counters import LedgerCounters
@@ -23,7 +23,7 @@ from geminga_ledger.links import BookieLink
 from geminga_ledger.quorum import EntrySearch, Quorum, Verdict
 from geminga_ledger.recovery_rules import is_absence
 from geminga_protocol.bookkeeper.codes import ReturnCode
-from geminga_protocol.bookkeeper.digest import decode_entry
+from geminga_protocol.bookkeeper.digest import ENTRY_HEADER_BYTES, decode_entry
 from geminga_protocol.bookkeeper.errors import EntryDigestMismatch
 from geminga_protocol.records.ledger_metadata import LedgerMetadata
 
@@ -35,7 +35,7 @@ out of it."""
 
 
 class RangeRead:
-    """Reads entries ``first`` … ``last`` (both included) of one ledger, once.
+    """Reads the entries ``entry_ids`` of one ledger, once: a range, or any others in growing order.
 
     After ``speculative_s`` (0: never) without an answer a bookie counts as slow, after
     ``answer_timeout_s`` as hung.
@@ -47,8 +47,7 @@ class RangeRead:
         metadata: LedgerMetadata,
         link: Callable[[str], BookieLink],
         *,
-        first: int,
-        last: int,
+        entry_ids: Sequence[int],
         absences_proving: int,
         answer_timeout_s: float,
         speculative_s: float = 0.0,
@@ -58,7 +57,7 @@ class RangeRead:
         counters: LedgerCounters | None = None,
     ) -> None:
         self._ledger_id = ledger_id
-        self._first = first
+        self._entry_ids = entry_ids
         self._quorum = Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         self._absences_proving = absences_proving
         self._answer_timeout_s = answer_timeout_s
@@ -68,7 +67,8 @@ class RangeRead:
         self._master_key = master_key
         self._decode = decode
         self._counters = counters or LedgerCounters()
-        ensembles = [metadata.ensemble_of(entry_id) for entry_id in range(first, last + 1)]
+        self._indexes = {entry_id: index for index, entry_id in enumerate(entry_ids)}
+        ensembles = [metadata.ensemble_of(entry_id) for entry_id in entry_ids]
         links = {ensemble: tuple(map(link, ensemble)) for ensemble in dict.fromkeys(ensembles)}
         self._links = list(dict.fromkeys(chain.from_iterable(links.values())))
         self._ensembles = [links[ensemble] for ensemble in ensembles]
@@ -85,6 +85,8 @@ class RangeRead:
         self.damaged: set[int] = set()
         self.unheard: set[int] = set()
         self.missing: Counter[str] = Counter()
+        # Payload bytes that came, those of copies that were not needed or are damaged among them.
+        self.received_bytes = 0
 
     async def run(self) -> list[Found | Verdict]:
         """What became of each entry, in order."""
@@ -117,7 +119,7 @@ class RangeRead:
     def _plan(self) -> None:
         """Lay down in which order each entry is asked of its bookies."""
         orders: dict[tuple[tuple[BookieLink, ...], int], tuple[int, ...]] = {}
-        for entry_id, links in enumerate(self._ensembles, self._first):
+        for entry_id, links in zip(self._entry_ids, self._ensembles, strict=True):
             key = links, entry_id % self._quorum.ensemble_size
             order = orders.get(key)
             if order is None:
@@ -127,19 +129,19 @@ class RangeRead:
     def _ask_next(self, index: int) -> bool:
         """Ask bookies for the entry until one takes the request (whether one does) or none is
         left."""
-        search = self._searches[index]
+        search, entry_id = self._searches[index], self._entry_ids[index]
         while (bookie := search.next_bookie()) is not None:
             try:
                 self._ensembles[index][bookie].read(
                     self._ledger_id,
-                    self._first + index,
+                    entry_id,
                     self,
                     bookie,
                     flags=self._flags,
                     master_key=self._master_key,
                 )
             except BookieUnavailable:
-                self.unheard.add(self._first + index)
+                self.unheard.add(entry_id)
                 verdict = search.unknown(bookie)
                 if verdict is not None:
                     self._finish(index, verdict)
@@ -151,9 +153,10 @@ class RangeRead:
         self, bookie: int, entry_id: int, return_code: int, buffer: bytes, start: int, end: int
     ) -> None:
         """A bookie's answer (``ReadListener``); it may come late, when another was asked."""
-        index = entry_id - self._first
+        index = self._indexes[entry_id]
         link = self._ensembles[index][bookie]
         self._heard.add(link)
+        self.received_bytes += max(end - start - ENTRY_HEADER_BYTES, 0)
         if self._results[index] is not None:
             return
         if return_code == ReturnCode.EOK:
@@ -177,7 +180,7 @@ class RangeRead:
 
     def read_lost(self, bookie: int, entry_id: int) -> None:
         """The connection to a bookie broke (``ReadListener``)."""
-        index = entry_id - self._first
+        index = self._indexes[entry_id]
         search = self._searches[index]
         if self._results[index] is None and bookie in search.awaited:
             self.unheard.add(entry_id)
@@ -230,7 +233,7 @@ class RangeRead:
         link.suspect(self._answer_timeout_s)
         for index, bookie in owed:
             # Where the connection was too young to be given up, the request is.
-            self.read_lost(bookie, self._first + index)
+            self.read_lost(bookie, self._entry_ids[index])
 
     def _ask_others(self, link: BookieLink, owed: list[tuple[int, int]]) -> None:
         link.note_doubt()

@@ -1,10 +1,11 @@
-"""Reads a ledger: ranges of entries, in order, checked, from whichever bookie has them.
+"""Reads a ledger: entries in order, checked, from whichever bookie has them.
 
-Made by ``Ledgers.open``. One ``RangeRead`` is one attempt; here is decided how many entries it asks
-for, so that the answer has about the size wanted, and whether to try again. A reader never reads
-beyond ``last_confirmed``: what comes after may yet be lost. Entries move while a ledger is read (a
-writer's ensemble change, auto-recovery), so what cannot be found is looked for once more where the
-newest metadata says that it is.
+Made by ``Ledgers.open``. ``ReadPlan`` says which entries are asked for, so that about as much is
+read as is given out; what comes before it is needed waits in ``Surplus``. One ``RangeRead`` is one
+attempt; here is decided whether to try again. A reader never reads beyond ``last_confirmed``: what
+comes after may yet be lost. Entries move while a ledger is read (a writer's ensemble change,
+auto-recovery), so what cannot be found is looked for once more where the newest metadata says that
+it is.
 
 How far it may read, and how it hears of more, is its ``ledger_view``'s business.
 """
@@ -13,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from geminga_ledger.counters import LedgerCounters
@@ -33,15 +35,17 @@ from geminga_ledger.links import BookieLink
 from geminga_ledger.options import LedgerOptions
 from geminga_ledger.patience import Patience
 from geminga_ledger.quorum import Verdict
-from geminga_ledger.range_read import RangeRead
+from geminga_ledger.range_read import Found, RangeRead
+from geminga_ledger.read_plan import ReadPlan
+from geminga_ledger.surplus import Surplus
 from geminga_protocol.bookkeeper.errors import EntryDigestMismatch
 from geminga_protocol.records.ledger_metadata import LedgerMetadata
 from geminga_runtime.coordination import CoordinationError
 
 log = logging.getLogger(__name__)
 
-# Entries asked for in a first read when nothing is known of their size.
-_FIRST_ENTRIES = 16
+# Where less than this part of the bytes wanted is missing, no further question is asked for it.
+_ENOUGH_PART = 4
 
 
 class LedgerReader:
@@ -60,6 +64,7 @@ class LedgerReader:
         counters: LedgerCounters,
         patience: Patience,
         options: LedgerOptions,
+        surplus: Surplus,
     ) -> None:
         self.ledger_id = view.ledger_id
         self._view = view
@@ -67,9 +72,10 @@ class LedgerReader:
         self._counters = counters
         self._patience = patience
         self._options = options
-        # What the next entries are expected to have, for asking for the right number of them.
-        entries = view.last_confirmed + 1
-        self._entry_bytes = view.length_bytes // entries if entries else 0
+        self._surplus = surplus
+        self._plan = ReadPlan(options.reads_in_flight_max)
+        if view.is_closed:  # of an open one nobody said up to which entry its length is
+            self._plan.note_end(view.last_confirmed, view.length_bytes)
 
     @property
     def metadata(self) -> LedgerMetadata:
@@ -91,9 +97,11 @@ class LedgerReader:
         """The ledger's payloads together, as far as was known when this was found out."""
         return self._view.length_bytes
 
-    def advance(self, last_confirmed: int) -> None:
-        """The ledger is confirmed up to here, as its writer in this process knows."""
+    def advance(self, last_confirmed: int, length_bytes: int = 0) -> None:
+        """The ledger is confirmed up to here, as its writer in this process knows, and has so many
+        payload bytes (0: nobody knows)."""
         self._view.advance(last_confirmed)
+        self._plan.note_end(last_confirmed, length_bytes)
 
     async def read_last_confirmed(self) -> int:
         """Ask the bookies up to where the ledger is confirmed now; returns ``last_confirmed``.
@@ -120,77 +128,101 @@ class LedgerReader:
         return self.last_confirmed
 
     async def read(self, first: int, last: int, *, bytes_max: int) -> list[bytes]:
-        """Payloads of ``first``, ``first + 1``, … up to ``last`` or ``last_confirmed``.
+        """Payloads of ``first``, ``first + 1``, … up to ``last`` or ``last_confirmed``; otherwise
+        as ``read_entries``."""
+        return await self.read_entries(range(first, last + 1), bytes_max=bytes_max)
 
-        At least one; as many as fit into ``bytes_max`` bytes together. Raises ``NoSuchEntry``,
-        ``EntryCorrupt``, ``UnsupportedLedger`` where the digest is not known, and
+    async def read_entries(self, entry_ids: Sequence[int], *, bytes_max: int) -> list[bytes]:
+        """Payloads of the entries ``entry_ids``, which grow, as far as they are confirmed.
+
+        At least one; about as many as fit into ``bytes_max`` bytes together, and no more. Raises
+        ``NoSuchEntry``, ``EntryCorrupt``, ``UnsupportedLedger`` where the digest is not known, and
         ``BookieUnavailable`` when the deadline for reads has passed.
         """
         digest_type = self.metadata.digest_type
         if digest_type is None:
             raise UnsupportedLedger(self.ledger_id, "does not say which digest it has")
+        wanted = entry_ids[: bisect_right(entry_ids, self.last_confirmed)]
+        if not wanted or wanted[0] < 0:
+            raise NoSuchEntry(self.ledger_id, entry_ids[0] if entry_ids else 0)
         decode = payload_decoder(digest_type, self._view.password)
-        return await self._read_some(first, last, bytes_max, decode)
-
-    async def _read_some(
-        self, first: int, last: int, bytes_max: int, decode: Decode
-    ) -> list[bytes]:
-        if not 0 <= first <= min(last, self.last_confirmed):
-            raise NoSuchEntry(self.ledger_id, first)
-        last = min(last, self.last_confirmed)
-        found = self._take_at_hand(first, decode)
-        total_bytes = sum(map(len, found))
-        first += len(found)
-        while first <= last and (total_bytes < bytes_max or not found):
-            count = self._entries_to_ask(bytes_max - total_bytes)
-            try:
-                batch = await self._read_all(first, min(last, first + count - 1), decode)
-            except LedgerError:
-                if found:
-                    return found  # the next read will be told
-                raise
-            for each in batch:
-                total_bytes += len(each)
-                if total_bytes > bytes_max and found:
-                    return found
-                found.append(each)
-            first += len(batch)
-            self._entry_bytes = max(map(len, batch))
+        at_hand = self._take_at_hand(wanted[0], decode)
+        try:
+            found = await self._read_some(wanted, bytes_max, at_hand, decode)
+        finally:
+            self._surplus.keep(self.ledger_id, at_hand)
+        self._counters.bytes_given_out += sum(map(len, found))
         return found
 
-    def _take_at_hand(self, first: int, decode: Decode) -> list[bytes]:
+    async def _read_some(
+        self, wanted: Sequence[int], bytes_max: int, at_hand: dict[int, bytes], decode: Decode
+    ) -> list[bytes]:
+        """What is given out of ``wanted``; what else was read is left in ``at_hand``."""
+        found: list[bytes] = []
+        room = bytes_max
+        while len(found) < len(wanted):
+            entry_id = wanted[len(found)]
+            payload = at_hand.pop(entry_id, None)
+            if payload is None:
+                payload = self._surplus.take(self.ledger_id, entry_id)
+            if payload is None:
+                if found and room < bytes_max // _ENOUGH_PART:
+                    break
+                entry_ids = self._plan.next_ids(wanted[len(found) :], room, bytes_max)
+                try:
+                    await self._fetch(entry_ids, at_hand, decode)
+                except LedgerError:
+                    if found:
+                        break  # the next read will be told
+                    raise
+                continue
+            if found and len(payload) > room:
+                at_hand[entry_id] = payload
+                break
+            found.append(payload)
+            room -= len(payload)
+        return found
+
+    def _take_at_hand(self, first: int, decode: Decode) -> dict[int, bytes]:
         """The entry ``first``, where it came with the news that it is confirmed."""
         entry = self._view.take_entry(first)
         if entry is None:
-            return []
+            return {}
         try:
             _, _, _, kept = decode(entry, 0, len(entry), self.ledger_id, first)
         except EntryDigestMismatch as error:
             self._counters.copies_damaged += 1
             log.warning("damaged entry", extra={"error": str(error)})
-            return []
-        return [kept]
+            return {}
+        self._counters.bytes_read += len(kept)
+        return {first: kept}
 
-    def _entries_to_ask(self, bytes_left: int) -> int:
-        """About as many as fit; one more than fit costs one entry read for nothing."""
-        if not self._entry_bytes:
-            return _FIRST_ENTRIES
-        return min(max(bytes_left // self._entry_bytes, 1), self._options.reads_in_flight_max)
+    async def _fetch(
+        self, entry_ids: Sequence[int], at_hand: dict[int, bytes], decode: Decode
+    ) -> None:
+        """Read what is not there yet of ``entry_ids`` into ``at_hand``, the first in any case."""
 
-    async def _read_all(self, first: int, last: int, decode: Decode) -> list[bytes]:
-        return await self._patience.persist(
-            lambda: self._attempt_anywhere(first, last, decode),
-            despite=LedgerError,
-            deadline_s=self._options.read_deadline_s,
+        async def attempt() -> None:
+            missing = [
+                each
+                for each in entry_ids
+                if each not in at_hand and (self.ledger_id, each) not in self._surplus
+            ]
+            await self._attempt_anywhere(missing, at_hand, decode)
+
+        await self._patience.persist(
+            attempt, despite=LedgerError, deadline_s=self._options.read_deadline_s
         )
 
-    async def _attempt_anywhere(self, first: int, last: int, decode: Decode) -> list[bytes]:
+    async def _attempt_anywhere(
+        self, entry_ids: Sequence[int], at_hand: dict[int, bytes], decode: Decode
+    ) -> None:
         """Where the metadata says, and if that has become old, where the newest says."""
         if self._view.is_old:
             with suppress(LedgerError, CoordinationError):  # what is known may do
                 await self._view.renew()
         try:
-            return await self._attempt(first, last, decode)
+            await self._attempt(entry_ids, at_hand, decode)
         except LedgerError as error:
             try:
                 is_renewed = await self._view.renew()
@@ -198,15 +230,19 @@ class LedgerReader:
                 raise error from None  # the reason to look for newer metadata is the better one
             if not is_renewed:
                 raise
-        return await self._attempt(first, last, decode)
+        else:
+            return
+        await self._attempt([each for each in entry_ids if each not in at_hand], at_hand, decode)
 
-    async def _attempt(self, first: int, last: int, decode: Decode) -> list[bytes]:
+    async def _attempt(
+        self, entry_ids: Sequence[int], at_hand: dict[int, bytes], decode: Decode
+    ) -> None:
+        """Raises why the first entry could not be read; of others the next question is told."""
         read = RangeRead(
             self.ledger_id,
             self.metadata,
             self._link,
-            first=first,
-            last=last,
+            entry_ids=entry_ids,
             absences_proving=self.metadata.write_quorum,
             answer_timeout_s=self._options.answer_timeout_s,
             speculative_s=self._options.speculative_read_s,
@@ -214,17 +250,27 @@ class LedgerReader:
             counters=self._counters,
         )
         results = await read.run()
+        self._counters.bytes_read += read.received_bytes
         self._report_missing(read)
-        found: list[bytes] = []
-        for entry_id, result in enumerate(results, first):
+        for entry_id, result in zip(entry_ids, results, strict=True):
             if not isinstance(result, Verdict):
-                found.append(result[1])
-            elif found:
-                break  # what there is before the gap is an answer; the gap is the next read's
-            else:
-                is_damaged = entry_id in read.damaged and entry_id not in read.unheard
-                raise self._why_unread(entry_id, result, is_damaged=is_damaged)
-        return found
+                at_hand[entry_id] = result[1]
+        self._note(entry_ids, results)
+        first, result = entry_ids[0], results[0]
+        if isinstance(result, Verdict):
+            is_damaged = first in read.damaged and first not in read.unheard
+            raise self._why_unread(first, result, is_damaged=is_damaged)
+
+    def _note(self, entry_ids: Sequence[int], results: Sequence[Found | Verdict]) -> None:
+        """Remember what the answers tell of the ledger's sizes."""
+        ends = {0, len(results) - 2, len(results) - 1}
+        for index in sorted(ends):
+            result = results[index]
+            if not isinstance(result, Verdict):
+                self._plan.note_length(entry_ids[index], result[0], len(result[1]))
+        neighbours = [each for each in results[:-1] or results if not isinstance(each, Verdict)]
+        if neighbours:
+            self._plan.note_sizes(len(neighbours), sum(len(payload) for _, payload in neighbours))
 
     def _report_missing(self, read: RangeRead) -> None:
         """Confirmed entries are not everywhere they should be: somebody should copy them.

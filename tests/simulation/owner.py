@@ -196,8 +196,7 @@ async def _stored(
             ledger_id,
             alone,
             ledgers._links.link,
-            first=wanted[0],
-            last=wanted[-1],
+            entry_ids=wanted,
             absences_proving=1,
             answer_timeout_s=ANSWER_TIMEOUT_S,
         ).run()
