@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from geminga_cli.errors import StartFailed
 from geminga_cli.supervisor.broker_ids import SESSIONS_OVER_AFTER_S, BrokerIds
-from geminga_cli.supervisor.console import next_steps, no_sync_warning, ready_line
+from geminga_cli.supervisor.console import Tools, next_steps, no_sync_warning, ready_line
 from geminga_cli.supervisor.endpoints import (
     EndpointsFile,
     PartEndpoints,
@@ -126,7 +126,7 @@ class Announcer:
         addresses = endpoints[BROKER].addresses
         print(ready_line(addresses["pulsar"], addresses["web"]))
         if not self._settings.quiet:
-            print(next_steps(addresses["pulsar"], addresses["web"]))
+            print(next_steps(addresses["pulsar"], addresses["web"], Tools.at_hand()))
         print(endpoints_line(endpoints), flush=True)
 
     def _in_order(self, ready: Mapping[str, PartEndpoints]) -> dict[str, PartEndpoints]:

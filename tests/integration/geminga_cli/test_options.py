@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.integration.cluster_process import FREE_PORTS, StandaloneProcess
 from tests.integration.waiting import eventually
+
+from geminga_cli.supervisor.console import Tools, next_steps
 
 StartStandalone = Callable[..., StandaloneProcess]
 PARTS = ("zookeeper", "bookie", "broker")
@@ -83,6 +87,29 @@ def test_the_file_and_the_line_after_ready_name_the_same_addresses(
         for purpose, address in standalone.endpoints[part].items()
         if purpose != "pid"
     }
+
+
+@pytest.mark.parametrize("has_official_client", [True, False])
+@pytest.mark.parametrize("has_curl", [True, False])
+def test_what_is_printed_to_be_tried_works_word_for_word_without_python_on_the_path(
+    standalone: StandaloneProcess, *, has_official_client: bool, has_curl: bool
+) -> None:
+    if has_curl and shutil.which("curl") is None:
+        pytest.skip("there is no curl here")
+    tools = replace(Tools.at_hand(), has_official_client=has_official_client, has_curl=has_curl)
+    words = next_steps(standalone.service_url, standalone.web_service_url, tools)
+    commands = words.partition("\n\n")[2].rpartition("\n\n")[0]
+    path = str(Path(shutil.which("curl") or "/").parent) if has_curl else "/nowhere"
+    ended = subprocess.run(
+        ["/bin/sh", "-e", "-c", commands],
+        env={"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout.splitlines()[-1])["msgInCounter"] >= 1
 
 
 def test_no_sync_says_loudly_what_it_means(start_standalone: StartStandalone) -> None:
