@@ -24,6 +24,7 @@ from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
+from geminga_server.readiness import announce_readiness
 from geminga_server.run import ExitCode, is_uvloop_running, uvloop_factory
 
 log = logging.getLogger(__name__)
@@ -116,6 +117,8 @@ class Announcer:
             self._say(endpoints)
         except OSError as error:  # whoever read it has gone
             log.warning("nobody reads that all is ready", extra={"reason": str(error)})
+        addresses = endpoints[BROKER].addresses
+        announce_readiness(f"{addresses['pulsar']} {addresses['web']}")
         self._on_first()
 
     def close(self) -> None:

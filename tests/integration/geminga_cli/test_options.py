@@ -162,6 +162,21 @@ def test_the_users_own_zookeeper_is_used(
     assert cluster.service_url != standalone.service_url
 
 
+def test_a_service_manager_is_told_when_everything_answers_and_by_one_process(
+    start_standalone: StartStandalone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        cluster = start_standalone("--quiet")
+        urls = f"{cluster.service_url} {cluster.web_service_url}"
+        cluster.stop()
+        manager.settimeout(0)
+        assert manager.recv(4096).decode() == f"READY=1\nSTATUS={urls}"
+        with pytest.raises(BlockingIOError):
+            manager.recv(4096)
+
+
 def test_a_port_that_is_taken_is_named_and_nothing_is_started(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
