@@ -39,6 +39,7 @@ from geminga_server import control_channel
 from geminga_server.control_channel import Channel
 from geminga_server.errors import ControlError, SettingsError
 from geminga_server.logging import set_log_level
+from geminga_server.readiness import announce_readiness
 from geminga_server.supervision import CONTROL_SOCKET_VARIABLE, part_name
 
 log = logging.getLogger(__name__)
@@ -353,9 +354,11 @@ async def obeying_supervisor(
     kind: str, version: str, commands: PartCommands, addresses: Mapping[str, str]
 ) -> AsyncGenerator[None]:
     """Tell the supervisor, if there is one, that a part of this ``kind`` serves at ``addresses``,
-    and obey it meanwhile. Raises ``ControlError`` as ``ControlClient`` does."""
+    and obey it meanwhile; without one a service manager is told. Raises ``ControlError`` as
+    ``ControlClient`` does."""
     socket_path = os.environ.get(CONTROL_SOCKET_VARIABLE)
     if not socket_path:
+        announce_readiness(" ".join(addresses.values()))
         yield
         return
     async with ControlClient(Path(socket_path), part_name(kind), version, commands) as control:

@@ -31,6 +31,7 @@ from geminga_runtime.network import AsyncioNetwork
 from geminga_server.directories import DirectoryLock
 from geminga_server.logging import configure_logging
 from geminga_server.ports import require_distinct
+from geminga_server.readiness import announce_readiness
 from geminga_server.run import StopRequest, run_part
 from geminga_server.settings import load_settings
 
@@ -102,6 +103,7 @@ async def _say_when_ready(server: ZooKeeperSettings, metrics_port: int) -> None:
     if not await wait_until_ready(server.local_host, server.port, clock, START_TIMEOUT_S):
         raise StartFailed(PART, f"its log is {server.log_file}")
     log.info("zookeeper serves", extra={"address": server.address, "metrics_port": metrics_port})
+    announce_readiness(server.address)
 
 
 async def _fail_when_java_ends(server: ZooKeeperSettings, exited: asyncio.Future[int]) -> None:

@@ -2,21 +2,66 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+
+# A message is published, by Pulsar's own client where it is installed, else by ours.
+OFFICIAL_CLIENT = (
+    "{python} -c \"import pulsar; c = pulsar.Client('{url}'); "
+    "c.create_producer('hello').send(b'hi'); c.close()\""
+)
+OWN_CLIENT = """{python} -c "
+import asyncio, geminga
+async def main():
+    async with geminga.Client('{url}') as client:
+        producer = await client.producer('hello')
+        await producer.send(b'hi')
+asyncio.run(main())\""""
+
 
 def ready_line(service_url: str, web_service_url: str) -> str:
     """The one line that tells programs that everything answers."""
     return f"READY {service_url} {web_service_url}"
 
 
-def next_steps(service_url: str, web_service_url: str) -> str:
-    """What somebody new may try now."""
-    return (
-        "Try:   pip install pulsar-client\n"
-        f"       python -c \"import pulsar; c = pulsar.Client('{service_url}'); "
-        "c.create_producer('hello').send(b'hi'); c.close()\"\n"
-        f"       curl {web_service_url}/admin/v2/persistent/public/default/hello/stats\n"
-        "Stop:  Ctrl-C"
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What can be tried with: our own Python as it is written where we were started, the official
+    client if it is installed beside us, curl if there is one."""
+
+    python: str
+    has_official_client: bool
+    has_curl: bool
+
+    @classmethod
+    def at_hand(cls) -> Tools:
+        """Those of this process."""
+        python, here = Path(sys.executable), Path.cwd()
+        shown = python.relative_to(here) if python.is_relative_to(here) else python
+        return cls(
+            shlex.quote(str(shown)),
+            has_official_client=find_spec("pulsar") is not None,
+            has_curl=which("curl") is not None,
+        )
+
+
+def next_steps(service_url: str, web_service_url: str, tools: Tools) -> str:
+    """What somebody new may try now: commands for a shell, which run word for word."""
+    publish = OFFICIAL_CLIENT if tools.has_official_client else OWN_CLIENT
+    stats = f"{web_service_url}/admin/v2/persistent/public/default/hello/stats"
+    look = (
+        f"curl {stats}"
+        if tools.has_curl
+        else f'{tools.python} -c "from urllib.request import urlopen; '
+        f"print(urlopen('{stats}').read().decode())\""
     )
+    # Not indented: Python would take it for a mistake in what is copied.
+    commands = f"{publish.format(python=tools.python, url=service_url)}\n{look}"
+    return f"Try:   (in another terminal)\n\n{commands}\n\nStop:  Ctrl-C"
 
 
 def no_sync_warning() -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from geminga_cli.errors import StartFailed
 from geminga_cli.supervisor.broker_ids import SESSIONS_OVER_AFTER_S, BrokerIds
-from geminga_cli.supervisor.console import next_steps, no_sync_warning, ready_line
+from geminga_cli.supervisor.console import Tools, next_steps, no_sync_warning, ready_line
 from geminga_cli.supervisor.endpoints import (
     EndpointsFile,
     PartEndpoints,
@@ -24,6 +24,7 @@ from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
+from geminga_server.readiness import announce_readiness
 from geminga_server.run import ExitCode, is_uvloop_running, prepare_open_files, uvloop_factory
 
 log = logging.getLogger(__name__)
@@ -117,6 +118,8 @@ class Announcer:
             self._say(endpoints)
         except OSError as error:  # whoever read it has gone
             log.warning("nobody reads that all is ready", extra={"reason": str(error)})
+        addresses = endpoints[BROKER].addresses
+        announce_readiness(f"{addresses['pulsar']} {addresses['web']}")
         self._on_first()
 
     def close(self) -> None:
@@ -127,7 +130,7 @@ class Announcer:
         addresses = endpoints[BROKER].addresses
         print(ready_line(addresses["pulsar"], addresses["web"]))
         if not self._settings.quiet:
-            print(next_steps(addresses["pulsar"], addresses["web"]))
+            print(next_steps(addresses["pulsar"], addresses["web"], Tools.at_hand()))
         print(endpoints_line(endpoints), flush=True)
 
     def _in_order(self, ready: Mapping[str, PartEndpoints]) -> dict[str, PartEndpoints]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.integration.cluster_process import FREE_PORTS, StandaloneProcess
 from tests.integration.waiting import eventually
+
+from geminga_cli.supervisor.console import Tools, next_steps
 
 StartStandalone = Callable[..., StandaloneProcess]
 PARTS = ("zookeeper", "bookie", "broker")
@@ -85,6 +89,29 @@ def test_the_file_and_the_line_after_ready_name_the_same_addresses(
     }
 
 
+@pytest.mark.parametrize("has_official_client", [True, False])
+@pytest.mark.parametrize("has_curl", [True, False])
+def test_what_is_printed_to_be_tried_works_word_for_word_without_python_on_the_path(
+    standalone: StandaloneProcess, *, has_official_client: bool, has_curl: bool
+) -> None:
+    if has_curl and shutil.which("curl") is None:
+        pytest.skip("there is no curl here")
+    tools = replace(Tools.at_hand(), has_official_client=has_official_client, has_curl=has_curl)
+    words = next_steps(standalone.service_url, standalone.web_service_url, tools)
+    commands = words.partition("\n\n")[2].rpartition("\n\n")[0]
+    path = str(Path(shutil.which("curl") or "/").parent) if has_curl else "/nowhere"
+    ended = subprocess.run(
+        ["/bin/sh", "-e", "-c", commands],
+        env={"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout.splitlines()[-1])["msgInCounter"] >= 1
+
+
 def test_no_sync_says_loudly_what_it_means(start_standalone: StartStandalone) -> None:
     cluster = start_standalone("--no-sync", "--quiet")
     assert "LOSES ACKNOWLEDGED MESSAGES" in log_of(cluster)
@@ -135,6 +162,21 @@ def test_the_users_own_zookeeper_is_used(
     assert cluster.endpoints["zookeeper"] == {"address": f"{zookeeper_address}/own"}
     assert not (cluster.data_directory / "zookeeper").exists()
     assert cluster.service_url != standalone.service_url
+
+
+def test_a_service_manager_is_told_when_everything_answers_and_by_one_process(
+    start_standalone: StartStandalone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        cluster = start_standalone("--quiet")
+        urls = f"{cluster.service_url} {cluster.web_service_url}"
+        cluster.stop()
+        manager.settimeout(0)
+        assert manager.recv(4096).decode() == f"READY=1\nSTATUS={urls}"
+        with pytest.raises(BlockingIOError):
+            manager.recv(4096)
 
 
 def test_a_port_that_is_taken_is_named_and_nothing_is_started(tmp_path: Path) -> None:
