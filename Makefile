@@ -5,12 +5,12 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-full test-java check lint types unit integration protocol bench torture simulate clean
+.PHONY: help setup run test test-full test-java test-containers check lint types unit integration protocol bench torture simulate clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
-SOURCES := runtime protocol client bookie broker cli tests
+SOURCES := runtime protocol client bookie broker cli docker tests
 # The first Python that is new enough; `make PYTHON=python3.13 ...` chooses another.
 PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
@@ -37,6 +37,10 @@ test-full: $(BIN)/.develops setup  ## the long tests that `make test` leaves out
 test-java: $(BIN)/.develops setup  ## Pulsar's Java client, and BookKeeper's client and bookies, with ours, where Java is
 	@$(PYTEST) -m java tests/bookkeeper tests/java_client $(ARGS)
 
+# Needs root and, the first time, Debian's packages (500 MB, into the user's cache); touches nothing else here.
+test-containers: $(BIN)/.develops  ## images and the compose file in real container engines, where root can start them
+	@$(PYTEST) -m containers tests/containers --timeout 3600 -o log_cli=true --log-cli-level=INFO $(ARGS)
+
 check: lint types  ## linters, types, import rules
 
 lint: $(BIN)/.develops
@@ -49,7 +53,7 @@ types: $(BIN)/.develops
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 unit: $(BIN)/.develops
-	$(PYTEST) -m "not integration and not full and not java" -n 2 $(ARGS)
+	$(PYTEST) -m "not integration and not full and not java and not containers" -n 2 $(ARGS)
 
 # More workers than cores: these tests wait for processes most of their time. A file stays with one worker,
 # so that its tests share a cluster.

@@ -1,7 +1,7 @@
 """Proves that the image and the compose file say only what Geminga's commands and settings know.
 
 What is typed into YAML is checked by nobody until a container starts; a wrong variable not even
-then: it is only a warning in a log.
+then: it is only a warning in a log. What needs an engine is proven in ``tests/containers``.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop.loop as uvloop_module
 
 from geminga_bookie.part_settings import BookiePartSettings
+from geminga_broker.ownership.listeners import parse_bind_addresses, parse_listeners
 from geminga_broker.settings import BrokerSettings
 from geminga_cli.commands.part import settings_of
 from geminga_cli.commands.standalone import parse
@@ -33,6 +36,8 @@ SETTINGS: dict[str, type[Any]] = {
 }
 # A compose that hangs (a client waiting for a context far away) must not hold up the tests.
 CONFIG_TIMEOUT_S = 30
+# The first that waits for a container that ends (service_completed_successfully).
+COMPOSE_VERSION_MIN = (1, 29)
 
 
 def known_variables() -> set[str]:
@@ -57,7 +62,7 @@ def test_every_command_exists() -> None:
 
 
 def test_the_image_starts_a_standalone_as_its_options_are() -> None:
-    (command,) = re.findall(r"^CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
+    *_, command = re.findall(r"^CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
     name, *options = json.loads(command)
     assert name == "standalone"
     settings, _ = parse(options)
@@ -71,27 +76,106 @@ def test_the_image_gets_every_folder_that_the_wheel_is_built_from() -> None:
     assert copied == {package.partition("/")[0] for package in packages}
 
 
-def compose_command() -> list[str] | None:
-    """``docker compose`` or the older ``docker-compose``; None where there is neither."""
-    candidates = (["docker", "compose"], ["docker-compose"])
-    return next((command for command in candidates if answers(command)), None)
+def test_the_image_asks_a_part_for_its_health_by_a_command() -> None:
+    (words,) = re.findall(r"^HEALTHCHECK .* CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
+    program, command = json.loads(words)
+    assert program == "geminga"
+    assert command in COMMANDS
 
 
-def answers(command: list[str]) -> bool:
-    if shutil.which(command[0]) is None:
-        return False
-    asked = subprocess.run(
-        [*command, "version"], capture_output=True, timeout=CONFIG_TIMEOUT_S, check=False
+def test_no_container_gets_a_volume_that_nobody_named() -> None:
+    assert "VOLUME" not in DOCKERFILE
+
+
+def test_the_image_is_built_once_and_every_part_outlives_a_reboot() -> None:
+    assert COMPOSE.count("build:") == 1
+    assert re.findall(r"^  restart: (.*)$", COMPOSE, re.MULTILINE) == ["unless-stopped"]
+    # The one that does something once, and ends.
+    assert re.findall(r"^    restart: (.*)$", COMPOSE, re.MULTILINE) == ['"no"']
+
+
+@pytest.mark.parametrize("key", ["name", "start_interval", "version"])
+def test_the_compose_file_has_no_key_that_compose_1_29_refuses_or_a_new_one_warns_of(
+    key: str,
+) -> None:
+    assert not re.search(rf"^ *{key}:", COMPOSE, re.MULTILINE)
+
+
+def with_variables(text: str, variables: dict[str, str]) -> str:
+    """``${NAME:-default}`` filled in as compose does it."""
+    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda each: variables.get(each[1], each[2]), text)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{}, {"BROKER_PORT": "7650", "WEB_PORT": "9080", "ADVERTISED_ADDRESS": "example.org"}],
+)
+def test_published_ports_lead_where_the_broker_answers_with_them(variables: dict[str, str]) -> None:
+    filled = with_variables(COMPOSE, variables)
+    (told,) = re.findall(r'ADVERTISED_LISTENERS: "([^"]*)"', filled)
+    listeners = parse_listeners(re.sub(r"\\\n *", "", told).split(","))
+    (bound,) = re.findall(r"BIND_ADDRESSES: (.*)", filled)
+    ports = {bind.scheme: bind.port for bind in parse_bind_addresses(bound.split(","), listeners)}
+    host = variables.get("ADVERTISED_ADDRESS", "localhost")
+    broker_port, web_port = variables.get("BROKER_PORT", "6650"), variables.get("WEB_PORT", "8080")
+    published = re.findall(r'^      - "(\d+):(\d+)"$', filled, re.MULTILINE)
+    assert published == [(broker_port, str(ports["pulsar"])), (web_port, str(ports["http"]))]
+    assert listeners.urls["external"] == {
+        "pulsar": f"pulsar://{host}:{broker_port}",
+        "http": f"http://{host}:{web_port}",
+    }
+    assert listeners.url("pulsar") == "pulsar://broker:6650"
+    assert listeners.url("http") == "http://broker:8080"
+
+
+def test_a_library_without_symbols_still_works(tmp_path: Path) -> None:
+    whole = Path(uvloop_module.__file__)
+    cut = tmp_path / whole.name
+    shutil.copy(whole, cut)
+    program = [sys.executable, str(ROOT / "docker" / "strip_libraries.py"), str(tmp_path)]
+    subprocess.run(program, check=True, capture_output=True)
+    assert cut.stat().st_size < whole.stat().st_size / 2
+    load = f"""
+import importlib.util
+spec = importlib.util.spec_from_file_location("uvloop.loop", {str(cut)!r})
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+async def answer(): return 42
+print(module.Loop().run_until_complete(answer()))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", load], capture_output=True, text=True, check=False
     )
-    return asked.returncode == 0
+    assert ended.stdout == "42\n", ended.stderr
+
+
+def compose_command() -> list[str]:
+    """``docker compose`` or the older ``docker-compose``; skips where there is neither, or one that
+    is too old for the file."""
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(command[0]) is None:
+            continue
+        asked = subprocess.run(
+            [*command, "version", "--short"],
+            capture_output=True,
+            text=True,
+            timeout=CONFIG_TIMEOUT_S,
+            check=False,
+        )
+        if asked.returncode != 0:
+            continue
+        found = re.search(r"(\d+)\.(\d+)", asked.stdout)
+        assert found is not None, asked.stdout
+        version = int(found[1]), int(found[2])
+        if version < COMPOSE_VERSION_MIN:
+            pytest.skip(f"this compose is {asked.stdout.strip()}; the file is for 1.29 and newer")
+        return command
+    pytest.skip("there is no docker client with compose here")
 
 
 def test_docker_understands_the_compose_file() -> None:
-    command = compose_command()
-    if command is None:
-        pytest.skip("there is no docker client with compose here")
     checked = subprocess.run(
-        [*command, "--file", str(ROOT / "docker-compose.yml"), "config", "--quiet"],
+        [*compose_command(), "--file", str(ROOT / "docker-compose.yml"), "config", "--quiet"],
         capture_output=True,
         text=True,
         timeout=CONFIG_TIMEOUT_S,

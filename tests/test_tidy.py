@@ -26,11 +26,11 @@ TOP_LEVEL = {
     *SOURCE_FOLDERS,
     *("docs", "tests", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"),
     *("LICENSE", "Makefile", "pyproject.toml", "Dockerfile", "docker-compose.yml"),
-    *(".ci", ".gitignore", ".dockerignore"),
+    *(".ci", ".gitignore", ".dockerignore", "docker"),
 }
 TEST_FOLDERS = {
     *("unit", "integration", "simulation", "performance", "torture", "bookkeeper", "golden"),
-    *("differential", "apache_java", "java_client"),
+    *("differential", "apache_java", "java_client", "containers"),
 }
 
 # Modules that ask for the time or wait in a thread of their own, and why.
@@ -46,6 +46,7 @@ MAY_OPEN_FILES = {
     "runtime/geminga_server/control_channel.py": "a directory, to shorten a socket's name",
     "cli/geminga_cli/bookie_admin/offline_file.py": "a bookie's files, read-only, without one",
     "cli/geminga_cli/commands/bookie_admin.py": "the null device, when its reader has gone",
+    "cli/geminga_cli/commands/health.py": "the words of a container's first process",
     "cli/geminga_cli/embedded_zookeeper/class_archive.py": "setup is no part",
     "cli/geminga_cli/embedded_zookeeper/fetch.py": "setup is no part",
     "cli/geminga_cli/embedded_zookeeper/java.py": "the release file of somebody's Java",

@@ -47,6 +47,9 @@ COMMANDS = {
         "geminga_cli.commands.bookie_admin",
         "look into bookies, ledgers and their files; give bookies orders",
     ),
+    "health": Command(
+        "geminga_cli.commands.health", "ask a part on this machine whether it is healthy"
+    ),
     "setup": Command("geminga_cli.commands.setup", "fetch what the embedded ZooKeeper needs, once"),
 }
 

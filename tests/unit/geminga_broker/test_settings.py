@@ -14,10 +14,11 @@ from geminga_broker.settings import BrokerSettings
 from geminga_server.errors import SettingsError
 from geminga_server.settings import load_settings
 
-# What the core gets from elsewhere: ports that were chosen, hosts, what it claims to be.
-NOT_SET = {"port", "web_port", "bind_host", "advertised_host", "version"}
-# What is made of several settings, in tests of their own.
-NOT_SET |= {"listeners", "bind_addresses"}
+# What the core gets from elsewhere (ports that were chosen, hosts, what it claims to be), and what
+# is made of several settings, in tests of their own.
+NOT_SET = {"port", "web_port", "bind_host", "advertised_host", "version"} | {
+    *("listeners", "bind_addresses")
+}
 DEFAULTS = BrokerOptions()
 SET = sorted({each.name for each in fields(BrokerOptions)} - NOT_SET - {"log"})
 
