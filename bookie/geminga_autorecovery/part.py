@@ -32,7 +32,7 @@ from geminga_server.open_files import open_files
 from geminga_server.run import StopRequest, run_part
 from geminga_server.settings import load_settings
 from geminga_server.supervision import part_name
-from geminga_server.wait_for_node import wait_for_node
+from geminga_server.waiting import wait_for_node
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ async def serve(settings: AutoRecoveryPartSettings, stop: StopRequest) -> None:
     clock = SystemClock()
     files = open_files()
     async with AsyncExitStack() as stack:
-        zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock))
+        zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock, stop))
         await wait_for_node(zookeeper, INSTANCE_ID_PATH, settings.zookeeper_connect_timeout_s)
         name = settings.recovery_id or made_up_id(socket.gethostname(), os.getpid())
         daemon = await stack.enter_async_context(

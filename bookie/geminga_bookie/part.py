@@ -42,7 +42,7 @@ from geminga_server.ports import require_distinct
 from geminga_server.run import StopRequest, run_part
 from geminga_server.settings import load_settings
 from geminga_server.supervision import part_name
-from geminga_server.wait_for_node import wait_for_node
+from geminga_server.waiting import wait_for_node
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
     files = open_files(own_min=OWN_FILES)
     async with AsyncExitStack() as stack:
         stack.callback(DirectoryLock(settings.data_directory, clock).close)
-        zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock))
+        zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock, stop))
         await wait_for_node(zookeeper, INSTANCE_ID_PATH, settings.zookeeper_connect_timeout_s)
         index = open_index(index_directory)
         stack.callback(index.close)

@@ -64,7 +64,7 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
     async with AsyncExitStack() as stack:
         host = settings.bind_address
         port, web_port = free_port(host, settings.port), free_port(host, settings.web_port)
-        zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock))
+        zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock, stop))
         options = settings.options(port=port, web_port=web_port, connections_max=connections_max)
         if settings.initialize:
             await initialize(zookeeper, options)

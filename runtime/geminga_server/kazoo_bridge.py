@@ -236,6 +236,8 @@ class LoopHandler:
         # When the server last said anything, in the clock's monotonic seconds. A connection that
         # was accepted is no sign that the session lives, so this outlives connections.
         self.heard_at_s = clock.monotonic()
+        # How far the newest attempt to connect has come, in words. kazoo looks up the address.
+        self.progress = "no address of it was found yet"
 
     # --- from any thread to the loop ---------------------------------------------------------
 
@@ -249,6 +251,12 @@ class LoopHandler:
             self._loop.call_soon_threadsafe(self._deliver)
         except RuntimeError:  # the loop is closed: nobody waits any more
             self._is_detached = True
+
+    def post_when_ready(
+        self, answer: Answer, function: Callable[..., object], *args: object
+    ) -> None:
+        """Have the loop call ``function(*args, answer)`` once the answer is there."""
+        answer.rawlink(lambda settled: self.post(function, *args, settled))
 
     def detach(self) -> None:
         """Deliver nothing from now on: the client behind this handler was given up."""
@@ -308,7 +316,14 @@ class LoopHandler:
         self, address: tuple[str, int], timeout: float | None = None, **_tls: object
     ) -> Connection:
         """A TCP connection to ``address`` within ``timeout`` seconds; raises ``OSError``."""
-        sock = socket.create_connection(address, timeout)
+        where = f"{address[0]}:{address[1]}"
+        self.progress = f"connecting to {where}"
+        try:
+            sock = socket.create_connection(address, timeout)
+        except OSError as error:
+            self.progress = f"{where}: {error.strerror or error}"
+            raise
+        self.progress = f"{where} was reached and says nothing"
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return Connection(sock, timeout, self._hear)
 

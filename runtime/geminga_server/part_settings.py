@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt, Le
 from geminga_runtime.clock import Clock
 
 if TYPE_CHECKING:
+    from geminga_server.run import StopRequest
     from geminga_server.zookeeper import ZooKeeper
 
 # A standalone's parts must see each other's death within seconds; 6 s is three of kazoo's pings.
@@ -34,13 +35,15 @@ class PartSettings:
     log_json: bool = False
     """Log one JSON object a line."""
 
-    def zookeeper_client(self, clock: Clock) -> ZooKeeper:
-        """A client of that ZooKeeper, to be entered."""
+    def zookeeper_client(self, clock: Clock, stop: StopRequest) -> ZooKeeper:
+        """A client of that ZooKeeper, to be entered; it hurries once the process is to end."""
         from geminga_server.zookeeper import ZooKeeper  # noqa: PLC0415 - 60 ms, not for --help
 
-        return ZooKeeper(
+        zookeeper = ZooKeeper(
             self.zookeeper,
             clock,
             session_timeout_s=self.zookeeper_session_timeout_s,
             connect_timeout_s=self.zookeeper_connect_timeout_s,
         )
+        stop.on_asked(zookeeper.hurry)
+        return zookeeper

@@ -41,6 +41,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
+        self._callbacks: list[Callable[[], object]] = []
         self.reason = ""
 
     def ask(self, reason: str) -> None:
@@ -48,6 +49,12 @@ class StopRequest:
         if not self._asked.is_set():
             self.reason = reason
             self._asked.set()
+            for callback in self._callbacks:
+                callback()
+
+    def on_asked(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` when somebody asks, before anything closes."""
+        self._callbacks.append(callback)
 
     async def wait(self) -> None:
         """Return when somebody asked."""

@@ -7,8 +7,8 @@ before any answer that already shows the change, as ZooKeeper promises.
 What this module adds to kazoo:
 
 * **Nothing waits for ever.** A request has a deadline. While there is no connection, requests are
-  held here and sent, in order, when it is back; what was on the way when it broke fails with
-  ``ConnectionLost``, since nobody knows whether it was carried out.
+  held (``zookeeper_requests``) and sent, in order, when it is back; what was on the way when it
+  broke fails with ``ConnectionLost``, since nobody knows whether it was carried out.
 * **The session ends here before it ends at the server.** kazoo learns of an expiry only once it
   reaches the server again, when somebody else may long own what was ours. So a session that heard
   nothing for ``GIVE_UP_FRACTION`` of its time-out is reported as ``EXPIRED`` and never used
@@ -22,10 +22,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from itertools import chain
 from typing import cast
 
 from geminga_runtime.clock import Clock
@@ -53,7 +51,6 @@ from geminga_server.kazoo_words import (
     KazooStat,
     add_operation,
     connect_kazoo,
-    coordination_error,
     is_dead,
     node_stat,
     parents,
@@ -62,45 +59,15 @@ from geminga_server.kazoo_words import (
     transaction_error,
 )
 from geminga_server.part_settings import SESSION_TIMEOUT_S
+from geminga_server.waiting import Waiting
+from geminga_server.zookeeper_requests import Requests, Watch
 
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 10.0
 # How long a closing part waits for the server to confirm that its session is over.
 CLOSE_TIMEOUT_S = 2.0
-# More than this on the way only makes the server's queue longer (its own limit is 1000 for all).
-REQUESTS_IN_FLIGHT_MAX = 128
-# Requests held back while there is no connection or too many are on the way. A broker that loads
-# 10,000 topics at once asks about this many questions; more waiting than that is a mistake.
-REQUESTS_HELD_MAX = 65_536
-
 ClientFactory = Callable[[LoopHandler], Client]
-
-
-class _Request:
-    """One question: how to send it, who waits for the answer, and until when (the loop's time)."""
-
-    __slots__ = ("deadline_s", "future", "path", "send")
-
-    def __init__(
-        self,
-        path: str,
-        send: Callable[[Client], Answer],
-        future: asyncio.Future[object],
-        deadline_s: float,
-    ) -> None:
-        self.path = path
-        self.send = send
-        self.future = future
-        self.deadline_s = deadline_s
-
-    def succeed(self, value: object) -> None:
-        if not self.future.done():
-            self.future.set_result(value)
-
-    def fail(self, error: CoordinationError) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
 
 
 class ZooKeeper(Service):
@@ -136,10 +103,8 @@ class ZooKeeper(Service):
         self._is_closed = False
         self._connected = asyncio.Event()
         self._callbacks: list[OnSession] = []
-        # Both in the order of asking, which is that of their deadlines: one timer is enough.
-        self._in_flight: dict[_Request, None] = {}
-        self._held: deque[_Request] = deque()
-        self._deadline: asyncio.TimerHandle | None = None
+        self._requests = Requests(session_timeout_s)
+        self._ask = self._requests.ask
         self._expiry: asyncio.TimerHandle | None = None
 
     def _connect_kazoo(self, handler: LoopHandler) -> Client:
@@ -155,15 +120,25 @@ class ZooKeeper(Service):
             ) from error
         stack.push_async_callback(self._end)
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
-                await self._connected.wait()
+            with Waiting("waiting for zookeeper", self._first_connection):
+                async with asyncio.timeout(self._connect_timeout_s):
+                    await self._connected.wait()
         except TimeoutError as error:
             raise ConnectionLost(
-                f"no ZooKeeper answered at {self._hosts} within {self._connect_timeout_s:g} s; "
-                "is it running there?"
+                f"no ZooKeeper answered at {self._hosts} within {self._connect_timeout_s:g} s "
+                f"({self._first_connection()['last']}); is it running there?"
             ) from error
         if "/" in self._hosts and self._makes_chroot:
             await self._make_chroot()
+
+    def _first_connection(self) -> Mapping[str, object]:
+        """What is known of a connection that does not come about."""
+        assert self._handler is not None
+        return {
+            "hosts": self._hosts,
+            "last": self._handler.progress,
+            "at_most_s": self._connect_timeout_s,
+        }
 
     async def _make_chroot(self) -> None:
         try:
@@ -186,6 +161,10 @@ class ZooKeeper(Service):
     def state(self) -> SessionState:
         """What the session is worth now; ``EXPIRED`` also before the first connection."""
         return self._state
+
+    def hurry(self) -> None:
+        """The process ends: from now on nothing waits long for a ZooKeeper that does not answer."""
+        self._requests.hurry()
 
     def on_session(self, callback: OnSession) -> None:
         """Call ``callback`` at every change of the session's state, in order."""
@@ -235,21 +214,21 @@ class ZooKeeper(Service):
 
     async def get(self, path: str, *, on_change: OnChange | None = None) -> tuple[bytes, NodeStat]:
         """Value and stat; ``on_change`` is called once, at the next change or deletion."""
-        watch = _Watch(on_change) if on_change else None
+        watch = Watch(on_change) if on_change else None
         answer = self._ask(path, lambda client: client.get_async(path, watch=watch), watch)
         value, stat = cast("tuple[bytes | None, KazooStat]", await answer)
         return value or b"", node_stat(stat)
 
     async def exists(self, path: str, *, on_change: OnChange | None = None) -> NodeStat | None:
         """Stat, or None; ``on_change`` is called once, at creation, change or deletion."""
-        watch = _Watch(on_change) if on_change else None
+        watch = Watch(on_change) if on_change else None
         answer = self._ask(path, lambda client: client.exists_async(path, watch=watch), watch)
         stat = cast("KazooStat | None", await answer)
         return None if stat is None else node_stat(stat)
 
     async def children(self, path: str, *, on_change: OnChange | None = None) -> list[str]:
         """Names of the children, sorted; ``on_change`` once when the list changes."""
-        watch = _Watch(on_change) if on_change else None
+        watch = Watch(on_change) if on_change else None
         answer = self._ask(path, lambda client: client.get_children_async(path, watch=watch), watch)
         return sorted(cast("list[str]", await answer))
 
@@ -280,77 +259,6 @@ class ZooKeeper(Service):
         error = transaction_error(results, operations)
         if error is not None:
             raise error
-
-    # --- requests: held, sent, answered ------------------------------------------------------
-
-    def _ask(
-        self, path: str, send: Callable[[Client], Answer], watch: _Watch | None = None
-    ) -> asyncio.Future[object]:
-        """Send a request, now or when there is a connection; the future has its answer."""
-        assert path.startswith("/"), f"a node's path begins with '/', this one does not: {path!r}"
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + self._session_timeout_s
-        request = _Request(path, send, loop.create_future(), deadline_s)
-        if watch is not None:
-            watch.asked_by = request.future
-        if self._is_closed:
-            request.fail(ConnectionLost("the connection to ZooKeeper is closed"))
-            return request.future
-        if len(self._held) >= REQUESTS_HELD_MAX:
-            request.fail(ConnectionLost(f"{REQUESTS_HELD_MAX} requests wait for ZooKeeper already"))
-            return request.future
-        if self._deadline is None:
-            self._deadline = loop.call_at(deadline_s, self._give_up_overdue)
-        self._held.append(request)
-        self._send_held()
-        return request.future
-
-    def _send_held(self) -> None:
-        client, handler = self._client, self._handler
-        if self._state is not SessionState.CONNECTED or client is None or handler is None:
-            return
-        while self._held and len(self._in_flight) < REQUESTS_IN_FLIGHT_MAX:
-            request = self._held.popleft()
-            if request.future.done():  # cancelled, or out of time, before it was sent
-                continue
-            self._in_flight[request] = None
-            _post_answer(handler, self._answered, request, request.send(client))
-
-    def _answered(self, request: _Request, answer: Answer) -> None:
-        self._in_flight.pop(request, None)
-        error = answer.exception
-        if error is None:
-            request.succeed(answer.get())
-        else:
-            request.fail(coordination_error(error, request.path))
-        if self._held:
-            self._send_held()
-
-    def _give_up_overdue(self) -> None:
-        """Fail what has waited for too long, and look again when the next one has."""
-        self._deadline = None
-        loop = asyncio.get_running_loop()
-        now_s, limit_s = loop.time(), f"{self._session_timeout_s:g} s"
-        # What was given up after it was sent stays in flight, for kazoo still has it; a later read
-        # of this session is answered after it, so who reads before trying again sees what became
-        # of it.
-        for request in chain(self._in_flight, self._held):
-            if request.future.done():
-                continue
-            if request.deadline_s > now_s:
-                self._deadline = loop.call_at(request.deadline_s, self._give_up_overdue)
-                break
-            why = f"no answer from ZooKeeper for {request.path} within {limit_s}"
-            request.fail(ConnectionLost(why))
-        while self._held and self._held[0].future.done():
-            self._held.popleft()
-
-    def _fail_all(self, error_type: type[CoordinationError], why: str) -> None:
-        waiting = [*self._in_flight, *self._held]
-        self._in_flight.clear()
-        self._held.clear()
-        for request in waiting:
-            request.fail(error_type(f"{why}, before the answer for {request.path}"))
 
     # --- the session -------------------------------------------------------------------------
 
@@ -395,7 +303,9 @@ class ZooKeeper(Service):
         )
         self._change_state(SessionState.CONNECTED)
         self._connected.set()
-        self._send_held()
+        assert self._client is not None
+        assert self._handler is not None
+        self._requests.connected(self._client, self._handler)
 
     def _session_suspended(self, handler: LoopHandler) -> None:
         log.warning("zookeeper connection lost", extra={"hosts": self._hosts})
@@ -411,7 +321,7 @@ class ZooKeeper(Service):
             log.warning("zookeeper session expired", extra={"hosts": self._hosts})
             self._session_id = NO_SESSION
             self._change_state(SessionState.EXPIRED)
-            self._fail_all(SessionExpired, "the ZooKeeper session expired")
+            self._requests.fail_all(SessionExpired, "the ZooKeeper session expired")
         if is_client_dead:
             self._abandon()
             self._begin()
@@ -420,6 +330,8 @@ class ZooKeeper(Service):
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
+        if state is not SessionState.CONNECTED:
+            self._requests.disconnected()
         if state is self._state:
             return
         self._state = state
@@ -440,9 +352,7 @@ class ZooKeeper(Service):
         self._is_closed = True
         if self._expiry is not None:
             self._expiry.cancel()
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._fail_all(ConnectionLost, "the connection to ZooKeeper was closed")
+        self._requests.close()
         client, handler = self._client, self._handler
         if client is None or handler is None:
             return
@@ -458,37 +368,14 @@ class ZooKeeper(Service):
                 log.debug("zookeeper client stopped late")
 
         threading.Thread(target=stop_then_tell, name="kazoo-stop", daemon=True).start()
+        requests = self._requests
+        is_heard = self._state is SessionState.CONNECTED and not requests.is_given_up
         try:
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            async with asyncio.timeout(min(CLOSE_TIMEOUT_S, requests.timeout_s) if is_heard else 0):
                 await stopped
         except TimeoutError:
-            log.warning("zookeeper did not confirm the end of the session")
-
-
-class _Watch:
-    """Calls ``on_change`` once, and only for somebody who was told that the watch is set."""
-
-    __slots__ = ("asked_by", "on_change")
-
-    def __init__(self, on_change: OnChange) -> None:
-        self.on_change = on_change
-        self.asked_by: asyncio.Future[object] | None = None
-
-    def __call__(self, _event: object) -> None:
-        future = self.asked_by
-        if future is None or not future.done() or future.cancelled() or future.exception():
-            return
-        # Behind the waiter that the answer just woke; an error in it is the loop's to report.
-        asyncio.get_running_loop().call_soon(self.on_change)
-
-
-def _post_answer(
-    handler: LoopHandler,
-    answered: Callable[[_Request, Answer], None],
-    request: _Request,
-    answer: Answer,
-) -> None:
-    answer.rawlink(lambda settled: handler.post(answered, request, settled))
+            if self._session_id != NO_SESSION:  # else there is none to end
+                log.warning("zookeeper did not confirm the end of the session")
 
 
 def _set_done(future: asyncio.Future[None]) -> None:

@@ -6,9 +6,9 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from typing import Self
 
 import pytest
+from tests.integration.relay import Wire
 
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import (
@@ -28,54 +28,10 @@ from geminga_runtime.coordination import (
     delete_tree,
     take_over_ephemeral,
 )
-from geminga_server.zookeeper import REQUESTS_IN_FLIGHT_MAX, ZooKeeper
+from geminga_server.zookeeper import ZooKeeper
+from geminga_server.zookeeper_requests import REQUESTS_IN_FLIGHT_MAX
 
 pytestmark = pytest.mark.integration
-
-
-class Wire:
-    """A TCP relay to the server that a test can cut, or make deaf."""
-
-    def __init__(self, target: str) -> None:
-        host, port = target.rsplit(":", 1)
-        self._target = (host, int(port))
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
-        self.is_deaf = False
-        self.refuses = False
-        self.address = ""
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
-        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        self.cut()
-
-    def cut(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
-
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.refuses:
-            writer.transport.abort()
-            return
-        server_reader, server_writer = await asyncio.open_connection(*self._target)
-        self._writers |= {writer, server_writer}
-        await asyncio.gather(self._carry(reader, server_writer), self._carry(server_reader, writer))
-
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while chunk := await reader.read(65536):
-                if not self.is_deaf:
-                    writer.write(chunk)
-        except OSError:
-            pass
-        finally:
-            writer.transport.abort()
 
 
 class Sessions:
@@ -413,7 +369,9 @@ async def test_a_session_that_hears_nothing_ends_itself_before_the_server_ends_i
 
 async def test_nobody_at_the_address_is_said_within_the_deadline() -> None:
     with pytest.raises(
-        ConnectionLost, match=r"no ZooKeeper answered at 127\.0\.0\.1:1 within 0\.2"
+        ConnectionLost,
+        match=r"no ZooKeeper answered at 127\.0\.0\.1:1 within 0\.2 s "
+        r"\(127\.0\.0\.1:1: Connection refused\)",
     ):
         async with ZooKeeper("127.0.0.1:1", SystemClock(), connect_timeout_s=0.2):
             pass

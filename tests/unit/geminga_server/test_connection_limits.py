@@ -6,7 +6,6 @@ import asyncio
 import logging
 
 import pytest
-from tests.unit.geminga_ledger.virtual_time import VirtualTimeLoop
 
 from geminga_server.connection_limits import (
     LOG_PERIOD_S,
@@ -15,6 +14,7 @@ from geminga_server.connection_limits import (
     connections_allowed,
 )
 from geminga_server.open_files import share_out
+from geminga_simulation.loop import SimulatedLoop
 
 
 def test_without_limits_everybody_gets_in() -> None:
@@ -56,7 +56,7 @@ def test_a_flood_of_refusals_is_a_line_now_and_then(caplog: pytest.LogCaptureFix
         await asyncio.sleep(2 * LOG_PERIOD_S)
         limits.admit("d")
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(story())
     lines = [record.__dict__ for record in caplog.records]
     assert [line["refused"] for line in lines] == [1, 99, 1]

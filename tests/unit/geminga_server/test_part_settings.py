@@ -8,13 +8,14 @@ from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import ConnectionLost
 from geminga_server.errors import SettingsError
 from geminga_server.part_settings import PartSettings
+from geminga_server.run import StopRequest
 from geminga_server.settings import load_settings
 
 
 async def test_the_client_looks_where_it_is_told_for_as_long_as_it_is_told() -> None:
     settings = PartSettings(zookeeper="127.0.0.1:1", zookeeper_connect_timeout_s=0.01)
     with pytest.raises(ConnectionLost, match=r"no ZooKeeper answered at 127.0.0.1:1 within 0.01 s"):
-        async with settings.zookeeper_client(SystemClock()):
+        async with settings.zookeeper_client(SystemClock(), StopRequest()):
             pass
 
 

@@ -150,6 +150,23 @@ def test_the_first_reason_to_stop_is_the_one_that_counts(caplog: pytest.LogCaptu
     assert caplog.records[0].__dict__["reason"] == "the supervisor said so"
 
 
+@pytest.mark.usefixtures("heeded")
+def test_who_wants_to_know_hears_of_the_end_before_anything_closes() -> None:
+    events: list[str] = []
+
+    async def main(stop: StopRequest) -> None:
+        stop.on_asked(lambda: events.append("asked"))
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.get_running_loop().create_future()
+        finally:
+            events.append("closed")
+            stop.ask("again")
+
+    assert run_part(main) is ExitCode.OK
+    assert events == ["asked", "closed"]
+
+
 def test_an_error_we_have_a_name_for_is_said_without_a_trace(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -19,9 +20,11 @@ from geminga_runtime.coordination import (
     SessionExpired,
     SessionState,
 )
-from geminga_server import zookeeper as module
+from geminga_server import zookeeper as zookeeper_module
+from geminga_server import zookeeper_requests as module
 from geminga_server.kazoo_bridge import Answer, LoopHandler, TransactionBuilder
-from geminga_server.zookeeper import REQUESTS_IN_FLIGHT_MAX, ZooKeeper
+from geminga_server.zookeeper import ZooKeeper
+from geminga_server.zookeeper_requests import REQUESTS_IN_FLIGHT_MAX
 
 STAT = ZnodeStat(1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1)
 Watch = Callable[[object], object]
@@ -105,8 +108,11 @@ LONG_S, SHORT_S = 1000.0, 0.2
 class Stage:
     """A ZooKeeper under test, with every client it made."""
 
-    def __init__(self, session_timeout_s: float = LONG_S) -> None:
+    def __init__(
+        self, session_timeout_s: float = LONG_S, *, kind: type[FakeClient] = FakeClient
+    ) -> None:
         self.clock = FakeClock()
+        self._kind = kind
         self.clients: list[FakeClient] = []
         self.seen: list[SessionState] = []
         self.zookeeper = ZooKeeper(
@@ -122,7 +128,7 @@ class Stage:
         return self.clients[-1]
 
     def _make_client(self, handler: LoopHandler) -> FakeClient:
-        client = FakeClient(handler)
+        client = self._kind(handler)
         self.clients.append(client)
         if len(self.clients) == 1:
             asyncio.get_running_loop().call_soon(
@@ -394,6 +400,56 @@ async def test_closing_fails_what_waits_and_ends_the_session() -> None:
     await turns()
     assert stage.seen == [SessionState.CONNECTED], "the end we made ourselves is no expiry"
     gc.collect()  # nothing is left that complains of an error nobody looked at
+
+
+async def test_a_process_that_ends_waits_shortly_for_one_answer_and_then_for_none(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HURRIED_S", 0.05)
+    before = [stage.ask("/before"), stage.ask("/too")]
+    await turns()
+    stage.zookeeper.hurry()
+    failed = await asyncio.gather(*before, return_exceptions=True)
+    assert {type(each) for each in failed} <= {ConnectionLost, SessionExpired}
+    asked = len(stage.client.asked)
+    with pytest.raises(SessionExpired, match="this process ends"):
+        await stage.ask("/after")
+    assert len(stage.client.asked) == asked
+
+
+async def test_a_process_that_ends_works_with_a_zookeeper_that_answers(stage: Stage) -> None:
+    stage.zookeeper.hurry()
+    for number in range(3):
+        task = stage.ask(f"/{number}")
+        await turns()
+        stage.client.asked[-1][1].set(STAT)
+        assert await task is not None
+
+
+class StuckClient(FakeClient):
+    """A kazoo that does not end as long as its server does not answer."""
+
+    def __init__(self, handler: LoopHandler) -> None:
+        super().__init__(handler)
+        self.goes_on = threading.Event()
+
+    def stop(self) -> None:
+        self.goes_on.wait()
+        super().stop()
+
+
+async def test_the_end_of_a_session_without_a_connection_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(zookeeper_module, "CLOSE_TIMEOUT_S", LONG_S)
+    stage = Stage(kind=StuckClient)
+    async with asyncio.timeout(60):
+        async with stage.zookeeper:
+            stage.client.say(KazooState.SUSPENDED)
+            await turns()
+    client = stage.client
+    assert isinstance(client, StuckClient)
+    client.goes_on.set()
 
 
 async def test_no_answer_to_the_connect_is_an_error_that_says_where() -> None:
