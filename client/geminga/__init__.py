@@ -10,10 +10,11 @@ from __future__ import annotations
 from geminga.client import Client, ClientOptions
 from geminga.connection import ConnectionOptions
 from geminga.consumer import Consumer
-from geminga.consumer_options import ConsumerOptions, InitialPosition, SubscriptionType
+from geminga.consumer_options import ConsumerOptions
 from geminga.message_ids import EARLIEST, LATEST, MessageId
 from geminga.messages import Message
-from geminga.producer import AccessMode, Producer, ProducerOptions
+from geminga.producer import Producer, ProducerOptions
+from geminga_protocol.pulsar.enums import AccessMode, InitialPosition, SubscriptionType
 
 __all__ = [
     "EARLIEST",

@@ -11,7 +11,7 @@ from typing import Self
 from geminga.ack_group import AckGroup, Acks, Position
 from geminga.attachment import Attachment
 from geminga.connection import Connection
-from geminga.consumer_options import ConsumerOptions, SubscriptionType
+from geminga.consumer_options import ConsumerOptions
 from geminga.errors import (
     ClientError,
     Closed,
@@ -28,6 +28,7 @@ from geminga.received import open_entry
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, CommandAck, CommandSubscribe
 from geminga_protocol.pulsar.commands import encode_command
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.integers import signed, unsigned
 from geminga_protocol.pulsar.topic_names import TopicName
 
@@ -36,8 +37,6 @@ log = logging.getLogger(__name__)
 # A batch may bring more messages than were asked for, the largest batch at most. A broker that
 # sends still more does not count, and is left.
 OVERSHOOT_MESSAGES_MAX = 1 << 20
-
-_ONE_RECEIVES_ALL = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
 
 
 class Consumer:
@@ -168,9 +167,9 @@ class Consumer:
             self._nacks.remove(_position(message_id))
 
     def _note_cumulative_ack(self, group: AckGroup, message_id: MessageId) -> None:
-        if self._options.type not in _ONE_RECEIVES_ALL:
+        if self._options.type.tracks_entries:
             raise NotAcknowledgeable(
-                f"a {self._options.type.value} subscription has no order to acknowledge up to"
+                f"a {self._options.type.label} subscription has no order to acknowledge up to"
             )
         group.acknowledge_up_to(message_id)
 
@@ -354,14 +353,14 @@ class Consumer:
         subscribe = CommandSubscribe(
             topic=str(self.topic),
             subscription=self.subscription,
-            subType=CommandSubscribe.SubType.Value(options.type.value),
+            subType=CommandSubscribe.SubType.Value(options.type.label),
             consumer_id=self.consumer_id,
             request_id=0,
             consumer_name=self.name,
             priority_level=options.priority_level,
             durable=True,
             metadata=key_values(options.properties),
-            initialPosition=CommandSubscribe.InitialPosition.Value(options.initial_position.value),
+            initialPosition=CommandSubscribe.InitialPosition.Value(options.initial_position.label),
         )
         try:
             await connection.request(BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe))

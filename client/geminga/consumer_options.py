@@ -4,23 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 
-
-class SubscriptionType(Enum):
-    """How consumers of one subscription share its messages; values are the protocol's names."""
-
-    EXCLUSIVE = "Exclusive"
-    SHARED = "Shared"
-    FAILOVER = "Failover"
-    KEY_SHARED = "Key_Shared"
-
-
-class InitialPosition(Enum):
-    """Where a subscription begins that did not exist before; values are the protocol's names."""
-
-    LATEST = "Latest"
-    EARLIEST = "Earliest"
+from geminga_protocol.pulsar.enums import InitialPosition, SubscriptionType
 
 
 @dataclass(frozen=True, slots=True)

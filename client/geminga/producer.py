@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum
 from types import TracebackType
 from typing import Self
 
@@ -29,6 +28,7 @@ from geminga.pending_sends import PendingSend, PendingSends, ReceiptOutOfOrder, 
 from geminga.properties import key_values
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
+from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.frames import FRAME_OVERHEAD_BYTES, MAX_MESSAGE_BYTES_DEFAULT
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.send import encode_send
@@ -40,15 +40,6 @@ log = logging.getLogger(__name__)
 # What properties and keys may take beyond a message of the largest size: the frame's overhead,
 # without what the command, the producer's name and the numbers need of it.
 METADATA_BYTES_MAX = FRAME_OVERHEAD_BYTES - 1024
-
-
-class AccessMode(Enum):
-    """Who else may send to the topic while this producer does; values are the protocol's names."""
-
-    SHARED = "Shared"
-    EXCLUSIVE = "Exclusive"
-    WAIT_FOR_EXCLUSIVE = "WaitForExclusive"
-    EXCLUSIVE_WITH_FENCING = "ExclusiveWithFencing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +346,7 @@ class Producer:
             producer_name=self.name or None,
             epoch=self._epoch,
             user_provided_producer_name=self._options.name is not None,
-            producer_access_mode=api.ProducerAccessMode.Value(self._options.access_mode.value),
+            producer_access_mode=api.ProducerAccessMode.Value(self._options.access_mode.label),
             topic_epoch=self._topic_epoch,
             metadata=key_values(self._options.properties),
         )
