@@ -7,8 +7,8 @@ async with Client("pulsar://localhost:6650") as client:
 
 from __future__ import annotations
 
+from geminga._transport.connection import ConnectionOptions
 from geminga.client import Client, ClientOptions
-from geminga.connection import ConnectionOptions
 from geminga.consumer import Consumer
 from geminga.consumer_options import ConsumerOptions
 from geminga.message_ids import EARLIEST, LATEST, MessageId

@@ -10,11 +10,11 @@ import asyncio
 import logging
 from typing import Protocol
 
-from geminga.connection import Connection
-from geminga.connections import Connections, Route
+from geminga._transport.connection import Connection
+from geminga._transport.connection_pool import ConnectionPool
+from geminga._transport.lookup import Lookup
+from geminga._transport.service_urls import Route
 from geminga.errors import BrokerRefused, ClientError, Closed, RequestTimedOut
-from geminga.lookup import Lookup, address_in
-from geminga.service_urls import BrokerAddress
 from geminga_runtime.backoff import Backoff
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Attachment:
         what: Attachable,
         topic: str,
         lookup: Lookup,
-        connections: Connections,
+        connections: ConnectionPool,
         backoff: Backoff,
         first_timeout_s: float,
     ) -> None:
@@ -66,7 +66,7 @@ class Attachment:
         self._detached = asyncio.Event()
         self._attached = asyncio.Event()
         self._next_broker_url: str | None = None
-        self._proxy: BrokerAddress | None = None  # through which the last broker was reached
+        self._route: Route | None = None  # on which the last broker was reached
         self._end: ClientError | None = None
 
     async def first(self) -> None:
@@ -137,9 +137,12 @@ class Attachment:
 
     async def _attach_once(self) -> None:
         url, self._next_broker_url = self._next_broker_url, None
-        route = self._route_to(url) if url else await self._lookup.owner(self._topic)
+        if url is None or self._route is None:
+            route = await self._lookup.owner(self._topic)
+        else:
+            route = self._route.to(url)
         connection = await self._connections.get(route)
-        self._proxy = route.address if route.proxy_target is not None else None
+        self._route = route
         self._connection = connection
         self._detached.clear()
         try:
@@ -155,10 +158,3 @@ class Attachment:
             self._attached.set()
             if not self._first.done():
                 self._first.set_result(None)
-
-    def _route_to(self, broker_url: str) -> Route:
-        """How to reach a broker that the last one named: if that was behind a proxy, so is it."""
-        address = address_in(broker_url)
-        if self._proxy is None:
-            return Route(address)
-        return Route(self._proxy, proxy_target=str(address))

@@ -9,15 +9,15 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from random import Random
 
+from geminga._transport.connection import ConnectionOptions
+from geminga._transport.connection_pool import ConnectionPool
+from geminga._transport.lookup import Lookup
+from geminga._transport.service_urls import parse_service_url
 from geminga.attachment import Attachable, Attachment
-from geminga.connection import ConnectionOptions
-from geminga.connections import Connections
 from geminga.consumer import Consumer
 from geminga.consumer_options import ConsumerOptions
 from geminga.errors import Closed
-from geminga.lookup import Lookup
 from geminga.producer import Producer, ProducerOptions
-from geminga.service_urls import parse_service_url
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.backoff import Backoff
 from geminga_runtime.clock import Clock, SystemClock
@@ -61,7 +61,7 @@ class Client(Service):
         self._options = options or ClientOptions()
         self._clock: Clock = clock or SystemClock()
         self._random = random or Random()  # noqa: S311  # jitter and names, no secrets
-        self._connections = Connections(network or AsyncioNetwork(), self._options.connection)
+        self._connections = ConnectionPool(network or AsyncioNetwork(), self._options.connection)
         addresses = parse_service_url(service_url)
         self._lookup = Lookup(self._connections, addresses, self._random)
         self._ids = itertools.count()

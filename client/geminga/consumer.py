@@ -8,9 +8,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from geminga._transport.connection import Connection
 from geminga.ack_group import AckGroup, Acks, Position
 from geminga.attachment import Attachment
-from geminga.connection import Connection
 from geminga.consumer_options import ConsumerOptions
 from geminga.errors import (
     ClientError,
@@ -335,7 +335,7 @@ class Consumer:
         """Leave the broker; the attachment comes back."""
         connection = self._connection
         if connection is not None:
-            connection.detach_consumer(self.consumer_id)
+            connection.unregister_consumer(self.consumer_id)
             connection.tell(self._close_command())
             self.detached(connection, None)
 
@@ -348,7 +348,7 @@ class Consumer:
 
     async def attach(self, connection: Connection) -> None:
         """Ask the broker to take us; see ``Attachable``."""
-        connection.attach_consumer(self.consumer_id, self)
+        connection.register_consumer(self.consumer_id, self)
         options = self._options
         subscribe = CommandSubscribe(
             topic=str(self.topic),
@@ -365,7 +365,7 @@ class Consumer:
         try:
             await connection.request(BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe))
         except BaseException as error:
-            connection.detach_consumer(self.consumer_id)
+            connection.unregister_consumer(self.consumer_id)
             if isinstance(error, RequestTimedOut | asyncio.CancelledError):
                 # The broker may take us yet, and would then refuse us the next time.
                 connection.tell(self._close_command())
@@ -394,7 +394,7 @@ class Consumer:
         if self._run is not None:
             self._run.cancel()
         if self._connection is not None:
-            self._connection.detach_consumer(self.consumer_id)
+            self._connection.unregister_consumer(self.consumer_id)
             self._connection = None
         self._inbox.end(error)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from geminga._transport.connection import Connection
 from geminga.attachment import Attachment
-from geminga.connection import Connection
 from geminga.errors import (
     ClientError,
     Closed,
@@ -290,7 +290,7 @@ class Producer:
         log.warning("sending again", extra={"topic": str(self.topic), "reason": reason})
         connection = self._connection
         if connection is not None:
-            connection.detach_producer(self.producer_id)
+            connection.unregister_producer(self.producer_id)
             connection.tell(self._close_command())
             self.detached(connection, None)
 
@@ -338,7 +338,7 @@ class Producer:
 
     async def attach(self, connection: Connection) -> None:
         """Ask the broker to take us; see ``Attachable``."""
-        connection.attach_producer(self.producer_id, self)
+        connection.register_producer(self.producer_id, self)
         producer = api.CommandProducer(
             topic=str(self.topic),
             producer_id=self.producer_id,
@@ -355,7 +355,7 @@ class Producer:
                 BaseCommand(type=BaseCommand.PRODUCER, producer=producer)
             )
         except BaseException as error:
-            connection.detach_producer(self.producer_id)
+            connection.unregister_producer(self.producer_id)
             if isinstance(error, RequestTimedOut | asyncio.CancelledError):
                 # The broker may take us yet, and would then refuse us the next time.
                 connection.tell(self._close_command())
@@ -386,7 +386,7 @@ class Producer:
         if self._run is not None:
             self._run.cancel()
         if self._connection is not None:
-            self._connection.detach_producer(self.producer_id)
+            self._connection.unregister_producer(self.producer_id)
             self._connection = None
         for send in self._pending.take_all():
             self._answer(send.callback, None, error)

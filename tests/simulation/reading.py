@@ -15,7 +15,7 @@ from functools import partial
 from random import Random
 
 from geminga import Client, Consumer, ConsumerOptions, MessageId, Producer, ProducerOptions
-from geminga.connection import Connection
+from geminga._transport.connection import Connection
 from geminga.errors import ClientError
 from geminga.message_ids import EARLIEST
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, CommandAck, CommandSubscribe
@@ -90,7 +90,7 @@ class Reader(Consumer):
 
     async def attach(self, connection: Connection) -> None:
         """Subscribe from there on."""
-        connection.attach_consumer(self.consumer_id, self)
+        connection.register_consumer(self.consumer_id, self)
         subscribe = CommandSubscribe(
             topic=TOPIC,
             subscription=self.subscription,
@@ -104,7 +104,7 @@ class Reader(Consumer):
         try:
             await connection.request(BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe))
         except BaseException:
-            connection.detach_consumer(self.consumer_id)
+            connection.unregister_consumer(self.consumer_id)
             connection.tell(self._close_command())
             raise
 

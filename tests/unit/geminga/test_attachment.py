@@ -10,9 +10,11 @@ import pytest
 from tests.unit.geminga.fake_broker import FakeBroker, until
 from tests.unit.geminga.fake_network import FakeNetwork
 
+from geminga._transport.connection import Connection, ConnectionOptions
+from geminga._transport.connection_pool import ConnectionPool
+from geminga._transport.lookup import Lookup
+from geminga._transport.service_urls import parse_service_url
 from geminga.attachment import Attachment
-from geminga.connection import Connection, ConnectionOptions
-from geminga.connections import Connections
 from geminga.errors import (
     ClientError,
     Closed,
@@ -21,8 +23,6 @@ from geminga.errors import (
     RequestTimedOut,
     ServiceNotReady,
 )
-from geminga.lookup import Lookup
-from geminga.service_urls import parse_service_url
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_runtime.backoff import Backoff
@@ -64,7 +64,7 @@ async def attachment(
     network: FakeNetwork, broker: FakeBroker, what: Attached
 ) -> AsyncIterator[Attachment]:
     """An attachment of ``what`` that was not started."""
-    async with Connections(network, ConnectionOptions()) as connections:
+    async with ConnectionPool(network, ConnectionOptions()) as connections:
         lookup = Lookup(connections, parse_service_url(broker.url), Random(1))
         backoff = Backoff(0.1, 5.0, Random(1))
         yield Attachment(what, "t", lookup, connections, backoff, first_timeout_s=30)

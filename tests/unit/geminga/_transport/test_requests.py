@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from geminga._transport.requests import Requests
 from geminga.errors import (
     BrokerFailed,
     BrokerRefused,
@@ -14,7 +15,6 @@ from geminga.errors import (
     TooManyRequests,
     TopicNotFound,
 )
-from geminga.requests import Requests
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand

@@ -1,30 +1,22 @@
-"""The connections of one client: one to each broker, shared by all who talk to it."""
+"""The connections of one client: one to each broker, shared by all its producers and consumers."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 
-from geminga.connection import Connection, ConnectionOptions
+from geminga._transport.connection import Connection, ConnectionOptions
+from geminga._transport.service_urls import Route
 from geminga.errors import ClientError, Closed, NotConnected
-from geminga.service_urls import BrokerAddress
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
 
-# For what is still to be written when the client closes; a silent broker is not waited for.
+# For what is still to be written when the client closes; a broker that does not read may not hold
+# the closing up for longer.
 CLOSE_TIMEOUT_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """How to reach a broker: where to connect, and behind a proxy which broker is meant."""
-
-    address: BrokerAddress
-    proxy_target: str | None = None
-
-
-class Connections(Service):
+class ConnectionPool(Service):
     """Opens a connection when it is first asked for, and closes all with itself."""
 
     def __init__(self, network: Network, options: ConnectionOptions) -> None:
@@ -53,23 +45,25 @@ class Connections(Service):
             opening = asyncio.get_running_loop().create_future()
             self._opening[route] = opening
             task = self.spawn(self._connect(route, opening), name=f"connect {route.address}")
-            task.add_done_callback(lambda _: self._opened(route, opening))
+            task.add_done_callback(lambda _: self._connect_ended(route, opening))
+        # Several callers share the attempt: one that is cancelled must not end it for the others.
         return await asyncio.shield(opening)
 
     async def _connect(self, route: Route, opening: asyncio.Future[Connection]) -> None:
-        """Open one connection for all who wait for it."""
+        """Open one connection for all callers of ``get`` that wait for it."""
         try:
             connection = await self._shake_hands(route)
         except ClientError as error:
             opening.set_exception(error)
-            opening.exception()  # nobody may be waiting any more, which is no error
+            opening.exception()  # all callers may have been cancelled, which is no error
         else:
-            # Brokers come back at other addresses: those that are gone must not add up.
+            # Brokers come back at other addresses: connections to those that are gone must not
+            # add up.
             still_open = {at: each for at, each in self._by_route.items() if each.is_open}
             self._by_route = {**still_open, route: connection}
             opening.set_result(connection)
 
-    def _opened(self, route: Route, opening: asyncio.Future[Connection]) -> None:
+    def _connect_ended(self, route: Route, opening: asyncio.Future[Connection]) -> None:
         """The task that opens a connection has ended; cancelled, it may not even have begun."""
         del self._opening[route]
         if not opening.done():
@@ -77,7 +71,7 @@ class Connections(Service):
             opening.exception()
 
     async def _shake_hands(self, route: Route) -> Connection:
-        connection = Connection(route.address, self._options, route.proxy_target)
+        connection = Connection(route, self._options)
         address = route.address
         try:
             async with asyncio.timeout(self._options.connect_timeout_s):

@@ -1,4 +1,4 @@
-"""Addresses of brokers: ``pulsar://host:port``, and several of them in one URL."""
+"""Where brokers are: ``pulsar://host:port``, several of them in one URL, or behind a proxy."""
 
 from __future__ import annotations
 
@@ -21,6 +21,24 @@ class BrokerAddress:
     def __str__(self) -> str:
         """``host:port``, an IPv6 address in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How to reach a broker: where to connect, and behind a proxy which broker is meant."""
+
+    address: BrokerAddress
+    proxy_target: str | None = None
+
+    def to(self, broker_url: str) -> Route:
+        """How to reach a broker that the one at this route named: through the same proxy, if any.
+
+        Raises ``InvalidServiceUrl``.
+        """
+        (address, *_) = parse_service_url(broker_url)
+        if self.proxy_target is None:
+            return Route(address)
+        return Route(self.address, proxy_target=str(address))
 
 
 def parse_service_url(url: str) -> tuple[BrokerAddress, ...]:

@@ -1,4 +1,4 @@
-"""Questions to a broker that wait for their answers: numbered, bounded, each with a deadline."""
+"""Requests to a broker that wait for their answers: numbered, bounded, each with a deadline."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Requests:
         return True
 
     def forget(self, request_id: int) -> None:
-        """Nobody waits for this answer any more; nothing happens if it has come."""
+        """Stop waiting for this answer; nothing happens if it has come."""
         request = self._open.pop(request_id, None)
         if request is not None:
             request.deadline.cancel()

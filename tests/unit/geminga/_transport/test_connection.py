@@ -11,9 +11,9 @@ from tests.unit.geminga.fake_broker import FakeBroker, until
 from tests.unit.geminga.fake_network import FakeNetwork, FakeTransport
 from tests.unit.geminga_ledger.virtual_time import VirtualTimeLoop
 
-from geminga.connection import Connection, ConnectionOptions
+from geminga._transport.connection import Connection, ConnectionOptions
+from geminga._transport.service_urls import BrokerAddress, Route
 from geminga.errors import BrokerFailed, ClientError, ConnectionLost, NotAuthenticated
-from geminga.service_urls import BrokerAddress
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
@@ -30,7 +30,7 @@ CHALLENGE = BaseCommand(type=BaseCommand.AUTH_CHALLENGE, authChallenge=api.Comma
 async def connect(
     network: FakeNetwork, options: ConnectionOptions | None = None, proxy: str | None = None
 ) -> Connection:
-    connection = Connection(ADDRESS, options or ConnectionOptions(), proxy)
+    connection = Connection(Route(ADDRESS, proxy), options or ConnectionOptions())
     await network.connect(lambda: connection, ADDRESS.host, ADDRESS.port)
     return connection
 
@@ -199,7 +199,7 @@ async def test_an_oversized_frame_ends_the_connection(
 @settings(max_examples=60, deadline=None)
 def test_garbage_ends_a_connection_or_is_ignored(garbage: bytes, is_framed: bool) -> None:  # noqa: FBT001
     async def feed() -> None:
-        connection = Connection(ADDRESS, ConnectionOptions())
+        connection = Connection(Route(ADDRESS), ConnectionOptions())
         transport = FakeTransport(connection)
         connection.connection_made(transport)
         connection.data_received(answers.encode_connected(21, 1000))

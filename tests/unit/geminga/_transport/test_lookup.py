@@ -11,8 +11,10 @@ import pytest
 from tests.unit.geminga.fake_broker import FakeBroker, Session
 from tests.unit.geminga.fake_network import FakeNetwork
 
-from geminga.connection import ConnectionOptions
-from geminga.connections import Connections, Route
+from geminga._transport.connection import ConnectionOptions
+from geminga._transport.connection_pool import ConnectionPool
+from geminga._transport.lookup import Lookup
+from geminga._transport.service_urls import BrokerAddress, Route, parse_service_url
 from geminga.errors import (
     BrokerFailed,
     InvalidServiceUrl,
@@ -21,8 +23,6 @@ from geminga.errors import (
     TooManyRedirects,
     TopicNotFound,
 )
-from geminga.lookup import Lookup
-from geminga.service_urls import BrokerAddress, parse_service_url
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
@@ -32,12 +32,12 @@ TOPIC = "persistent://public/default/orders"
 
 
 @pytest.fixture
-async def connections(network: FakeNetwork) -> AsyncIterator[Connections]:
-    async with Connections(network, ConnectionOptions()) as opened:
+async def connections(network: FakeNetwork) -> AsyncIterator[ConnectionPool]:
+    async with ConnectionPool(network, ConnectionOptions()) as opened:
         yield opened
 
 
-def lookup(connections: Connections, url: str = "pulsar://broker:6650", seed: int = 1) -> Lookup:
+def lookup(connections: ConnectionPool, url: str = "pulsar://broker:6650", seed: int = 1) -> Lookup:
     return Lookup(connections, parse_service_url(url), Random(seed))
 
 
@@ -55,7 +55,7 @@ def redirect(broker: FakeBroker, url: str, *, is_authoritative: bool = False) ->
     broker.on(BaseCommand.LOOKUP, answer)
 
 
-async def test_any_broker_knows_the_owner(connections: Connections, broker: FakeBroker) -> None:
+async def test_any_broker_knows_the_owner(connections: ConnectionPool, broker: FakeBroker) -> None:
     broker.owner_url = "pulsar://owner:7000"
     assert await lookup(connections).owner(TOPIC) == Route(BrokerAddress("owner", 7000))
     (asked,) = broker.of_type(BaseCommand.LOOKUP)
@@ -64,7 +64,7 @@ async def test_any_broker_knows_the_owner(connections: Connections, broker: Fake
 
 
 async def test_a_redirect_is_followed_with_its_authority(
-    connections: Connections, network: FakeNetwork, broker: FakeBroker
+    connections: ConnectionPool, network: FakeNetwork, broker: FakeBroker
 ) -> None:
     other = FakeBroker(network, "other")
     redirect(broker, other.url, is_authoritative=True)
@@ -73,7 +73,7 @@ async def test_a_redirect_is_followed_with_its_authority(
 
 
 async def test_brokers_that_send_in_circles_are_left(
-    connections: Connections, network: FakeNetwork, broker: FakeBroker
+    connections: ConnectionPool, network: FakeNetwork, broker: FakeBroker
 ) -> None:
     other = FakeBroker(network, "other")
     redirect(broker, other.url)
@@ -84,7 +84,7 @@ async def test_brokers_that_send_in_circles_are_left(
 
 
 async def test_behind_a_proxy_the_owner_is_reached_through_it(
-    connections: Connections, broker: FakeBroker
+    connections: ConnectionPool, broker: FakeBroker
 ) -> None:
     broker.on(
         BaseCommand.LOOKUP,
@@ -100,7 +100,7 @@ async def test_behind_a_proxy_the_owner_is_reached_through_it(
     assert found == Route(BrokerAddress("broker", 6650), "hidden:7000")
 
 
-async def test_an_error_is_raised(connections: Connections, broker: FakeBroker) -> None:
+async def test_an_error_is_raised(connections: ConnectionPool, broker: FakeBroker) -> None:
     broker.on(
         BaseCommand.LOOKUP,
         lambda session, command, _: session.write(
@@ -112,7 +112,7 @@ async def test_an_error_is_raised(connections: Connections, broker: FakeBroker) 
 
 
 async def test_a_failure_without_reason_is_an_error_too(
-    connections: Connections, broker: FakeBroker
+    connections: ConnectionPool, broker: FakeBroker
 ) -> None:
     def fail(session: Session, command: BaseCommand, _payload: bytes) -> None:
         wire = answers.encode_lookup(command.lookupTopic.request_id, broker_url=None)
@@ -125,14 +125,14 @@ async def test_a_failure_without_reason_is_an_error_too(
 
 
 async def test_an_owner_that_is_no_address_is_an_error(
-    connections: Connections, broker: FakeBroker
+    connections: ConnectionPool, broker: FakeBroker
 ) -> None:
     broker.owner_url = "pulsar+ssl://owner:6651"
     with pytest.raises(InvalidServiceUrl):
         await lookup(connections).owner(TOPIC)
 
 
-async def test_partitions_are_asked_for(connections: Connections, broker: FakeBroker) -> None:
+async def test_partitions_are_asked_for(connections: ConnectionPool, broker: FakeBroker) -> None:
     broker.on(
         BaseCommand.PARTITIONED_METADATA,
         lambda session, command, _: session.write(
@@ -143,7 +143,7 @@ async def test_partitions_are_asked_for(connections: Connections, broker: FakeBr
 
 
 async def test_partitions_that_nobody_knows_are_an_error(
-    connections: Connections, broker: FakeBroker
+    connections: ConnectionPool, broker: FakeBroker
 ) -> None:
     failed = api.CommandPartitionedTopicMetadataResponse(
         response=api.CommandPartitionedTopicMetadataResponse.Failed
@@ -164,7 +164,7 @@ async def test_partitions_that_nobody_knows_are_an_error(
 @pytest.mark.usefixtures("broker")
 @pytest.mark.parametrize("seed", range(4))
 async def test_the_next_broker_is_asked_when_one_is_away(
-    connections: Connections, network: FakeNetwork, seed: int
+    connections: ConnectionPool, network: FakeNetwork, seed: int
 ) -> None:
     asking = lookup(connections, "pulsar://away,broker,gone", seed)
     assert await asking.owner(TOPIC) == Route(BrokerAddress("broker", 6650))
@@ -178,7 +178,7 @@ def two_brokers(network: FakeNetwork) -> tuple[FakeBroker, FakeBroker]:
 
 
 async def asked_after_a_failure(
-    connections: Connections, network: FakeNetwork, fail: Callable[[FakeBroker], None]
+    connections: ConnectionPool, network: FakeNetwork, fail: Callable[[FakeBroker], None]
 ) -> list[int]:
     """How often each of two brokers is asked, where the one asked first fails like that."""
     first, second = two_brokers(network)
@@ -194,7 +194,7 @@ async def asked_after_a_failure(
 
 
 async def test_a_broker_that_does_not_answer_is_not_asked_again(
-    connections: Connections, network: FakeNetwork
+    connections: ConnectionPool, network: FakeNetwork
 ) -> None:
     def be_silent(broker: FakeBroker) -> None:
         broker.on(BaseCommand.LOOKUP)
@@ -212,7 +212,7 @@ def refuse(broker: FakeBroker, error: api.ServerError.ValueType) -> None:
 
 
 async def test_a_broker_that_cannot_say_at_the_moment_is_not_asked_again(
-    connections: Connections, network: FakeNetwork
+    connections: ConnectionPool, network: FakeNetwork
 ) -> None:
     def fail(broker: FakeBroker) -> None:
         refuse(broker, api.MetadataError)
@@ -221,7 +221,7 @@ async def test_a_broker_that_cannot_say_at_the_moment_is_not_asked_again(
 
 
 async def test_a_broker_that_says_no_is_asked_again(
-    connections: Connections, network: FakeNetwork
+    connections: ConnectionPool, network: FakeNetwork
 ) -> None:
     def say_no_once(broker: FakeBroker) -> None:
         usual = broker.answers[BaseCommand.LOOKUP]
@@ -236,7 +236,7 @@ async def test_a_broker_that_says_no_is_asked_again(
 
 
 async def test_questions_that_fail_together_turn_once(
-    connections: Connections, network: FakeNetwork
+    connections: ConnectionPool, network: FakeNetwork
 ) -> None:
     first, second = two_brokers(network)
     asking = lookup(connections, "pulsar://first,second")
@@ -250,7 +250,7 @@ async def test_questions_that_fail_together_turn_once(
 @pytest.mark.usefixtures("broker")
 @pytest.mark.parametrize("seed", range(4))
 async def test_questions_asked_together_all_find_the_one_broker_that_is_there(
-    connections: Connections, seed: int
+    connections: ConnectionPool, seed: int
 ) -> None:
     asking = lookup(connections, "pulsar://away,broker", seed)
     found = await asyncio.gather(*(asking.owner(TOPIC) for _ in range(4)))
@@ -259,7 +259,7 @@ async def test_questions_asked_together_all_find_the_one_broker_that_is_there(
 
 @pytest.mark.usefixtures("broker")
 async def test_a_broker_that_lets_nobody_in_at_the_moment_is_left(
-    connections: Connections, network: FakeNetwork
+    connections: ConnectionPool, network: FakeNetwork
 ) -> None:
     other = FakeBroker(network, "other")
     other.on(
@@ -280,6 +280,6 @@ async def test_a_broker_that_lets_nobody_in_at_the_moment_is_left(
         assert await asking.owner(TOPIC) == Route(BrokerAddress("broker", 6650))
 
 
-async def test_when_all_are_away_it_is_an_error(connections: Connections) -> None:
+async def test_when_all_are_away_it_is_an_error(connections: ConnectionPool) -> None:
     with pytest.raises(NotConnected):
         await lookup(connections, "pulsar://away,gone").owner(TOPIC)

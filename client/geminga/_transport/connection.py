@@ -1,6 +1,6 @@
-"""One connection to a broker: hand-shake, liveness, requests, and who gets what arrives.
+"""One connection to a broker: handshake, keep-alive, requests, and who gets what arrives.
 
-Producers and consumers attach themselves here under their ids; what they do with receipts and
+Producers and consumers register themselves here under their ids; what they do with receipts and
 messages is theirs. Nothing reconnects here: a connection lives once.
 """
 
@@ -11,9 +11,9 @@ import logging
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+from geminga._transport.requests import Requests
+from geminga._transport.service_urls import Route
 from geminga.errors import ConnectionLost, refusal
-from geminga.requests import Requests
-from geminga.service_urls import BrokerAddress
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar import features
@@ -39,15 +39,15 @@ log = logging.getLogger(__name__)
 class ConnectionOptions:
     """Times of a connection, in seconds."""
 
-    # Long enough for a broker that is just starting to take the connection and answer.
+    # Long enough for a broker that is just starting to accept the connection and answer.
     connect_timeout_s: float = 10.0
-    # Between asking whether the broker is alive; silent until the next, it is not. As upstream.
+    # Between pings, as upstream; a broker that is silent from one to the next counts as dead.
     ping_interval_s: float = 30.0
     # For a request and its answer, as upstream.
     operation_timeout_s: float = 30.0
 
 
-class AttachedProducer(Protocol):
+class ProducerHandler(Protocol):
     """What a connection tells a producer."""
 
     def receipt(self, receipt: api.CommandSendReceipt) -> None:
@@ -63,7 +63,7 @@ class AttachedProducer(Protocol):
         ...
 
 
-class AttachedConsumer(Protocol):
+class ConsumerHandler(Protocol):
     """What a connection tells a consumer."""
 
     def delivered(self, command: api.CommandMessage, buffer: bytes, start: int, end: int) -> None:
@@ -86,23 +86,20 @@ class AttachedConsumer(Protocol):
 class Connection(asyncio.Protocol):
     """A connection to one broker, as an asyncio protocol.
 
-    ``proxy_target`` is the broker behind a proxy (``host:port``), ``None`` without a proxy.
     What is written in one turn of the loop leaves in one piece at its end.
     """
 
-    def __init__(
-        self, address: BrokerAddress, options: ConnectionOptions, proxy_target: str | None = None
-    ) -> None:
-        self.address = address
+    def __init__(self, route: Route, options: ConnectionOptions) -> None:
+        self.address = route.address
         self.max_message_bytes = MAX_MESSAGE_BYTES_DEFAULT
         self._options = options
-        self._proxy_target = proxy_target
+        self._proxy_target = route.proxy_target
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._frames = FrameReader(MAX_MESSAGE_BYTES_DEFAULT + FRAME_OVERHEAD_BYTES)
         self._requests = Requests()
-        self._producers: dict[int, AttachedProducer] = {}
-        self._consumers: dict[int, AttachedConsumer] = {}
+        self._producers: dict[int, ProducerHandler] = {}
+        self._consumers: dict[int, ConsumerHandler] = {}
         self._outgoing: list[bytes] = []
         self._connected: asyncio.Future[None] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
@@ -113,34 +110,34 @@ class Connection(asyncio.Protocol):
     # ---- life
 
     async def ready(self) -> None:
-        """Wait for the hand-shake; raises ``ConnectionLost`` or ``BrokerRefused``."""
+        """Wait for the handshake; raises ``ConnectionLost`` or ``BrokerRefused``."""
         await asyncio.shield(self._connected)
 
     @property
     def is_open(self) -> bool:
-        """Did the hand-shake succeed, and is the connection still there?"""
+        """Did the handshake succeed, and is the connection still there?"""
         if self._transport is None or self._transport.is_closing():
             return False
         return self._connected.done() and self._connected.exception() is None
 
     def close(self) -> None:
-        """Write what is to be written, and close."""
+        """Close, after what was written has left."""
         self._end_reason = self._end_reason or "it was closed here"
         self._flush()
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once, whatever is still to be written."""
+        """Close at once; what has not left is lost."""
         if self._transport is not None:
             self._transport.abort()
 
     async def closed(self) -> None:
-        """Wait until the connection is no more."""
+        """Wait until the connection is closed, by either side."""
         await asyncio.shield(self._closed)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asyncio has opened the stream: begin the hand-shake."""
+        """Asyncio has opened the stream: begin the handshake."""
         self._transport = cast(asyncio.Transport, transport)
         connect = api.CommandConnect(
             client_version=features.CLIENT_VERSION,
@@ -152,7 +149,7 @@ class Connection(asyncio.Protocol):
         self.write(encode_command(BaseCommand(type=BaseCommand.CONNECT, connect=connect)))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The stream is no more: tell everyone who waits or is attached."""
+        """The stream is closed: fail the open requests, detach producers and consumers."""
         self._transport = None
         self._outgoing.clear()
         if self._ping_timer is not None:
@@ -161,7 +158,7 @@ class Connection(asyncio.Protocol):
         error = ConnectionLost(f"the connection to {self.address} broke: {reason}")
         if not self._connected.done():
             self._connected.set_exception(error)
-        # Whoever waits has its own way to the error; without a waiter it must not be reported.
+        # ``ready`` raises it where it is awaited; elsewhere asyncio must not report it as lost.
         self._connected.exception()
         self._requests.fail_all(error)
         producers, self._producers = self._producers, {}
@@ -206,7 +203,7 @@ class Connection(asyncio.Protocol):
             self._requests.forget(request_id)
 
     def tell(self, command: BaseCommand) -> None:
-        """Send a command whose answer, if there is one, nobody waits for."""
+        """Send a command without waiting for its answer, if it has one."""
         if "request_id" in getattr(command, PART_NAMES[command.type]).DESCRIPTOR.fields_by_name:
             self._number(command)
         self.write(encode_command(command))
@@ -216,22 +213,22 @@ class Connection(asyncio.Protocol):
         getattr(command, PART_NAMES[command.type]).request_id = request_id
         return request_id
 
-    # ---- attaching
+    # ---- producers and consumers
 
-    def attach_producer(self, producer_id: int, producer: AttachedProducer) -> None:
+    def register_producer(self, producer_id: int, producer: ProducerHandler) -> None:
         """From now on ``producer`` is told what concerns its id."""
         self._producers[producer_id] = producer
 
-    def detach_producer(self, producer_id: int) -> None:
-        """Tell the producer nothing more; it need not be attached."""
+    def unregister_producer(self, producer_id: int) -> None:
+        """Tell the producer nothing more; it need not be registered."""
         self._producers.pop(producer_id, None)
 
-    def attach_consumer(self, consumer_id: int, consumer: AttachedConsumer) -> None:
+    def register_consumer(self, consumer_id: int, consumer: ConsumerHandler) -> None:
         """From now on ``consumer`` is told what concerns its id."""
         self._consumers[consumer_id] = consumer
 
-    def detach_consumer(self, consumer_id: int) -> None:
-        """Tell the consumer nothing more; it need not be attached."""
+    def unregister_consumer(self, consumer_id: int) -> None:
+        """Tell the consumer nothing more; it need not be registered."""
         self._consumers.pop(consumer_id, None)
 
     # ---- reading
@@ -264,10 +261,10 @@ class Connection(asyncio.Protocol):
         elif kind == BaseCommand.ERROR and command.error.request_id == NO_REQUEST_ID:
             self._give_up(command.error.message)
         elif not self._requests.answered(command):
-            self._tell_attached(command)
+            self._dispatch_event(command)
 
-    def _tell_attached(self, command: BaseCommand) -> None:
-        """Hand on what a broker says of its own accord; unknown ids were closed before."""
+    def _dispatch_event(self, command: BaseCommand) -> None:
+        """Hand on what a broker sends of its own accord; unknown ids were closed before."""
         kind = command.type
         if kind == BaseCommand.SEND_ERROR:
             producer = self._producers.get(command.send_error.producer_id)
@@ -309,7 +306,7 @@ class Connection(asyncio.Protocol):
             self._connected.set_result(None)
 
     def _ping(self) -> None:
-        """Ask for a sign of life; any frame since the last time we asked is one."""
+        """Ask for a sign of life; any frame since the last ping is one."""
         if not self._is_heard:
             self._give_up(f"it was silent for {self._options.ping_interval_s:g} s after a ping")
             return
@@ -318,7 +315,7 @@ class Connection(asyncio.Protocol):
         self._ping_timer = self._loop.call_later(self._options.ping_interval_s, self._ping)
 
     def _give_up(self, reason: str) -> None:
-        """The broker cannot be talked to any more: close without ceremony."""
+        """Abort a connection that is of no use any more, and remember why."""
         log.warning("broker given up", extra={"broker": str(self.address), "reason": reason})
         self._end_reason = reason
         self.abort()

@@ -1,4 +1,4 @@
-"""Questions about topics that any broker answers: who serves it, how many partitions it has."""
+"""Lookups, which any broker answers: which broker serves a topic, how many partitions it has."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from random import Random
 
-from geminga.connection import Connection
-from geminga.connections import Connections, Route
+from geminga._transport.connection import Connection
+from geminga._transport.connection_pool import ConnectionPool
+from geminga._transport.service_urls import BrokerAddress, Route, parse_service_url
 from geminga.errors import BrokerFailed, ClientError, NotConnected, TooManyRedirects
-from geminga.service_urls import BrokerAddress, parse_service_url
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 
@@ -20,15 +20,15 @@ REDIRECTS_MAX = 20
 class Lookup:
     """Asks one broker of the service URL for as long as it answers, then the next one.
 
-    Which one is asked next is decided by how the last question ended: a broker that cannot be
-    reached, is silent, or cannot say at the moment is left for the next in the URL. (Upstream's
+    Which one is asked next is decided by how the last lookup ended: a broker that cannot be
+    reached, is silent, or cannot tell at the moment is left for the next in the URL. (Upstream's
     clients ask the next one each time; staying keeps a client at one connection.)
     """
 
     def __init__(
-        self, connections: Connections, addresses: tuple[BrokerAddress, ...], random: Random
+        self, pool: ConnectionPool, addresses: tuple[BrokerAddress, ...], random: Random
     ) -> None:
-        self._connections = connections
+        self._pool = pool
         self._addresses = addresses
         # Many clients with the same URL begin at different brokers.
         self._turn = random.randrange(len(addresses))
@@ -67,14 +67,14 @@ class Lookup:
             if response.response == api.CommandLookupTopicResponse.Connect:
                 return route
             is_authoritative = response.authoritative
-            connection = await self._connections.get(route)
+            connection = await self._pool.get(route)
         raise TooManyRedirects(topic, REDIRECTS_MAX)
 
     @staticmethod
     def _route(connection: Connection, response: api.CommandLookupTopicResponse) -> Route:
         if response.response == api.CommandLookupTopicResponse.Failed:
             raise _failed_without_reason()
-        owner = address_in(response.brokerServiceUrl)
+        (owner, *_) = parse_service_url(response.brokerServiceUrl)
         if response.proxy_through_service_url:
             return Route(connection.address, proxy_target=str(owner))
         return Route(owner)
@@ -84,11 +84,11 @@ class Lookup:
         error: ClientError = NotConnected("there is no broker to ask")
         first = self._turn
         for step in range(len(self._addresses)):
-            # Others may turn meanwhile: each question goes round all brokers by itself.
+            # Other lookups may move the turn on meanwhile: each goes round all brokers by itself.
             address = self._addresses[(first + step) % len(self._addresses)]
             try:
                 with self._leaving_on_failure(address):
-                    return await self._connections.get(Route(address))
+                    return await self._pool.get(Route(address))
             except ClientError as reason:
                 if not reason.retry:
                     raise
@@ -97,11 +97,11 @@ class Lookup:
 
     @contextmanager
     def _leaving_on_failure(self, address: BrokerAddress) -> Generator[None]:
-        """What is asked within may fail in a way that passes: the next broker's turn, then."""
+        """If what is asked within fails in a way that may pass, it is the next broker's turn."""
         try:
             yield
         except ClientError as error:
-            # Of many questions that one broker leaves unanswered only the first turns.
+            # Of many lookups that one broker leaves unanswered only the first moves the turn on.
             if error.retry and address == self._addresses[self._turn]:
                 self._turn = (self._turn + 1) % len(self._addresses)
             raise
@@ -109,8 +109,3 @@ class Lookup:
 
 def _failed_without_reason() -> BrokerFailed:
     return BrokerFailed("UnknownError", "the lookup failed without a reason")
-
-
-def address_in(broker_url: str) -> BrokerAddress:
-    """The address in a URL that a broker sent. Raises ``InvalidServiceUrl``."""
-    return parse_service_url(broker_url)[0]

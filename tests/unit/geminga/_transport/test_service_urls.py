@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from geminga._transport.service_urls import BrokerAddress, Route, parse_service_url
 from geminga.errors import InvalidServiceUrl
-from geminga.service_urls import BrokerAddress, parse_service_url
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,12 @@ def test_what_is_no_service_url_is_refused(url: str) -> None:
 def test_an_address_is_written_as_it_is_dialled() -> None:
     assert str(BrokerAddress("a", 1)) == "a:1"
     assert str(BrokerAddress("::1", 1)) == "[::1]:1"
+
+
+def test_a_broker_that_another_one_names_is_reached_in_the_same_way() -> None:
+    direct = Route(BrokerAddress("a", 1))
+    assert direct.to("pulsar://b:2") == Route(BrokerAddress("b", 2))
+    proxied = Route(BrokerAddress("proxy", 1), proxy_target="a:1")
+    assert proxied.to("pulsar://b:2") == Route(BrokerAddress("proxy", 1), proxy_target="b:2")
+    with pytest.raises(InvalidServiceUrl):
+        direct.to("b:2")
