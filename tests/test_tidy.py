@@ -73,7 +73,6 @@ MUST_BE_PURE = {
 # Tests of something that is no single module, and what it is.
 MIRRORS_NO_MODULE = {
     "tests/unit/geminga/test_consumer_acks.py": "what consumer.py acknowledges, for its length",
-    "tests/unit/geminga/test_producer_callbacks.py": "what producer.py calls, for its length",
     "tests/unit/geminga_bookie/test_damage.py": "all files of a bookie, damaged one by one",
     "tests/unit/geminga_bookie/test_full_disk.py": "all that writes to a disk, and makes room",
     "tests/unit/geminga_broker/ownership/test_ownership_simulated.py": "ownership, under faults",

@@ -3,16 +3,17 @@
 async with Client("pulsar://localhost:6650") as client:
     producer = await client.producer("orders")
     await producer.send(b"one more")
+
+What is imported from here is the library; what its modules contain besides may change.
 """
 
 from __future__ import annotations
 
+from geminga._channels.channel import ClientOptions
 from geminga._transport.connection import ConnectionOptions
-from geminga.client import Client, ClientOptions
-from geminga.consumer import Consumer
-from geminga.consumer_options import ConsumerOptions
-from geminga.message_ids import EARLIEST, LATEST, MessageId
-from geminga.messages import Message
+from geminga.client import Client
+from geminga.consumer import Consumer, ConsumerOptions
+from geminga.messages import EARLIEST, LATEST, Message, MessageId
 from geminga.producer import Producer, ProducerOptions
 from geminga_protocol.pulsar.enums import AccessMode, InitialPosition, SubscriptionType
 

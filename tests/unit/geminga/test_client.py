@@ -109,8 +109,7 @@ async def test_what_is_closed_is_forgotten(client: Client) -> None:
         await (await client.producer("orders")).close()
         await (await client.consumer("orders", "s", options)).close()
     await asyncio.sleep(0)
-    assert not client._producers
-    assert not client._consumers
+    assert not client._channels._channels
 
 
 async def test_the_same_seed_gives_the_same_names(network: FakeNetwork, broker: FakeBroker) -> None:
@@ -122,7 +121,7 @@ async def test_the_same_seed_gives_the_same_names(network: FakeNetwork, broker: 
 
 
 async def test_a_closed_client_opens_nothing(client: Client) -> None:
-    await client._close()
+    await client.__aexit__(None, None, None)
     for opening in (client.producer("orders"), client.consumer("orders", "s")):
         with pytest.raises(Closed):
             async with asyncio.timeout(60):

@@ -1,7 +1,7 @@
-"""The messages that have come and were not yet received, and the permits to send more of them.
+"""The messages that have come and were not yet received, and who waits for the next one.
 
-A broker sends no more messages than it was granted permits. Every message that leaves the inbox,
-or never got in, gives its permit back; half a queue of them is granted at once.
+A broker sends no more messages than it was granted permits: the queue returns the permit of every
+message that leaves it.
 """
 
 from __future__ import annotations
@@ -14,48 +14,40 @@ from geminga.errors import ClientError
 from geminga.messages import Message
 
 
-class Inbox:
-    """Holds up to ``messages_max`` messages, a little more where batches overshoot.
+class ReceiverQueue:
+    """Holds as many messages as permits were granted, a little more where batches overshoot.
 
-    ``grant(permits)`` tells the broker; it may do nothing while there is none.
+    ``return_permits`` is told how many messages left it; less than none when some came back.
     """
 
-    def __init__(self, messages_max: int, grant: Callable[[int], None]) -> None:
-        assert messages_max >= 1
-        self._messages_max = messages_max
-        self._grant = grant
+    def __init__(self, return_permits: Callable[[int], None]) -> None:
+        self._return_permits = return_permits
         self._messages: deque[Message] = deque()
         self._waiting: deque[asyncio.Future[Message]] = deque()
-        self._returned_permits = 0
         self._end: ClientError | None = None
 
     def __len__(self) -> int:
         return len(self._messages)
 
-    def begin_anew(self) -> None:
-        """A broker starts delivering: what is held will come again, and all permits are free."""
-        self._messages.clear()
-        self._returned_permits = 0
-        self._grant(self._messages_max)
-
     def put(self, messages: Sequence[Message], *, left_out: int = 0) -> None:
         """Take in what came; ``left_out`` messages used permits too, and are not to be received."""
-        given = 0
+        permits = left_out
         for message in messages:
             if self._give(message):
-                given += 1
+                permits += 1
             else:
                 self._messages.append(message)
-        self._return(given + left_out)
+        if permits:
+            self._return_permits(permits)
 
     async def get(self) -> Message:
-        """The oldest message, waited for; who waits longest is served first.
+        """The oldest message, waited for; callers are served in the order of their calls.
 
-        Raises the error that ended the inbox, once it is empty.
+        Raises the error that ended the queue, once it is empty.
         """
         if self._messages:
             message = self._messages.popleft()
-            self._return(1)
+            self._return_permits(1)
             return message
         if self._end is not None:
             raise self._end
@@ -65,21 +57,21 @@ class Inbox:
             return await waiter
         except asyncio.CancelledError:
             if waiter in self._waiting:
-                # Whoever asks again and again for a short while must leave nothing behind.
+                # A caller that asks again and again for a short while must leave nothing behind.
                 self._waiting.remove(waiter)
             elif not waiter.cancelled() and waiter.exception() is None:
-                # It was given to us in the same turn in which we were told to stop.
+                # The message was given to this caller in the turn in which it was cancelled.
                 self._take_back(waiter.result())
             raise
 
-    def drop_all(self) -> None:
-        """Throw away what is held; the permits go back."""
+    def clear(self) -> int:
+        """Forget what is held; says how many messages that were, whose permits are not returned."""
         dropped = len(self._messages)
         self._messages.clear()
-        self._return(dropped)
+        return dropped
 
     def end(self, error: ClientError) -> None:
-        """Nothing more will come: whoever waits now or later gets ``error``."""
+        """Nothing more will come: ``get`` raises ``error`` now and later."""
         if self._end is None:
             self._end = error
         while self._waiting:
@@ -88,7 +80,7 @@ class Inbox:
                 waiter.set_exception(self._end)
 
     def _give(self, message: Message) -> bool:
-        """Hand a message to whoever waits, if anyone does."""
+        """Hand a message to the caller that waits longest; says whether there is one."""
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
@@ -99,10 +91,4 @@ class Inbox:
     def _take_back(self, message: Message) -> None:
         if not self._give(message):
             self._messages.appendleft(message)
-            self._returned_permits -= 1
-
-    def _return(self, permits: int) -> None:
-        self._returned_permits += permits
-        if self._returned_permits >= max(1, self._messages_max // 2):
-            self._grant(self._returned_permits)
-            self._returned_permits = 0
+            self._return_permits(-1)

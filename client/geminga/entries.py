@@ -1,4 +1,4 @@
-"""From what a broker delivers, one entry at a time, to the messages in it.
+"""Opens entries: from what a broker stores and delivers to the messages in it.
 
 Checks the checksum, opens batches, leaves out what is acknowledged already. Which compressions and
 features are understood is decided here.
@@ -10,11 +10,8 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from geminga.batch_acks import BatchAcks
 from geminga.errors import UnreadableMessage
-from geminga.message_ids import MessageId
-from geminga.messages import Message
-from geminga.properties import properties_of
+from geminga.messages import BatchAcks, Message, MessageId
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.integers import signed, unsigned
@@ -64,7 +61,7 @@ def open_entry(
         event_time_ms=metadata.event_time if metadata.HasField("event_time") else None,
         key=metadata.partition_key if metadata.HasField("partition_key") else None,
         ordering_key=metadata.ordering_key if metadata.HasField("ordering_key") else None,
-        properties=properties_of(metadata.properties),
+        properties={pair.key: pair.value for pair in metadata.properties},
         redelivery_count=command.redelivery_count,
         is_null=metadata.null_value,
     )
@@ -94,7 +91,7 @@ def _open_batch(
             event_time_ms=single.event_time if single.HasField("event_time") else None,
             key=single.partition_key if single.HasField("partition_key") else None,
             ordering_key=single.ordering_key if single.HasField("ordering_key") else None,
-            properties=properties_of(single.properties),
+            properties={pair.key: pair.value for pair in single.properties},
             redelivery_count=command.redelivery_count,
             is_null=single.null_value,
         )

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from geminga import MessageId
-from geminga.errors import ClientError
-from geminga.pending_sends import PendingSend, PendingSends, ReceiptOutOfOrder
+from geminga._channels.pending_sends import PendingSend, PendingSends, ReceiptOutOfOrder
 
 
-def nobody(message_id: MessageId | None, error: ClientError | None) -> None:
-    del message_id, error
+def send(sequence_id: int, payload_bytes: int = 10, deadline_s: float = 0.0) -> PendingSend[None]:
+    return PendingSend(sequence_id, b"head", bytes(payload_bytes), deadline_s, None)
 
 
-def send(sequence_id: int, payload_bytes: int = 10, deadline_s: float = 0.0) -> PendingSend:
-    return PendingSend(sequence_id, b"head", bytes(payload_bytes), deadline_s, nobody)
-
-
-def pending(*sequence_ids: int) -> PendingSends:
-    sends = PendingSends(messages_max=5, bytes_max=100)
+def pending(*sequence_ids: int) -> PendingSends[None]:
+    sends: PendingSends[None] = PendingSends(sends_max=5, bytes_max=100)
     for sequence_id in sequence_ids:
         sends.add(send(sequence_id))
     return sends
@@ -60,7 +54,7 @@ def test_a_message_alone_always_fits() -> None:
 
 
 def test_the_oldest_expire_first() -> None:
-    sends = PendingSends(10, 1000)
+    sends: PendingSends[None] = PendingSends(10, 1000)
     for number in range(4):
         sends.add(send(number, deadline_s=10.0 + number))
     assert sends.deadline_s == 10.0
