@@ -15,8 +15,7 @@ from tests.simulation.owner import Sizes
 from tests.simulation.storage import Storage
 from tests.simulation.test_autorecovery import EAGER, RecoveringStorage
 
-from geminga import Client, ClientOptions
-from geminga._channels.channel import Channels
+from geminga import Client
 from geminga_broker.broker import Broker
 from geminga_broker.delayed.options import DelayedOptions
 from geminga_broker.log.options import LogOptions
@@ -150,11 +149,6 @@ class Cluster:
                 await what(broker)
 
             await host.run(done())
-
-    def channels(self, name: str) -> Channels:
-        """The floor below a client, on a host of its own, to be entered."""
-        host = self.world.host(name)
-        return Channels(self.service_url, ClientOptions(), network=host.network, random=host.random)
 
     def client(self, name: str) -> Client:
         """A client on a host of its own, to be entered."""

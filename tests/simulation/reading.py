@@ -15,10 +15,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from geminga import EARLIEST, Client, MessageId, Producer, ProducerOptions
+from tests.simulation.cluster import Cluster
+
+from geminga import (
+    EARLIEST,
+    Client,
+    ClientError,
+    ClientOptions,
+    MessageId,
+    Producer,
+    ProducerOptions,
+)
 from geminga._channels.channel import Channels
 from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
-from geminga.errors import ClientError
 from geminga_protocol.pulsar.api_pb2 import CommandMessage, MessageIdData
 from geminga_protocol.pulsar.integers import signed
 from geminga_protocol.pulsar.payload import open_payload
@@ -139,6 +148,21 @@ class Reader:
 
 def _id(proto: MessageIdData) -> MessageId:
     return MessageId(signed(proto.ledgerId), signed(proto.entryId))
+
+
+def channels(cluster: Cluster, name: str) -> Channels:
+    """What readers on a host of this name share, to be entered."""
+    host = cluster.world.host(name)
+    options = ClientOptions()
+    return Channels(cluster.service_url, options, network=host.network, random=host.random)
+
+
+async def read_late(
+    channels: Channels, published: Published, name: str, chance: Random, *, begin_s_max: float
+) -> list[bytes]:
+    """Begin to read at some moment."""
+    await asyncio.sleep(chance.random() * begin_s_max)
+    return await read_all(channels, published, name, chance)
 
 
 async def read_all(

@@ -10,17 +10,19 @@ from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, until
 from tests.unit.geminga.fake_network import FakeNetwork
 from tests.unit.geminga_ledger.virtual_time import LoopClock
 
-import geminga
-from geminga import Client, ConsumerOptions, MessageId, ProducerOptions, SubscriptionType
-from geminga.errors import Closed, InvalidServiceUrl, NotConnected
+from geminga import (
+    Client,
+    Closed,
+    ConsumerOptions,
+    InvalidServiceUrl,
+    MessageId,
+    NotConnected,
+    ProducerOptions,
+    SubscriptionType,
+)
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.errors import InvalidTopicName
-
-
-def test_everything_public_is_explained() -> None:
-    for name in geminga.__all__:
-        assert getattr(geminga, name).__doc__, name
 
 
 async def test_leaving_the_client_closes_everything(

@@ -11,15 +11,13 @@ from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, batch_payload, un
 import geminga.consumer
 from geminga import (
     EARLIEST,
+    BrokerFailed,
     Client,
+    Closed,
     ConsumerOptions,
     InitialPosition,
     MessageId,
     SubscriptionType,
-)
-from geminga.errors import (
-    BrokerFailed,
-    Closed,
     TopicNotFound,
 )
 from geminga_protocol.pulsar import answers

@@ -10,14 +10,12 @@ from tests.unit.geminga.fake_broker import FakeBroker, batch_payload, until
 
 from geminga import (
     Client,
+    ConnectionLost,
     ConsumerOptions,
+    NotAcknowledgeable,
     SubscriptionType,
 )
 from geminga.consumer import Nacks
-from geminga.errors import (
-    ConnectionLost,
-    NotAcknowledgeable,
-)
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 

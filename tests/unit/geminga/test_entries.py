@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.geminga.fake_broker import batch_payload, metadata
 
-from geminga import Message, MessageId
+from geminga import Message, MessageId, UnreadableMessage
 from geminga.entries import Entry, is_acknowledged, open_entry
-from geminga.errors import UnreadableMessage
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import encode_batch, encode_broker_entry, encode_payload
 

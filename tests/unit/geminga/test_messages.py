@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geminga import EARLIEST, LATEST, MessageId
-from geminga.errors import ClientError, NotAcknowledgeable
+from geminga import EARLIEST, LATEST, ClientError, MessageId, NotAcknowledgeable
 from geminga.messages import BatchAcks, acknowledge, acknowledge_up_to, from_proto, to_proto
 from geminga_protocol.pulsar.api_pb2 import MessageIdData
 

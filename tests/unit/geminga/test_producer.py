@@ -8,12 +8,16 @@ import pytest
 from tests.unit.geminga.fake_broker import LEDGER, MAX_MESSAGE_BYTES, FakeBroker, Session
 from tests.unit.geminga.outcomes import Outcomes
 
-from geminga import AccessMode, Client, MessageId, Producer, ProducerOptions
-from geminga.errors import (
+from geminga import (
+    AccessMode,
+    Client,
     ClientError,
     Closed,
+    MessageId,
     MessageTooLarge,
+    Producer,
     ProducerFenced,
+    ProducerOptions,
     ProducerQueueFull,
     SendTimedOut,
 )

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from geminga import Message, MessageId
-from geminga.errors import Closed
+from geminga import Closed, Message, MessageId
 from geminga.receiver_queue import ReceiverQueue
 
 EXAMPLE = Message(

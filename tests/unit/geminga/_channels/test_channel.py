@@ -12,11 +12,17 @@ import pytest
 from tests.unit.geminga.fake_broker import FakeBroker, Session, until
 from tests.unit.geminga.fake_network import FakeNetwork
 
-from geminga import ClientOptions
+from geminga import (
+    ClientError,
+    ClientOptions,
+    Closed,
+    NotAuthorized,
+    RequestTimedOut,
+    TopicNotFound,
+)
 from geminga._channels.channel import Channels
 from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
 from geminga._transport.service_urls import BrokerAddress, Route
-from geminga.errors import ClientError, Closed, NotAuthorized, RequestTimedOut, TopicNotFound
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand

@@ -8,10 +8,7 @@ import asyncio
 import pytest
 from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, batch_payload, until
 
-from geminga._channels.ack_group import AckGroup, Position
-from geminga._channels.channel import Channels
-from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
-from geminga.errors import (
+from geminga import (
     BrokerFailed,
     Closed,
     ConnectionLost,
@@ -19,6 +16,9 @@ from geminga.errors import (
     RequestTimedOut,
     TopicNotFound,
 )
+from geminga._channels.ack_group import AckGroup, Position
+from geminga._channels.channel import Channels
+from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, CommandMessage, MessageIdData

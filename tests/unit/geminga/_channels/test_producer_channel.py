@@ -16,9 +16,7 @@ from tests.unit.geminga.fake_broker import (
     until,
 )
 
-from geminga._channels.channel import Channels
-from geminga._channels.producer_channel import ProducerChannel, ProducerChannelOptions
-from geminga.errors import (
+from geminga import (
     ClientError,
     Closed,
     ProducerBusy,
@@ -26,6 +24,8 @@ from geminga.errors import (
     SendTimedOut,
     TopicTerminated,
 )
+from geminga._channels.channel import Channels
+from geminga._channels.producer_channel import ProducerChannel, ProducerChannelOptions
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, MessageIdData

@@ -11,9 +11,9 @@ from tests.unit.geminga.fake_broker import FakeBroker, until
 from tests.unit.geminga.fake_network import FakeNetwork, FakeTransport
 from tests.unit.geminga_ledger.virtual_time import VirtualTimeLoop
 
+from geminga import BrokerFailed, ClientError, ConnectionLost, NotAuthenticated
 from geminga._transport.connection import Connection, ConnectionOptions
 from geminga._transport.service_urls import BrokerAddress, Route
-from geminga.errors import BrokerFailed, ClientError, ConnectionLost, NotAuthenticated
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand

@@ -8,10 +8,10 @@ import pytest
 from tests.unit.geminga.fake_broker import FakeBroker, until
 from tests.unit.geminga.fake_network import FakeNetwork
 
+from geminga import Closed, NotAuthenticated, NotConnected
 from geminga._transport.connection import ConnectionOptions
 from geminga._transport.connection_pool import ConnectionPool
 from geminga._transport.service_urls import BrokerAddress, Route
-from geminga.errors import Closed, NotAuthenticated, NotConnected
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand

@@ -11,11 +11,7 @@ import pytest
 from tests.unit.geminga.fake_broker import FakeBroker, Session
 from tests.unit.geminga.fake_network import FakeNetwork
 
-from geminga._transport.connection import ConnectionOptions
-from geminga._transport.connection_pool import ConnectionPool
-from geminga._transport.lookup import Lookup
-from geminga._transport.service_urls import BrokerAddress, Route, parse_service_url
-from geminga.errors import (
+from geminga import (
     BrokerFailed,
     InvalidServiceUrl,
     NotConnected,
@@ -23,6 +19,10 @@ from geminga.errors import (
     TooManyRedirects,
     TopicNotFound,
 )
+from geminga._transport.connection import ConnectionOptions
+from geminga._transport.connection_pool import ConnectionPool
+from geminga._transport.lookup import Lookup
+from geminga._transport.service_urls import BrokerAddress, Route, parse_service_url
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand

@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from geminga._transport.requests import Requests
-from geminga.errors import (
+from geminga import (
     BrokerFailed,
     BrokerRefused,
     ConnectionLost,
@@ -15,6 +14,7 @@ from geminga.errors import (
     TooManyRequests,
     TopicNotFound,
 )
+from geminga._transport.requests import Requests
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand

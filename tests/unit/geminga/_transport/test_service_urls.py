@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from geminga import InvalidServiceUrl
 from geminga._transport.service_urls import BrokerAddress, Route, parse_service_url
-from geminga.errors import InvalidServiceUrl
 
 
 @pytest.mark.parametrize(
