@@ -73,10 +73,14 @@ MUST_BE_PURE = {
     "broker/geminga_broker/subscriptions/active_consumer.py",
     "cli/geminga_cli/supervisor/fleet.py",
 }
+# What stands on the client's lower floors, and why; all others import from ``geminga`` alone.
+MAY_IMPORT_THE_CLIENTS_INSIDE = {
+    "tests/simulation/reading.py": "readers as other clients have them: a channel each",
+}
 # Tests of something that is no single module, and what it is.
 MIRRORS_NO_MODULE = {
     "tests/unit/geminga/test_consumer_acks.py": "what consumer.py acknowledges, for its length",
-    "tests/unit/geminga/test_producer_callbacks.py": "what producer.py calls, for its length",
+    "tests/unit/geminga/test_public_surface.py": "what geminga exports",
     "tests/unit/geminga_bookie/test_damage.py": "all files of a bookie, damaged one by one",
     "tests/unit/geminga_bookie/test_full_disk.py": "all that writes to a disk, and makes room",
     "tests/unit/geminga_broker/ownership/test_ownership_simulated.py": "ownership, under faults",
@@ -266,6 +270,39 @@ def test_every_dependency_is_imported() -> None:
         if MODULES_OF.get(name, name.replace("-", "_")) not in imported
     }
     assert unexpected(unused, MAY_STAY_UNIMPORTED) == []
+
+
+def test_only_the_client_and_its_tests_look_inside_the_client() -> None:
+    found = {
+        name
+        for name in python_files()
+        if not name.startswith(("client/geminga/", "tests/unit/geminga/"))
+        for node in ast.walk(tree_of(name))
+        if is_import_from_inside(node)
+    }
+    assert unexpected(found, MAY_IMPORT_THE_CLIENTS_INSIDE) == []
+
+
+def is_import_from_inside(node: ast.AST) -> bool:
+    """Is it an import of a module of the client's, instead of what ``geminga`` exports?"""
+    if isinstance(node, ast.Import):
+        return any(alias.name.startswith("geminga.") for alias in node.names)
+    return isinstance(node, ast.ImportFrom) and (node.module or "").startswith("geminga.")
+
+
+@pytest.mark.parametrize(
+    ("code", "is_inside"),
+    [
+        ("import geminga", False),
+        ("from geminga import Client", False),
+        ("from geminga_broker.broker import Broker", False),
+        ("import geminga.client", True),
+        ("from geminga._channels.channel import Channels", True),
+    ],
+)
+def test_the_clients_inside_is_told_from_what_it_exports(code: str, *, is_inside: bool) -> None:
+    (node,) = ast.parse(code).body
+    assert is_import_from_inside(node) is is_inside
 
 
 def opens_files(name: str) -> bool:

@@ -8,12 +8,12 @@ from itertools import count
 
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.producing.producers import AccessMode, Producer
+from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.topic import SubscribeRequest
 from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock

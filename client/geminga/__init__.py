@@ -3,31 +3,99 @@
 async with Client("pulsar://localhost:6650") as client:
     producer = await client.producer("orders")
     await producer.send(b"one more")
+
+What is exported here is the library, its errors included (``geminga.errors`` draws their tree);
+what its modules contain besides may change.
 """
 
 from __future__ import annotations
 
-from geminga.client import Client, ClientOptions
-from geminga.connection import ConnectionOptions
-from geminga.consumer import Consumer
-from geminga.consumer_options import ConsumerOptions, InitialPosition, SubscriptionType
-from geminga.message_ids import EARLIEST, LATEST, MessageId
-from geminga.messages import Message
-from geminga.producer import AccessMode, Producer, ProducerOptions
+from geminga._channels.channel import ClientOptions
+from geminga._transport.connection import ConnectionOptions
+from geminga.client import Client
+from geminga.consumer import Consumer, ConsumerOptions
+from geminga.errors import (
+    BacklogQuotaExceeded,
+    BrokerBusy,
+    BrokerFailed,
+    BrokerRefused,
+    ClientError,
+    Closed,
+    ConnectionLost,
+    ConsumerBusy,
+    IncompatibleSchema,
+    InvalidServiceUrl,
+    MessageTooLarge,
+    NotAcknowledgeable,
+    NotAllowed,
+    NotAuthenticated,
+    NotAuthorized,
+    NotConnected,
+    ProducerBusy,
+    ProducerFenced,
+    ProducerQueueFull,
+    RequestTimedOut,
+    SendTimedOut,
+    ServiceNotReady,
+    SubscriptionNotFound,
+    TooManyRedirects,
+    TooManyRequests,
+    TopicNameRefused,
+    TopicNotFound,
+    TopicTerminated,
+    UnreadableMessage,
+)
+from geminga.messages import EARLIEST, LATEST, Message, MessageId
+from geminga.producer import Producer, ProducerOptions, SendCallback
+from geminga_protocol.pulsar.enums import AccessMode, InitialPosition, SubscriptionType
+from geminga_protocol.pulsar.errors import InvalidTopicName
+from geminga_runtime.errors import GemingaError
 
 __all__ = [
     "EARLIEST",
     "LATEST",
     "AccessMode",
+    "BacklogQuotaExceeded",
+    "BrokerBusy",
+    "BrokerFailed",
+    "BrokerRefused",
     "Client",
+    "ClientError",
     "ClientOptions",
+    "Closed",
+    "ConnectionLost",
     "ConnectionOptions",
     "Consumer",
+    "ConsumerBusy",
     "ConsumerOptions",
+    "GemingaError",
+    "IncompatibleSchema",
     "InitialPosition",
+    "InvalidServiceUrl",
+    "InvalidTopicName",
     "Message",
     "MessageId",
+    "MessageTooLarge",
+    "NotAcknowledgeable",
+    "NotAllowed",
+    "NotAuthenticated",
+    "NotAuthorized",
+    "NotConnected",
     "Producer",
+    "ProducerBusy",
+    "ProducerFenced",
     "ProducerOptions",
+    "ProducerQueueFull",
+    "RequestTimedOut",
+    "SendCallback",
+    "SendTimedOut",
+    "ServiceNotReady",
+    "SubscriptionNotFound",
     "SubscriptionType",
+    "TooManyRedirects",
+    "TooManyRequests",
+    "TopicNameRefused",
+    "TopicNotFound",
+    "TopicTerminated",
+    "UnreadableMessage",
 ]

@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from geminga.ack_group import AckGroup, Acks, Position
-from geminga.attachment import Attachment
-from geminga.connection import Connection
-from geminga.consumer_options import ConsumerOptions, SubscriptionType
-from geminga.errors import (
-    ClientError,
-    Closed,
-    NotAcknowledgeable,
-    RequestTimedOut,
-    UnreadableMessage,
+from geminga._channels.ack_group import AckGroup, Position
+from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
+from geminga.entries import open_entry
+from geminga.errors import ClientError, Closed, NotAcknowledgeable, UnreadableMessage
+from geminga.messages import (
+    Message,
+    MessageId,
+    acknowledge,
+    acknowledge_up_to,
+    from_proto,
+    to_proto,
 )
-from geminga.inbox import Inbox
-from geminga.message_ids import MessageId
-from geminga.messages import Message
-from geminga.nacks import Nacks
-from geminga.properties import key_values
-from geminga.received import open_entry
-from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.api_pb2 import BaseCommand, CommandAck, CommandSubscribe
-from geminga_protocol.pulsar.commands import encode_command
-from geminga_protocol.pulsar.integers import signed, unsigned
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga.receiver_queue import ReceiverQueue
+from geminga_protocol.pulsar.api_pb2 import CommandMessage
+from geminga_protocol.pulsar.integers import signed
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +30,20 @@ log = logging.getLogger(__name__)
 # sends still more does not count, and is left.
 OVERSHOOT_MESSAGES_MAX = 1 << 20
 
-_ONE_RECEIVES_ALL = (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER)
+# Beyond it, the oldest refusals are not delayed any further: what is held stays bounded.
+NACKS_HELD_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions(ConsumerChannelOptions):
+    """What a consumer is to be like.
+
+    Up to ``receiver_queue_size`` messages are fetched ahead of ``receive``. A refused message
+    (``nack``) is asked for again after ``nack_delay_s``. Of the consumers of a Shared
+    subscription those with a lower ``priority_level`` are served first.
+    """
+
+    nack_delay_s: float = 60.0
 
 
 class Consumer:
@@ -47,48 +53,62 @@ class Consumer:
     what ``receive`` has given before included.
     """
 
-    def __init__(
-        self,
-        topic: TopicName,
-        subscription: str,
-        consumer_id: int,
-        name: str,
-        options: ConsumerOptions,
-    ) -> None:
-        self.topic = topic
-        self.subscription = subscription
-        self.consumer_id = consumer_id
-        self.name = name
-        # Of a Failover subscription's consumers one is active; of others each is.
-        self.is_active = options.type is not SubscriptionType.FAILOVER
-        # Is the topic terminated, and everything delivered?
-        self.has_reached_end = False
+    def __init__(self, channel: ConsumerChannel, options: ConsumerOptions) -> None:
+        self._channel = channel
         self._options = options
         self._loop = asyncio.get_running_loop()
-        self._attachment: Attachment | None = None
-        self._run: asyncio.Task[object] | None = None
-        self._connection: Connection | None = None
-        self._inbox = Inbox(options.receiver_queue_size, self._grant)
-        self._acks = AckGroup()
-        self._is_ack_due = False
+        self._topic = str(channel.topic)
+        self._queue = ReceiverQueue(channel.return_permits)
         self._nacks = Nacks()
         self._nack_timer: asyncio.TimerHandle | None = None
-        self._is_seeking = False
-        self._end: ClientError | None = None
+        channel.on_entry = self._entry_arrived
+        channel.on_reset = self._forget_arrived
+        channel.on_end = self._ended
+        channel.on_close = self.close
 
-    # ---- receiving
+    @property
+    def topic(self) -> str:
+        """The whole name of the topic."""
+        return self._topic
+
+    @property
+    def subscription(self) -> str:
+        """The name of the subscription."""
+        return self._channel.subscription
+
+    @property
+    def name(self) -> str:
+        """The consumer's name, made up if the options have none."""
+        return self._channel.name
+
+    @property
+    def consumer_id(self) -> int:
+        """The consumer's number, which no other producer or consumer of the client has."""
+        return self._channel.id
 
     @property
     def is_connected(self) -> bool:
         """Is a broker delivering at this moment?"""
-        return self._connection is not None
+        return self._channel.is_connected
+
+    @property
+    def is_active(self) -> bool:
+        """Is it this consumer's turn? Of a Failover subscription's one is active, else each is."""
+        return self._channel.is_active
+
+    @property
+    def has_reached_end(self) -> bool:
+        """Is the topic terminated, and everything delivered?"""
+        return self._channel.has_reached_end
+
+    # ---- receiving
 
     async def receive(self) -> Message:
         """The next message, waited for; limit the wait with ``asyncio.timeout``.
 
         Raises ``Closed``, or the ``BrokerRefused`` that ended the consumer.
         """
-        return await self._inbox.get()
+        return await self._queue.get()
 
     def __aiter__(self) -> Self:
         return self
@@ -109,18 +129,22 @@ class Consumer:
         ``ack_confirmed``). A batch counts when all its messages are acknowledged. Raises
         ``NotAcknowledgeable`` or the error that ended the consumer.
         """
-        self._check_open()
-        self._note_ack(self._acks, _id(message))
-        self._schedule_acks()
+        self._channel.check_open()
+        position = acknowledge(_id(message))
+        if position is not None:
+            self._nacks.remove(position)
+            self._channel.acknowledge(position)
 
     def ack_cumulative(self, message: Message | MessageId) -> None:
         """Acknowledge a message and all before it; for Exclusive and Failover subscriptions.
 
         Raises ``NotAcknowledgeable`` or the error that ended the consumer.
         """
-        self._check_open()
-        self._note_cumulative_ack(self._acks, _id(message))
-        self._schedule_acks()
+        self._channel.check_open()
+        self._check_ordered()
+        position = acknowledge_up_to(_id(message))
+        if position is not None:
+            self._channel.acknowledge_up_to(position)
 
     async def ack_confirmed(self, *messages: Message | MessageId, cumulative: bool = False) -> None:
         """Acknowledge messages, and wait until the broker has noted it.
@@ -129,79 +153,42 @@ class Consumer:
         Raises ``ConnectionLost``, ``RequestTimedOut`` or ``BrokerRefused`` when that is not
         known; the broker is then told again later, and the same call may be made again.
         """
-        self._check_open()
+        self._channel.check_open()
         # Apart from the others, which may leave at any time without being confirmed.
         group = AckGroup()
         for message in messages:
             if cumulative:
-                self._note_cumulative_ack(group, _id(message))
+                self._check_ordered()
+                position = acknowledge_up_to(_id(message))
+                if position is not None:
+                    group.acknowledge_up_to(position)
             else:
-                self._note_ack(group, _id(message))
-        acks = group.take()
-        commands = self._ack_commands(acks)
-        try:
-            connection = await self._attached_connection()
-            await asyncio.gather(*[connection.request(command) for command in commands])
-        except (ClientError, asyncio.CancelledError):
-            self._acks.put_back(acks)
-            self._schedule_acks()
-            raise
+                position = acknowledge(_id(message))
+                if position is not None:
+                    self._nacks.remove(position)
+                    group.acknowledge(position)
+        await self._channel.acknowledge_confirmed(group.take())
 
     def nack(self, message: Message | MessageId) -> None:
         """Refuse a message: it is delivered again after the options' ``nack_delay_s``.
 
         Messages that came in one batch are delivered again together.
         """
-        self._check_open()
-        self._refuse(_position(_id(message)))
+        self._channel.check_open()
+        message_id = _id(message)
+        self._refuse((message_id.ledger_id, message_id.entry_id))
 
     def redeliver_unacknowledged(self) -> None:
         """Ask for everything again that was delivered to this consumer and not acknowledged."""
-        self._check_open()
-        self._inbox.drop_all()
-        self._nacks.clear()
-        if self._connection is not None:
-            self._redeliver(self._connection, [])
+        self._channel.check_open()
+        self._channel.redeliver_all()
 
-    def _note_ack(self, group: AckGroup, message_id: MessageId) -> None:
-        if group.acknowledge(message_id):
-            self._nacks.remove(_position(message_id))
-
-    def _note_cumulative_ack(self, group: AckGroup, message_id: MessageId) -> None:
-        if self._options.type not in _ONE_RECEIVES_ALL:
+    def _check_ordered(self) -> None:
+        kind = self._options.type
+        if kind.tracks_entries:
             raise NotAcknowledgeable(
-                f"a {self._options.type.value} subscription has no order to acknowledge up to"
+                f"a {kind.label} subscription has no order to acknowledge up to"
             )
-        group.acknowledge_up_to(message_id)
-
-    def _schedule_acks(self) -> None:
-        if not self._is_ack_due and self._acks:
-            self._is_ack_due = True
-            self._loop.call_soon(self._send_acks)
-
-    def _send_acks(self) -> None:
-        """Tell the broker; without one they wait until there is."""
-        self._is_ack_due = False
-        if self._connection is not None:
-            for command in self._ack_commands(self._acks.take()):
-                self._connection.write(encode_command(command))
-
-    def _ack_commands(self, acks: Acks) -> list[BaseCommand]:
-        commands: list[BaseCommand] = []
-        if acks.cumulative is not None:
-            commands.append(self._ack_command(CommandAck.Cumulative, [acks.cumulative]))
-        commands += [
-            self._ack_command(CommandAck.Individual, positions) for positions in acks.in_commands()
-        ]
-        return commands
-
-    def _ack_command(
-        self, ack_type: CommandAck.AckType.ValueType, positions: list[Position]
-    ) -> BaseCommand:
-        ack = CommandAck(
-            consumer_id=self.consumer_id, ack_type=ack_type, message_id=_protos(positions)
-        )
-        return BaseCommand(type=BaseCommand.ACK, ack=ack)
 
     def _refuse(self, position: Position) -> None:
         self._nacks.add(position, self._loop.time() + self._options.nack_delay_s)
@@ -214,23 +201,9 @@ class Consumer:
 
     def _send_nacks(self) -> None:
         due = self._nacks.take_due(self._loop.time())
-        if due and self._connection is not None:
-            self._redeliver(self._connection, due)
+        if due:
+            self._channel.redeliver(due)
         self._set_nack_timer()
-
-    def _redeliver(self, connection: Connection, positions: list[Position]) -> None:
-        """Ask for these entries again; for everything unacknowledged if there are none."""
-        redeliver = api.CommandRedeliverUnacknowledgedMessages(
-            consumer_id=self.consumer_id, message_ids=_protos(positions)
-        )
-        connection.write(
-            encode_command(
-                BaseCommand(
-                    type=BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES,
-                    redeliverUnacknowledgedMessages=redeliver,
-                )
-            )
-        )
 
     # ---- the subscription
 
@@ -241,177 +214,66 @@ class Consumer:
         fetched before is thrown away. Raises ``ClientError``; when the connection broke, whether
         the subscription was moved is not known.
         """
-        self._check_open()
-        connection = await self._attached_connection()
-        seek = api.CommandSeek(consumer_id=self.consumer_id, request_id=0)
-        if isinstance(to, MessageId):
-            seek.message_id.CopyFrom(to.to_proto())
-        else:
-            seek.message_publish_time = to
-        # The broker closes the consumer before it answers; until then old messages may come.
-        self._is_seeking = True
-        try:
-            await connection.request(BaseCommand(type=BaseCommand.SEEK, seek=seek))
-            if self._is_seeking:
-                self._forget_delivered()
-        finally:
-            self._is_seeking = False
-
-    def _forget_delivered(self) -> None:
-        """The subscription was moved: what came before, and what was said of it, is past."""
-        self._inbox.drop_all()
-        self._nacks.clear()
-        self._acks.take()
+        self._channel.check_open()
+        await self._channel.seek(to if isinstance(to, int) else to_proto(to))
 
     async def last_message_id(self) -> MessageId:
         """The id of the topic's last message; its ``entry_id`` is -1 if there is none.
 
         Raises ``ClientError``.
         """
-        connection = await self._attached_connection()
-        asked = api.CommandGetLastMessageId(consumer_id=self.consumer_id, request_id=0)
-        answer = await connection.request(
-            BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID, getLastMessageId=asked)
-        )
-        return MessageId.from_proto(answer.getLastMessageIdResponse.last_message_id)
+        return from_proto(await self._channel.last_message_id())
 
     async def unsubscribe(self) -> None:
         """Delete the subscription, with all it knows, and close. Raises ``ClientError``."""
-        self._check_open()
-        connection = await self._attached_connection()
-        asked = api.CommandUnsubscribe(consumer_id=self.consumer_id, request_id=0)
-        await connection.request(BaseCommand(type=BaseCommand.UNSUBSCRIBE, unsubscribe=asked))
-        self.gave_up(Closed(self._title))
+        self._channel.check_open()
+        await self._channel.unsubscribe()
 
-    async def _attached_connection(self) -> Connection:
-        assert self._attachment is not None
-        return await self._attachment.connection(self._options.operation_timeout_s)
+    # ---- what the channel tells
 
-    # ---- what the connection tells
-
-    def delivered(self, command: api.CommandMessage, buffer: bytes, start: int, end: int) -> None:
-        """An entry came; its payload is ``buffer[start:end]``."""
-        if len(self._inbox) > self._options.receiver_queue_size + OVERSHOOT_MESSAGES_MAX:
-            log.error("more messages than asked for", extra={"consumer": self._title})
-            self._leave()
+    def _entry_arrived(self, command: CommandMessage, buffer: bytes, start: int, end: int) -> None:
+        if len(self._queue) > self._options.receiver_queue_size + OVERSHOOT_MESSAGES_MAX:
+            log.error("more messages than asked for", extra={"consumer": self._channel.title})
+            self._channel.leave()
             return
         try:
-            entry = open_entry(str(self.topic), command, buffer, start, end)
+            entry = open_entry(self._topic, command, buffer, start, end)
         except UnreadableMessage as error:
             position = (signed(command.message_id.ledgerId), signed(command.message_id.entryId))
             log.error(  # noqa: TRY400  # the reason is in the error, the place says nothing
                 "unreadable message",
-                extra={"consumer": self._title, "position": position, "reason": str(error)},
+                extra={
+                    "consumer": self._channel.title,
+                    "position": position,
+                    "reason": str(error),
+                },
             )
             self._refuse(position)
-            self._inbox.put([], left_out=1)
+            self._channel.return_permits(1)
             return
-        if self._is_seeking:
-            self._inbox.put([], left_out=entry.sent_messages)
+        if self._channel.is_seeking:
+            self._channel.return_permits(entry.sent_messages)
         else:
-            left_out = entry.sent_messages - len(entry.messages)
-            self._inbox.put(entry.messages, left_out=left_out)
+            self._queue.put(entry.messages, left_out=entry.sent_messages - len(entry.messages))
 
-    def active_changed(self, *, is_active: bool) -> None:
-        """A Failover subscription chose this consumer, or another."""
-        self.is_active = is_active
-
-    def reached_end(self) -> None:
-        """The topic is terminated, and everything was delivered."""
-        self.has_reached_end = True
-
-    def detached(self, connection: Connection, broker_url: str | None) -> None:
-        """The broker let go of us, or the connection broke; acknowledgements wait."""
-        if connection is self._connection:
-            self._connection = None
-        if self._attachment is not None:
-            self._attachment.detached(connection, broker_url)
-
-    def _grant(self, permits: int) -> None:
-        if self._connection is not None:
-            flow = api.CommandFlow(consumer_id=self.consumer_id, messagePermits=permits)
-            self._connection.write(encode_command(BaseCommand(type=BaseCommand.FLOW, flow=flow)))
-
-    def _leave(self) -> None:
-        """Leave the broker; the attachment comes back."""
-        connection = self._connection
-        if connection is not None:
-            connection.detach_consumer(self.consumer_id)
-            connection.tell(self._close_command())
-            self.detached(connection, None)
-
-    # ---- attaching
-
-    def start(self, attachment: Attachment, run: asyncio.Task[object]) -> None:
-        """Called once by the client: ``run`` is the task that keeps us attached."""
-        self._attachment = attachment
-        self._run = run
-
-    async def attach(self, connection: Connection) -> None:
-        """Ask the broker to take us; see ``Attachable``."""
-        connection.attach_consumer(self.consumer_id, self)
-        options = self._options
-        subscribe = CommandSubscribe(
-            topic=str(self.topic),
-            subscription=self.subscription,
-            subType=CommandSubscribe.SubType.Value(options.type.value),
-            consumer_id=self.consumer_id,
-            request_id=0,
-            consumer_name=self.name,
-            priority_level=options.priority_level,
-            durable=True,
-            metadata=key_values(options.properties),
-            initialPosition=CommandSubscribe.InitialPosition.Value(options.initial_position.value),
-        )
-        try:
-            await connection.request(BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe))
-        except BaseException as error:
-            connection.detach_consumer(self.consumer_id)
-            if isinstance(error, RequestTimedOut | asyncio.CancelledError):
-                # The broker may take us yet, and would then refuse us the next time.
-                connection.tell(self._close_command())
-            raise
-
-    def attached(self, connection: Connection) -> None:
-        """The broker delivers from now on; first it hears what was acknowledged meanwhile."""
-        self._connection = connection
-        if self._is_seeking:
-            # Whom it let go to move the subscription it takes back when that is done; the answer
-            # to the seek may come later than the first new messages.
-            self._is_seeking = False
-            self._forget_delivered()
+    def _forget_arrived(self) -> int:
+        """What has come and was not received comes again, or is past after a seek."""
         self._nacks.clear()
-        self._send_acks()
-        self._inbox.begin_anew()
+        return self._queue.clear()
 
-    def gave_up(self, error: ClientError) -> None:
-        """There will be no further attempt: what has come can still be received."""
-        if self._end is not None:
-            return
-        self._end = error
-        self._send_acks()
+    def _ended(self, error: ClientError) -> None:
+        """Nothing more comes; what has come can still be received."""
         if self._nack_timer is not None:
             self._nack_timer.cancel()
-        if self._run is not None:
-            self._run.cancel()
-        if self._connection is not None:
-            self._connection.detach_consumer(self.consumer_id)
-            self._connection = None
-        self._inbox.end(error)
+        self._queue.end(error)
 
     # ---- closing
 
     async def close(self) -> None:
         """Tell the broker what is acknowledged, and leave it. Closing twice is harmless."""
-        if self._end is not None:
-            return
-        connection = self._connection
-        self.gave_up(Closed(self._title))
-        self._inbox.drop_all()
-        if connection is not None:
-            with suppress(TimeoutError, ClientError):
-                async with asyncio.timeout(self._options.operation_timeout_s):
-                    await connection.request(self._close_command())
+        if self._channel.error is None:
+            self._queue.clear()
+            await self._channel.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -424,29 +286,44 @@ class Consumer:
     ) -> None:
         await self.close()
 
-    def _check_open(self) -> None:
-        if self._end is not None:
-            raise self._end
+
+class Nacks:
+    """Entries to be delivered again, each when its time has come (seconds of the loop's clock)."""
+
+    def __init__(self, held_max: int = NACKS_HELD_MAX) -> None:
+        self._held_max = held_max
+        # In the order of their times, since all wait equally long; refusing again changes nothing.
+        self._due_s: dict[Position, float] = {}
+
+    def add(self, position: Position, due_s: float) -> None:
+        """Ask for this entry again at ``due_s``, which never lies before that of an earlier one."""
+        self._due_s.setdefault(position, due_s)
+
+    def remove(self, position: Position) -> None:
+        """Do not ask for this entry: it was acknowledged after all."""
+        self._due_s.pop(position, None)
 
     @property
-    def _title(self) -> str:
-        return f"the consumer of {self.topic} for {self.subscription}"
+    def next_due_s(self) -> float | None:
+        """When ``take_due`` has something to give; ``None`` without refusals."""
+        first = next(iter(self._due_s.values()), None)
+        return 0.0 if first is not None and len(self._due_s) > self._held_max else first
 
-    def _close_command(self) -> BaseCommand:
-        close = api.CommandCloseConsumer(consumer_id=self.consumer_id, request_id=0)
-        return BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=close)
+    def take_due(self, now_s: float) -> list[Position]:
+        """The entries to ask for now."""
+        due: list[Position] = []
+        for position, due_s in self._due_s.items():
+            if due_s > now_s and len(self._due_s) - len(due) <= self._held_max:
+                break
+            due.append(position)
+        for position in due:
+            del self._due_s[position]
+        return due
+
+    def clear(self) -> None:
+        """Forget everything: a broker that we attach to anew delivers it all again."""
+        self._due_s.clear()
 
 
 def _id(message: Message | MessageId) -> MessageId:
     return message.message_id if isinstance(message, Message) else message
-
-
-def _position(message_id: MessageId) -> Position:
-    return message_id.ledger_id, message_id.entry_id
-
-
-def _protos(positions: list[Position]) -> list[api.MessageIdData]:
-    return [
-        api.MessageIdData(ledgerId=unsigned(ledger_id), entryId=unsigned(entry_id))
-        for ledger_id, entry_id in positions
-    ]

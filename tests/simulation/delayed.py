@@ -6,8 +6,14 @@ import asyncio
 from dataclasses import dataclass, field
 from random import Random
 
-from geminga import Client, Consumer, ConsumerOptions, InitialPosition, SubscriptionType
-from geminga.errors import ClientError
+from geminga import (
+    Client,
+    ClientError,
+    Consumer,
+    ConsumerOptions,
+    InitialPosition,
+    SubscriptionType,
+)
 from geminga_runtime.clock import Clock
 from geminga_simulation.errors import InvariantViolated
 

@@ -9,8 +9,7 @@ from functools import partial
 from itertools import groupby
 from random import Random
 
-from geminga import AccessMode, Client, MessageId, ProducerOptions
-from geminga.errors import ClientError
+from geminga import AccessMode, Client, ClientError, MessageId, ProducerOptions
 from geminga_simulation.checkers import check_nothing_invented, check_nothing_lost, check_order
 from geminga_simulation.errors import InvariantViolated
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from geminga import (
     Client,
+    ClientError,
     Consumer,
     ConsumerOptions,
     InitialPosition,
@@ -23,7 +24,6 @@ from geminga import (
     Producer,
     SubscriptionType,
 )
-from geminga.errors import ClientError
 from geminga_simulation.errors import InvariantViolated
 
 TOPIC = "persistent://public/default/keyed"

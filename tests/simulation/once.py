@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from geminga import Client, MessageId, Producer, ProducerOptions
-from geminga.errors import ClientError
+from geminga import Client, ClientError, MessageId, Producer, ProducerOptions
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.namespaces import Policies
 from geminga_simulation.errors import InvariantViolated

@@ -1,5 +1,6 @@
 """Readers as Java's client has them: no durable subscription, and a topic that ends for them where
-the broker says that its last message is.
+the broker says that its last message is. They stand on the client's channels, as whatever moves
+entries without looking into them does.
 
 Such a reader asks for the last message only when it has read the one that it was told of, and takes
 up to there what must come. It acknowledges now and then, in the midst of a batch the entry before.
@@ -14,12 +15,22 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from geminga import Client, Consumer, ConsumerOptions, MessageId, Producer, ProducerOptions
-from geminga.connection import Connection
-from geminga.errors import ClientError
-from geminga.message_ids import EARLIEST
-from geminga_protocol.pulsar.api_pb2 import BaseCommand, CommandAck, CommandSubscribe
-from geminga_protocol.pulsar.commands import encode_command
+from tests.simulation.cluster import Cluster
+
+from geminga import (
+    EARLIEST,
+    Client,
+    ClientError,
+    ClientOptions,
+    MessageId,
+    Producer,
+    ProducerOptions,
+)
+from geminga._channels.channel import Channels
+from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
+from geminga_protocol.pulsar.api_pb2 import CommandMessage, MessageIdData
+from geminga_protocol.pulsar.integers import signed
+from geminga_protocol.pulsar.payload import open_payload
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_simulation.checkers import check_nothing_lost, check_order
 from geminga_simulation.errors import InvariantViolated
@@ -80,43 +91,46 @@ async def _producer(client: Client, name: str) -> Producer:
             await asyncio.sleep(RETRY_S)
 
 
-class Reader(Consumer):
-    """A consumer that begins, also when it comes back, behind the message it had last."""
+class Reader:
+    """A channel that begins, also when it comes back, behind the message it had last."""
 
-    def __init__(self, reader_id: int, name: str, options: ConsumerOptions) -> None:
-        super().__init__(TopicName.parse(TOPIC), name, reader_id, name, options)
+    def __init__(self, channels: Channels, name: str, queue_size: int) -> None:
+        options = ConsumerChannelOptions(name=name, receiver_queue_size=queue_size)
+        topic = TopicName.parse(TOPIC)
+        self.channel = ConsumerChannel(channels, topic, name, options, is_durable=False)
+        self.channel.start_message_id = MessageIdData.FromString(EARLIEST.to_bytes())
+        self.channel.on_entry = self._entry_arrived
+        self.channel.on_reset = self._forget_arrived
+        self.name = name
         self.last = EARLIEST
         self.read: list[bytes] = []
+        self._arrived: asyncio.Queue[tuple[MessageIdData, bytes]] = asyncio.Queue()
 
-    async def attach(self, connection: Connection) -> None:
-        """Subscribe from there on."""
-        connection.attach_consumer(self.consumer_id, self)
-        subscribe = CommandSubscribe(
-            topic=TOPIC,
-            subscription=self.subscription,
-            subType=CommandSubscribe.Exclusive,
-            consumer_id=self.consumer_id,
-            request_id=0,
-            consumer_name=self.name,
-            durable=False,
-            start_message_id=self.last.to_proto(),
-        )
-        try:
-            await connection.request(BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe))
-        except BaseException:
-            connection.detach_consumer(self.consumer_id)
-            connection.tell(self._close_command())
-            raise
+    def _entry_arrived(self, command: CommandMessage, buffer: bytes, start: int, end: int) -> None:
+        _, body_start = open_payload(buffer, start, end)
+        self._arrived.put_nowait((command.message_id, buffer[body_start:end]))
+
+    def _forget_arrived(self) -> int:
+        forgotten = self._arrived.qsize()
+        for _ in range(forgotten):
+            self._arrived.get_nowait()
+        return forgotten
+
+    async def last_message_id(self) -> MessageId:
+        """What the broker says is the topic's last message. Raises ``ClientError``."""
+        return _id(await self.channel.last_message_id())
 
     async def read_upto(self, last: MessageId, chance: Random) -> None:
         """Take everything up to ``last``, which is there."""
         try:
             async with asyncio.timeout(READ_S):
                 while self.last < last:
-                    message = await self.receive()
-                    if message.message_id > self.last:  # else it comes again, after a return
-                        self.last = message.message_id
-                        self.read.append(message.payload)
+                    message_id, payload = await self._arrived.get()
+                    self.channel.return_permits(1)
+                    if _id(message_id) > self.last:  # else it comes again, after a return
+                        self.last = _id(message_id)
+                        self.channel.start_message_id = message_id
+                        self.read.append(payload)
                         await self._rest(chance)
         except TimeoutError:
             raise InvariantViolated(
@@ -125,36 +139,45 @@ class Reader(Consumer):
 
     async def _rest(self, chance: Random) -> None:
         """Now and then acknowledge, and take some time."""
-        if self._connection is not None and not chance.randrange(ACKNOWLEDGED_EACH):
+        if self.channel.is_connected and not chance.randrange(ACKNOWLEDGED_EACH):
             upto = self.last.ledger_id, self.last.entry_id - chance.randint(0, 1)
-            command = self._ack_command(CommandAck.Cumulative, [upto])
-            self._connection.write(encode_command(command))
+            self.channel.acknowledge_up_to(upto)
         if chance.random() < 0.5:
             await asyncio.sleep(chance.random() * PAUSE_S_MAX)
 
 
-async def opened(client: Client, name: str, queue_size: int) -> Reader:
-    """A reader, taken by a broker. Raises ``ClientError``."""
-    options = ConsumerOptions(receiver_queue_size=queue_size)
-    reader = Reader(next(client._ids), name, options)
-    attachment = client._attachment(reader, reader.topic)
-    run = client.spawn(attachment.run(), name=name)
-    attachment.begin(run)
-    reader.start(attachment, run)
-    await attachment.first()
-    return reader
+def _id(proto: MessageIdData) -> MessageId:
+    return MessageId(signed(proto.ledgerId), signed(proto.entryId))
 
 
-async def read_all(client: Client, published: Published, name: str, chance: Random) -> list[bytes]:
+def channels(cluster: Cluster, name: str) -> Channels:
+    """What readers on a host of this name share, to be entered."""
+    host = cluster.world.host(name)
+    options = ClientOptions()
+    return Channels(cluster.service_url, options, network=host.network, random=host.random)
+
+
+async def read_late(
+    channels: Channels, published: Published, name: str, chance: Random, *, begin_s_max: float
+) -> list[bytes]:
+    """Begin to read at some moment."""
+    await asyncio.sleep(chance.random() * begin_s_max)
+    return await read_all(channels, published, name, chance)
+
+
+async def read_all(
+    channels: Channels, published: Published, name: str, chance: Random
+) -> list[bytes]:
     """Read until the topic ends, after all is published."""
     while True:
+        reader = Reader(channels, name, chance.randint(1, QUEUE_MAX))
         try:
-            reader = await opened(client, name, chance.randint(1, QUEUE_MAX))
+            await reader.channel.open()
             break
         except ClientError:
             await asyncio.sleep(RETRY_S)
-    async with reader:
-        await _read_to_the_end(reader, published, chance)
+    await _read_to_the_end(reader, published, chance)
+    await reader.channel.close()
     return reader.read
 
 

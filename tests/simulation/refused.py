@@ -7,8 +7,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from geminga import Client, Consumer, ConsumerOptions, InitialPosition, Message, SubscriptionType
-from geminga.errors import ClientError
+from geminga import (
+    Client,
+    ClientError,
+    Consumer,
+    ConsumerOptions,
+    InitialPosition,
+    Message,
+    SubscriptionType,
+)
 from geminga_simulation.errors import InvariantViolated
 
 TOPIC = "persistent://public/default/refused"

@@ -44,8 +44,7 @@ from tests.simulation.seeds import first_seeds
 from tests.simulation.traffic import FROM_THE_FIRST, PRODUCERS, READER, Told, publish_end, read_all
 from tests.simulation.verdicts import raise_loop_failures, results
 
-from geminga import Client, ConsumerOptions, ProducerOptions
-from geminga.errors import ClientError
+from geminga import Client, ClientError, ConsumerOptions, ProducerOptions
 from geminga_runtime.clock import Clock
 from geminga_simulation.checkers import check_nothing_lost
 from geminga_simulation.errors import InvariantViolated

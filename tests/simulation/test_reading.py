@@ -21,12 +21,20 @@ from tests.simulation.planted import (
     found_by,
     keep_consumers_of_closed_topics,
 )
-from tests.simulation.reading import MESSAGES, TOPIC, Published, check_read, publish, read_all
+from tests.simulation.reading import (
+    MESSAGES,
+    TOPIC,
+    Published,
+    channels,
+    check_read,
+    publish,
+    read_all,
+    read_late,
+)
 from tests.simulation.seeds import first_seeds
 from tests.simulation.traffic import FROM_THE_FIRST, PRODUCERS, READER
 from tests.simulation.verdicts import raise_loop_failures, results
 
-from geminga import Client
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_simulation.errors import HostCrashed
@@ -60,30 +68,31 @@ async def unload_again_and_again(cluster: Cluster, chance: Random) -> None:
                 )
 
 
-async def read_late(client: Client, published: Published, name: str, chance: Random) -> list[bytes]:
-    """Begin to read at some moment."""
-    await asyncio.sleep(chance.random() * SEND_S * 1.5)
-    return await read_all(client, published, name, chance)
-
-
 async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Published:
     """One story: publish and read while the topic moves; then some read when all is there."""
     published = Published(is_strict=menu is CALM or len(cluster.brokers) == 1)
     async with (
         cluster.client("client") as client,
         cluster.client("other-client") as other,
+        channels(cluster, "client") as reading_here,
+        channels(cluster, "other-client") as reading_there,
         asyncio.TaskGroup() as tasks,
     ):
         # What nobody has subscribed to is not kept.
         async with await client.consumer(TOPIC, READER, FROM_THE_FIRST):
             pass
         clients = (client, other)
+        reading_over = (reading_here, reading_there)
         unloading = tasks.create_task(unload_again_and_again(cluster, Random(chance.random())))
         async with FaultInjector(cluster.world, menu, [*cluster.storage.bookies, *cluster.brokers]):
             reading = [
                 tasks.create_task(
                     read_late(
-                        clients[each % 2], published, f"reader-{each}", Random(chance.random())
+                        reading_over[each % 2],
+                        published,
+                        f"reader-{each}",
+                        Random(chance.random()),
+                        begin_s_max=SEND_S * 1.5,
                     )
                 )
                 for each in range(READERS)
@@ -100,7 +109,7 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Pub
         published.is_over = True
         last = [
             tasks.create_task(read_all(each, published, f"last-{number}", Random(chance.random())))
-            for number, each in enumerate(clients)
+            for number, each in enumerate(reading_over)
         ]
         await asyncio.wait([*reading, *last, unloading])
     for each in (*reading, *last):

@@ -15,6 +15,7 @@ from functools import partial
 
 from geminga import (
     Client,
+    ClientError,
     Consumer,
     ConsumerOptions,
     InitialPosition,
@@ -24,7 +25,6 @@ from geminga import (
     ProducerOptions,
     SubscriptionType,
 )
-from geminga.errors import ClientError
 from geminga_simulation.checkers import (
     NoLostAcknowledgement,
     check_acknowledgements,

@@ -19,7 +19,6 @@ from geminga_broker.log.positions import Position
 from geminga_broker.sessions.consumer_stats import encode_consumer_stats
 from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
 from geminga_broker.subscriptions.key_shared.policy import KeySharedMode, KeySharedPolicy
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics.topic import ConsumerIdentity, SubscribeRequest, TopicSubscription
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
@@ -33,6 +32,7 @@ from geminga_protocol.pulsar.answers import (
     encode_success,
     message_id,
 )
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.features import knows_end_of_topic
 from geminga_protocol.pulsar.integers import signed
 from geminga_protocol.pulsar.message import NO_CONSUMER_EPOCH

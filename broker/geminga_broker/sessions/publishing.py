@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from geminga_broker.errors import BrokerError, NotAllowed
 from geminga_broker.log.appender import Pending
-from geminga_broker.topics.producing.producers import AccessMode, Producer
+from geminga_broker.topics.producing.producers import Producer
 from geminga_protocol.errors import ChecksumMismatch, WireError
 from geminga_protocol.framing import Bounds
 from geminga_protocol.pulsar import api_pb2 as api
@@ -23,6 +23,7 @@ from geminga_protocol.pulsar.answers import (
     encode_send_error,
     encode_success,
 )
+from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.integers import signed, unsigned
 from geminga_protocol.pulsar.message_count import take_payload
 from geminga_protocol.pulsar.send import parse_send

@@ -13,8 +13,8 @@ from geminga_broker.subscriptions.key_shared.policy import KeySharedPolicy
 from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from geminga_broker.subscriptions.shared_dispatcher import SharedDispatcher
 from geminga_broker.subscriptions.single_dispatcher import SingleDispatcher
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.subscriptions.tracking_dispatcher import TrackingDispatcher
+from geminga_protocol.pulsar.enums import SubscriptionType
 
 
 def new_dispatcher(

@@ -16,9 +16,9 @@ from geminga_broker.subscriptions.dispatch_rate import COUNT_ALL, Counting
 from geminga_broker.subscriptions.dispatcher import Dispatcher
 from geminga_broker.subscriptions.gate import Gate
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.subscriptions.throttle import Stalls
 from geminga_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
+from geminga_protocol.pulsar.enums import SubscriptionType
 
 
 class Dispatching(Protocol):

@@ -33,8 +33,8 @@ from geminga_broker.subscriptions.membership import Membership
 from geminga_broker.subscriptions.resetting import Resetting
 from geminga_broker.subscriptions.single_dispatcher import SingleDispatcher
 from geminga_broker.subscriptions.skipping import Skipping
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.subscriptions.unacknowledged_limits import UnacknowledgedLimits
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_runtime.clock import Clock
 
 

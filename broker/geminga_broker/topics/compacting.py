@@ -14,7 +14,7 @@ from geminga_broker.errors import NotAllowed
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.compacted_ledger import COMPACTION_CURSOR
 from geminga_runtime.clock import Clock

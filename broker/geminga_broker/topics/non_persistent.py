@@ -19,7 +19,6 @@ from geminga_broker.subscriptions.active_consumer import choose_active
 from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.key_shared.selector import new_selector
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics.consuming.admission import Admission, check_name
 from geminga_broker.topics.consuming.subscribe_policies import DEFAULT_POLICIES, SubscribePolicies
 from geminga_broker.topics.inactivity import Inactivity
@@ -36,6 +35,7 @@ from geminga_broker.topics.producing.topic_epoch import (
 )
 from geminga_broker.topics.rates import tick_topic
 from geminga_broker.topics.topic import SubscribeRequest
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.sticky_key import sticky_key
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock

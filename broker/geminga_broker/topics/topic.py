@@ -10,8 +10,8 @@ from geminga_broker.log.cursor import OnDurable
 from geminga_broker.log.positions import AckedEntry, EntryId, Position
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics.producing.producers import Producer
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
 
 

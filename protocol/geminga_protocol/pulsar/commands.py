@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from geminga_protocol.errors import TruncatedFrame, WireError
-from geminga_protocol.pulsar.api_pb2 import BaseCommand, CommandPing, CommandPong
+from geminga_protocol.pulsar.api_pb2 import BaseCommand, CommandPing, CommandPong, KeyValue
 from geminga_protocol.pulsar.errors import IncompleteCommand, UnknownCommand
 from geminga_protocol.pulsar.frames import COMMAND_SIZE_BYTES
 from geminga_protocol.pulsar.integers import UINT64_MAX
@@ -74,6 +74,11 @@ def encode_command(command: BaseCommand) -> bytes:
     """The whole frame of a command without payload."""
     encoded = command.SerializeToString()
     return FRAME_HEAD.pack(COMMAND_SIZE_BYTES + len(encoded), len(encoded)) + encoded
+
+
+def key_values(properties: Mapping[str, str] | None) -> list[KeyValue]:
+    """Properties as commands and metadata carry them."""
+    return [KeyValue(key=key, value=value) for key, value in (properties or {}).items()]
 
 
 PING = encode_command(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))

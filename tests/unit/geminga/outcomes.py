@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from geminga import MessageId
-from geminga.errors import ClientError
+from geminga import ClientError, MessageId
 
 
 class Outcomes:

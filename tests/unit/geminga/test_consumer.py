@@ -11,17 +11,13 @@ from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, batch_payload, un
 import geminga.consumer
 from geminga import (
     EARLIEST,
+    BrokerFailed,
     Client,
+    Closed,
     ConsumerOptions,
     InitialPosition,
     MessageId,
     SubscriptionType,
-)
-from geminga.errors import (
-    BrokerFailed,
-    Closed,
-    ConsumerBusy,
-    RequestTimedOut,
     TopicNotFound,
 )
 from geminga_protocol.pulsar import answers
@@ -62,11 +58,6 @@ async def test_a_consumer_says_who_it_is(client: Client, broker: FakeBroker) -> 
     await until(lambda: broker.permits == 10)
 
 
-async def test_consumers_without_a_name_get_different_ones(client: Client) -> None:
-    names = {(await client.consumer("orders", "billing", SHARED)).name for _ in range(3)}
-    assert len(names) == 3
-
-
 async def test_receiving_waits_for_a_message(client: Client, broker: FakeBroker) -> None:
     consumer = await client.consumer("orders", "billing")
     receiving = asyncio.create_task(consumer.receive())
@@ -74,17 +65,6 @@ async def test_receiving_waits_for_a_message(client: Client, broker: FakeBroker)
     assert not receiving.done()
     broker.deliver(0, b"at last")
     assert (await receiving).payload == b"at last"
-
-
-async def test_permits_come_back_by_half_queues(client: Client, broker: FakeBroker) -> None:
-    consumer = await client.consumer("orders", "s", ConsumerOptions(receiver_queue_size=10))
-    for entry_id in range(10):
-        broker.deliver(entry_id)
-    for _ in range(4):
-        await consumer.receive()
-    assert broker.permits == 10
-    await consumer.receive()
-    await until(lambda: broker.permits == 15)
 
 
 # ---- refusing
@@ -121,22 +101,6 @@ async def test_a_message_that_is_acknowledged_after_all_is_not_asked_for(
     assert not broker.of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
 
 
-async def test_everything_unacknowledged_can_be_asked_for(
-    client: Client, broker: FakeBroker
-) -> None:
-    consumer = await client.consumer("orders", "s", ConsumerOptions(receiver_queue_size=4))
-    for entry_id in range(4):
-        broker.deliver(entry_id)
-    await consumer.receive()
-    consumer.redeliver_unacknowledged()
-    await until(lambda: bool(broker.of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)))
-    (redeliver,) = broker.of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
-    assert not redeliver.redeliverUnacknowledgedMessages.message_ids
-    await until(lambda: broker.permits == 4 + 4)
-    broker.deliver(0, b"again")
-    assert (await consumer.receive()).payload == b"again"
-
-
 async def test_an_unreadable_message_is_said_and_asked_for_again(
     client: Client, broker: FakeBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -150,6 +114,20 @@ async def test_an_unreadable_message_is_said_and_asked_for_again(
     broker.deliver(0, b"fine")
     assert (await consumer.receive()).payload == b"fine"
     await until(lambda: broker.permits == 3)
+
+
+async def test_everything_unacknowledged_can_be_asked_for(
+    client: Client, broker: FakeBroker
+) -> None:
+    consumer = await client.consumer("orders", "s", ConsumerOptions(receiver_queue_size=4))
+    for entry_id in range(4):
+        broker.deliver(entry_id)
+    await consumer.receive()
+    consumer.redeliver_unacknowledged()
+    await until(lambda: bool(broker.of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)))
+    await until(lambda: broker.permits == 4 + 4)
+    broker.deliver(0, b"again")
+    assert (await consumer.receive()).payload == b"again"
 
 
 # ---- reconnecting
@@ -169,58 +147,6 @@ async def test_what_was_fetched_and_not_received_comes_once_after_a_reconnection
     assert (await consumer.receive()).payload == b"new"
 
 
-async def test_a_closing_broker_gets_its_consumer_back(client: Client, broker: FakeBroker) -> None:
-    consumer = await client.consumer("orders", "billing")
-    broker.session.write(answers.encode_close_consumer(consumer.consumer_id))
-    await until(lambda: len(broker.of_type(BaseCommand.SUBSCRIBE)) == 2)
-    broker.deliver(0, b"one")
-    assert (await consumer.receive()).payload == b"one"
-    assert len(broker.sessions) == 1
-
-
-async def test_an_error_later_on_is_not_the_end(client: Client, broker: FakeBroker) -> None:
-    healthy = broker.answers[BaseCommand.SUBSCRIBE]
-    consumer = await client.consumer("orders", "billing")
-    broker.on(
-        BaseCommand.SUBSCRIBE,
-        lambda session, command, _: session.write(
-            answers.encode_error(command.subscribe.request_id, api.ConsumerBusy, "the old one")
-        ),
-    )
-    broker.drop_connections()
-    await until(lambda: len(broker.of_type(BaseCommand.SUBSCRIBE)) == 4)
-    broker.on(BaseCommand.SUBSCRIBE, healthy)
-    await until(lambda: consumer.is_connected)
-
-
-async def test_a_consumer_that_cannot_be_is_refused_at_once(
-    client: Client, broker: FakeBroker
-) -> None:
-    broker.on(
-        BaseCommand.SUBSCRIBE,
-        lambda session, command, _: session.write(
-            answers.encode_error(command.subscribe.request_id, api.ConsumerBusy, "taken")
-        ),
-    )
-    with pytest.raises(ConsumerBusy):
-        await client.consumer("orders", "billing")
-
-
-async def test_a_first_attempt_ends_with_the_operations_time(
-    client: Client, broker: FakeBroker
-) -> None:
-    broker.on(
-        BaseCommand.SUBSCRIBE,
-        lambda session, command, _: session.write(
-            answers.encode_error(command.subscribe.request_id, api.MetadataError, "ill")
-        ),
-    )
-    started_s = asyncio.get_running_loop().time()
-    with pytest.raises(BrokerFailed):
-        await client.consumer("orders", "billing")
-    assert 30 <= asyncio.get_running_loop().time() - started_s <= 40
-
-
 async def test_a_broker_that_sends_without_end_is_left(
     client: Client, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,15 +159,6 @@ async def test_a_broker_that_sends_without_end_is_left(
     await until(lambda: broker.permits == 20)
     broker.deliver(0, b"as asked")
     assert (await consumer.receive()).payload == b"as asked"
-
-
-async def test_everything_is_asked_for_by_coming_back(client: Client, broker: FakeBroker) -> None:
-    consumer = await client.consumer("orders", "billing")
-    broker.drop_connections()
-    await until(lambda: not consumer.is_connected)
-    consumer.redeliver_unacknowledged()
-    await until(lambda: consumer.is_connected)
-    assert not broker.of_type(BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
 
 
 # ---- the subscription
@@ -322,36 +239,6 @@ async def test_a_seek_that_failed_leaves_everything_as_it_was(
     assert (await consumer.receive()).payload == b"one"
 
 
-async def test_a_request_waits_for_the_consumer_to_be_attached(
-    client: Client, broker: FakeBroker
-) -> None:
-    consumer = await client.consumer("orders", "billing")
-    broker.drop_connections()
-    await until(lambda: not consumer.is_connected)
-    assert await consumer.last_message_id() == MessageId(LEDGER, 41)
-
-
-async def test_a_request_without_any_broker_times_out(client: Client, broker: FakeBroker) -> None:
-    consumer = await client.consumer("orders", "billing")
-    broker.kill()
-    await until(lambda: not consumer.is_connected)
-    with pytest.raises(RequestTimedOut):
-        await consumer.last_message_id()
-
-
-async def test_who_waits_for_a_broker_hears_of_the_closing(
-    client: Client, broker: FakeBroker
-) -> None:
-    consumer = await client.consumer("orders", "billing")
-    broker.kill()
-    await until(lambda: not consumer.is_connected)
-    asking = asyncio.create_task(consumer.last_message_id())
-    await asyncio.sleep(1)
-    await consumer.close()
-    with pytest.raises(Closed):
-        await asking
-
-
 async def test_unsubscribing_is_the_end(client: Client, broker: FakeBroker) -> None:
     consumer = await client.consumer("orders", "billing")
     await consumer.unsubscribe()
@@ -370,12 +257,6 @@ async def test_a_failover_consumer_is_told_when_its_turn_comes(
         answers.encode_active_consumer_change(consumer.consumer_id, is_active=True)
     )
     await until(lambda: consumer.is_active)
-
-
-async def test_the_end_of_a_topic_is_told(client: Client, broker: FakeBroker) -> None:
-    consumer = await client.consumer("orders", "billing")
-    broker.session.write(answers.encode_reached_end_of_topic(consumer.consumer_id))
-    await until(lambda: consumer.has_reached_end)
 
 
 # ---- ends

@@ -1,4 +1,5 @@
-"""Proves that acknowledgements of a consumer arrive together, once, and whole batches at a time."""
+"""Proves that acknowledgements of a consumer arrive together, once, and whole batches at a time,
+and that refused messages are asked for when their time has come, once, and boundedly."""
 
 from __future__ import annotations
 
@@ -9,14 +10,12 @@ from tests.unit.geminga.fake_broker import FakeBroker, batch_payload, until
 
 from geminga import (
     Client,
+    ConnectionLost,
     ConsumerOptions,
+    NotAcknowledgeable,
     SubscriptionType,
 )
-from geminga.errors import (
-    ConnectionLost,
-    NotAcknowledgeable,
-)
-from geminga_protocol.pulsar import answers
+from geminga.consumer import Nacks
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 
@@ -81,24 +80,6 @@ async def test_an_ack_that_was_not_confirmed_is_said_again(
     await until(lambda: broker.acked == [0, 0])
 
 
-async def test_an_ack_that_waited_for_a_broker_is_confirmed_too(
-    client: Client, broker: FakeBroker
-) -> None:
-    consumer = await client.consumer("orders", "billing")
-    broker.deliver(0)
-    message = await consumer.receive()
-    broker.drop_connections()
-    await until(lambda: not consumer.is_connected)
-    broker.on(BaseCommand.ACK)
-    confirming = asyncio.create_task(consumer.ack_confirmed(message))
-    await until(lambda: broker.acked == [0])
-    await asyncio.sleep(10)
-    assert not confirming.done()
-    (ack,) = broker.of_type(BaseCommand.ACK)
-    broker.session.write(answers.encode_ack_response(consumer.consumer_id, ack.ack.request_id))
-    await confirming
-
-
 async def test_a_batch_is_acknowledged_when_all_of_it_is(
     client: Client, broker: FakeBroker
 ) -> None:
@@ -141,13 +122,48 @@ async def test_messages_of_a_batch_that_are_acknowledged_do_not_come_again(
     assert broker.permits == 1 + 4
 
 
-async def test_acks_wait_for_a_broker(client: Client, broker: FakeBroker) -> None:
-    consumer = await client.consumer("orders", "billing")
-    broker.deliver(0)
-    message = await consumer.receive()
-    broker.drop_connections()
-    await until(lambda: not consumer.is_connected)
-    consumer.ack(message)
-    await until(lambda: broker.acked == [0])
-    kinds = [command.type for command in broker.received]
-    assert kinds.index(BaseCommand.ACK) < len(kinds) - 1 - kinds[::-1].index(BaseCommand.FLOW)
+# ---- refusals
+
+
+def test_each_refused_message_is_asked_for_in_its_time() -> None:
+    nacks = Nacks()
+    nacks.add((1, 0), 10.0)
+    nacks.add((1, 1), 12.0)
+    assert nacks.next_due_s == 10.0
+    assert nacks.take_due(9.9) == []
+    assert nacks.take_due(10.0) == [(1, 0)]
+    assert nacks.next_due_s == 12.0
+    assert nacks.take_due(99.0) == [(1, 1)]
+    assert nacks.next_due_s is None
+
+
+def test_refusing_again_changes_nothing() -> None:
+    nacks = Nacks()
+    nacks.add((1, 0), 10.0)
+    nacks.add((1, 0), 20.0)
+    assert nacks.take_due(10.0) == [(1, 0)]
+    assert nacks.take_due(20.0) == []
+
+
+def test_a_refusal_that_is_acknowledged_is_not_asked_for() -> None:
+    nacks = Nacks()
+    nacks.add((1, 0), 10.0)
+    nacks.remove((1, 0))
+    nacks.remove((1, 1))
+    assert nacks.take_due(10.0) == []
+
+
+def test_refusals_can_be_forgotten() -> None:
+    nacks = Nacks()
+    nacks.add((1, 0), 10.0)
+    nacks.clear()
+    assert nacks.next_due_s is None
+
+
+def test_refusals_that_are_too_many_are_asked_for_at_once() -> None:
+    nacks = Nacks(held_max=2)
+    for entry_id in range(5):
+        nacks.add((1, entry_id), 10.0)
+    assert nacks.next_due_s == 0.0
+    assert nacks.take_due(0.0) == [(1, 0), (1, 1), (1, 2)]
+    assert nacks.next_due_s == 10.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from geminga import errors
-from geminga.errors import BrokerRefused, refusal
+from geminga import BrokerRefused, errors
+from geminga.errors import refusal
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import ServerError
 

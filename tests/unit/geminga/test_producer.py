@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.geminga.fake_broker import LEDGER, MAX_MESSAGE_BYTES, FakeBroker, Session, until
+from tests.unit.geminga.fake_broker import LEDGER, MAX_MESSAGE_BYTES, FakeBroker, Session
 from tests.unit.geminga.outcomes import Outcomes
 
-from geminga import AccessMode, Client, MessageId, Producer, ProducerOptions
-from geminga.errors import (
+from geminga import (
+    AccessMode,
+    Client,
     ClientError,
     Closed,
+    MessageId,
     MessageTooLarge,
-    ProducerBusy,
+    Producer,
     ProducerFenced,
+    ProducerOptions,
     ProducerQueueFull,
     SendTimedOut,
-    TopicTerminated,
 )
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
@@ -103,120 +105,6 @@ async def test_numbering_goes_on_where_the_broker_knows_it_ended(
     assert broker.stored[-1] == (100, b"another")
 
 
-# ---- reconnecting
-
-
-async def test_what_has_no_receipt_is_sent_again_in_order(
-    client: Client, broker: FakeBroker
-) -> None:
-    producer = await client.producer("orders", ProducerOptions(name="p"))
-    outcomes = Outcomes()
-    broker.on(BaseCommand.SEND, lambda _, command, payload: broker.keep(command, payload))
-    for number in range(5):
-        producer.send_nowait(b"%d" % number, outcomes)
-    await until(lambda: len(broker.stored) == 5)
-    broker.stored.clear()
-    broker.on(BaseCommand.SEND, broker.store)
-    broker.drop_connections()
-    await until(lambda: not producer.is_connected)
-    producer.send_nowait(b"5", outcomes)  # while nobody is there
-    await producer.flush()
-    assert broker.stored == [(number, b"%d" % number) for number in range(6)]
-    assert [message_id.entry_id for message_id in outcomes.ids] == list(range(6))
-    assert [c.producer.epoch for c in broker.of_type(BaseCommand.PRODUCER)] == [0, 1]
-
-
-async def test_a_broker_that_is_away_for_a_while_fails_no_send(
-    client: Client, broker: FakeBroker
-) -> None:
-    producer = await client.producer("orders")
-    broker.kill()
-    send = asyncio.create_task(producer.send(b"patient"))
-    await asyncio.sleep(20)
-    broker.start()
-    assert await send == MessageId(LEDGER, 0)
-
-
-async def test_attempts_become_rarer_while_the_broker_is_away(
-    client: Client, broker: FakeBroker
-) -> None:
-    producer = await client.producer("orders")
-    connects = broker._network.connects
-    broker.kill()
-    await until(lambda: not producer.is_connected)
-    connects.clear()
-    await asyncio.sleep(1)
-    first_second = len(connects)
-    await asyncio.sleep(30)
-    assert 2 <= first_second <= 6
-    assert 6 <= len(connects) - first_second <= 15
-
-
-async def test_the_broker_may_close_the_producer_and_gets_it_back(
-    client: Client, broker: FakeBroker
-) -> None:
-    producer = await client.producer("orders")
-    broker.session.write(answers.encode_close_producer(producer.producer_id))
-    await until(lambda: len(broker.of_type(BaseCommand.PRODUCER)) == 2)
-    await producer.send(b"one")
-    assert len(broker.sessions) == 1
-
-
-async def test_a_closing_broker_may_name_the_next_one(client: Client, broker: FakeBroker) -> None:
-    producer = await client.producer("orders")
-    other = FakeBroker(broker._network, "other")
-    lookups = len(broker.of_type(BaseCommand.LOOKUP))
-    broker.session.write(answers.encode_close_producer(producer.producer_id, broker_url=other.url))
-    await until(lambda: len(other.of_type(BaseCommand.PRODUCER)) == 1)
-    await producer.send(b"one")
-    assert other.stored == [(0, b"one")]
-    assert len(broker.of_type(BaseCommand.LOOKUP)) == lookups
-
-
-async def test_a_late_receipt_confirms_nothing_twice(client: Client, broker: FakeBroker) -> None:
-    def store_twice(session: Session, command: BaseCommand, payload: bytes) -> None:
-        broker.store(session, command, payload)
-        broker.store(session, command, payload)
-
-    broker.on(BaseCommand.SEND, store_twice)
-    producer = await client.producer("orders")
-    assert await producer.send(b"one") == MessageId(LEDGER, 0)
-    assert await producer.send(b"two") == MessageId(LEDGER, 2)
-
-
-async def test_a_receipt_out_of_order_makes_everything_be_sent_again(
-    client: Client, broker: FakeBroker
-) -> None:
-    def lose_the_first(_session: Session, _command: BaseCommand, _payload: bytes) -> None:
-        broker.on(BaseCommand.SEND, broker.store)
-
-    broker.on(BaseCommand.SEND, lose_the_first)
-    producer = await client.producer("orders")
-    outcomes = Outcomes()
-    producer.send_nowait(b"lost", outcomes)
-    producer.send_nowait(b"kept", outcomes)
-    await producer.flush()
-    assert broker.stored_bodies == [b"kept", b"lost", b"kept"]
-    assert len(outcomes.ids) == 2
-    assert len(broker.of_type(BaseCommand.CLOSE_PRODUCER)) == 1
-
-
-async def test_a_checksum_error_makes_the_message_be_sent_again(
-    client: Client, broker: FakeBroker
-) -> None:
-    def refuse_once(session: Session, command: BaseCommand, _payload: bytes) -> None:
-        broker.on(BaseCommand.SEND, broker.store)
-        session.write(
-            answers.encode_send_error(
-                command.send.producer_id, command.send.sequence_id, api.ChecksumError, "damaged"
-            )
-        )
-
-    broker.on(BaseCommand.SEND, refuse_once)
-    producer = await client.producer("orders")
-    assert await producer.send(b"one") == MessageId(LEDGER, 0)
-
-
 # ---- limits
 
 
@@ -272,47 +160,7 @@ async def test_a_message_without_receipt_times_out(client: Client, broker: FakeB
     await producer.send(b"fine")
 
 
-async def test_messages_time_out_each_in_its_time(client: Client, broker: FakeBroker) -> None:
-    broker.on(BaseCommand.SEND)
-    producer = await client.producer("orders", ProducerOptions(send_timeout_s=7))
-    outcomes = Outcomes()
-    producer.send_nowait(b"0", outcomes)
-    await asyncio.sleep(3)
-    producer.send_nowait(b"1", outcomes)
-    await asyncio.sleep(4.1)
-    assert len(outcomes.errors) == 1
-    await producer.flush()
-    assert len(outcomes.errors) == 2
-
-
 # ---- ends
-
-
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [(api.TopicTerminatedError, TopicTerminated), (api.ProducerFenced, ProducerFenced)],
-)
-async def test_some_errors_end_the_producer(
-    client: Client,
-    broker: FakeBroker,
-    error: api.ServerError.ValueType,
-    kind: type[ClientError],
-) -> None:
-    producer = await client.producer("orders")
-    broker.on(BaseCommand.SEND)
-    broker.on(
-        BaseCommand.PRODUCER,
-        lambda session, command, _: session.write(
-            answers.encode_error(command.producer.request_id, error, "no more")
-        ),
-    )
-    outcomes = Outcomes()
-    producer.send_nowait(b"0", outcomes)
-    broker.session.write(answers.encode_close_producer(producer.producer_id))
-    await producer.flush()
-    assert [type(reason) for reason in outcomes.errors] == [kind]
-    with pytest.raises(kind):
-        await producer.send(b"1")
 
 
 async def test_a_send_error_may_end_the_producer(client: Client, broker: FakeBroker) -> None:
@@ -331,44 +179,6 @@ async def test_a_send_error_may_end_the_producer(client: Client, broker: FakeBro
         await producer.send(b"1")
 
 
-async def test_a_send_error_may_concern_one_message_alone(
-    client: Client, broker: FakeBroker
-) -> None:
-    def refuse_the_first(session: Session, command: BaseCommand, _payload: bytes) -> None:
-        broker.on(BaseCommand.SEND, broker.store)
-        session.write(
-            answers.encode_send_error(
-                command.send.producer_id, command.send.sequence_id, api.NotAllowedError, "no"
-            )
-        )
-
-    broker.on(BaseCommand.SEND, refuse_the_first)
-    producer = await client.producer("orders")
-    outcomes = Outcomes()
-    producer.send_nowait(b"0", outcomes)
-    producer.send_nowait(b"1", outcomes)
-    await producer.flush()
-    assert len(outcomes.errors) == len(outcomes.ids) == 1
-    assert broker.stored_bodies == [b"1"]
-
-
-async def test_an_error_out_of_order_makes_everything_be_sent_again(
-    client: Client, broker: FakeBroker
-) -> None:
-    def refuse_the_next(session: Session, command: BaseCommand, _payload: bytes) -> None:
-        broker.on(BaseCommand.SEND, broker.store)
-        send = command.send
-        session.write(
-            answers.encode_send_error(
-                send.producer_id, send.sequence_id + 1, api.NotAllowedError, "no"
-            )
-        )
-
-    broker.on(BaseCommand.SEND, refuse_the_next)
-    producer = await client.producer("orders")
-    assert (await producer.send(b"0")).entry_id == 0
-
-
 async def test_a_send_that_is_given_up_while_pending_is_stored_all_the_same(
     client: Client, broker: FakeBroker
 ) -> None:
@@ -380,56 +190,6 @@ async def test_a_send_that_is_given_up_while_pending_is_stored_all_the_same(
     assert broker.stored_bodies == [b"0"]
     broker.session.write(encode_receipt(producer.producer_id, 0, 0, LEDGER, 0))
     await producer.flush()
-
-
-async def test_a_producer_that_cannot_be_is_refused_at_once(
-    client: Client, broker: FakeBroker
-) -> None:
-    broker.on(
-        BaseCommand.PRODUCER,
-        lambda session, command, _: session.write(
-            answers.encode_error(command.producer.request_id, api.ProducerBusy, "taken")
-        ),
-    )
-    with pytest.raises(ProducerBusy):
-        await client.producer("orders")
-    assert len(broker.of_type(BaseCommand.PRODUCER)) == 1
-
-
-async def test_a_first_attempt_may_be_repeated_for_a_while(
-    client: Client, broker: FakeBroker
-) -> None:
-    healthy = broker.answers[BaseCommand.PRODUCER]
-
-    def not_yet(session: Session, command: BaseCommand, _payload: bytes) -> None:
-        broker.on(BaseCommand.PRODUCER, healthy)
-        session.write(
-            answers.encode_error(command.producer.request_id, api.ServiceNotReady, "soon")
-        )
-
-    broker.on(BaseCommand.PRODUCER, not_yet)
-    producer = await client.producer("orders")
-    await producer.send(b"0")
-
-
-async def test_waiting_to_be_exclusive_has_no_time_out(client: Client, broker: FakeBroker) -> None:
-    def wait(session: Session, command: BaseCommand, _payload: bytes) -> None:
-        session.write(
-            answers.encode_producer_success(command.producer.request_id, "p", is_ready=False)
-        )
-
-    broker.on(BaseCommand.PRODUCER, wait)
-    options = ProducerOptions(access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
-    opening = asyncio.create_task(client.producer("orders", options))
-    await asyncio.sleep(500)
-    assert not opening.done()
-    asked = broker.of_type(BaseCommand.PRODUCER)[-1].producer
-    broker.session.write(answers.encode_producer_success(asked.request_id, "p", topic_epoch=4))
-    producer = await opening
-    await producer.send(b"mine alone")
-    broker.drop_connections()
-    await until(lambda: len(broker.of_type(BaseCommand.PRODUCER)) == 2)
-    assert broker.of_type(BaseCommand.PRODUCER)[-1].producer.topic_epoch == 4
 
 
 async def test_closing_waits_for_receipts_and_tells_the_broker(
@@ -445,38 +205,65 @@ async def test_closing_waits_for_receipts_and_tells_the_broker(
     await producer.close()
 
 
-async def test_closing_does_not_wait_for_ever(client: Client, broker: FakeBroker) -> None:
-    broker.on(BaseCommand.SEND)
-    broker.on(BaseCommand.CLOSE_PRODUCER)
-    producer = await client.producer("orders")
-    outcomes = Outcomes()
-    producer.send_nowait(b"0", outcomes)
-    started_s = asyncio.get_running_loop().time()
-    await producer.close()
-    assert asyncio.get_running_loop().time() <= started_s + 11
-    assert [type(error) for error in outcomes.errors] == [Closed]
-
-
-async def test_an_unanswered_producer_is_taken_back(client: Client, broker: FakeBroker) -> None:
-    healthy = broker.answers[BaseCommand.PRODUCER]
-    producer = await client.producer("orders")
-    broker.on(BaseCommand.PRODUCER)
-    broker.session.write(answers.encode_close_producer(producer.producer_id))
-    await until(lambda: len(broker.of_type(BaseCommand.CLOSE_PRODUCER)) == 1)
-    broker.on(BaseCommand.PRODUCER, healthy)
-    await producer.send(b"0")
-
-
 async def test_a_partitions_messages_know_their_partition(client: Client) -> None:
     producer: Producer = await client.producer("orders-partition-7")
     assert (await producer.send(b"0")).partition == 7
 
 
-async def test_a_receipt_for_a_producer_that_is_gone_is_ignored(
-    client: Client, broker: FakeBroker
+# ---- callbacks
+
+
+def broken(_: MessageId | None, __: ClientError | None) -> None:
+    raise ZeroDivisionError
+
+
+@pytest.fixture
+async def raised() -> list[object]:
+    """What the loop's exception handler was told of."""
+    told: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+    return told
+
+
+async def test_a_callback_that_raises_harms_no_other_message(
+    client: Client, broker: FakeBroker, raised: list[object]
 ) -> None:
+    outcomes = Outcomes()
     producer = await client.producer("orders")
+    producer.send_nowait(b"0", broken)
+    producer.send_nowait(b"1", outcomes)
+    await producer.flush()
+    assert [message_id.entry_id for message_id in outcomes.ids] == [1]
+    assert len(broker.sessions) == 1, "the connection was kept"
+    assert [type(error) for error in raised] == [ZeroDivisionError]
+
+
+async def test_messages_time_out_after_a_callback_that_raised(
+    client: Client, broker: FakeBroker, raised: list[object]
+) -> None:
+    broker.on(BaseCommand.SEND)
+    outcomes = Outcomes()
+    producer = await client.producer("orders")
+    producer.send_nowait(b"0", broken)
+    producer.send_nowait(b"1", outcomes)
+    await asyncio.sleep(31)
+    producer.send_nowait(b"2", outcomes)
+    await asyncio.sleep(31)
+    assert [type(error) for error in outcomes.errors] == [SendTimedOut, SendTimedOut]
+    assert len(raised) == 1
+
+
+async def test_closing_tells_all_others_when_a_callback_raises(
+    client: Client, broker: FakeBroker, raised: list[object]
+) -> None:
+    broker.on(BaseCommand.SEND)
+    outcomes = Outcomes()
+    producer = await client.producer("orders")
+    producer.send_nowait(b"0", broken)
+    producer.send_nowait(b"1", outcomes)
+    flushing = asyncio.create_task(producer.flush())
     await producer.close()
-    broker.session.write(encode_receipt(producer.producer_id, 0, 0, LEDGER, 0))
-    other = await client.producer("orders")
-    await other.send(b"0")
+    await flushing
+    assert [type(error) for error in outcomes.errors] == [Closed]
+    assert len(raised) == 1

@@ -17,9 +17,10 @@ from geminga_broker.log.termination import Termination
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.producing.producers import AccessMode, Producer
+from geminga_broker.topics.producing.producers import Producer
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import parse_command
+from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_runtime.clock import SystemClock
 

@@ -25,7 +25,7 @@ from geminga_broker.admin.one_policy import (
 )
 from geminga_broker.admin.parameters import NamespaceArg, ServicesArg, json_body
 from geminga_broker.metadata.policy_rules import check_dispatch_rate, check_subscribe_rate
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.records.namespaces import (
     AutoSubscriptionCreation,
     DispatchRate,

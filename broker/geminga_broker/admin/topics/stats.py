@@ -26,15 +26,9 @@ from geminga_broker.topics.backlog import Backlog
 from geminga_broker.topics.directory import AnyTopic
 from geminga_broker.topics.non_persistent import NonPersistentTopic, VolatileSubscription
 from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.producing.producers import AccessMode, Producer
+from geminga_broker.topics.producing.producers import Producer
 from geminga_protocol.pulsar.timestamps import iso_time
 
-ACCESS_MODES = {
-    AccessMode.SHARED: "Shared",
-    AccessMode.EXCLUSIVE: "Exclusive",
-    AccessMode.WAIT_FOR_EXCLUSIVE: "WaitForExclusive",
-    AccessMode.EXCLUSIVE_WITH_FENCING: "ExclusiveWithFencing",
-}
 # Properties of a cursor that are Pulsar's own (ManagedCursor.CURSOR_INTERNAL_PROPERTY_PREFIX).
 INTERNAL_PROPERTY = "#pulsar.internal."
 AnySubscription = Subscription | VolatileSubscription
@@ -110,7 +104,7 @@ def _add_compaction(stats: TopicStats, report: CompactionReport) -> None:
 
 def _publisher(producer: Producer) -> PublisherStats:
     stats = new_publisher_stats()
-    stats["accessMode"] = ACCESS_MODES[producer.access_mode]
+    stats["accessMode"] = producer.access_mode.label
     stats["producerId"] = producer.producer_id
     stats["producerName"] = producer.name
     stats["address"] = producer.session.address

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
 
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.records.namespaces import Policies, SubscribeRate
 
 TypeLabel = Literal["Exclusive", "Shared", "Failover", "Key_Shared"]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import IntEnum
 from functools import partial
 from typing import Protocol
 from weakref import proxy
@@ -23,19 +22,11 @@ from geminga_broker.log.entry_stamps import stamp_bytes
 from geminga_broker.log.positions import Entry
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_send_error
+from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.send import ReceiptEncoder
 
 # The message id in the receipt of a message that was stored before: nobody looks up where.
 NOWHERE = -1
-
-
-class AccessMode(IntEnum):
-    """ProducerAccessMode, PulsarApi.proto."""
-
-    SHARED = 0
-    EXCLUSIVE = 1
-    WAIT_FOR_EXCLUSIVE = 2
-    EXCLUSIVE_WITH_FENCING = 3
 
 
 def _not_connected(_: Sequence[Pending]) -> None:

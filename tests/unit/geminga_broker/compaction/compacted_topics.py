@@ -14,12 +14,12 @@ from geminga_broker.log.positions import EARLIEST, Position
 from geminga_broker.log.retention import FOR_EVER, KEEP_NOTHING
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_broker.topics.topic import SubscribeRequest
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import parse_command
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.payload import (
     encode_batch,
     encode_payload,

@@ -36,8 +36,8 @@ from geminga_broker.subscriptions.dispatch_rate import COUNT_ALL, DispatchLimit
 from geminga_broker.subscriptions.gate import Gate
 from geminga_broker.subscriptions.key_shared.hash_ring import HashRing, ring_hash
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_runtime.clock import SystemClock
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.loop import SimulatedLoop

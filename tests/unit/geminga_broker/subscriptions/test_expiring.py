@@ -17,11 +17,11 @@ from geminga_broker.subscriptions import expiring
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.expiry import ExpiryOptions
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_broker.topics.topic import SubscribeRequest
 from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import DelayedDelivery, Policies

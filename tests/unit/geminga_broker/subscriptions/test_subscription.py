@@ -20,8 +20,8 @@ from geminga_broker.log.positions import Position
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.kept_counts import has_kept_counts
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.subscriptions.unacknowledged_limits import UnacknowledgedLimits
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.records.redelivery_counts import CountedRun, properties_of_runs
 from geminga_runtime.clock import SystemClock
 from geminga_simulation.loop import SimulatedLoop

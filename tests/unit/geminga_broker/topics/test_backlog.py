@@ -16,7 +16,6 @@ from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.errors import ProducerHeldByQuota, ProducerRefusedByQuota
 from geminga_broker.metadata.errors import NamespaceNotFound
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.subscriptions.unacknowledged_limits import UnacknowledgedLimits
 from geminga_broker.topics.backlog_quota import BacklogQuotas, Quota, QuotaPolicy
 from geminga_broker.topics.directory import TopicDirectory
@@ -24,6 +23,7 @@ from geminga_broker.topics.persistent import PersistentTopic
 from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.topic import SubscribeRequest
 from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import (

@@ -30,9 +30,9 @@ from geminga_broker.compaction.errors import CompactionRunning
 from geminga_broker.compaction.report import CompactionStatus
 from geminga_broker.errors import NotAllowed
 from geminga_broker.log.positions import EARLIEST
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics.directory import COMPACTIONS_AT_ONCE_MAX
 from geminga_ledger import NotEnoughBookies
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.compacted_ledger import COMPACTION_CURSOR
 

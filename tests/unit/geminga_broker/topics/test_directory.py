@@ -23,12 +23,12 @@ from geminga_broker.errors import (
 )
 from geminga_broker.log.positions import LATEST, Position
 from geminga_broker.metadata.errors import NamespaceNotFound
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.inactivity import Inactivity
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_broker.topics.topic import SubscribeRequest
 from geminga_ledger import LedgerFenced, NotEnoughBookies
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import AutoTopicCreation, Policies, RetentionPolicies
 from geminga_runtime.clock import SystemClock

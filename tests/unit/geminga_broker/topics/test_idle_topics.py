@@ -17,11 +17,11 @@ from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of
 from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.log.positions import Position
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics import directory
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_broker.topics.topic import SubscribeRequest
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import DispatchRate, Policies, PublishRate
 from geminga_runtime.clock import SystemClock

@@ -8,11 +8,11 @@ from tests.unit.geminga_broker.clients_and_logs import NotedSession, Told, consu
 from geminga_broker.errors import ConsumerBusy, NotAllowed, ProducerBusy, TopicFenced
 from geminga_broker.log.positions import EARLIEST
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics import non_persistent
 from geminga_broker.topics.non_persistent import NonPersistentTopic, VolatileSubscription
 from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.topic import SubscribeRequest
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import SystemClock
 

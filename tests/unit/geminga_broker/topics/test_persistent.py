@@ -18,13 +18,13 @@ from geminga_broker.errors import (
 )
 from geminga_broker.log.positions import Position
 from geminga_broker.subscriptions.key_shared.policy import KeySharedMode, KeySharedPolicy
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics.directory import CLOSE_BUDGET_S, TopicDirectory
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.topic import SubscribeRequest
 from geminga_ledger import LedgerFenced
 from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.cursor import cursor_path

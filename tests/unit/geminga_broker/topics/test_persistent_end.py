@@ -24,10 +24,10 @@ from tests.unit.geminga_broker.compaction.compacted_topics import (
 
 from geminga_broker.log.positions import Position
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_broker.topics.topic import SubscribeRequest
 from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
 
 MARKER = encode_payload(

@@ -21,7 +21,13 @@ from geminga_protocol.pulsar.api_pb2 import (
     MessageIdData,
     Schema,
 )
-from geminga_protocol.pulsar.commands import PING, PONG, encode_command, parse_command
+from geminga_protocol.pulsar.commands import (
+    PING,
+    PONG,
+    encode_command,
+    key_values,
+    parse_command,
+)
 from geminga_protocol.pulsar.errors import IncompleteCommand, UnknownCommand
 
 FLOW = BaseCommand(type=BaseCommand.FLOW, flow=CommandFlow(consumer_id=1, messagePermits=300))
@@ -211,3 +217,9 @@ def test_one_changed_byte_gives_a_command_or_a_wire_error(data: st.DataObject) -
     wire[data.draw(st.integers(0, len(wire) - 1))] = data.draw(st.integers(0, 255))
     with suppress(WireError):
         parse(bytes(wire))
+
+
+def test_properties_are_carried_as_pairs() -> None:
+    pairs = key_values({"a": "1", "b": ""})
+    assert pairs == [KeyValue(key="a", value="1"), KeyValue(key="b", value="")]
+    assert key_values(None) == key_values({}) == []

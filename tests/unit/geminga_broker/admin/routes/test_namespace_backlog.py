@@ -10,10 +10,10 @@ from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of
 
 from geminga_broker.admin.facade import Services
 from geminga_broker.ownership.ownership import Ownership
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_broker.topics.topic import SubscribeRequest
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
 
 if TYPE_CHECKING:

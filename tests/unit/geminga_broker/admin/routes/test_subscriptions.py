@@ -11,10 +11,10 @@ from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of
 from geminga_broker.errors import TopicNotFound
 from geminga_broker.log.positions import Position
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_broker.topics.topic import SubscribeRequest
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
 
 if TYPE_CHECKING:

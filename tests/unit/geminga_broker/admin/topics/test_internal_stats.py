@@ -14,12 +14,12 @@ from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.admin.topics.internal_stats import internal_stats
 from geminga_broker.log.positions import Position
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.non_persistent import NonPersistentTopic
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_broker.topics.topic import SubscribeRequest
 from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import SystemClock

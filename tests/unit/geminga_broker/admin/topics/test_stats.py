@@ -14,12 +14,11 @@ from geminga_broker.admin.facade import StatsQuery
 from geminga_broker.admin.topics.stats import topic_snapshot, topic_stats
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.gate import LimitOf
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics.directory import AnyTopic, TopicDirectory
 from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.producing.producers import AccessMode
 from geminga_broker.topics.topic import SubscribeRequest
 from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.namespaces import DispatchRate, Policies, PublishRate

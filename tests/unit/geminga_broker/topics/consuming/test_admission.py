@@ -7,10 +7,10 @@ from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of
 
 from geminga_broker.errors import ConsumerBusy, NameReserved, NotAllowed, SubscriptionAbsent
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics.consuming.admission import Admission, check_durability, check_name
 from geminga_broker.topics.consuming.subscribe_policies import SubscribeLimit, SubscribePolicies
 from geminga_broker.topics.topic import ConsumerIdentity, SubscribeRequest
+from geminga_protocol.pulsar.enums import SubscriptionType
 
 TOPIC = "persistent://t/n/topic"
 EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = SubscriptionType

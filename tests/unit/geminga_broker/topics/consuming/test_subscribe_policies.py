@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics.consuming.subscribe_policies import (
     ALL_TYPES,
     DEFAULT_POLICIES,
@@ -15,6 +14,7 @@ from geminga_broker.topics.consuming.subscribe_policies import (
 )
 from geminga_broker.topics.policies import TopicPolicies, topic_policies
 from geminga_broker.topics.topic import SubscribeRequest
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.namespaces import AutoSubscriptionCreation, Policies, SubscribeRate
 

@@ -13,11 +13,11 @@ from geminga_broker.errors import ConsumerBusy, NotAllowed, SubscriptionAbsent
 from geminga_broker.log.positions import LATEST, Position
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.non_persistent import NonPersistentTopic
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_broker.topics.topic import ConsumerIdentity, SubscribeRequest
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.namespaces import (
     AutoSubscriptionCreation,

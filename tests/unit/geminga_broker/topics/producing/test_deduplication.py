@@ -14,14 +14,14 @@ from geminga_broker.admin.topics.internal_stats import internal_stats
 from geminga_broker.errors import NameReserved, TopicFenced
 from geminga_broker.log.options import LogOptions
 from geminga_broker.log.retention import KEEP_NOTHING
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_broker.topics.producing.deduplication import CURSOR_NAME, UNKNOWN_REASON
-from geminga_broker.topics.producing.producers import AccessMode, Producer
+from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.producing.publish_policies import PublishOptions
 from geminga_broker.topics.topic import SubscribeRequest
 from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType
 from geminga_protocol.pulsar.integers import UINT64_MAX
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import TopicName

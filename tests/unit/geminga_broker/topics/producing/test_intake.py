@@ -11,8 +11,9 @@ from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers
 from geminga_broker.errors import InvalidRequest, ProducerBusy
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.producing.producers import AccessMode, Producer
+from geminga_broker.topics.producing.producers import Producer
 from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.namespaces import Policies, PublishRate

@@ -6,8 +6,9 @@ import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of
 
 from geminga_broker.errors import BrokerError, ProducerBusy, ProducerFenced, TopicFenced
-from geminga_broker.topics.producing.producers import AccessMode, Producer, Producers
+from geminga_broker.topics.producing.producers import Producer, Producers
 from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.payload import encode_broker_entry
 
 

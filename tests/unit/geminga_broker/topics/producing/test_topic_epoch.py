@@ -11,7 +11,8 @@ from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 from geminga_broker.errors import BrokerError, ProducerFenced
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.persistent import EPOCH_PROPERTY
-from geminga_broker.topics.producing.producers import AccessMode, Producer
+from geminga_broker.topics.producing.producers import Producer
+from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.managed_ledger import ManagedLedgerRecord, managed_ledger_path
 from geminga_runtime.clock import SystemClock

@@ -1,0 +1,300 @@
+"""A channel: a producer or consumer as brokers see it, kept attached to the owner of its topic.
+
+One task for each channel: look the owner up, connect, attach, wait until detached, and again.
+What a broker is told when a channel attaches, and what happens then, its two kinds know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import string
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from geminga._transport.connection import Connection, ConnectionOptions
+from geminga._transport.connection_pool import ConnectionPool
+from geminga._transport.lookup import Lookup
+from geminga._transport.service_urls import Route, parse_service_url
+from geminga.errors import BrokerRefused, ClientError, Closed, RequestTimedOut
+from geminga_protocol.pulsar.api_pb2 import BaseCommand
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_runtime.backoff import Backoff
+from geminga_runtime.network import Network
+from geminga_runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+NAME_LETTERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """Times of a client, in seconds.
+
+    Between attempts to attach a producer or consumer again, ``reconnect_first_s`` doubles up to
+    ``reconnect_limit_s``.
+    """
+
+    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
+    reconnect_first_s: float = 0.1
+    # Short, because a broker or bookie that was killed is back within seconds.
+    reconnect_limit_s: float = 5.0
+
+
+class Channels(Service):
+    """The channels of one client, and what they share: connections, lookup, ids.
+
+    Closing it closes every channel that is open, then the connections. Raises
+    ``InvalidServiceUrl``.
+    """
+
+    def __init__(
+        self, service_url: str, options: ClientOptions, *, network: Network, random: Random
+    ) -> None:
+        super().__init__()
+        self.options = options
+        self.pool = ConnectionPool(network, options.connection)
+        self.lookup = Lookup(self.pool, parse_service_url(service_url), random)
+        self._random = random
+        self._ids = itertools.count()
+        self._channels: dict[int, Channel] = {}
+
+    def next_id(self) -> int:
+        """A number that no other producer or consumer of this client has."""
+        return next(self._ids)
+
+    def random_name(self) -> str:
+        """A name for a consumer that was given none."""
+        return "".join(self._random.choices(string.ascii_lowercase, k=NAME_LETTERS))
+
+    def backoff(self) -> Backoff:
+        """The delays between attempts to attach one channel."""
+        options = self.options
+        return Backoff(options.reconnect_first_s, options.reconnect_limit_s, self._random)
+
+    def run(self, channel: Channel, work: Coroutine[Any, Any, None]) -> asyncio.Task[object]:
+        """Run the task of ``channel``; the channel is one of ours until it ends."""
+        task = self.spawn(work, name=f"{channel.title}, {channel.id}")
+        self._channels[channel.id] = channel
+        task.add_done_callback(lambda _: self._channels.pop(channel.id, None))
+        return task
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        await stack.enter_async_context(self.pool)
+
+    async def _close(self) -> None:
+        # Before the tasks end that keep them attached: what was sent may need a new connection.
+        # All at a time, since each may wait for a broker that does not answer.
+        await asyncio.gather(*[channel.on_close() for channel in self._channels.values()])
+        await super()._close()
+
+
+class Channel(ABC):
+    """The life of one producer or consumer.
+
+    Until the first success, an error that asking again cannot mend ends it, and so does the time
+    for an operation. Afterwards it attaches again until a broker's error is final (``is_final``)
+    or it is closed. ``error`` then says why it ended.
+
+    Its owner sets ``on_end`` to hear of that, and ``on_close`` to be asked to close the channel
+    when the client closes; both before ``open``.
+    """
+
+    def __init__(
+        self, channels: Channels, topic: TopicName, title: str, close_timeout_s: float
+    ) -> None:
+        self.topic = topic
+        self.id = channels.next_id()
+        self.title = title
+        self.error: ClientError | None = None
+        self.on_end: Callable[[ClientError], None] = _ignore
+        self.on_close: Callable[[], Awaitable[None]] = self.close
+        self._channels = channels
+        self._close_timeout_s = close_timeout_s
+        self._backoff = channels.backoff()
+        self._loop = asyncio.get_running_loop()
+        self._run: asyncio.Task[object] | None = None
+        self._first: asyncio.Future[None] = self._loop.create_future()
+        # Set while a broker has accepted the channel; ``_asked`` is set before, while one is asked.
+        self._connection: Connection | None = None
+        self._asked: Connection | None = None
+        self._attached = asyncio.Event()
+        self._detached = asyncio.Event()
+        self._next_broker_url: str | None = None
+        self._route: Route | None = None  # on which the last broker was reached
+
+    # ---- what the two kinds of channels know
+
+    @abstractmethod
+    def _register(self, connection: Connection) -> None:
+        """Have the connection hand over what the broker sends to this channel."""
+
+    @abstractmethod
+    def _unregister(self, connection: Connection) -> None:
+        """Have the connection hand over nothing more."""
+
+    @abstractmethod
+    def _attach_command(self) -> BaseCommand:
+        """What asks a broker to accept the channel."""
+
+    @abstractmethod
+    def _close_command(self) -> BaseCommand:
+        """What tells a broker that the channel is over, or leaves for a while."""
+
+    @abstractmethod
+    def _accepted(self, answer: BaseCommand) -> None:
+        """Remember what the broker told when it accepted the channel."""
+
+    @abstractmethod
+    def _resume(self, connection: Connection) -> None:
+        """Go on over ``connection``, with what was interrupted first."""
+
+    @abstractmethod
+    def _ended(self, error: ClientError) -> None:
+        """The channel is over, and the connection is gone: fail what waits."""
+
+    # ---- life
+
+    @property
+    def is_connected(self) -> bool:
+        """Does a broker serve the channel at this moment?"""
+        return self._connection is not None
+
+    def check_open(self) -> None:
+        """Raise the error that ended the channel, if one did."""
+        if self.error is not None:
+            raise self.error
+
+    async def open(self) -> None:
+        """Have a broker accept the channel, and keep it attached from then on.
+
+        Raises the ``ClientError`` for which no broker accepted it.
+        """
+        self._run = self._channels.run(self, self._keep_attached())
+        # The task may be cancelled before its first step: only its end is certain.
+        self._run.add_done_callback(lambda _: self.end(Closed(self.title)))
+        try:
+            await asyncio.shield(self._first)
+        except asyncio.CancelledError:
+            self.end(Closed(self.title))
+            raise
+
+    async def close(self) -> None:
+        """End the channel, then tell the broker. Closing twice is harmless."""
+        connection = self._connection
+        self.end(Closed(self.title))
+        if connection is not None:
+            with suppress(TimeoutError, ClientError):
+                async with asyncio.timeout(self._close_timeout_s):
+                    await connection.request(self._close_command())
+
+    def end(self, error: ClientError) -> None:
+        """Attach no more. The first call counts; the broker is not told."""
+        if self.error is not None:
+            return
+        self.error = error
+        if self._connection is not None:
+            self._unregister(self._connection)
+        self._connection = self._asked = None
+        self._attached.set()  # requests that wait for a connection must hear that none will come
+        if not self._first.done():
+            self._first.set_exception(error)
+            self._first.exception()  # the caller of ``open`` may be gone, which is no error
+        if self._run is not None:
+            self._run.cancel()
+        self._ended(error)
+        self.on_end(error)
+
+    def leave(self) -> None:
+        """Leave the broker; the channel comes back, and the broker then begins anew."""
+        connection = self._connection
+        if connection is not None:
+            self._unregister(connection)
+            connection.tell(self._close_command())
+            self.detached(connection, None)
+
+    def detached(self, connection: Connection, broker_url: str | None) -> None:
+        """The broker let go of the channel (and may name the next one), or the connection broke."""
+        if connection is self._asked:
+            self._connection = self._asked = None
+            self._attached.clear()
+            self._next_broker_url = broker_url
+            self._detached.set()
+
+    async def _attached_connection(self, timeout_s: float) -> Connection:
+        """The connection to the broker that serves the channel, waited for if there is none.
+
+        Raises ``RequestTimedOut``, or the error that ended the channel.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._connection is None:
+                    self.check_open()
+                    await self._attached.wait()
+        except TimeoutError:
+            raise RequestTimedOut(f"attaching to {self.topic}", timeout_s) from None
+        return self._connection
+
+    # ---- attaching
+
+    async def _keep_attached(self) -> None:
+        """Attach, and attach again, until that is of no use any more."""
+        timeout_s = self._channels.options.connection.operation_timeout_s
+        first_deadline_s = self._loop.time() + timeout_s
+        while True:
+            try:
+                await self._attach()
+            except ClientError as error:
+                if self._first.done():
+                    is_over = isinstance(error, BrokerRefused) and error.is_final
+                else:
+                    is_over = not error.retry or self._loop.time() >= first_deadline_s
+                if is_over or isinstance(error, Closed):
+                    self.end(error)
+                    return
+                log.info("not attached yet", extra={"topic": str(self.topic), "reason": str(error)})
+            else:
+                await self._detached.wait()
+                log.info("detached", extra={"topic": str(self.topic)})
+            if self._next_broker_url is None:
+                await asyncio.sleep(self._backoff.next_s())
+
+    async def _attach(self) -> None:
+        url, self._next_broker_url = self._next_broker_url, None
+        if url is None or self._route is None:
+            route = await self._channels.lookup.owner(str(self.topic))
+        else:
+            route = self._route.to(url)
+        connection = await self._channels.pool.get(route)
+        self._route = route
+        self._asked = connection
+        self._detached.clear()
+        self._register(connection)
+        try:
+            answer = await connection.request(self._attach_command())
+        except BaseException as error:
+            self._asked = None
+            self._unregister(connection)
+            if isinstance(error, RequestTimedOut | asyncio.CancelledError):
+                # The broker may accept the channel yet, and would then refuse it the next time.
+                connection.tell(self._close_command())
+            raise
+        self._accepted(answer)
+        # The connection may have broken between the answer and this turn of the loop.
+        if not self._detached.is_set():
+            self._backoff.reset()
+            self._connection = connection
+            self._resume(connection)
+            self._attached.set()
+            if not self._first.done():
+                self._first.set_result(None)
+
+
+def _ignore(_: ClientError) -> None:
+    """Until the owner of a channel says what it wants to hear."""

@@ -1,0 +1,106 @@
+"""What was sent and has no receipt yet, in its order.
+
+Decides which receipt confirms what and what has waited too long; sends nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from geminga_runtime.errors import GemingaError
+
+ContextT = TypeVar("ContextT")
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSend(Generic[ContextT]):
+    """One SEND: its frame in two pieces, kept to be sent again on another connection.
+
+    ``context`` is what its sender knows it by.
+    """
+
+    sequence_id: int
+    head: bytes
+    payload: bytes
+    deadline_s: float
+    context: ContextT
+
+
+class ReceiptOutOfOrder(GemingaError):
+    """A receipt came for a later SEND than the oldest unconfirmed one."""
+
+
+class PendingSends(Generic[ContextT]):
+    """A queue of ``PendingSend``, bounded by ``sends_max`` and ``bytes_max``.
+
+    Bytes are those of payloads. One that is larger than ``bytes_max`` fits when it is alone.
+    """
+
+    def __init__(self, sends_max: int, bytes_max: int) -> None:
+        assert sends_max >= 1
+        self._sends_max = sends_max
+        self._bytes_max = bytes_max
+        self._queue: deque[PendingSend[ContextT]] = deque()
+        self.payload_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def __iter__(self) -> Iterator[PendingSend[ContextT]]:
+        return iter(self._queue)
+
+    def has_room(self, payload_bytes: int) -> bool:
+        """May one more SEND with a payload of so many bytes be added?"""
+        if not self._queue:
+            return True
+        return (
+            len(self._queue) < self._sends_max
+            and self.payload_bytes + payload_bytes <= self._bytes_max
+        )
+
+    def add(self, send: PendingSend[ContextT]) -> None:
+        """Add the newest SEND, for which ``has_room`` was asked."""
+        assert len(self._queue) < self._sends_max
+        self._queue.append(send)
+        self.payload_bytes += len(send.payload)
+
+    def confirm(self, sequence_id: int) -> PendingSend[ContextT] | None:
+        """Take out the SEND that a receipt is for.
+
+        ``None`` for a receipt that came late: its SEND was sent twice, or has timed out.
+        Raises ``ReceiptOutOfOrder``: the broker lost the oldest one, all must be sent again.
+        """
+        if not self._queue or sequence_id < self._queue[0].sequence_id:
+            return None
+        if sequence_id > self._queue[0].sequence_id:
+            raise ReceiptOutOfOrder(
+                f"{sequence_id} was confirmed before {self._queue[0].sequence_id}"
+            )
+        return self._take()
+
+    def expire(self, now_s: float) -> list[PendingSend[ContextT]]:
+        """Take out what has waited until its deadline."""
+        expired: list[PendingSend[ContextT]] = []
+        while self._queue and self._queue[0].deadline_s <= now_s:
+            expired.append(self._take())
+        return expired
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When the oldest one times out; ``None`` if there is none."""
+        return self._queue[0].deadline_s if self._queue else None
+
+    def take_all(self) -> list[PendingSend[ContextT]]:
+        """Take out everything."""
+        taken = list(self._queue)
+        self._queue.clear()
+        self.payload_bytes = 0
+        return taken
+
+    def _take(self) -> PendingSend[ContextT]:
+        send = self._queue.popleft()
+        self.payload_bytes -= len(send.payload)
+        return send

@@ -1,0 +1,269 @@
+"""Sends stored payloads to one topic, in order, across reconnections, until each has a receipt."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from geminga._channels.channel import Channel, Channels
+from geminga._channels.pending_sends import PendingSend, PendingSends, ReceiptOutOfOrder
+from geminga._transport.connection import Connection
+from geminga.errors import ClientError, SendTimedOut, refusal
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.api_pb2 import BaseCommand, MessageIdData
+from geminga_protocol.pulsar.commands import key_values
+from geminga_protocol.pulsar.enums import AccessMode
+from geminga_protocol.pulsar.frames import MAX_MESSAGE_BYTES_DEFAULT
+from geminga_protocol.pulsar.send import encode_send
+from geminga_protocol.pulsar.topic_names import TopicName
+
+log = logging.getLogger(__name__)
+
+ContextT = TypeVar("ContextT")
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerChannelOptions:
+    """What a broker is told of a producer, and how long and how much the producer waits.
+
+    ``name`` is made by the broker if it is ``None``. What has no receipt after ``send_timeout_s``
+    fails (``None``: never), which does not mean that it will not be stored.
+    """
+
+    name: str | None = None
+    properties: Mapping[str, str] | None = None
+    access_mode: AccessMode = AccessMode.SHARED
+    send_timeout_s: float | None = 30.0
+    # As upstream's Java client: enough to keep a broker busy over a distance.
+    pending_messages_max: int = 1000
+    # For messages so large that a thousand of them would be too much.
+    pending_bytes_max: int = 64 * 1024 * 1024
+    # How long closing waits for the receipts of what was sent, and then for the broker.
+    close_timeout_s: float = 5.0
+
+
+# Gets a payload's context, and the id under which it is stored or the error that came instead.
+SettledCallback = Callable[[ContextT, MessageIdData | None, ClientError | None], None]
+
+
+class ProducerChannel(Channel, Generic[ContextT]):
+    """A producer that sends payloads as they are to be stored, numbered by its owner.
+
+    What has no receipt when the connection breaks is sent again on the next one, in the same
+    order with the same sequence ids: it may be stored twice (unless the topic deduplicates), and
+    nothing is left out.
+
+    The owner sets, before ``open``: ``on_settled``, which is called once for each payload with the
+    context that it was sent with, and either the id of what is stored or an error; and ``on_room``,
+    which is called when less is pending than before. What ``on_settled`` raises goes to the loop's
+    exception handler.
+    """
+
+    def __init__(
+        self, channels: Channels, topic: TopicName, options: ProducerChannelOptions
+    ) -> None:
+        super().__init__(channels, topic, f"the producer of {topic}", options.close_timeout_s)
+        # Made by the broker if the options have none, known when the channel is open.
+        self.name = options.name or ""
+        # Of the last message that the broker stored under this name before; -1 if none is known.
+        self.last_sequence_id = -1
+        self.max_message_bytes = MAX_MESSAGE_BYTES_DEFAULT
+        self.on_settled: SettledCallback[ContextT] = _ignore
+        self.on_room: Callable[[], None] = lambda: None
+        self._options = options
+        self._epoch = 0
+        self._topic_epoch: int | None = None
+        self._pending: PendingSends[ContextT] = PendingSends(
+            options.pending_messages_max, options.pending_bytes_max
+        )
+        self._timer: asyncio.TimerHandle | None = None
+        self._drained = asyncio.Event()
+        self._drained.set()
+
+    # ---- sending
+
+    @property
+    def pending_sends(self) -> int:
+        """How many payloads wait for their receipts."""
+        return len(self._pending)
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes these have."""
+        return self._pending.payload_bytes
+
+    def has_room(self, payload_bytes: int) -> bool:
+        """May one more payload, of so many bytes, be sent now? Alone it always may."""
+        return self._pending.has_room(payload_bytes)
+
+    def send(
+        self,
+        payload: bytes,
+        sequence_id: int,
+        context: ContextT,
+        *,
+        num_messages: int = 1,
+        highest_sequence_id: int = 0,
+    ) -> None:
+        """Send a payload for which there ``has_room``; without a broker it waits for one.
+
+        A batch says how many messages are in it, and the sequence id of its last one. Raises the
+        error that ended the channel.
+        """
+        if self.error is not None:
+            raise self.error
+        head = encode_send(
+            self.id,
+            sequence_id,
+            len(payload),
+            num_messages=num_messages,
+            highest_sequence_id=highest_sequence_id,
+        )
+        timeout_s = self._options.send_timeout_s
+        deadline_s = math.inf if timeout_s is None else self._loop.time() + timeout_s
+        self._pending.add(PendingSend(sequence_id, head, payload, deadline_s, context))
+        self._drained.clear()
+        if self._timer is None:
+            self._set_timer()
+        if self._connection is not None:
+            self._connection.write(head, payload)
+
+    async def flush(self) -> None:
+        """Wait until nothing waits for its receipt: all is stored, or has failed."""
+        await self._drained.wait()
+
+    async def close(self) -> None:
+        """Wait a while for the receipts of what was sent, then leave the broker.
+
+        What has no receipt by then fails with ``Closed``. Closing twice is harmless.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._close_timeout_s):
+                await self.flush()
+        await super().close()
+
+    # ---- what the connection tells
+
+    def receipt(self, receipt: api.CommandSendReceipt) -> None:
+        """A payload is stored."""
+        self._settle(receipt.sequence_id, receipt.message_id, None)
+
+    def send_error(self, error: api.CommandSendError) -> None:
+        """A payload is not stored: whether another attempt helps depends on the error."""
+        reason = refusal(error.error, error.message)
+        if error.error in (api.TopicTerminatedError, api.ProducerFenced):
+            self.end(reason)
+        elif error.error == api.NotAllowedError:
+            self._settle(error.sequence_id, None, reason)
+        else:
+            self._send_all_again(str(reason))
+
+    def _settle(
+        self, sequence_id: int, message_id: MessageIdData | None, error: ClientError | None
+    ) -> None:
+        try:
+            send = self._pending.confirm(sequence_id)
+        except ReceiptOutOfOrder as reason:
+            self._send_all_again(str(reason))
+            return
+        if send is not None:
+            self._answer(send, message_id, error)
+            self._made_room()
+
+    def _send_all_again(self, reason: str) -> None:
+        """Leave the broker and come back: everything pending is then sent again, in order."""
+        log.warning("sending again", extra={"topic": str(self.topic), "reason": reason})
+        self.leave()
+
+    def _answer(
+        self,
+        send: PendingSend[ContextT],
+        message_id: MessageIdData | None,
+        error: ClientError | None,
+    ) -> None:
+        try:
+            self.on_settled(send.context, message_id, error)
+        except Exception as raised:  # noqa: BLE001  # a user's code: other messages have theirs too
+            self._loop.call_exception_handler(
+                {"message": f"a send callback of {self.topic} raised", "exception": raised}
+            )
+
+    def _made_room(self) -> None:
+        # The owner first: what it sends now keeps ``flush`` waiting.
+        self.on_room()
+        if not self._pending:
+            self._drained.set()
+
+    # ---- timeouts
+
+    def _set_timer(self) -> None:
+        """One timer, for the oldest payload."""
+        deadline_s = self._pending.deadline_s
+        self._timer = None
+        if deadline_s is not None and deadline_s < math.inf:
+            self._timer = self._loop.call_at(deadline_s, self._expire)
+
+    def _expire(self) -> None:
+        timeout_s = self._options.send_timeout_s
+        assert timeout_s is not None
+        for send in self._pending.expire(self._loop.time()):
+            self._answer(send, None, SendTimedOut(send.sequence_id, timeout_s))
+        self._set_timer()
+        self._made_room()
+
+    # ---- attaching
+
+    def _register(self, connection: Connection) -> None:
+        connection.register_producer(self.id, self)
+
+    def _unregister(self, connection: Connection) -> None:
+        connection.unregister_producer(self.id)
+
+    def _attach_command(self) -> BaseCommand:
+        options = self._options
+        producer = api.CommandProducer(
+            topic=str(self.topic),
+            producer_id=self.id,
+            request_id=0,
+            producer_name=self.name or None,
+            epoch=self._epoch,
+            user_provided_producer_name=options.name is not None,
+            producer_access_mode=api.ProducerAccessMode.Value(options.access_mode.label),
+            topic_epoch=self._topic_epoch,
+            metadata=key_values(options.properties),
+        )
+        return BaseCommand(type=BaseCommand.PRODUCER, producer=producer)
+
+    def _close_command(self) -> BaseCommand:
+        close = api.CommandCloseProducer(producer_id=self.id, request_id=0)
+        return BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=close)
+
+    def _accepted(self, answer: BaseCommand) -> None:
+        success = answer.producer_success
+        self.name = success.producer_name
+        if success.HasField("topic_epoch"):
+            self._topic_epoch = success.topic_epoch
+        if self._epoch == 0:
+            self.last_sequence_id = success.last_sequence_id
+
+    def _resume(self, connection: Connection) -> None:
+        self._epoch += 1
+        self.max_message_bytes = connection.max_message_bytes
+        for send in self._pending:
+            connection.write(send.head, send.payload)
+
+    def _ended(self, error: ClientError) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for send in self._pending.take_all():
+            self._answer(send, None, error)
+        self._drained.set()
+
+
+def _ignore(_: object, __: MessageIdData | None, ___: ClientError | None) -> None:
+    """Until the owner of a channel says what it wants to hear."""

@@ -1,0 +1,326 @@
+"""One connection to a broker: handshake, keep-alive, requests, and who gets what arrives.
+
+Producers and consumers register themselves here under their ids; what they do with receipts and
+messages is theirs. Nothing reconnects here: a connection lives once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from geminga._transport.requests import Requests
+from geminga._transport.service_urls import Route
+from geminga.errors import ConnectionLost, refusal
+from geminga_protocol.errors import WireError
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar import features
+from geminga_protocol.pulsar.api_pb2 import BaseCommand
+from geminga_protocol.pulsar.commands import (
+    NO_REQUEST_ID,
+    PART_NAMES,
+    PING,
+    PONG,
+    encode_command,
+    parse_command,
+)
+from geminga_protocol.pulsar.frames import (
+    FRAME_OVERHEAD_BYTES,
+    MAX_MESSAGE_BYTES_DEFAULT,
+    FrameReader,
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """Times of a connection, in seconds."""
+
+    # Long enough for a broker that is just starting to accept the connection and answer.
+    connect_timeout_s: float = 10.0
+    # Between pings, as upstream; a broker that is silent from one to the next counts as dead.
+    ping_interval_s: float = 30.0
+    # For a request and its answer, as upstream.
+    operation_timeout_s: float = 30.0
+
+
+class ProducerHandler(Protocol):
+    """What a connection tells a producer."""
+
+    def receipt(self, receipt: api.CommandSendReceipt) -> None:
+        """A message is stored."""
+        ...
+
+    def send_error(self, error: api.CommandSendError) -> None:
+        """A message is not stored."""
+        ...
+
+    def detached(self, connection: Connection, broker_url: str | None) -> None:
+        """The broker let go of it (and may name the next one), or the connection broke."""
+        ...
+
+
+class ConsumerHandler(Protocol):
+    """What a connection tells a consumer."""
+
+    def delivered(self, command: api.CommandMessage, buffer: bytes, start: int, end: int) -> None:
+        """An entry came; its payload is ``buffer[start:end]``."""
+        ...
+
+    def active_changed(self, *, is_active: bool) -> None:
+        """A Failover subscription chose this consumer, or another."""
+        ...
+
+    def reached_end(self) -> None:
+        """The topic is terminated, and everything was delivered."""
+        ...
+
+    def detached(self, connection: Connection, broker_url: str | None) -> None:
+        """The broker let go of it (and may name the next one), or the connection broke."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    """A connection to one broker, as an asyncio protocol.
+
+    What is written in one turn of the loop leaves in one piece at its end.
+    """
+
+    def __init__(self, route: Route, options: ConnectionOptions) -> None:
+        self.address = route.address
+        self.max_message_bytes = MAX_MESSAGE_BYTES_DEFAULT
+        self._options = options
+        self._proxy_target = route.proxy_target
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._frames = FrameReader(MAX_MESSAGE_BYTES_DEFAULT + FRAME_OVERHEAD_BYTES)
+        self._requests = Requests()
+        self._producers: dict[int, ProducerHandler] = {}
+        self._consumers: dict[int, ConsumerHandler] = {}
+        self._outgoing: list[bytes] = []
+        self._connected: asyncio.Future[None] = self._loop.create_future()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._ping_timer: asyncio.TimerHandle | None = None
+        self._is_heard = False
+        self._end_reason: str | None = None
+
+    # ---- life
+
+    async def ready(self) -> None:
+        """Wait for the handshake; raises ``ConnectionLost`` or ``BrokerRefused``."""
+        await asyncio.shield(self._connected)
+
+    @property
+    def is_open(self) -> bool:
+        """Did the handshake succeed, and is the connection still there?"""
+        if self._transport is None or self._transport.is_closing():
+            return False
+        return self._connected.done() and self._connected.exception() is None
+
+    def close(self) -> None:
+        """Close, after what was written has left."""
+        self._end_reason = self._end_reason or "it was closed here"
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once; what has not left is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def closed(self) -> None:
+        """Wait until the connection is closed, by either side."""
+        await asyncio.shield(self._closed)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Asyncio has opened the stream: begin the handshake."""
+        self._transport = cast(asyncio.Transport, transport)
+        connect = api.CommandConnect(
+            client_version=features.CLIENT_VERSION,
+            auth_method_name="none",
+            protocol_version=features.PROTOCOL_VERSION,
+            proxy_to_broker_url=self._proxy_target,
+            feature_flags=features.CLIENT_FEATURES,
+        )
+        self.write(encode_command(BaseCommand(type=BaseCommand.CONNECT, connect=connect)))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The stream is closed: fail the open requests, detach producers and consumers."""
+        self._transport = None
+        self._outgoing.clear()
+        if self._ping_timer is not None:
+            self._ping_timer.cancel()
+        reason = self._end_reason or exc or "the broker closed it"
+        error = ConnectionLost(f"the connection to {self.address} broke: {reason}")
+        if not self._connected.done():
+            self._connected.set_exception(error)
+        # ``ready`` raises it where it is awaited; elsewhere asyncio must not report it as lost.
+        self._connected.exception()
+        self._requests.fail_all(error)
+        producers, self._producers = self._producers, {}
+        consumers, self._consumers = self._consumers, {}
+        for producer in producers.values():
+            producer.detached(self, None)
+        for consumer in consumers.values():
+            consumer.detached(self, None)
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    # ---- writing
+
+    def write(self, *frames: bytes) -> None:
+        """Send whole frames, at the end of this turn of the loop; lost if the connection is."""
+        if self._transport is None:
+            return
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing.extend(frames)
+
+    def _flush(self) -> None:
+        if self._outgoing and self._transport is not None:
+            self._transport.write(b"".join(self._outgoing))
+        self._outgoing.clear()
+
+    async def request(self, command: BaseCommand) -> BaseCommand:
+        """Send a command that is answered, and wait for the answer.
+
+        Sets the command's request id. Raises ``BrokerRefused``, ``RequestTimedOut``,
+        ``TooManyRequests`` or ``ConnectionLost``.
+        """
+        if self._transport is None:
+            raise ConnectionLost(f"the connection to {self.address} is closed")
+        request_id = self._number(command)
+        name = BaseCommand.Type.Name(command.type)
+        answer = self._requests.add(request_id, name, self._options.operation_timeout_s)
+        self.write(encode_command(command))
+        try:
+            return await answer
+        finally:
+            self._requests.forget(request_id)
+
+    def tell(self, command: BaseCommand) -> None:
+        """Send a command without waiting for its answer, if it has one."""
+        if "request_id" in getattr(command, PART_NAMES[command.type]).DESCRIPTOR.fields_by_name:
+            self._number(command)
+        self.write(encode_command(command))
+
+    def _number(self, command: BaseCommand) -> int:
+        request_id = self._requests.next_id()
+        getattr(command, PART_NAMES[command.type]).request_id = request_id
+        return request_id
+
+    # ---- producers and consumers
+
+    def register_producer(self, producer_id: int, producer: ProducerHandler) -> None:
+        """From now on ``producer`` is told what concerns its id."""
+        self._producers[producer_id] = producer
+
+    def unregister_producer(self, producer_id: int) -> None:
+        """Tell the producer nothing more; it need not be registered."""
+        self._producers.pop(producer_id, None)
+
+    def register_consumer(self, consumer_id: int, consumer: ConsumerHandler) -> None:
+        """From now on ``consumer`` is told what concerns its id."""
+        self._consumers[consumer_id] = consumer
+
+    def unregister_consumer(self, consumer_id: int) -> None:
+        """Tell the consumer nothing more; it need not be registered."""
+        self._consumers.pop(consumer_id, None)
+
+    # ---- reading
+
+    def data_received(self, data: bytes) -> None:
+        """Handle every frame that is whole now."""
+        self._is_heard = True
+        try:
+            buffer, bounds = self._frames.feed(data)
+            for start, end in bounds:
+                command, payload_start = parse_command(buffer, start, end)
+                self._dispatch(command, buffer, payload_start, end)
+        except WireError as error:
+            self._give_up(f"it speaks no Pulsar: {error}")
+
+    def _dispatch(self, command: BaseCommand, buffer: bytes, start: int, end: int) -> None:
+        kind = command.type
+        if kind == _MESSAGE:
+            consumer = self._consumers.get(command.message.consumer_id)
+            if consumer is not None:
+                consumer.delivered(command.message, buffer, start, end)
+        elif kind == _SEND_RECEIPT:
+            producer = self._producers.get(command.send_receipt.producer_id)
+            if producer is not None:
+                producer.receipt(command.send_receipt)
+        elif kind == BaseCommand.PING:
+            self.write(PONG)
+        elif not self._connected.done():
+            self._shake_hands(command)
+        elif kind == BaseCommand.ERROR and command.error.request_id == NO_REQUEST_ID:
+            self._give_up(command.error.message)
+        elif not self._requests.answered(command):
+            self._dispatch_event(command)
+
+    def _dispatch_event(self, command: BaseCommand) -> None:
+        """Hand on what a broker sends of its own accord; unknown ids were closed before."""
+        kind = command.type
+        if kind == BaseCommand.SEND_ERROR:
+            producer = self._producers.get(command.send_error.producer_id)
+            if producer is not None:
+                producer.send_error(command.send_error)
+        elif kind == BaseCommand.CLOSE_PRODUCER:
+            closing = command.close_producer
+            producer = self._producers.pop(closing.producer_id, None)
+            if producer is not None:
+                producer.detached(self, closing.assignedBrokerServiceUrl or None)
+        elif kind == BaseCommand.CLOSE_CONSUMER:
+            close = command.close_consumer
+            consumer = self._consumers.pop(close.consumer_id, None)
+            if consumer is not None:
+                consumer.detached(self, close.assignedBrokerServiceUrl or None)
+        elif kind == BaseCommand.ACTIVE_CONSUMER_CHANGE:
+            change = command.active_consumer_change
+            consumer = self._consumers.get(change.consumer_id)
+            if consumer is not None:
+                consumer.active_changed(is_active=change.is_active)
+        elif kind == BaseCommand.REACHED_END_OF_TOPIC:
+            consumer = self._consumers.get(command.reachedEndOfTopic.consumer_id)
+            if consumer is not None:
+                consumer.reached_end()
+        elif kind != BaseCommand.PONG:
+            log.debug("command ignored", extra={"command": BaseCommand.Type.Name(kind)})
+
+    def _shake_hands(self, command: BaseCommand) -> None:
+        if command.type == BaseCommand.ERROR:
+            self._connected.set_exception(refusal(command.error.error, command.error.message))
+            self.close()
+        elif command.type != BaseCommand.CONNECTED:
+            self._give_up(f"it answers CONNECT with {BaseCommand.Type.Name(command.type)}")
+        else:
+            if command.connected.max_message_size > 0:
+                self.max_message_bytes = command.connected.max_message_size
+                self._frames.frame_bytes_max = self.max_message_bytes + FRAME_OVERHEAD_BYTES
+            self._ping_timer = self._loop.call_later(self._options.ping_interval_s, self._ping)
+            self._connected.set_result(None)
+
+    def _ping(self) -> None:
+        """Ask for a sign of life; any frame since the last ping is one."""
+        if not self._is_heard:
+            self._give_up(f"it was silent for {self._options.ping_interval_s:g} s after a ping")
+            return
+        self._is_heard = False
+        self.write(PING)
+        self._ping_timer = self._loop.call_later(self._options.ping_interval_s, self._ping)
+
+    def _give_up(self, reason: str) -> None:
+        """Abort a connection that is of no use any more, and remember why."""
+        log.warning("broker given up", extra={"broker": str(self.address), "reason": reason})
+        self._end_reason = reason
+        self.abort()
+
+
+# Looked up once: an attribute of a protobuf class costs a search through its enums.
+_MESSAGE = BaseCommand.MESSAGE
+_SEND_RECEIPT = BaseCommand.SEND_RECEIPT

@@ -1,0 +1,102 @@
+"""The connections of one client: one to each broker, shared by all its producers and consumers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+from geminga._transport.connection import Connection, ConnectionOptions
+from geminga._transport.service_urls import Route
+from geminga.errors import ClientError, Closed, NotConnected
+from geminga_runtime.network import Network
+from geminga_runtime.service import Service
+
+# For what is still to be written when the client closes; a broker that does not read may not hold
+# the closing up for longer.
+CLOSE_TIMEOUT_S = 1.0
+
+
+class ConnectionPool(Service):
+    """Opens a connection when it is first asked for, and closes all with itself."""
+
+    def __init__(self, network: Network, options: ConnectionOptions) -> None:
+        super().__init__()
+        self._network = network
+        self._options = options
+        self._by_route: dict[Route, Connection] = {}
+        self._opening: dict[Route, asyncio.Future[Connection]] = {}
+        self._is_closed = False
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        stack.push_async_callback(self._close_connections)
+
+    async def get(self, route: Route) -> Connection:
+        """An open connection to the broker at ``route``, made now if there is none.
+
+        Raises ``NotConnected``, ``BrokerRefused`` or ``Closed``.
+        """
+        connection = self._by_route.get(route)
+        if connection is not None and connection.is_open:
+            return connection
+        opening = self._opening.get(route)
+        if opening is None:
+            if self._is_closed:
+                raise Closed("the client")
+            opening = asyncio.get_running_loop().create_future()
+            self._opening[route] = opening
+            task = self.spawn(self._connect(route, opening), name=f"connect {route.address}")
+            task.add_done_callback(lambda _: self._connect_ended(route, opening))
+        # Several callers share the attempt: one that is cancelled must not end it for the others.
+        return await asyncio.shield(opening)
+
+    async def _connect(self, route: Route, opening: asyncio.Future[Connection]) -> None:
+        """Open one connection for all callers of ``get`` that wait for it."""
+        try:
+            connection = await self._shake_hands(route)
+        except ClientError as error:
+            opening.set_exception(error)
+            opening.exception()  # all callers may have been cancelled, which is no error
+        else:
+            # Brokers come back at other addresses: connections to those that are gone must not
+            # add up.
+            still_open = {at: each for at, each in self._by_route.items() if each.is_open}
+            self._by_route = {**still_open, route: connection}
+            opening.set_result(connection)
+
+    def _connect_ended(self, route: Route, opening: asyncio.Future[Connection]) -> None:
+        """The task that opens a connection has ended; cancelled, it may not even have begun."""
+        del self._opening[route]
+        if not opening.done():
+            opening.set_exception(Closed("the client"))
+            opening.exception()
+
+    async def _shake_hands(self, route: Route) -> Connection:
+        connection = Connection(route, self._options)
+        address = route.address
+        try:
+            async with asyncio.timeout(self._options.connect_timeout_s):
+                await self._network.connect(lambda: connection, address.host, address.port)
+                await connection.ready()
+        except TimeoutError:
+            connection.abort()
+            timeout_s = self._options.connect_timeout_s
+            raise NotConnected(f"{address} did not answer within {timeout_s:g} s") from None
+        except OSError as error:
+            raise NotConnected(f"{address} cannot be reached: {error}") from error
+        except asyncio.CancelledError:
+            connection.abort()
+            raise
+        return connection
+
+    async def _close_connections(self) -> None:
+        self._is_closed = True
+        connections = list(self._by_route.values())
+        for connection in connections:
+            connection.close()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                for connection in connections:
+                    await connection.closed()
+        except TimeoutError:
+            for connection in connections:
+                connection.abort()

@@ -1,0 +1,50 @@
+"""Proves that acknowledgements are said once, in order, and none too many."""
+
+from __future__ import annotations
+
+from geminga._channels.ack_group import ACK_IDS_MAX, AckGroup, Acks
+
+
+def test_individual_acks_are_collected_in_their_order() -> None:
+    group = AckGroup()
+    assert not group
+    for entry_id in (3, 1, 2, 1):
+        group.acknowledge((1, entry_id))
+    assert group
+    assert group.take() == Acks(None, [(1, 3), (1, 1), (1, 2)])
+    assert not group
+    assert group.take() == Acks(None, [])
+
+
+def test_a_cumulative_ack_covers_individual_ones() -> None:
+    group = AckGroup()
+    for entry_id in (1, 5, 9):
+        group.acknowledge((1, entry_id))
+    group.acknowledge_up_to((1, 5))
+    group.acknowledge_up_to((1, 4))
+    group.acknowledge((1, 2))
+    group.acknowledge((2, 0))
+    assert group.take() == Acks((1, 5), [(1, 9), (2, 0)])
+
+
+def test_what_could_not_be_said_is_put_back() -> None:
+    group = AckGroup()
+    group.acknowledge((1, 7))
+    group.acknowledge_up_to((1, 3))
+    taken = group.take()
+    group.acknowledge_up_to((1, 5))
+    group.put_back(taken)
+    assert group.take() == Acks((1, 5), [(1, 7)])
+
+
+def test_what_is_held_is_bounded() -> None:
+    group = AckGroup(held_max=3)
+    for entry_id in range(10):
+        group.acknowledge((1, entry_id))
+    assert group.take().individual == [(1, 7), (1, 8), (1, 9)]
+
+
+def test_commands_are_bounded() -> None:
+    acks = Acks(None, [(1, entry_id) for entry_id in range(2 * ACK_IDS_MAX + 1)])
+    assert [len(ids) for ids in acks.in_commands()] == [ACK_IDS_MAX, ACK_IDS_MAX, 1]
+    assert [id_ for ids in acks.in_commands() for id_ in ids] == acks.individual

@@ -1,0 +1,239 @@
+"""Proves that a channel comes back as long as it is of use, and tells when it is not.
+
+A consumer's channel stands for both kinds: what they have in common is tested.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+from tests.unit.geminga.fake_broker import FakeBroker, Session, until
+from tests.unit.geminga.fake_network import FakeNetwork
+
+from geminga import (
+    ClientError,
+    ClientOptions,
+    Closed,
+    NotAuthorized,
+    RequestTimedOut,
+    TopicNotFound,
+)
+from geminga._channels.channel import Channels
+from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
+from geminga._transport.service_urls import BrokerAddress, Route
+from geminga_protocol.pulsar import answers
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.api_pb2 import BaseCommand
+from geminga_protocol.pulsar.topic_names import TopicName
+
+OPTIONS = ConsumerChannelOptions(operation_timeout_s=5)
+
+
+@pytest.fixture
+async def channel(channels: Channels) -> ConsumerChannel:
+    """A channel that is not open yet."""
+    return new_channel(channels)
+
+
+def new_channel(channels: Channels) -> ConsumerChannel:
+    return ConsumerChannel(channels, TopicName.parse("t"), "s", OPTIONS)
+
+
+def refuse(broker: FakeBroker, *errors: api.ServerError.ValueType) -> None:
+    """Answer so many attempts to attach with these errors, and take the next."""
+    healthy = broker.answers[BaseCommand.SUBSCRIBE]
+    left = list(errors)
+
+    def answer(session: Session, command: BaseCommand, payload: bytes) -> None:
+        if left:
+            session.write(answers.encode_error(command.subscribe.request_id, left.pop(0), "no"))
+        else:
+            healthy(session, command, payload)
+
+    broker.on(BaseCommand.SUBSCRIBE, answer)
+
+
+def attempts(broker: FakeBroker) -> int:
+    return len(broker.of_type(BaseCommand.SUBSCRIBE))
+
+
+async def test_an_open_channel_is_connected(channel: ConsumerChannel, broker: FakeBroker) -> None:
+    await channel.open()
+    assert channel.is_connected
+    assert attempts(broker) == 1
+
+
+async def test_a_passing_error_is_tried_again(channel: ConsumerChannel, broker: FakeBroker) -> None:
+    refuse(broker, api.ServiceNotReady, api.MetadataError)
+    await channel.open()
+    assert attempts(broker) == 3
+
+
+async def test_an_error_that_stays_ends_the_first_attempt(
+    channel: ConsumerChannel, broker: FakeBroker
+) -> None:
+    ended: list[ClientError] = []
+    channel.on_end = ended.append
+    refuse(broker, api.AuthorizationError)
+    with pytest.raises(NotAuthorized):
+        await channel.open()
+    assert [type(error) for error in ended] == [NotAuthorized]
+    assert channel.error is ended[0]
+    with pytest.raises(NotAuthorized):
+        await channel.last_message_id()
+    await asyncio.sleep(60)
+    assert attempts(broker) == 1
+
+
+async def test_later_on_only_a_final_error_is_the_end(
+    channel: ConsumerChannel, broker: FakeBroker
+) -> None:
+    ended: list[ClientError] = []
+    channel.on_end = ended.append
+    await channel.open()
+    refuse(broker, api.AuthorizationError, api.ConsumerBusy, api.TopicNotFound)
+    broker.drop_connections()
+    await until(lambda: bool(ended))
+    assert [type(error) for error in ended] == [TopicNotFound]
+    assert attempts(broker) == 4
+
+
+async def test_a_connection_that_broke_with_the_answer_is_none(
+    channel: ConsumerChannel, broker: FakeBroker
+) -> None:
+    healthy = broker.answers[BaseCommand.SUBSCRIBE]
+
+    def accept_and_close(session: Session, command: BaseCommand, _payload: bytes) -> None:
+        broker.on(BaseCommand.SUBSCRIBE, healthy)
+        subscribe = command.subscribe
+        session.write(
+            answers.encode_success(subscribe.request_id),
+            answers.encode_close_consumer(subscribe.consumer_id),
+        )
+
+    broker.on(BaseCommand.SUBSCRIBE, accept_and_close)
+    await channel.open()
+    assert attempts(broker) == 2
+    await asyncio.sleep(1)
+    assert len(broker.of_type(BaseCommand.FLOW)) == 1, "nothing is sent where it is not attached"
+
+
+async def test_an_old_connection_detaches_nothing(
+    channel: ConsumerChannel, channels: Channels, broker: FakeBroker
+) -> None:
+    await channel.open()
+    old = await channels.pool.get(Route(BrokerAddress("broker", 6650)))
+    broker.drop_connections()
+    await until(lambda: attempts(broker) == 2)
+    await until(lambda: channel.is_connected)
+    channel.detached(old, None)
+    await asyncio.sleep(60)
+    assert channel.is_connected
+    assert attempts(broker) == 2
+
+
+async def test_a_request_does_not_wait_for_a_connection_for_ever(
+    channel: ConsumerChannel, broker: FakeBroker
+) -> None:
+    await channel.open()
+    broker.on(BaseCommand.LOOKUP)
+    broker.drop_connections()
+    await until(lambda: not channel.is_connected)
+    with pytest.raises(RequestTimedOut, match="attaching to persistent://public/default/t"):
+        await channel.last_message_id()
+
+
+async def test_a_next_broker_that_is_away_is_tried_once(
+    channel: ConsumerChannel, broker: FakeBroker, network: FakeNetwork
+) -> None:
+    await channel.open()
+    broker.session.write(answers.encode_close_consumer(channel.id, broker_url="pulsar://away:6650"))
+    await until(lambda: attempts(broker) == 2)
+    assert network.connects == ["broker", "away"]
+
+
+async def test_behind_a_proxy_the_next_broker_is_reached_through_it_too(
+    channel: ConsumerChannel, broker: FakeBroker, network: FakeNetwork
+) -> None:
+    broker.on(
+        BaseCommand.LOOKUP,
+        lambda session, command, _: session.write(
+            answers.encode_lookup(
+                command.lookupTopic.request_id, broker_url="pulsar://a:1", is_through_proxy=True
+            )
+        ),
+    )
+    await channel.open()
+    broker.open_sessions[-1].write(
+        answers.encode_close_consumer(channel.id, broker_url="pulsar://b:2")
+    )
+    await until(lambda: attempts(broker) == 2)
+    targets = [asked.connect.proxy_to_broker_url for asked in broker.of_type(BaseCommand.CONNECT)]
+    assert targets == ["", "a:1", "b:2"]
+    assert set(network.connects) == {"broker"}
+
+
+async def test_leaving_a_broker_is_coming_back(
+    channel: ConsumerChannel, broker: FakeBroker
+) -> None:
+    await channel.open()
+    channel.leave()
+    assert not channel.is_connected
+    await until(lambda: channel.is_connected)
+    assert len(broker.of_type(BaseCommand.CLOSE_CONSUMER)) == 1
+    assert len(broker.sessions) == 1
+
+
+async def test_an_unanswered_attempt_is_taken_back(
+    channel: ConsumerChannel, broker: FakeBroker
+) -> None:
+    broker.on(BaseCommand.SUBSCRIBE)
+    with pytest.raises(RequestTimedOut):
+        await channel.open()
+    await until(lambda: len(broker.of_type(BaseCommand.CLOSE_CONSUMER)) == 1)
+
+
+async def test_opening_that_is_given_up_is_the_end(
+    channel: ConsumerChannel, broker: FakeBroker
+) -> None:
+    broker.on(BaseCommand.SUBSCRIBE)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await channel.open()
+    assert isinstance(channel.error, Closed)
+    await until(lambda: len(broker.of_type(BaseCommand.CLOSE_CONSUMER)) == 1)
+    await asyncio.sleep(60)
+    assert attempts(broker) == 1
+
+
+async def test_channels_that_are_closed_open_nothing(
+    network: FakeNetwork, broker: FakeBroker
+) -> None:
+    async with Channels(broker.url, ClientOptions(), network=network, random=Random(1)) as channels:
+        pass
+    with pytest.raises(Closed):
+        await new_channel(channels).open()
+    assert not broker.received
+
+
+async def test_closing_asks_the_owner_of_each_channel(
+    network: FakeNetwork, broker: FakeBroker
+) -> None:
+    closed: list[int] = []
+    async with Channels(broker.url, ClientOptions(), network=network, random=Random(1)) as channels:
+        first, second, third = (new_channel(channels) for _ in range(3))
+        for each in (first, second, third):
+            await each.open()
+
+        async def close_first() -> None:
+            closed.append(first.id)
+            await first.close()
+
+        first.on_close = close_first
+        await third.close()
+    assert closed == [first.id]
+    assert isinstance(second.error, Closed)
+    told = [each.close_consumer.consumer_id for each in broker.of_type(BaseCommand.CLOSE_CONSUMER)]
+    assert sorted(told) == [first.id, second.id, third.id]

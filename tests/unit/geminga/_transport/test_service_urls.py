@@ -1,0 +1,59 @@
+"""Proves that service URLs are read as Pulsar's clients read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga import InvalidServiceUrl
+from geminga._transport.service_urls import BrokerAddress, Route, parse_service_url
+
+
+@pytest.mark.parametrize(
+    ("url", "addresses"),
+    [
+        ("pulsar://a:1", [("a", 1)]),
+        ("pulsar://a", [("a", 6650)]),
+        ("pulsar://a:1/", [("a", 1)]),
+        ("pulsar://a:1,b,c:3", [("a", 1), ("b", 6650), ("c", 3)]),
+        ("pulsar://[::1]:1", [("::1", 1)]),
+        ("pulsar://127.0.0.1:6650", [("127.0.0.1", 6650)]),
+    ],
+)
+def test_a_service_url_names_brokers(url: str, addresses: list[tuple[str, int]]) -> None:
+    assert parse_service_url(url) == tuple(BrokerAddress(*address) for address in addresses)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "a:1",
+        "http://a:1",
+        "pulsar+ssl://a:1",
+        "pulsar://",
+        "pulsar://a:x",
+        "pulsar://a:99999",
+        "pulsar://a,,b",
+        "pulsar://a/b",
+        "pulsar://u@a:1",
+        "pulsar://a?b",
+        "pulsar://[::1",
+    ],
+)
+def test_what_is_no_service_url_is_refused(url: str) -> None:
+    with pytest.raises(InvalidServiceUrl):
+        parse_service_url(url)
+
+
+def test_an_address_is_written_as_it_is_dialled() -> None:
+    assert str(BrokerAddress("a", 1)) == "a:1"
+    assert str(BrokerAddress("::1", 1)) == "[::1]:1"
+
+
+def test_a_broker_that_another_one_names_is_reached_in_the_same_way() -> None:
+    direct = Route(BrokerAddress("a", 1))
+    assert direct.to("pulsar://b:2") == Route(BrokerAddress("b", 2))
+    proxied = Route(BrokerAddress("proxy", 1), proxy_target="a:1")
+    assert proxied.to("pulsar://b:2") == Route(BrokerAddress("proxy", 1), proxy_target="b:2")
+    with pytest.raises(InvalidServiceUrl):
+        direct.to("b:2")

@@ -1,0 +1,205 @@
+"""Proves that entries are opened as producers of all kinds made them, and bad ones refused."""
+
+from __future__ import annotations
+
+import zlib
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.geminga.fake_broker import batch_payload, metadata
+
+from geminga import Message, MessageId, UnreadableMessage
+from geminga.entries import Entry, is_acknowledged, open_entry
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.payload import encode_batch, encode_broker_entry, encode_payload
+
+
+def command(ack_set: tuple[int, ...] = (), redelivery_count: int = 0) -> api.CommandMessage:
+    return api.CommandMessage(
+        consumer_id=1,
+        message_id=api.MessageIdData(ledgerId=5, entryId=6, partition=2),
+        redelivery_count=redelivery_count,
+        ack_set=ack_set,
+    )
+
+
+def opened(payload: bytes, ack_set: tuple[int, ...] = ()) -> Entry:
+    buffer = b"??" + payload + b"??"
+    return open_entry("t", command(ack_set), buffer, 2, 2 + len(payload))
+
+
+def alone(payload: bytes) -> Message:
+    entry = opened(payload)
+    assert entry.sent_messages == 1
+    (message,) = entry.messages
+    return message
+
+
+def test_a_message_sent_alone_has_what_its_producer_said() -> None:
+    said = metadata(7)
+    said.partition_key = "k"
+    said.ordering_key = b"o"
+    said.event_time = 9
+    said.properties.add(key="a", value="b")
+    message = alone(encode_payload(said, b"body"))
+    assert message == Message(
+        payload=b"body",
+        message_id=MessageId(5, 6, partition=2),
+        topic="t",
+        producer_name="p",
+        sequence_id=7,
+        publish_time_ms=1_700_000_000_000,
+        event_time_ms=9,
+        key="k",
+        ordering_key=b"o",
+        properties={"a": "b"},
+        redelivery_count=0,
+        is_null=False,
+    )
+
+
+def test_what_was_not_said_is_absent() -> None:
+    message = alone(encode_payload(metadata(), b""))
+    assert (message.key, message.ordering_key, message.event_time_ms) == (None, None, None)
+
+
+def test_a_null_value_is_not_an_empty_one() -> None:
+    said = metadata()
+    said.null_value = True
+    assert alone(encode_payload(said, b"")).is_null
+
+
+def test_broker_entry_metadata_is_skipped() -> None:
+    entry = encode_broker_entry(api.BrokerEntryMetadata(index=3))
+    assert alone(entry + encode_payload(metadata(), b"body")).payload == b"body"
+
+
+def test_the_redelivery_count_is_the_brokers() -> None:
+    payload = encode_payload(metadata(), b"")
+    entry = open_entry("t", command(redelivery_count=4), payload, 0, len(payload))
+    assert entry.messages[0].redelivery_count == 4
+
+
+def test_a_batch_gives_its_messages_with_one_tracker() -> None:
+    entry = opened(batch_payload(b"a", b"b", b"c"))
+    assert entry.sent_messages == 3
+    assert [message.payload for message in entry.messages] == [b"a", b"b", b"c"]
+    ids = [message.message_id for message in entry.messages]
+    assert [message_id.batch_index for message_id in ids] == [0, 1, 2]
+    assert all(message_id.batch_size == 3 for message_id in ids)
+    assert ids[0].batch_acks is ids[1].batch_acks is ids[2].batch_acks is not None
+
+
+def test_messages_of_a_batch_have_their_own_properties() -> None:
+    batched = metadata(40)
+    batched.num_messages_in_batch = 2
+    own = api.SingleMessageMetadata(
+        payload_size=0, partition_key="k", event_time=8, sequence_id=41, null_value=True
+    )
+    own.properties.add(key="a", value="b")
+    bare = api.SingleMessageMetadata(payload_size=0)
+    first, second = opened(
+        encode_payload(batched, encode_batch([(own, b""), (bare, b"x")]))
+    ).messages
+    assert (first.key, first.event_time_ms, first.sequence_id) == ("k", 8, 41)
+    assert first.is_null
+    assert first.properties == {"a": "b"}
+    assert (second.key, second.event_time_ms, second.sequence_id) == (None, None, 40)
+
+
+def test_acknowledged_and_compacted_messages_of_a_batch_are_left_out() -> None:
+    batched = metadata()
+    batched.num_messages_in_batch = 3
+    singles = [(api.SingleMessageMetadata(payload_size=0), b"%d" % number) for number in range(3)]
+    singles[2][0].compacted_out = True
+    entry = opened(encode_payload(batched, encode_batch(singles)), ack_set=(0b110,))
+    assert [message.payload for message in entry.messages] == [b"1"]
+    assert entry.sent_messages == 3
+    acks = entry.messages[0].message_id.batch_acks
+    assert acks is not None
+    assert acks.acknowledge(1)
+
+
+@pytest.mark.parametrize(
+    ("ack_set", "batch_index", "is_acked"),
+    [
+        ((), 0, False),
+        ((0b01,), 0, False),
+        ((0b01,), 1, True),
+        ((-1,), 63, False),
+        ((-1,), 64, True),
+        ((0, 1), 64, False),
+        ((1 << 62,), 62, False),
+        ((-(1 << 63),), 63, False),
+    ],
+)
+def test_an_ack_set_has_a_bit_for_what_is_still_open(
+    ack_set: tuple[int, ...],
+    batch_index: int,
+    is_acked: bool,  # noqa: FBT001  # pytest names its arguments
+) -> None:
+    assert is_acknowledged(ack_set, batch_index) is is_acked
+
+
+def test_zlib_is_understood() -> None:
+    said = metadata()
+    said.compression = api.ZLIB
+    said.uncompressed_size = 1000
+    assert alone(encode_payload(said, zlib.compress(bytes(1000)))).payload == bytes(1000)
+
+
+@pytest.mark.parametrize("uncompressed_size", [0, 1, 999, 1001, 2**32 - 1])
+def test_a_wrong_uncompressed_size_is_noticed(uncompressed_size: int) -> None:
+    said = metadata()
+    said.compression = api.ZLIB
+    said.uncompressed_size = uncompressed_size
+    with pytest.raises(UnreadableMessage):
+        opened(encode_payload(said, zlib.compress(bytes(1000))))
+
+
+def unreadable() -> dict[str, bytes]:
+    encrypted = metadata()
+    encrypted.encryption_keys.add(key="k", value=b"v")
+    snappy = metadata()
+    snappy.compression = api.SNAPPY
+    broken_zlib = metadata()
+    broken_zlib.compression = api.ZLIB
+    broken_zlib.uncompressed_size = 5
+    chunk = metadata()
+    chunk.num_chunks_from_msg = 3
+    huge_batch = metadata()
+    huge_batch.num_messages_in_batch = 2**31 - 1
+    no_batch = metadata()
+    no_batch.num_messages_in_batch = 0
+    lying_batch = metadata()
+    lying_batch.num_messages_in_batch = 3
+    return {
+        "is encrypted": encode_payload(encrypted, b"x"),
+        "SNAPPY, is not supported": encode_payload(snappy, b"x"),
+        "compression is damaged": encode_payload(broken_zlib, b"xxxxx"),
+        "is a chunk": encode_payload(chunk, b"x"),
+        "batch of 2147483647": encode_payload(huge_batch, b"x"),
+        "batch of 0": encode_payload(no_batch, b"x"),
+        "single message metadata": encode_payload(lying_batch, b"x"),
+        "checksum": b"\x0e\x01\0\0\0\0" + encode_payload(metadata(), b"")[6:],
+        "message metadata": b"",
+    }
+
+
+@pytest.mark.parametrize(("reason", "payload"), unreadable().items(), ids=list(unreadable()))
+def test_what_cannot_be_opened_says_why(reason: str, payload: bytes) -> None:
+    with pytest.raises(UnreadableMessage, match=reason):
+        opened(payload)
+
+
+@given(st.binary(max_size=60), st.booleans())
+@settings(max_examples=100)
+def test_garbage_is_unreadable_and_nothing_else(garbage: bytes, is_batch: bool) -> None:  # noqa: FBT001
+    said = metadata()
+    if is_batch:
+        said.num_messages_in_batch = 2
+    for payload in (garbage, encode_payload(said, garbage)):
+        with suppress(UnreadableMessage):
+            opened(payload)
