@@ -20,6 +20,7 @@ from geminga_runtime.service import Service
 from geminga_server.authorization import ANONYMOUS, Principal
 from geminga_server.errors import ServerStartError
 from geminga_server.open_files import HTTP_MAX
+from geminga_server.ports import cannot_listen, family_of
 
 if TYPE_CHECKING:
     from uvicorn import Server
@@ -157,13 +158,10 @@ def _facts(scope: Scope, status: int, duration_s: float) -> dict[str, object]:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        return socket.create_server((host, port), family=family_of(host), backlog=BACKLOG)
     except OSError as error:
-        raise ServerStartError(
-            f"cannot listen for HTTP on {host}:{port}: {error}; give another address or port"
-        ) from error
+        raise ServerStartError(cannot_listen(host, port, error)) from error
 
 
 def _make_server(app: AsgiApp, connections: HttpConnections) -> Server:
