@@ -17,7 +17,7 @@ from random import Random
 from geminga_autorecovery import AutoRecovery
 from geminga_autorecovery.metrics import AutoRecoveryMetrics
 from geminga_bookie.admin.access import AdminAccess
-from geminga_bookie.admin.app import BookieAdmin
+from geminga_bookie.admin.app import ROUTINE_PATHS, BookieAdmin
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.disks.paths import require_usable
 from geminga_bookie.errors import BookieError
@@ -115,6 +115,7 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
                 clock=clock,
                 connections_max=files.http,
                 metrics=metrics,
+                routine_paths=ROUTINE_PATHS,
             )
         )
         bookie.tell_http(http.port)

@@ -52,6 +52,7 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
     """Open everything, say so, and wait to be told to stop."""
     # Imported here, while ZooKeeper is starting too: the web framework takes a third of a second.
     from geminga_broker.admin.app import answering_for, create_app  # noqa: PLC0415
+    from geminga_broker.admin.routes.brokers import ROUTINE_PATHS  # noqa: PLC0415
     from geminga_server.http import HttpServer  # noqa: PLC0415
 
     tune_memory()
@@ -87,13 +88,22 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
                 clock=clock,
                 connections_max=files.http,
                 metrics=services.part_metrics,
+                routine_paths=ROUTINE_PATHS,
             )
         )
         for bind in options.bind_addresses:
             if bind.scheme == "http":
                 answer = answering_for(bind.listener, app)
-                server = HttpServer(answer, bind.host, bind.port, clock=clock, beside=http)
-                await stack.enter_async_context(server)
+                await stack.enter_async_context(
+                    HttpServer(
+                        answer,
+                        bind.host,
+                        bind.port,
+                        clock=clock,
+                        beside=http,
+                        routine_paths=ROUTINE_PATHS,
+                    )
+                )
         await check_health(broker)
         await announce(stack, broker, stop)
         await stop.wait()
