@@ -29,6 +29,7 @@ from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
 from geminga_server.metrics import LoopLag, PartMetrics, part_app
 from geminga_server.open_files import open_files
+from geminga_server.ports import free_port
 from geminga_server.run import StopRequest, run_part
 from geminga_server.settings import load_settings
 from geminga_server.supervision import part_name
@@ -51,6 +52,7 @@ def main(file: Path | None, flags: Mapping[str, object]) -> int:
 async def serve(settings: AutoRecoveryPartSettings, stop: StopRequest) -> None:
     """Open everything, say so, and wait to be told to stop."""
     tune_memory()
+    free_port(settings.bind_address, settings.http_port)
     clock = SystemClock()
     files = open_files()
     async with AsyncExitStack() as stack:

@@ -17,7 +17,7 @@ from random import Random
 from geminga_autorecovery import AutoRecovery
 from geminga_autorecovery.metrics import AutoRecoveryMetrics
 from geminga_bookie.admin.access import AdminAccess
-from geminga_bookie.admin.app import BookieAdmin
+from geminga_bookie.admin.app import ROUTINE_PATHS, BookieAdmin
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.disks.paths import require_usable
 from geminga_bookie.errors import BookieError
@@ -38,7 +38,7 @@ from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
 from geminga_server.metrics import LoopLag, PartMetrics, part_app
 from geminga_server.open_files import open_files
-from geminga_server.ports import require_distinct
+from geminga_server.ports import free_port, require_distinct
 from geminga_server.run import StopRequest, run_part
 from geminga_server.settings import load_settings
 from geminga_server.supervision import part_name
@@ -67,6 +67,8 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
     tune_memory()
     index_directory = settings.data_directory / INDEX_DIRECTORY
     require_usable(settings.journals(), settings.ledgers(), index_directory)
+    for port in (settings.port, settings.http_port):
+        free_port(settings.bind_address, port)
     clock = SystemClock()
     files = open_files(own_min=OWN_FILES)
     async with AsyncExitStack() as stack:
@@ -113,6 +115,7 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
                 clock=clock,
                 connections_max=files.http,
                 metrics=metrics,
+                routine_paths=ROUTINE_PATHS,
             )
         )
         bookie.tell_http(http.port)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 import uuid
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
@@ -27,11 +25,10 @@ from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import ALLOW_ALL
 from geminga_server.connection_limits import connections_allowed
 from geminga_server.control import PartCommands, obeying_supervisor
-from geminga_server.errors import ServerStartError
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
 from geminga_server.open_files import open_files
-from geminga_server.ports import require_distinct
+from geminga_server.ports import free_port, require_distinct
 from geminga_server.run import StopRequest, run_part
 from geminga_server.settings import load_settings
 from geminga_server.supervision import part_name
@@ -55,6 +52,7 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
     """Open everything, say so, and wait to be told to stop."""
     # Imported here, while ZooKeeper is starting too: the web framework takes a third of a second.
     from geminga_broker.admin.app import answering_for, create_app  # noqa: PLC0415
+    from geminga_broker.admin.routes.brokers import ROUTINE_PATHS  # noqa: PLC0415
     from geminga_server.http import HttpServer  # noqa: PLC0415
 
     tune_memory()
@@ -64,8 +62,10 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
     async with AsyncExitStack() as stack:
         host = settings.bind_address
         port, web_port = free_port(host, settings.port), free_port(host, settings.web_port)
-        zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock, stop))
         options = settings.options(port=port, web_port=web_port, connections_max=connections_max)
+        for bind in options.bind_addresses:
+            free_port(bind.host, bind.port)
+        zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock, stop))
         if settings.initialize:
             await initialize(zookeeper, options)
         broker = await stack.enter_async_context(
@@ -88,13 +88,22 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
                 clock=clock,
                 connections_max=files.http,
                 metrics=services.part_metrics,
+                routine_paths=ROUTINE_PATHS,
             )
         )
         for bind in options.bind_addresses:
             if bind.scheme == "http":
                 answer = answering_for(bind.listener, app)
-                server = HttpServer(answer, bind.host, bind.port, clock=clock, beside=http)
-                await stack.enter_async_context(server)
+                await stack.enter_async_context(
+                    HttpServer(
+                        answer,
+                        bind.host,
+                        bind.port,
+                        clock=clock,
+                        beside=http,
+                        routine_paths=ROUTINE_PATHS,
+                    )
+                )
         await check_health(broker)
         await announce(stack, broker, stop)
         await stop.wait()
@@ -144,17 +153,3 @@ async def initialize(coordination: Coordination, options: BrokerOptions) -> None
         instance_id=str(uuid.uuid4()),
         replace_urls=True,
     )
-
-
-def free_port(host: str, port: int) -> int:
-    """``port``, or for 0 one that is free now: its number goes into records before it is used."""
-    if port:
-        return port
-    try:
-        with socket.create_server((host, 0)) as probe:
-            return int(probe.getsockname()[1])
-    except OSError as error:
-        raise ServerStartError(
-            f"cannot listen on {host}: {os.strerror(error.errno or 0)}; "
-            "give an address of this machine"
-        ) from error

@@ -36,10 +36,8 @@ class UnusablePort(GemingaError):
 
     code: ClassVar[str] = "UnusablePort"
 
-    def __init__(self, host: str, port: int, option: str, reason: str) -> None:
-        super().__init__(
-            f"cannot listen on {host}:{port} ({reason}): free it, or choose another with {option}"
-        )
+    def __init__(self, host: str, port: int, reason: str, remedy: str) -> None:
+        super().__init__(f"cannot listen on {host}:{port} ({reason}): {remedy}")
         self.host = host
         self.port = port
 

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from geminga_cli.errors import UnusablePort
+from geminga_server.ports import OWN_ADDRESS
 
 REASONS = {
     errno.EADDRINUSE: "it is in use",
@@ -61,7 +62,10 @@ def reserve(host: str, port: int, option: str) -> ReservedPort:
     try:
         return ReservedPort(host, port)
     except OSError as error:
-        raise UnusablePort(host, port, option, why_unusable(error)) from error
+        remedy = f"free it, or choose another with {option}"
+        if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
+            remedy = OWN_ADDRESS
+        raise UnusablePort(host, port, why_unusable(error), remedy) from error
 
 
 def why_unusable(error: OSError) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -20,6 +20,7 @@ from geminga_runtime.service import Service
 from geminga_server.authorization import ANONYMOUS, Principal
 from geminga_server.errors import ServerStartError
 from geminga_server.open_files import HTTP_MAX
+from geminga_server.ports import cannot_listen, family_of
 
 if TYPE_CHECKING:
     from uvicorn import Server
@@ -39,6 +40,8 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 CLOSE_TIMEOUT_S = 1.0
 BACKLOG = 128
 KEEP_ALIVE_S = 75
+# What ``part_app`` serves to machines that ask every few seconds (``RequestLog``).
+ROUTINE_PATHS = frozenset({"/health", "/metrics", "/metrics/"})
 # How often the Date header is renewed.
 TICK_S = 1.0
 
@@ -49,8 +52,8 @@ class HttpServer(Service):
     Of ``connections_max`` connections those that are idle make room for new ones. Raises
     ``ServerStartError`` where the address cannot be had. ``metrics`` show the connections while it
     is open. ``beside`` is an open server of the same process: its bound and its metrics hold for
-    both together. Closing takes no new ones, lets answers under way finish for a second, then cuts
-    them off.
+    both together. ``routine_paths`` are asked for all the time (``RequestLog``). Closing takes no
+    new connections, lets answers under way finish for a second, then cuts them off.
     """
 
     def __init__(
@@ -63,9 +66,10 @@ class HttpServer(Service):
         connections_max: int = HTTP_MAX,
         metrics: PartMetrics | None = None,
         beside: HttpServer | None = None,
+        routine_paths: Collection[str] = ROUTINE_PATHS,
     ) -> None:
         super().__init__()
-        self._app = RequestLog(app, clock or SystemClock())
+        self._app = RequestLog(app, clock or SystemClock(), routine_paths)
         self._connections_max = connections_max
         self._metrics = metrics
         self._beside = beside
@@ -114,11 +118,18 @@ class HttpServer(Service):
 
 
 class RequestLog:
-    """ASGI middleware: one event for each request, when its answer is complete."""
+    """ASGI middleware: one event for each request, when its answer is complete.
 
-    def __init__(self, app: AsgiApp, clock: Clock) -> None:
+    Health checks and scrapes come every few seconds, for ever: requests of ``routine_paths`` that
+    went well are events of level DEBUG.
+    """
+
+    def __init__(
+        self, app: AsgiApp, clock: Clock, routine_paths: Collection[str] = ROUTINE_PATHS
+    ) -> None:
         self._app = app
         self._clock = clock
+        self._routine_paths = routine_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on, and look at the status that goes out."""
@@ -141,7 +152,9 @@ class RequestLog:
             raise
         finally:
             duration_s = self._clock.monotonic() - begun_s
-            log.info("http request", extra=_facts(scope, status, duration_s))
+            is_routine = scope["path"] in self._routine_paths and 200 <= status < 400
+            level = logging.DEBUG if is_routine else logging.INFO
+            log.log(level, "http request", extra=_facts(scope, status, duration_s))
 
 
 def _facts(scope: Scope, status: int, duration_s: float) -> dict[str, object]:
@@ -157,13 +170,10 @@ def _facts(scope: Scope, status: int, duration_s: float) -> dict[str, object]:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        return socket.create_server((host, port), family=family_of(host), backlog=BACKLOG)
     except OSError as error:
-        raise ServerStartError(
-            f"cannot listen for HTTP on {host}:{port}: {error}; give another address or port"
-        ) from error
+        raise ServerStartError(cannot_listen(host, port, error)) from error
 
 
 def _make_server(app: AsgiApp, connections: HttpConnections) -> Server:

@@ -1,11 +1,16 @@
-"""The ports that one process, or the parts of one machine, are told to listen on."""
+"""The addresses that one process, or the parts of one machine, are told to listen on: whether that
+can be done is found out before anything else is."""
 
 from __future__ import annotations
 
+import errno
+import socket
 from collections.abc import Mapping
 from itertools import combinations
 
-from geminga_server.errors import SettingsError
+from geminga_server.errors import ServerStartError, SettingsError
+
+OWN_ADDRESS = "give an address of this machine with --bind-address (0.0.0.0: all it has)"
 
 
 def require_distinct(ports: Mapping[str, int]) -> None:
@@ -20,3 +25,41 @@ def require_distinct(ports: Mapping[str, int]) -> None:
                 f"{one} and {other} are both {port}: give each a port of its own, or 0 for a free "
                 "one"
             )
+
+
+def free_port(host: str, port: int) -> int:
+    """``port``, or for 0 one that is free now, where this process can listen on ``host``.
+
+    A number is needed early: it goes into records before it is used. Raises ``ServerStartError``.
+    """
+    try:
+        socket.getaddrinfo(host, port)  # create_server's error does not tell that it knows no host
+        with socket.create_server((host, port), family=family_of(host)) as probe:
+            return int(probe.getsockname()[1])
+    except OSError as error:
+        raise ServerStartError(cannot_listen(host, port, error)) from error
+
+
+def family_of(host: str) -> socket.AddressFamily:
+    """IPv6 for a literal address of it, IPv4 for all else, names included."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def cannot_listen(host: str, port: int, error: OSError) -> str:
+    """What is wrong with an address on which ``error`` came instead of a listening socket, and what
+    would be right."""
+    return f"cannot listen on {host}:{port}: {_reason(host, error)}"
+
+
+def _reason(host: str, error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return f"there is no host called {host}; {OWN_ADDRESS}"
+    match error.errno:
+        case errno.EADDRNOTAVAIL:
+            return f"this machine has no such address; {OWN_ADDRESS}"
+        case errno.EADDRINUSE:
+            return "the port is in use; free it, or choose another (0 takes any free one)"
+        case errno.EACCES:
+            return "not permitted; choose a port from 1024 on"
+        case _:
+            return error.strerror or str(error)

@@ -16,6 +16,8 @@ from tests.integration.cluster_process import FREE_PORTS, StandaloneProcess
 from geminga_cli.ports import ReservedPort
 
 WAIT_S = 60
+# Kept for documents: no machine has it.
+OTHER_MACHINE = "192.0.2.1"
 
 
 def command(*words: str) -> list[str]:
@@ -116,8 +118,9 @@ def refused(*words: str) -> str:
     ended = run(*words)
     assert ended.returncode == 2, ended.stderr
     assert ended.stdout == ""
-    assert len(ended.stderr.splitlines()) == 1, ended.stderr
-    return ended.stderr
+    # Which limit a machine sets on open files is not ours to say.
+    (said,) = [line for line in ended.stderr.splitlines() if "limit on open files" not in line]
+    return said
 
 
 @pytest.fixture
@@ -185,3 +188,59 @@ def test_an_unusable_data_directory_is_one_line(tmp_path: Path, command: str, na
     said = refused(command, option, str(tmp_path / name))
     assert f"the directory {tmp_path / name}" in said
     assert "cannot be used" in said
+
+
+# Each part with all that would do but for where it listens. None has a ZooKeeper: it must be said
+# before anything else is waited for.
+PARTS = {
+    "broker": ("--port", "0", "--web-port", "0"),
+    "bookie": ("--port", "0", "--http-port", "0"),
+    "autorecovery": ("--http-port", "0"),
+    "zookeeper": ("--port", "2181", "--metrics-port", "0"),
+    "standalone": FREE_PORTS,
+}
+KEEPS_DATA = {
+    "bookie": "--data-directory",
+    "zookeeper": "--data-directory",
+    "standalone": "--data-dir",
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_an_address_of_another_machine_is_told_apart_from_ones_own(
+    part: str, tmp_path: Path
+) -> None:
+    data = (KEEPS_DATA[part], str(tmp_path)) if part in KEEPS_DATA else ()
+    said = refused(part, *data, *PARTS[part], "--bind-address", OTHER_MACHINE)
+    assert f"cannot listen on {OTHER_MACHINE}:" in said
+    assert "this machine has no such address" in said
+    assert "--bind-address" in said
+
+
+@pytest.mark.parametrize(
+    ("part", "option"),
+    [
+        ("broker", "--port"),
+        ("broker", "--web-port"),
+        ("bookie", "--port"),
+        ("bookie", "--http-port"),
+        ("autorecovery", "--http-port"),
+    ],
+)
+def test_a_part_whose_port_is_taken_says_so_before_anything_else(
+    part: str, option: str, tmp_path: Path
+) -> None:
+    data = (KEEPS_DATA[part], str(tmp_path)) if part in KEEPS_DATA else ()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = str(server.getsockname()[1])
+        said = refused(part, *data, *PARTS[part], option, taken)
+    assert f"cannot listen on 127.0.0.1:{taken}: the port is in use" in said
+
+
+def test_a_broker_checks_the_addresses_of_its_other_listeners_too() -> None:
+    listeners = (
+        *("--advertised-listeners", "external:pulsar://broker.example.org:6650"),
+        *("--bind-addresses", f"external:pulsar://{OTHER_MACHINE}:6650"),
+    )
+    said = refused("broker", *PARTS["broker"], *listeners)
+    assert f"cannot listen on {OTHER_MACHINE}:6650" in said

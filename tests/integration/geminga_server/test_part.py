@@ -103,9 +103,6 @@ async def test_a_part_serves_and_ends_when_it_is_told(tmp_path: Path) -> None:
     assert code == ExitCode.OK
     said = [(event["event"], event.get("path"), event.get("reason")) for event in events]
     assert said == [
-        ("http request", "/metrics", None),
-        ("http request", "/metrics/", None),
-        ("http request", "/health", None),
         ("part stops", None, "signal SIGTERM"),
     ]
 

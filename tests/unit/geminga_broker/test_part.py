@@ -1,10 +1,9 @@
-"""Proves what a broker's process does around the broker: ports, and what the supervisor hears."""
+"""Proves what a broker's process does around the broker: what is said of its health."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Coroutine
 from typing import Any, cast
 
@@ -12,20 +11,7 @@ import pytest
 
 from geminga_broker.broker import Broker
 from geminga_broker.errors import StorageUnavailable
-from geminga_broker.part import HEALTH_RETRY_S, check_health, free_port
-from geminga_server.errors import ServerStartError
-
-
-def test_a_chosen_port_is_kept_and_any_other_is_free() -> None:
-    assert free_port("127.0.0.1", 4711) == 4711
-    port = free_port("127.0.0.1", 0)
-    with socket.create_server(("127.0.0.1", port)) as listening:
-        assert listening.getsockname()[1] == port
-
-
-def test_an_address_of_another_machine_is_refused_with_what_would_be_right() -> None:
-    with pytest.raises(ServerStartError, match=r"192\.0\.2\.1.*give an address of this"):
-        free_port("192.0.2.1", 0)
+from geminga_broker.part import HEALTH_RETRY_S, check_health
 
 
 class AilingBroker:

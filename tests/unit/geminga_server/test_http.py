@@ -85,6 +85,22 @@ async def test_each_request_is_one_event(caplog: pytest.LogCaptureFixture) -> No
     assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
 
 
+@pytest.mark.parametrize(("status", "is_said"), [(200, False), (302, False), (503, True)])
+async def test_health_checks_that_go_well_are_not_worth_a_line(
+    caplog: pytest.LogCaptureFixture, status: int, *, is_said: bool
+) -> None:
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    caplog.set_level(logging.INFO)
+    async with HttpServer(app, "127.0.0.1", 0, routine_paths={"/healthy"}) as server:
+        await raw_get(server.port, "/healthy?deep=1")
+        await raw_get(server.port, "/other")
+    paths = [request["path"] for request in requests_logged(caplog)]
+    assert paths == ["/healthy", "/other"][not is_said :]
+
+
 async def test_the_event_names_who_the_application_found(caplog: pytest.LogCaptureFixture) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         scope["state"]["principal"] = Principal("admin")

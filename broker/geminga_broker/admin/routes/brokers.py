@@ -13,6 +13,7 @@ from geminga_broker.admin.answers import Json, text
 from geminga_broker.admin.errors import RestError, ServedElsewhere
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_runtime.errors import GemingaError
+from geminga_server import http
 from geminga_server.authorization import Action
 
 router = APIRouter(prefix="/admin/v2/brokers")
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 
 # A health check publishes and reads one message; upstream gives it as long.
 HEALTH_TIMEOUT_S = 30.0
+# Asked every few seconds by whatever watches over brokers.
+ROUTINE_PATHS = http.ROUTINE_PATHS | {f"{router.prefix}/health", f"{router.prefix}/ready"}
 
 
 @router.get("", dependencies=[on_cluster(Action.READ)])

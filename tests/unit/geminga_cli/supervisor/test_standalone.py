@@ -159,6 +159,12 @@ def test_a_port_that_is_taken_is_named_with_its_option() -> None:
             PortReservations(replace(ANY_PORTS, web_port=taken))
 
 
+def test_an_address_of_another_machine_is_named_with_what_would_be_right() -> None:
+    wanted = replace(ANY_PORTS, bind_address="192.0.2.1", broker_port=6650)
+    with pytest.raises(UnusablePort, match=r"192\.0\.2\.1:6650 \(this machine.*--bind-address"):
+        PortReservations(wanted)
+
+
 def test_no_port_is_chosen_for_a_zookeeper_that_is_not_ours() -> None:
     reserved = PortReservations(replace(ANY_PORTS, zookeeper="zk:2181"))
     assert reserved.ports.zookeeper == 0
