@@ -6,13 +6,13 @@ GemingaError
     ├── NotConnected             no broker could be reached in time
     │   └── ConnectionLost       the connection broke before the answer came
     ├── RequestTimedOut          the broker did not answer in time
-    ├── TooManyRequests          more questions are open than we keep
-    ├── TooManyRedirects         brokers sent us in circles
+    ├── TooManyRequests          more requests are open than are kept
+    ├── TooManyRedirects         each broker named another one as the owner
     ├── Closed                   the producer, consumer or client is closed
     ├── ProducerQueueFull        as many messages wait for their receipts as may
     ├── MessageTooLarge          more bytes than the broker takes
     ├── SendTimedOut             no receipt came in time; the message may yet be stored
-    ├── UnreadableMessage        a message that cannot be opened: damaged, or a feature we lack
+    ├── UnreadableMessage        a message that cannot be opened: damaged, or an unknown feature
     ├── NotAcknowledgeable       this message id cannot be acknowledged in this way
     └── BrokerRefused            the broker answered with an error
         └── ...                  one class for each error that callers tell apart
@@ -158,11 +158,11 @@ class BrokerBusy(BrokerRefused):
 
 
 class NotAuthenticated(BrokerRefused):
-    """The broker does not believe that we are who we say."""
+    """The broker does not accept the client's credentials."""
 
 
 class NotAuthorized(BrokerRefused):
-    """The broker does not let us do this."""
+    """The client's role may not do this."""
 
 
 class TopicNotFound(BrokerRefused):
@@ -186,7 +186,7 @@ class SubscriptionNotFound(BrokerRefused):
 
 
 class ConsumerBusy(BrokerRefused):
-    """Someone else has the subscription, exclusively or in another way than we want."""
+    """Another consumer has the subscription, exclusively or with another subscription type."""
 
 
 class ProducerBusy(BrokerRefused):

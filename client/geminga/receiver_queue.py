@@ -1,4 +1,4 @@
-"""The messages that have come and were not yet received, and who waits for the next one.
+"""The messages that have come and were not received yet, and the callers that wait for the next.
 
 A broker sends no more messages than it was granted permits: the queue returns the permit of every
 message that leaves it.

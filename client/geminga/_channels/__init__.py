@@ -4,5 +4,6 @@ A payload here is what a broker stores, ``[magic, checksum, metadata size, metad
 is in it (batches, compression, schemas) is decided above. ``Channels`` opens channels and closes
 them; a ``Channel`` keeps itself attached to whichever broker serves its topic. ``ProducerChannel``
 keeps what has no receipt and sends it again, in order; ``ConsumerChannel`` has permits, positions
-to acknowledge, seeking. Whoever moves entries without looking into them uses these directly.
+to acknowledge, seeking. What moves entries without looking into them (a replicator, say) uses these
+directly.
 """

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 from geminga._transport.connection import Connection, ConnectionOptions
 from geminga._transport.connection_pool import ConnectionPool
@@ -50,8 +49,8 @@ class ClientOptions:
 class Channels(Service):
     """The channels of one client, and what they share: connections, lookup, ids.
 
-    Closing it closes every channel that is open, then the connections. Raises
-    ``InvalidServiceUrl``.
+    Closing it closes every open channel (by ``on_close``, for its owner may have more to send),
+    then the connections. Raises ``InvalidServiceUrl``.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class Channels(Service):
         options = self.options
         return Backoff(options.reconnect_first_s, options.reconnect_limit_s, self._random)
 
-    def run(self, channel: Channel, work: Coroutine[Any, Any, None]) -> asyncio.Task[object]:
+    def run(self, channel: Channel, work: Coroutine[object, None, None]) -> asyncio.Task[object]:
         """Run the task of ``channel``; the channel is one of ours until it ends."""
         task = self.spawn(work, name=f"{channel.title}, {channel.id}")
         self._channels[channel.id] = channel

@@ -290,7 +290,7 @@ class ConsumerChannel(Channel):
         connection.write(self._flow(self._options.receiver_queue_size))
 
     def _ended(self, error: ClientError) -> None:
-        """Nothing waits here: messages and those who wait for them are the owner's."""
+        """Nothing waits here: messages, and the callers that wait for them, are the owner's."""
 
 
 def _message_ids(positions: list[Position]) -> list[MessageIdData]:

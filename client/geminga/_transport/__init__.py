@@ -1,4 +1,4 @@
-"""The lowest floor of the client: connections to brokers, and who is to be asked about a topic.
+"""The lowest floor of the client: connections to brokers, and which broker serves a topic.
 
 ``connection_pool`` keeps one connection to each broker, ``lookup`` finds the broker that serves a
 topic. A ``Connection`` shakes hands, notices silence, matches answers with requests, and hands

@@ -1,4 +1,4 @@
-"""One connection to a broker: handshake, keep-alive, requests, and who gets what arrives.
+"""One connection to a broker: handshake, keep-alive, requests, and dispatch of what arrives.
 
 Producers and consumers register themselves here under their ids; what they do with receipts and
 messages is theirs. Nothing reconnects here: a connection lives once.
