@@ -65,8 +65,8 @@ USER geminga
 WORKDIR /data
 # Pulsar protocol, REST; bookie, ZooKeeper and their metrics where a part runs alone.
 EXPOSE 6650 8080 3181 2181 8000
-# Of the part that runs. The first look comes after an interval: all parts are up by then.
-HEALTHCHECK --interval=5s --timeout=10s --start-period=60s CMD ["geminga", "health"]
+# Of the part that runs. The first check begins after an interval, when a part is up, or nearly so.
+HEALTHCHECK --interval=5s --timeout=15s --start-period=60s CMD ["geminga", "health", "--wait", "4"]
 
 ENTRYPOINT ["geminga"]
 CMD ["--help"]

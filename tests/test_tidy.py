@@ -36,6 +36,7 @@ TEST_FOLDERS = {
 # Modules that ask for the time or wait in a thread of their own, and why.
 MAY_IMPORT_TIME = {
     "runtime/geminga_runtime/clock.py": "it is the clock",
+    "cli/geminga_cli/commands/health.py": "it waits in a process of its own",
     "runtime/geminga_server/kazoo_bridge.py": "kazoo's own thread has to sleep",
 }
 # Modules that open files without ``disk.py``, and why. All of them run before or without a part.

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import sys
+import time
 
 from tests.containers.engine import CHECKOUT, Engine
 from tests.integration.waiting import eventually
+
+log = logging.getLogger(__name__)
 
 PARTS = ("zookeeper", "bookie", "broker")
 NETWORK = "checkout_default"  # the folder's name as the engine sees it, and the usual network
@@ -72,8 +76,12 @@ class ComposedCluster:
         self._variables |= self._engine.build_variables
         self.broker_port = ports.get("BROKER_PORT", self.broker_port)
         self.web_port = ports.get("WEB_PORT", self.web_port)
+        begun_s = time.monotonic()
         self.compose("up", "--detach", "--build")
+        up_s = time.monotonic() - begun_s
         self.wait_until_healthy()
+        healthy_s = time.monotonic() - begun_s
+        log.info("up after %.1f s, all healthy after %.1f s", up_s, healthy_s)
 
     def down(self) -> None:
         """Take all of it away, volumes too."""

@@ -107,6 +107,7 @@ def install(root: Path, packages: Sequence[str]) -> None:
         timeout=TIMEOUT_S,
         check=True,
     )
+    subprocess.run(["chroot", str(root), "apt-get", "clean"], check=True)
 
 
 def mirror() -> str:

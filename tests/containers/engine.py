@@ -36,8 +36,10 @@ START_TIMEOUT_S = 60.0
 # Containers are given ten seconds to end, all at once.
 STOP_TIMEOUT_S = 60.0
 RUN_TIMEOUT_S = 900.0
-# What the cache may hold of images' layers.
-LAYERS_MAX = "4GB"
+# What is kept of images' layers, so that only what changed is built again: BuildKit's by size,
+# those of the builder before it, which are images without a name, by age.
+LAYERS_MAX = "2GB"
+UNUSED_MAX = "72h"
 
 # Every path is below the root that becomes /, so that dockerd and its client see the same files.
 ENTER = """
@@ -107,9 +109,7 @@ class Engine:
             self.start()
             stack.callback(self.stop)
             self.clear()
-            stack.callback(
-                self.run, "docker", "builder", "prune", "-f", "--keep-storage", LAYERS_MAX
-            )
+            stack.callback(self._limit_cache)
             stack.callback(self.clear)
             self._import_base(base)
             self._stack = stack.pop_all()
@@ -168,6 +168,11 @@ class Engine:
         for volume in self.words("docker", "volume", "ls", "-q"):
             self.run("docker", "volume", "rm", volume)
         self.run("docker", "network", "prune", "--force")
+
+    def _limit_cache(self) -> None:
+        """Forget layers that no build has used for long, or that are too many."""
+        self.run("docker", "image", "prune", "--force", "--filter", f"until={UNUSED_MAX}")
+        self.run("docker", "builder", "prune", "--force", "--keep-storage", LAYERS_MAX)
 
     def _import_base(self, archive: Path) -> None:
         if self.try_to("docker", "image", "inspect", BASE_IMAGE).returncode == 0:

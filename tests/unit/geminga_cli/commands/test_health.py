@@ -15,16 +15,17 @@ from geminga_cli.main import COMMANDS
 
 
 @contextmanager
-def answering(answer: bytes) -> Generator[tuple[int, list[bytes]]]:
-    """A port whose first client is answered with these bytes; what it said."""
+def answering(*answers: bytes) -> Generator[tuple[int, list[bytes]]]:
+    """A port whose clients are answered with these bytes, one after the other; what they said."""
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
-            connection, _ = listening.accept()
-            with connection:
-                heard.append(connection.recv(4096))
-                connection.sendall(answer)
+            for answer in answers:
+                connection, _ = listening.accept()
+                with connection:
+                    heard.append(connection.recv(4096))
+                    connection.sendall(answer)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -70,6 +71,17 @@ def test_a_part_that_does_not_listen_is_not_healthy(
         port = closed.getsockname()[1]
     assert main([part, "--port", str(port)]) == 1
     assert f"127.0.0.1:{port}: " in capsys.readouterr().err
+
+
+def test_a_part_that_is_nearly_up_is_waited_for() -> None:
+    refusal = b"HTTP/1.1 503 Not yet\r\n\r\nnot yet"
+    yes = b"HTTP/1.1 200 OK\r\n\r\n"
+    with answering(refusal, refusal, yes) as (port, heard):
+        assert main(["broker", "--port", str(port), "--wait", "30"]) == 0
+    assert len(heard) == 3
+    with answering(refusal) as (port, heard):
+        assert main(["broker", "--port", str(port)]) == 1
+    assert len(heard) == 1
 
 
 @pytest.mark.parametrize(("answer", "told"), [(b"SSH-2.0\r\n", "SSH-2.0"), (b"", "says nothing")])
