@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
@@ -275,8 +276,8 @@ class Broker(Service):
         """Publish one message and read it back. Raises what went wrong."""
         await self.administration.check_health()
 
-    def services(self) -> Services:
-        """Everything the REST side works on."""
+    def services(self, configuration: Mapping[str, str] | None = None) -> Services:
+        """Everything the REST side works on; ``configuration`` is what it says of the settings."""
         return Services(
             cluster=self.options.cluster,
             version=self.options.version,
@@ -292,6 +293,7 @@ class Broker(Service):
             auto_creation=self.options.auto_creation,
             force_deletes_namespaces=self.options.force_deletes_namespaces,
             force_deletes_tenants=self.options.force_deletes_tenants,
+            configuration=configuration or {},
         )
 
 

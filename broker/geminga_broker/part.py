@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 
 from geminga_broker.broker import Broker
+from geminga_broker.configuration import runtime_configuration
 from geminga_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_broker.options import BrokerOptions
 from geminga_broker.settings import BrokerSettings
@@ -78,7 +79,7 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
                 authorizer=ALLOW_ALL,
             )
         )
-        services = broker.services()
+        services = broker.services(runtime_configuration(settings, options))
         app = create_app(services)
         http = await stack.enter_async_context(
             HttpServer(

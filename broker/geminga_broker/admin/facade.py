@@ -149,4 +149,6 @@ class Services:
     # Whether namespaces and tenants may be deleted together with what is in them.
     force_deletes_namespaces: bool = False
     force_deletes_tenants: bool = False
+    # The settings under upstream's names, as text.
+    configuration: Mapping[str, str] = field(default_factory=dict[str, str])
     part_metrics: PartMetrics = field(default_factory=lambda: PartMetrics("broker"))

@@ -69,6 +69,36 @@ async def get_leader(services: ServicesArg) -> Response:
     return Json({"serviceUrl": leader.service_url, "brokerId": leader.broker_id})
 
 
+@router.get("/configuration", dependencies=[on_cluster(Action.READ)])
+async def list_dynamic_settings() -> Response:
+    """The names of the settings that can be changed while the broker runs: none."""
+    return Json([])
+
+
+@router.get("/configuration/values", dependencies=[on_cluster(Action.READ)])
+async def get_changed_settings() -> Response:
+    """Those that were changed so: none."""
+    return Json({})
+
+
+@router.get("/configuration/runtime", dependencies=[on_cluster(Action.READ)])
+async def get_settings(services: ServicesArg) -> Response:
+    """The settings that this broker runs with, under upstream's names, as text."""
+    return Json(dict(services.configuration))
+
+
+@router.post("/configuration/{name}/{value}", dependencies=[on_cluster(Action.ADMINISTER)])
+async def change_setting() -> Response:
+    """Refuse, as upstream does for a setting that cannot be changed while it runs."""
+    raise RestError(412, "Can't update non-dynamic configuration")
+
+
+@router.delete("/configuration/{name}", dependencies=[on_cluster(Action.ADMINISTER)])
+async def reset_setting() -> Response:
+    """Refuse as above."""
+    raise RestError(412, "Can't delete non-dynamic configuration")
+
+
 @router.get("/{cluster}", dependencies=[on_cluster(Action.READ)])
 async def list_brokers_of_cluster(services: ServicesArg) -> Response:
     """The ids of the living brokers: of this cluster, whichever was named, as upstream."""

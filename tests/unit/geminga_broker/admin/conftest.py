@@ -57,6 +57,7 @@ from geminga_server.authorization import (
     Resource,
 )
 
+CONFIGURATION = {"keepAliveIntervalSeconds": "30"}
 ADDRESS = BrokerAddress("127.0.0.1:28080", "pulsar://127.0.0.1:26650", "http://127.0.0.1:28080")
 OUTSIDE = AdvertisedListener(
     broker_service_url="pulsar://outside:6650", broker_http_url="http://outside:8080"
@@ -218,6 +219,7 @@ async def services(
             ownership=ownership,
             brokers=brokers,
             authorize=ALLOW_ALL.authorize,
+            configuration=CONFIGURATION,
         )
 
 

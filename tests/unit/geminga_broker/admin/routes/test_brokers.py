@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from tests.unit.geminga_broker.admin.conftest import CONFIGURATION
 
 from geminga_broker.ownership.ownership import Ownership
 
@@ -54,3 +55,17 @@ async def test_all_living_brokers_are_listed(
     expected = sorted(["127.0.0.1:28080", rival.address.broker_id])
     assert (await client.get(BROKERS)).json() == expected
     assert (await client.get(f"{BROKERS}/standalone")).json() == expected
+
+
+async def test_settings_are_told_and_cannot_be_changed_while_the_broker_runs(
+    client: httpx.AsyncClient,
+) -> None:
+    assert (await client.get(f"{BROKERS}/configuration")).json() == []
+    assert (await client.get(f"{BROKERS}/configuration/values")).json() == {}
+    assert (await client.get(f"{BROKERS}/configuration/runtime")).json() == CONFIGURATION
+    answer = await client.post(f"{BROKERS}/configuration/keepAliveIntervalSeconds/5")
+    assert answer.status_code == 412
+    assert answer.json() == {"reason": "Can't update non-dynamic configuration"}
+    answer = await client.delete(f"{BROKERS}/configuration/keepAliveIntervalSeconds")
+    assert answer.status_code == 412
+    assert answer.json() == {"reason": "Can't delete non-dynamic configuration"}

@@ -1,0 +1,72 @@
+"""The settings have upstream's names and units: as a real broker of Pulsar's showed its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geminga_broker.configuration import SAME, SCALED, runtime_configuration
+from geminga_broker.log.options import LogOptions
+from geminga_broker.settings import BrokerSettings
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "admin" / "broker-configuration.json"
+THEIRS: dict[str, str] = json.loads(GOLDEN.read_text())["configuration/runtime"]
+# Where the defaults differ, or the recorded broker stood elsewhere.
+DIFFERENT = {
+    "acknowledgmentAtBatchIndexLevelEnabled": "on here always",
+    "webSocketServiceEnabled": "not here",
+    "dispatcherMaxReadSizeBytes": "reads of bookies are bounded by bytes first",
+    "dispatcherMaxReadBatchSize": "as above",
+    "subscriptionTypesEnabled": "a set, in any order",
+    "metadataStoreSessionTimeoutMillis": "a standalone's parts miss each other sooner",
+    "managedLedgerCacheSizeMB": "theirs is a part of the machine's memory",
+    "activeConsumerFailoverDelayTimeMillis": "off here",
+    "metadataStoreUrl": "they kept metadata in a file",
+    "brokerServicePort": "another port",
+    "webServicePort": "another port",
+    "brokerMaxConnections": "theirs is 0, without a limit; ours follows from the open files",
+}
+
+
+def configuration(settings: BrokerSettings) -> dict[str, str]:
+    options = settings.options(port=6651, web_port=8081, connections_max=17_000)
+    return runtime_configuration(settings, options)
+
+
+def test_every_name_is_upstreams() -> None:
+    assert configuration(BrokerSettings()).keys() <= THEIRS.keys()
+
+
+def test_defaults_are_upstreams_to_the_letter_but_for_those_that_differ() -> None:
+    ours = configuration(BrokerSettings())
+    differing = {name for name, value in ours.items() if value != THEIRS[name]}
+    assert differing == DIFFERENT.keys()
+    assert set(ours["subscriptionTypesEnabled"]) == set(THEIRS["subscriptionTypesEnabled"])
+
+
+def test_no_setting_has_two_names() -> None:
+    ours = [*SAME.values(), *(each for each, _ in SCALED.values())]
+    assert len(set(ours)) == len(ours)
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "value"),
+    [
+        ({"log": LogOptions(retention_time_ms=-1)}, "defaultRetentionTimeInMinutes", "-1"),
+        ({"cache_age_max_s": 0.5}, "managedLedgerCacheEvictionTimeThresholdMillis", "500"),
+        ({"keepalive_s": 0.25}, "keepAliveIntervalSeconds", "0.25"),
+        ({"auto_topic_partitions": 3}, "allowAutoTopicCreationType", "partitioned"),
+        ({"auto_topic_partitions": 3}, "defaultNumPartitions", "3"),
+        ({"broker_entry_metadata_interceptors": ("x",)}, "brokerEntryMetadataInterceptors", "[x]"),
+        ({"zookeeper": "zk1:2181,zk2:2181/c"}, "metadataStoreUrl", "zk:zk1:2181,zk2:2181/c"),
+        ({}, "brokerServicePort", "Optional[6651]"),
+        ({}, "brokerMaxConnections", "17000"),
+    ],
+)
+def test_values_are_in_upstreams_units_and_words(
+    changes: dict[str, Any], name: str, value: str
+) -> None:
+    assert configuration(BrokerSettings(**changes))[name] == value
