@@ -154,6 +154,13 @@ class LedgerReader:
         self._counters.bytes_given_out += sum(map(len, found))
         return found
 
+    async def peek(self, entry_id: int) -> list[bytes]:
+        """The payload of one entry that is read again soon: it is kept for that."""
+        found = await self.read(entry_id, entry_id, bytes_max=0)
+        self._counters.bytes_given_out -= len(found[0])
+        self._surplus.keep(self.ledger_id, {entry_id: found[0]})
+        return found
+
     async def _read_some(
         self, wanted: Sequence[int], bytes_max: int, at_hand: dict[int, bytes], decode: Decode
     ) -> list[bytes]:

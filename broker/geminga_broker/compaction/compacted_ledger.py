@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from geminga_broker.compaction.errors import CompactedLedgerGone
@@ -38,6 +38,8 @@ class CompactedLedger:
         self._opening = asyncio.Lock()
         # By entry id of this ledger, in the order of their reading.
         self._places: dict[int, Position] = {}
+        # By position behind the last entry of a read: the entry of this ledger that comes next.
+        self._following: dict[Position, int] = {}
 
     async def opened(self) -> LedgerReader:
         """The ledger's reader: how many entries and bytes it has."""
@@ -54,15 +56,37 @@ class CompactedLedger:
         except (LedgerError, CoordinationError) as error:
             raise StorageUnavailable(str(error)) from error
 
+    async def read_from(
+        self, position: Position, count_max: int, bytes_max: int
+    ) -> list[CompactedEntry]:
+        """Entries whose place is not less than ``position``, as ``read``.
+
+        Who goes on behind what was read last is not searched for.
+        """
+        index = self._following.get(position)
+        if index is None:
+            index = await self.index_of(position)
+        entries = await self.read(index, count_max, bytes_max)
+        if entries:
+            ledger_id, entry_id = entries[-1].position
+            self._following[Position(ledger_id, entry_id + 1)] = index + len(entries)
+            if len(self._following) > PLACES_MAX:
+                del self._following[next(iter(self._following))]
+        return entries
+
     async def read(self, first: int, count_max: int, bytes_max: int) -> list[CompactedEntry]:
         """Entries from the ``first`` on, as many as are there and fit; empty at the end."""
-        reader = await self.opened()
-        last = min(first + count_max - 1, reader.last_confirmed)
+        last = min(first + count_max - 1, (await self.opened()).last_confirmed)
         if last < first:
             return []
+        return await self._ask(lambda reader: reader.read(first, last, bytes_max=bytes_max))
+
+    async def _ask(
+        self, question: Callable[[LedgerReader], Awaitable[list[bytes]]]
+    ) -> list[CompactedEntry]:
+        reader = await self.opened()
         try:
-            payloads = await reader.read(first, last, bytes_max=bytes_max)
-            return [_entry(each) for each in payloads]
+            return [_entry(each) for each in await question(reader)]
         except (EntryCorrupt, MalformedRecord) as error:
             raise EntryDamaged(f"compacted ledger {self.ledger_id}: {error}") from error
         except NoSuchLedger as error:
@@ -91,7 +115,8 @@ class CompactedLedger:
     async def _place(self, index: int) -> Position:
         place = self._places.get(index)
         if place is None:
-            place = (await self.read(index, 1, 1))[0].position
+            (entry,) = await self._ask(lambda reader: reader.peek(index))
+            place = entry.position
             if len(self._places) >= PLACES_MAX:
                 del self._places[next(iter(self._places))]
             self._places[index] = place

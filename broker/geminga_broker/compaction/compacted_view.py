@@ -51,7 +51,7 @@ class CompactedView:
         async def entries(ledger: CompactedLedger) -> list[CompactedEntry]:
             nonlocal horizon
             horizon = self.horizon
-            return await ledger.read(await ledger.index_of(position), count_max, bytes_max)
+            return await ledger.read_from(position, count_max, bytes_max)
 
         found = await self._ask(entries)
         return ([], None) if found is None else (found, horizon)

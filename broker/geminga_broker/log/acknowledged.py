@@ -7,7 +7,7 @@ passes was acknowledged once and is forgotten once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -67,6 +67,20 @@ class Acknowledged:
             return run
         still_open = [each for each in run if not is_marked[each[0] - first]]
         return still_open if len(still_open) < len(run) else run
+
+    def open_ids(self, ledger_id: int, first: int, end: int, count_max: int) -> Sequence[int]:
+        """At most ``count_max`` entries of a ledger, from ``first`` on and before ``end``, that
+        need delivery. ``first`` is beyond the mark-delete position."""
+        marks = self._ahead.get(ledger_id)
+        if marks is None:
+            return range(first, min(end, first + count_max))
+        return marks.unmarked(first, end, count_max)
+
+    def run_end(self, ledger_id: int, entry_id: int) -> int:
+        """The first entry of the ledger from ``entry_id``, which is beyond the mark-delete
+        position, that is not known to be acknowledged."""
+        marks = self._ahead.get(ledger_id)
+        return entry_id if marks is None else marks.run_end(entry_id)
 
     @property
     def has_holes(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
@@ -48,35 +49,34 @@ class LogCache:
     def run(self, position: Position, count_max: int) -> list[Entry]:
         """Entries from ``position`` on, of its ledger; empty when that one is not in memory."""
         ledger = self._ledgers.get(position[0])
-        run = ledger.run(position[1], count_max) if ledger is not None else []
-        if run:
-            assert ledger is not None
-            self._cache.hits += len(run)
-            self._cache.hit_bytes += ledger.about_bytes(len(run))
-        else:
-            self._cache.misses += 1
-        return run
+        return self._counted(
+            ledger, ledger.run(position[1], count_max) if ledger is not None else []
+        )
 
     def entries(self, ids: Sequence[EntryId]) -> list[Entry]:
         """The entries of ``ids``, of one ledger and in order, up to the first not in memory.
 
         Found by their places: a run that reaches from the first to the last would touch all that
-        lie between. None here is no miss yet: who asked looks for a run next.
+        lie between.
         """
         ledger = self._ledgers.get(ids[0][0])
-        found = ledger.pick(ids) if ledger is not None else []
+        return self._counted(ledger, ledger.pick(ids) if ledger is not None else [])
+
+    def _counted(self, ledger: LedgerCache | None, found: list[Entry]) -> list[Entry]:
         if found:
             assert ledger is not None
             self._cache.hits += len(found)
             self._cache.hit_bytes += ledger.about_bytes(len(found))
+        else:
+            self._cache.misses += 1
         return found
 
-    def missing_upto(self, position: Position, last: int) -> int:
-        """The last entry up to ``last`` that must be read because ``position`` is not cached."""
-        ledger = self._ledgers.get(position[0])
-        if ledger is not None and ledger.entries and position[1] < ledger.first_entry_id:
-            return min(last, ledger.first_entry_id - 1)
-        return last
+    def missing(self, ledger_id: int, entry_ids: Sequence[int]) -> Sequence[int]:
+        """Which of ``entry_ids``, which grow, must be read because the first is not cached."""
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is not None and ledger.entries and entry_ids[0] < ledger.first_entry_id:
+            return entry_ids[: bisect_left(entry_ids, ledger.first_entry_id)]
+        return entry_ids
 
     def missed(self, size_bytes: int) -> None:
         """So many bytes had to be read."""

@@ -14,6 +14,7 @@ from geminga_broker.log.cursor_state import REPLICATED_PROPERTY, CursorState
 from geminga_broker.log.cursor_store import CursorStore
 from geminga_broker.log.entry_cache import EntryCache
 from geminga_broker.log.entry_stamps import NO_STAMPS, EntryStamps, StampKinds
+from geminga_broker.log.fetched_entries import FetchedBudget
 from geminga_broker.log.log_listener import LogListener
 from geminga_broker.log.managed_ledger import ManagedLedger
 from geminga_broker.log.options import LogOptions
@@ -56,6 +57,7 @@ class Logs(Service):
         self._clock = clock
         self._random = random
         self.options = options
+        self._fetched_budget = FetchedBudget(options.fetched_bytes_max)
         self._stamps = stamps
         self._opened: dict[str, ManagedLedger] = {}
 
@@ -92,6 +94,7 @@ class Logs(Service):
             ledgers=self.ledgers,
             store=LogStore(self._coordination, name),
             cache=self.cache,
+            fetched_budget=self._fetched_budget,
             clock=self._clock,
             random=self._random,
             options=self.options,

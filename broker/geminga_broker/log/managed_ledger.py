@@ -20,6 +20,7 @@ from geminga_broker.log.appender import Appender, Pending
 from geminga_broker.log.chain import LedgerChain, LedgerSpan
 from geminga_broker.log.entry_cache import EntryCache
 from geminga_broker.log.entry_stamps import EntryStamps
+from geminga_broker.log.fetched_entries import FetchedBudget
 from geminga_broker.log.log_cache import LogCache
 from geminga_broker.log.log_listener import NOBODY, LogListener
 from geminga_broker.log.log_state import LogState
@@ -62,6 +63,7 @@ class ManagedLedger(Service):
         ledgers: Ledgers,
         store: LogStore,
         cache: EntryCache,
+        fetched_budget: FetchedBudget,
         clock: Clock,
         random: Random,
         options: LogOptions,
@@ -86,8 +88,8 @@ class ManagedLedger(Service):
         self._trimmer = Trimmer(self, self._recorded, clock, retention)
         self._readers = Readers(ledgers)
         self._cached = LogCache(cache, self._trimmer)
-        self._clock = clock
-        self._random = random
+        self.fetched_budget = fetched_budget
+        self._clock, self._random = clock, random
         self._listener = listener
         self._create_with = create_with
         self._opened = opened if opened is not None else {}
@@ -448,25 +450,23 @@ class ManagedLedger(Service):
         return self._cached.entries(ids)
 
     async def read(self, position: Position, count_max: int) -> list[Entry]:
-        """Stored entries from ``position`` on, at least one, all of that position's ledger.
+        """As ``read_entries``: those from ``position`` on, all of its ledger."""
+        return await self.read_entries(position[0], range(position[1], position[1] + count_max))
 
-        ``position`` must hold an entry. Message counts come as 0: they are not known here. Raises
+    async def read_entries(self, ledger_id: int, entry_ids: Sequence[int]) -> list[Entry]:
+        """The first of the stored entries ``entry_ids``, which grow, of one ledger: at least one.
+
+        The first must be there. Message counts come as 0: they are not known here. Raises
         ``StorageUnavailable``, also where the ledger was trimmed since: look where the log begins.
         """
-        span = self.chain.span(position[0])
+        span = self.chain.span(ledger_id)
         if span is None:
-            raise StorageUnavailable(f"ledger {position[0]} of {self.name} was trimmed")
-        assert position[1] < span.entries, f"{position} is beyond the end of {self.name}"
-        last = min(position[1] + count_max, span.entries) - 1
-        payloads = await self._readers.read(
-            span.ledger_id,
-            position[1],
-            self._cached.missing_upto(position, last),
-            last_confirmed=span.entries - 1,
-            bytes_max=self.options.read_bytes_max,
-        )
+            raise StorageUnavailable(f"ledger {ledger_id} of {self.name} was trimmed")
+        assert entry_ids[0] < span.entries, f"{entry_ids[0]} is beyond the end of {self.name}"
+        entry_ids = self._cached.missing(ledger_id, entry_ids)
+        payloads = await self._readers.read(span, entry_ids, bytes_max=self.options.read_bytes_max)
         self._cached.missed(sum(map(len, payloads)))
-        return [(position[1] + index, payload, 0) for index, payload in enumerate(payloads)]
+        return [(each, payload, 0) for each, payload in zip(entry_ids, payloads, strict=False)]
 
     # Deleting
 

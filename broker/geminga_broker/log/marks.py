@@ -111,6 +111,19 @@ class Marks:
         stop = self._marks.find(0, start)
         return self.first + (len(self._marks) if stop < 0 else stop)
 
+    def unmarked(self, first: int, end: int, count_max: int) -> Sequence[int]:
+        """At most ``count_max`` entries from ``first`` on that are not marked, before ``end``."""
+        marks, start = self._marks, self.first
+        if first - start >= len(marks):
+            return range(first, min(end, first + count_max))
+        found: list[int] = []
+        while len(found) < count_max and (first := self.run_end(first)) < end:
+            stop = marks.find(1, first - start) if first - start < len(marks) else -1
+            stop = end if stop < 0 else min(start + stop, end)
+            found += range(first, min(stop, first + count_max - len(found)))
+            first = stop
+        return found
+
     def cut(self, first: int) -> int:
         """Begin at ``first``, not before; returns how many marks are given up."""
         passed = first - self.first

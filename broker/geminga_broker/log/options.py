@@ -70,3 +70,5 @@ class LogOptions:
     """Bytes that are read from bookies at once."""
     read_entries_max: int = 1000
     """Entries that are read from bookies at once."""
+    fetched_bytes_max: int = 128 * 1024 * 1024
+    """What all subscriptions together keep of entries that were read from bookies and not sent."""

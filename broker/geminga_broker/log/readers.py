@@ -6,7 +6,10 @@ is kept, and told how far its ledger has grown, which the log's owner knows with
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from geminga_broker.errors import EntryDamaged, StorageUnavailable
+from geminga_broker.log.chain import LedgerSpan
 from geminga_ledger import EntryCorrupt, LedgerError, LedgerReader, Ledgers
 from geminga_runtime.coordination import CoordinationError
 
@@ -29,17 +32,18 @@ class Readers:
         return len(self._readers)
 
     async def read(
-        self, ledger_id: int, first: int, last: int, *, last_confirmed: int, bytes_max: int
+        self, span: LedgerSpan, entry_ids: Sequence[int], *, bytes_max: int
     ) -> list[bytes]:
-        """Payloads from ``first`` on, at least one, up to ``last`` or about ``bytes_max`` bytes.
+        """Payloads of ``entry_ids``, which grow: at least one, about ``bytes_max`` bytes.
 
-        The caller knows that the ledger is confirmed up to ``last_confirmed``. Raises
-        ``EntryDamaged``, ``StorageUnavailable``.
+        What ``span`` says of the ledger's end is so by now. Raises ``EntryDamaged``,
+        ``StorageUnavailable``.
         """
+        ledger_id, last_confirmed, length_bytes = span.ledger_id, span.entries - 1, span.size_bytes
         try:
             reader = await self._reader(ledger_id)
-            reader.advance(last_confirmed)
-            return await reader.read(first, last, bytes_max=bytes_max)
+            reader.advance(last_confirmed, length_bytes)
+            return await reader.read_entries(entry_ids, bytes_max=bytes_max)
         except EntryCorrupt as error:
             raise EntryDamaged(str(error)) from error
         except (LedgerError, CoordinationError) as error:

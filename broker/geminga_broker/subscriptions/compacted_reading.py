@@ -6,14 +6,14 @@ Nothing here waits or sends; the dispatcher does.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import deque
 from collections.abc import Iterable
+from itertools import groupby
 
 from geminga_broker.compaction.compacted_ledger import CompactedEntry
 from geminga_broker.compaction.compacted_view import CompactedView
 from geminga_broker.log.acknowledged import Acknowledged
 from geminga_broker.log.chain import LedgerChain
+from geminga_broker.log.fetched_entries import FetchedBudget, FetchedEntries
 from geminga_broker.log.positions import EARLIEST, Entry, Position
 
 
@@ -29,6 +29,7 @@ class CompactedReading:
         view: CompactedView,
         chain: LedgerChain,
         acknowledged: Acknowledged,
+        budget: FetchedBudget,
         *,
         first: Position,
     ) -> None:
@@ -38,11 +39,11 @@ class CompactedReading:
         self._acknowledged = acknowledged
         # What lies before the log begins is never acknowledged: the log does not have it.
         self._nothing = Acknowledged(LedgerChain(), EARLIEST)
-        self._runs: deque[tuple[int, list[Entry]]] = deque()
+        self._fetched = FetchedEntries(budget)
 
     def begin(self) -> Position:
         """Where to read after the mark-delete position; what was read ahead is forgotten."""
-        self._runs.clear()
+        self._fetched.clear()
         mark = self._acknowledged.mark_delete
         after = self._chain.next_after(mark)
         is_at_begin = mark[1] < 0 and mark <= self._chain.before_first
@@ -52,28 +53,25 @@ class CompactedReading:
         """Whether what is read at ``position`` comes from the compacted ledger."""
         return self.view.covers(position)
 
+    def fetch_max(self, entries_max: int, permits: int) -> int:
+        """How many entries to read ahead, of ``entries_max``: where what was more than the consumer
+        took had to go, no more than it has ``permits`` for."""
+        return min(max(permits, 1), entries_max) if self._fetched.was_evicted else entries_max
+
     def keep(self, fetched: list[CompactedEntry]) -> None:
         """These come next; their message counts are not known, as those of all that is read."""
-        self._runs.clear()
-        for (ledger_id, entry_id), payload in fetched:
-            if not self._runs or self._runs[-1][0] != ledger_id:
-                self._runs.append((ledger_id, []))
-            self._runs[-1][1].append((entry_id, payload, 0))
+        self._fetched.pass_by(fetched[0].position)
+        for ledger_id, of_ledger in groupby(fetched, key=lambda each: each.position.ledger_id):
+            run = [(position.entry_id, payload, 0) for position, payload in of_ledger]
+            self._fetched.keep_run(Position(ledger_id, run[0][0]), run)
 
     def let_go(self) -> None:
         """Forget what was read ahead."""
-        self._runs.clear()
+        self._fetched.clear()
 
     def run_from(self, position: Position) -> tuple[int, list[Entry]] | None:
         """What was read ahead from ``position`` on, of one ledger of the log; None for nothing."""
-        while self._runs:
-            ledger_id, run = self._runs[0]
-            if (ledger_id, run[-1][0]) >= position:
-                if ledger_id == position[0]:
-                    run = run[bisect_left(run, position[1], key=_entry_id) :]
-                return ledger_id, run
-            self._runs.popleft()
-        return None
+        return self._fetched.first_from(position)
 
     def acknowledged_in(self, ledger_id: int) -> Acknowledged:
         """What is acknowledged of that ledger of the log."""
@@ -92,7 +90,3 @@ class CompactedReading:
             after = Position(ledger_id, entry_id)
         if gaps:
             self._acknowledged.restore(gaps)
-
-
-def _entry_id(entry: Entry) -> int:
-    return entry[0]

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 from geminga_broker.errors import BrokerError, EntryDamaged, StorageUnavailable
 from geminga_broker.log.acknowledged import Acknowledged
 from geminga_broker.log.cursor import Cursor
+from geminga_broker.log.fetched_entries import FetchedEntries
 from geminga_broker.log.managed_ledger import ManagedLedger
 from geminga_broker.log.payloads import counted
 from geminga_broker.log.positions import Entry, EntryId, Position
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.damage import Damage
 from geminga_broker.subscriptions.dispatch_rate import Counting
-from geminga_broker.subscriptions.fetched_runs import FetchedRuns
 from geminga_broker.subscriptions.gate import Gate
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.throttle import BACKLOG_ENTRIES, Stalls, Throttle
@@ -31,16 +31,10 @@ log = logging.getLogger(__name__)
 # Entries handed out before others get a turn; a cached run is a slice, so this bounds its copy.
 RUN_ENTRIES_MAX = 500
 READ_RETRY_S = 0.5
-# Fetched entries (up to a MiB each run) that nobody took for so long are let go: with thousands of
-# subscriptions whose consumers do not keep up they would fill the memory.
-FETCHED_KEPT_S = 5.0
 
 
 class Dispatcher(ABC):
     """Hands the entries of ``managed_ledger`` beyond ``cursor`` to the consumers added to it."""
-
-    # Whoever reads on and comes back for what it passed over needs more than the last.
-    FETCHED_RUNS_MAX = 1
 
     def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
         self.consumers: list[Consumer] = []
@@ -55,8 +49,11 @@ class Dispatcher(ABC):
         self._throttle: Throttle | None = None
         self._is_reading = False
         self._damage: Damage | None = None
-        self._fetched = FetchedRuns(self.FETCHED_RUNS_MAX)
-        self._fetched_timer: asyncio.TimerHandle | None = None
+        self._fetched = FetchedEntries(managed_ledger.fetched_budget)
+        # Whether the entries to read next came from there, rather than from the cache.
+        self._is_fetched = False
+        # Grows where what is being fetched meanwhile is of no use any more.
+        self._beginnings = 0
 
     @property
     def active(self) -> Consumer | None:
@@ -132,6 +129,11 @@ class Dispatcher(ABC):
     def rewind(self) -> None:
         """Begin again after the mark-delete position (a seek)."""
         self.read_position = self._after_mark_delete()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Keep nothing that was fetched."""
+        self._beginnings += 1
         self._fetched.clear()
 
     def tell_end(self) -> None:
@@ -164,7 +166,7 @@ class Dispatcher(ABC):
         position = self.read_position
         if position <= self.cursor.mark_delete:  # somebody acknowledged what was still to be sent
             position = chain.next_after(self.cursor.mark_delete)
-        position = chain.readable_from(position)
+        position = self._first_open(chain.readable_from(position))
         self.read_position = position
         span = chain.span(position[0])
         if span is None or position[1] >= span.entries:
@@ -175,6 +177,16 @@ class Dispatcher(ABC):
             return None
         run = self._entries_at(position)
         return (position[0], run) if run else None
+
+    def _first_open(self, position: Position) -> Position:
+        """The first position from ``position`` on that is not acknowledged."""
+        acknowledged = self.cursor.acknowledged
+        while acknowledged.has_holes:
+            end = acknowledged.run_end(*position)
+            if end == position[1]:
+                break
+            position = self.managed_ledger.chain.readable_from(Position(position[0], end))
+        return position
 
     def _send_slowly(
         self,
@@ -216,26 +228,79 @@ class Dispatcher(ABC):
         chain = self.managed_ledger.chain
         return chain.entries_between(self.read_position, chain.last_confirmed) < BACKLOG_ENTRIES
 
-    def _entries_at(self, position: Position, count_max: int = RUN_ENTRIES_MAX) -> list[Entry]:
-        """A run from ``position`` on, cached or fetched; empty when it must be awaited first."""
-        run = self.managed_ledger.cached_run(position, count_max)
-        if run:
-            return run
-        run = self._fetched.run(position, count_max)
-        if run:
-            return run
-        if not self._is_reading and not self._is_set_aside(position):
-            self._is_reading = True
-            self.managed_ledger.spawn(
-                self._fetch(position), name=f"read {self.managed_ledger.name} {self.cursor.name}"
-            )
-        return []
+    @staticmethod
+    def _after(ledger_id: int, run: list[Entry], used: int) -> Position:
+        """Where to read on when the first ``used`` entries of ``run`` are done with."""
+        return Position(ledger_id, run[used][0] if used < len(run) else run[-1][0] + 1)
 
-    async def _fetch(self, position: Position) -> None:
-        limit = self.managed_ledger.options.read_entries_max
+    def _entries_at(self, position: Position, count_max: int = RUN_ENTRIES_MAX) -> list[Entry]:
+        """The next entries from ``position`` on, cached or fetched; empty when they must be awaited
+        first. Only acknowledged ones are left out between them."""
+        run = self.managed_ledger.cached_run(position, count_max)
+        self._is_fetched = not run
+        if not run:
+            run = self._fetched.run(position, count_max)
+        if not run and self._may_read_on and self._can_fetch(position):
+            ledger_id, first = position
+            span = self.managed_ledger.chain.span(ledger_id)
+            assert span is not None, f"there is nothing to read at {position}"
+            open_ids = self.cursor.acknowledged.open_ids
+            self._fetch_soon(position, open_ids(ledger_id, first, span.entries, self._fetch_max))
+        return run
+
+    @property
+    def _may_read_on(self) -> bool:
+        """Whether there is room for more that is new."""
+        return True
+
+    def _can_fetch(self, position: Position) -> bool:
+        """Whether what begins at ``position`` may be read now: one read at a time."""
+        damage = self._damage
+        is_set_aside = damage is not None and damage.is_waiting and damage.position == position
+        return not self._is_reading and not is_set_aside
+
+    @property
+    def _fetch_max(self) -> int:
+        """How many entries to read at once: where what was more than consumers took had to go,
+        no more than they can take."""
+        entries_max = self.managed_ledger.options.read_entries_max
+        if not self._fetched.was_evicted:
+            return entries_max
+        permits = sum(each.permits for each in self.consumers if each.permits > 0)
+        return min(max(permits, 1), entries_max)
+
+    def _fetch_soon(
+        self, position: Position, entry_ids: Sequence[int], *, is_picked: bool = False
+    ) -> None:
+        """Read entries of the ledger of ``position``: all that are open from there on, or some that
+        were picked, of which it is the first."""
+        self._is_reading = True
+        beginnings = self._beginnings
+
+        def keep(entries: list[Entry]) -> None:
+            self.entries_fetched += len(entries)
+            if beginnings != self._beginnings:
+                return  # others may be open since
+            self._fetched.pass_by(self.read_position)
+            if is_picked:
+                self._fetched.keep_single(position[0], entries)
+            else:
+                self._fetched.keep_run(position, entries)
+
+        self.managed_ledger.spawn(
+            self._fetch(position, entry_ids, keep),
+            name=f"read {self.managed_ledger.name} {self.cursor.name}",
+        )
+
+    async def _fetch(
+        self,
+        position: Position,
+        entry_ids: Sequence[int],
+        keep: Callable[[list[Entry]], None],
+    ) -> None:
         damage: Damage | None = None
         try:
-            self._keep(position[0], counted(await self.managed_ledger.read(position, limit)))
+            keep(counted(await self.managed_ledger.read_entries(position[0], entry_ids)))
             if self._damage is not None and self._damage.position == position:
                 self._damage = None  # somebody repaired it
         except EntryDamaged as error:
@@ -252,10 +317,6 @@ class Dispatcher(ABC):
             self.dispatch()
         except BrokerError:
             log.exception("dispatch failed", extra={"cursor": self.cursor.name})
-
-    def _is_set_aside(self, position: Position) -> bool:
-        damage = self._damage
-        return damage is not None and damage.is_waiting and damage.position == position
 
     def _found_damaged(self, position: Position, error: EntryDamaged) -> Damage:
         """Set the entry aside for a while; told seldom, for it may stay as it is for long."""
@@ -275,21 +336,3 @@ class Dispatcher(ABC):
                 },
             )
         return damage
-
-    def _keep(self, ledger_id: int, entries: list[Entry]) -> None:
-        self._fetched.keep(ledger_id, entries)
-        self.entries_fetched += len(entries)
-        if self._fetched_timer is None:
-            self._let_go_later()
-
-    def _let_go_later(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._fetched_timer = loop.call_later(FETCHED_KEPT_S, self._let_go_if_idle)
-
-    def _let_go_if_idle(self) -> None:
-        self._fetched_timer = None
-        if self._fetched.is_in_use and len(self._fetched):
-            self._fetched.is_in_use = False
-            self._let_go_later()
-        else:
-            self._fetched.clear()

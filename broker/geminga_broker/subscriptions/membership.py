@@ -114,6 +114,7 @@ class Membership:
         if self.dispatcher is not None:
             self._entries_sent_before += self.dispatcher.entries_sent
             self._entries_fetched_before += self.dispatcher.entries_fetched
+            self.dispatcher.let_go()
             if self._gates:
                 self.dispatcher.pass_through((), self._counting)
             self.dispatcher = None

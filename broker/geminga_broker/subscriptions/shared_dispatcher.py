@@ -69,6 +69,7 @@ class SharedDispatcher(TrackingDispatcher):
         for each in unheld if self.redelivery_backlog else ():
             self._replay.discard(each)
             self._chunks.discard(each)
+        self._fetched.drop(unheld)
         return self.is_blocked_on_unacknowledged and self._may_send()
 
     def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
@@ -145,14 +146,14 @@ class SharedDispatcher(TrackingDispatcher):
                 return False
         consumer.note_time()
         self.entries_sent += used
-        self.read_position = Position(ledger_id, run[0][0] + used)
+        self.read_position = self._after(ledger_id, run, used)
         return True
 
     def _send_turn(self, consumer: Consumer, ledger_id: int, run: list[Entry]) -> int:
         """Send ``consumer`` entries of ``run`` while its turn lasts; how many it used."""
         to_send = self.cursor.acknowledged.still_open(ledger_id, run)
         sent = self._send_run(consumer, ledger_id, to_send, TURN_MESSAGES_MAX)
-        return len(run) if sent == len(to_send) else to_send[sent][0] - run[0][0]
+        return len(run) if sent == len(to_send) else run.index(to_send[sent])
 
     def _taker(self, consumer: Consumer, position: EntryId, payload: bytes) -> Consumer | None:
         """A chunk is for the consumer that has the others of its message."""

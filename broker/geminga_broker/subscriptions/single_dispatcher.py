@@ -141,7 +141,7 @@ class SingleDispatcher(Dispatcher):
             if not used:
                 return
             self.entries_sent += used
-            self.read_position = Position(ledger_id, run[0][0] + used)
+            self.read_position = self._after(ledger_id, run, used)
 
     def _deliver(
         self, consumer: Consumer, ledger_id: int, run: list[Entry], acknowledged: Acknowledged
@@ -197,10 +197,13 @@ class SingleDispatcher(Dispatcher):
             )
 
     async def _fetch_compacted(self, reading: CompactedReading, position: Position) -> None:
-        options = self.managed_ledger.options
+        options, consumer = self.managed_ledger.options, self._active
+        permits = 0 if consumer is None else consumer.permits
         try:
             fetched, horizon = await reading.view.read(
-                position, options.read_entries_max, options.read_bytes_max
+                position,
+                reading.fetch_max(options.read_entries_max, permits),
+                options.read_bytes_max,
             )
             if self.read_position == position:  # else it was moved meanwhile
                 self._take_compacted(reading, fetched, horizon)
@@ -220,8 +223,6 @@ class SingleDispatcher(Dispatcher):
         if fetched:
             reading.keep(fetched)
             self.entries_fetched += len(fetched)
-            if self._fetched_timer is None:
-                self._let_go_later()
         elif horizon is not None:
             # Also where the cursor is not durable: a reader acknowledges what it is sent, and is
             # told that a topic has ended once nothing is left.
@@ -229,8 +230,9 @@ class SingleDispatcher(Dispatcher):
             reading.pass_over(self.read_position, after[0], (after[1],))
             self.read_position = after
 
-    def _let_go_if_idle(self) -> None:
-        super()._let_go_if_idle()
+    def let_go(self) -> None:
+        """Keep nothing that was fetched."""
+        super().let_go()
         if self._reading is not None:
             self._reading.let_go()
 

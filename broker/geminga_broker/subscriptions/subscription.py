@@ -268,6 +268,7 @@ class Subscription:
                 self._compacted_view,
                 self._managed_ledger.chain,
                 self.cursor.acknowledged,
+                self._managed_ledger.fetched_budget,
                 first=first,
             )
         self.dispatcher.compacted = self._compacted

@@ -7,7 +7,7 @@ left, is replayed, lowest position first. Consumers together hold at most so man
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from itertools import islice
 
 from geminga_broker.delayed.messages import DelayedMessages
 from geminga_broker.log.cursor import Cursor
@@ -120,7 +120,7 @@ class TrackingDispatcher(Dispatcher):
             count, plain = delayed.sift(ledger_id, run)
             if plain:
                 return ledger_id, plain
-            self.read_position = Position(ledger_id, run[0][0] + count)
+            self.read_position = self._after(ledger_id, run, count)
             passed += count
         asyncio.get_running_loop().call_soon(self.dispatch)
         return None
@@ -145,10 +145,10 @@ class TrackingDispatcher(Dispatcher):
         first = Position(*queue.first)
         if self._is_done(first):
             queue.take(1)
+            self._fetched.drop((first,))
             self._drop(first)
             return True
-        wanted = queue.near_first(messages_max, REPLAY_DISTANCE_MAX)
-        at_hand = self._entries_of(wanted)
+        at_hand = self._first_of(queue, messages_max)
         if not at_hand:
             return False
         ledger_id = first[0]
@@ -165,19 +165,23 @@ class TrackingDispatcher(Dispatcher):
             if not used:
                 return False
         queue.take(used)
+        self._fetched.drop((ledger_id, each[0]) for each in islice(at_hand, used))
         consumer.note_time()
         self.entries_sent += used
         return True
 
-    def _entries_of(self, ids: Sequence[EntryId]) -> list[Entry]:
-        """The entries of ``ids``, of one ledger and in order, up to the first that has to be
+    def _first_of(self, queue: ReplayQueue, count_max: int) -> list[Entry]:
+        """At most ``count_max`` entries that ``queue`` begins with, up to the first that has to be
         fetched; empty when all of them must be awaited first."""
-        cached = self.managed_ledger.cached_entries(ids)
-        if cached:
-            return cached
-        ledger_id, start = ids[0]
-        run = self._entries_at(Position(ledger_id, start), ids[-1][1] - start + 1)
-        return [run[entry_id - start] for _, entry_id in ids if entry_id - start < len(run)]
+        ids = queue.near_first(count_max, REPLAY_DISTANCE_MAX)
+        self._is_fetched = False
+        at_hand = self.managed_ledger.cached_entries(ids) or self._fetched.pick(ids)
+        if not at_hand and self._can_fetch(Position(*ids[0])):
+            # All at once that one read gives, and none of the others that lie between them.
+            ids = queue.near_first(self._fetch_max, REPLAY_DISTANCE_MAX)
+            missing = [entry_id for _, entry_id in self._fetched.missing(ids)]
+            self._fetch_soon(Position(*ids[0]), missing, is_picked=True)
+        return at_hand
 
     def _replay_run(
         self, consumer: Consumer, ledger_id: int, run: list[Entry], messages_max: int
@@ -228,6 +232,7 @@ class TrackingDispatcher(Dispatcher):
         entry_id, payload, _ = entry
         taker = self._taker(consumer, (ledger_id, entry_id), payload)
         if taker is None:
+            self._set_aside(ledger_id, [entry])
             return
         messages, payload = taker.look(payload)
         if messages:
@@ -235,6 +240,11 @@ class TrackingDispatcher(Dispatcher):
             taker.deliver(ledger_id, known, messages, acknowledged, self.redeliveries)
         else:
             self._pass_over(ledger_id, entry_id)
+
+    def _set_aside(self, ledger_id: int, entries: list[Entry]) -> None:
+        """New entries wait to be replayed: keep those that would have to be fetched again."""
+        if self._is_fetched:
+            self._fetched.keep_single(ledger_id, entries)
 
     def _taker(self, consumer: Consumer, position: EntryId, payload: bytes) -> Consumer | None:
         """Who gets an entry that has to be looked at; None where it waits for another."""

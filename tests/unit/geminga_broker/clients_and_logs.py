@@ -11,6 +11,7 @@ from geminga_broker.errors import BrokerError
 from geminga_broker.log.chain import LedgerChain, LedgerSpan
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.cursor_state import CursorState
+from geminga_broker.log.fetched_entries import FetchedBudget
 from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import Entry, EntryId, Position
 from geminga_broker.log.termination import Termination
@@ -91,6 +92,8 @@ class MemoryLog:
         self.options = LogOptions()
         self.is_cold = False
         self.reads = 0
+        self.entries_read = 0
+        self.fetched_budget = FetchedBudget(1 << 30)
         self.chain = LedgerChain(LedgerSpan(ledger, entries) for ledger, entries in ledgers)
         self.termination = Mock(spec=Termination, at=None)
         self._tasks: list[asyncio.Task[object]] = []
@@ -115,8 +118,17 @@ class MemoryLog:
         return [self.entry(entry_id) for entry_id in range(position[1], last)]
 
     async def read(self, position: Position, count_max: int) -> list[Entry]:
+        entry_ids = range(position[1], position[1] + count_max)
+        return await self.read_entries(position[0], entry_ids)
+
+    async def read_entries(self, ledger_id: int, entry_ids: Sequence[int]) -> list[Entry]:
         self.reads += 1
-        return [(entry_id, payload, 0) for entry_id, payload, _ in self._run(position, count_max)]
+        await asyncio.sleep(0)
+        span = self.chain.span(ledger_id)
+        assert span is not None
+        entries = [self.entry(each) for each in entry_ids if each < span.entries]
+        self.entries_read += len(entries)
+        return [(entry_id, payload, 0) for entry_id, payload, _ in entries]
 
     def spawn(self, work: object, *, name: str) -> None:
         assert asyncio.iscoroutine(work)

@@ -170,6 +170,16 @@ async def test_a_reader_that_jumps_has_read_little_more_than_it_gave_out() -> No
             assert passes.bytes_read - read_before <= 1.2 * given_out
 
 
+async def test_what_was_looked_at_is_not_read_again() -> None:
+    async with passes_over([1000] * 100) as passes:
+        reader = await passes.reader()
+        for entry_id in (50, 25, 12):
+            assert await reader.peek(entry_id) == [payload_of(entry_id, 1000)]
+        assert (passes.bytes_read, passes.bytes_given_out) == (3_000, 0)
+        await passes.read_through(reader, list(range(12, 100)), count_max=1000, bytes_max=MIB)
+        assert passes.bytes_read == passes.bytes_given_out == 88_000
+
+
 async def test_what_all_readers_keep_is_bounded_and_what_had_to_go_is_read_again() -> None:
     sizes = [100] * 200 + [3 * MIB] * 6
     async with passes_over(sizes, options=LedgerOptions(surplus_bytes_max=2 * MIB)) as passes:

@@ -28,12 +28,13 @@ from geminga_broker.subscriptions.tracking_dispatcher import TrackingDispatcher
 # (keySharedLookAheadMsgInReplayThresholdPerConsumer, ...PerSubscription).
 LOOK_AHEAD_PER_CONSUMER_MAX = 2_000
 LOOK_AHEAD_MAX = 20_000
+# Bytes of entries that were fetched and wait for their consumers when no more are fetched: they are
+# kept, or they would be fetched twice.
+LOOK_AHEAD_BYTES_MAX = 64 * 1024 * 1024
 
 
 class KeySharedDispatcher(TrackingDispatcher):
     """Gives each consumer the entries of its keys."""
-
-    FETCHED_RUNS_MAX = 4
 
     def __init__(
         self, managed_ledger: ManagedLedger, cursor: Cursor, policy: KeySharedPolicy
@@ -109,10 +110,11 @@ class KeySharedDispatcher(TrackingDispatcher):
         goes_on = self._given_up(ids)
         replay = self._replay
         if unheld and replay:
-            was_full = len(replay) >= self._look_ahead_max
+            was_full = self._is_full
             for each, key_hash in zip(unheld, self._hashes.of(unheld), strict=True):
                 replay.discard(each, key_hash, self._receivers[key_hash])
-            goes_on |= was_full and len(replay) < self._look_ahead_max
+            self._fetched.drop(unheld)
+            goes_on |= was_full and not self._is_full
         if self.redeliveries:
             for each in ids:
                 self.redeliveries.forget(each)
@@ -128,6 +130,7 @@ class KeySharedDispatcher(TrackingDispatcher):
     def skip_acknowledged(self) -> None:
         """The cursor was moved on: what it has passed neither waits nor is held any more."""
         self._replay.discard_upto(self.cursor.mark_delete)
+        self._fetched.drop_upto(self.cursor.mark_delete)
         super().skip_acknowledged()
 
     def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
@@ -158,6 +161,16 @@ class KeySharedDispatcher(TrackingDispatcher):
         return min(LOOK_AHEAD_PER_CONSUMER_MAX * len(self.consumers), LOOK_AHEAD_MAX)
 
     @property
+    def _may_read_on(self) -> bool:
+        # While nothing waits, nothing would make room.
+        return self._fetched.size_bytes < LOOK_AHEAD_BYTES_MAX or not self._replay
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether so much waits that no more is read."""
+        return len(self._replay) >= self._look_ahead_max or not self._may_read_on
+
+    @property
     def _due_max(self) -> int:
         # As many as ever: most of those that wait may be for one that takes nothing.
         return super()._due_max + self._look_ahead_max
@@ -181,11 +194,10 @@ class KeySharedDispatcher(TrackingDispatcher):
             if self._is_done(first):
                 due.take(1)
                 continue
-            wanted = due.near_first(RUN_ENTRIES_MAX, RUN_ENTRIES_MAX)
-            entries = self._entries_of(wanted)
+            entries = self._first_of(due, RUN_ENTRIES_MAX)
             if not entries:
                 return  # it goes on when they are fetched
-            at_hand = wanted[: len(entries)]
+            at_hand = [(first[0], entry_id) for entry_id, _, _ in entries]
             hashes = self._hashes.of_run(first[0], entries, self.cursor.mark_delete)
             self._replay.add_all(at_hand, hashes, self._receivers.__getitem__)
             due.take(len(at_hand))
@@ -220,7 +232,7 @@ class KeySharedDispatcher(TrackingDispatcher):
             if not used:
                 return False
         self.entries_sent += used
-        self.read_position = Position(ledger_id, run[0][0] + used)
+        self.read_position = self._after(ledger_id, run, used)
         return True
 
     def _spread(self, ledger_id: int, run: list[Entry]) -> int:
@@ -234,7 +246,7 @@ class KeySharedDispatcher(TrackingDispatcher):
                 self._let_nobodys_wait(ledger_id, share.entries)
             else:
                 self._send_share(ledger_id, consumer, share)
-        return len(run) if used == len(to_send) else to_send[used][0] - run[0][0]
+        return len(run) if used == len(to_send) else run.index(to_send[used])
 
     def _share_out(
         self, ledger_id: int, run: list[Entry]
@@ -283,6 +295,7 @@ class KeySharedDispatcher(TrackingDispatcher):
             waiting = waiting[sent:]
         if waiting:
             self._replay.add_for(consumer, [(ledger_id, entry[0]) for entry in waiting])
+            self._set_aside(ledger_id, waiting)
 
     def _let_nobodys_wait(self, ledger_id: int, entries: list[Entry]) -> None:
         """Let entries wait until their hashes are drained, or somebody's."""
@@ -293,6 +306,7 @@ class KeySharedDispatcher(TrackingDispatcher):
             if key_hash in draining:
                 draining[key_hash].blocked_attempts += 1
         self._replay.add_all(ids, hashes, self._receivers.__getitem__)
+        self._set_aside(ledger_id, entries)
 
     def _wants_new(self, consumer: Consumer) -> bool:
         """Whether a new entry can be sent to it. Where order matters those come first that it is

@@ -109,14 +109,21 @@ class MemoryReader:
         self.last_confirmed = len(entries) - 1
         self.length_bytes = sum(map(len, entries))
 
-    def advance(self, last_confirmed: int) -> None:
+    def advance(self, last_confirmed: int, length_bytes: int = 0) -> None:
+        del length_bytes
         self.last_confirmed = max(self.last_confirmed, last_confirmed)
 
     async def read(self, first: int, last: int, *, bytes_max: int) -> list[bytes]:
+        return await self.read_entries(range(first, last + 1), bytes_max=bytes_max)
+
+    async def read_entries(self, entry_ids: Sequence[int], *, bytes_max: int) -> list[bytes]:
         del bytes_max
-        if first > self.last_confirmed:
-            raise NoSuchEntry(self.ledger_id, first)
-        return self._entries[first : last + 1]
+        if entry_ids[0] > self.last_confirmed:
+            raise NoSuchEntry(self.ledger_id, entry_ids[0])
+        return [self._entries[each] for each in entry_ids if each <= self.last_confirmed]
+
+    async def peek(self, entry_id: int) -> list[bytes]:
+        return await self.read(entry_id, entry_id, bytes_max=0)
 
 
 class MemoryLedgers:

@@ -76,6 +76,10 @@ def test_any_order_of_acknowledgements_leaves_what_a_set_would(
                 run: list[Entry] = [(entry, b"", 1) for entry in range(first, count, step)]
                 left = [each for each in run if Position(ledger, each[0]) not in done]
                 assert acknowledged.still_open(ledger, run) == left
+            if Position(ledger, first) > acknowledged.mark_delete:
+                ids = [each for each in range(first, count) if Position(ledger, each) not in done]
+                assert list(acknowledged.open_ids(ledger, first, count, 5)) == ids[:5]
+                assert acknowledged.run_end(ledger, first) == (ids[0] if ids else count)
 
 
 @given(st.sets(st.sampled_from(ENTRIES)))

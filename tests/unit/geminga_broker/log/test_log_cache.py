@@ -49,7 +49,7 @@ def test_single_entries_are_of_one_ledger_and_counted_where_they_are_found() -> 
     log = filled(cache)
     assert [entry[0] for entry in log.entries([(3, 0), (3, 2), (3, 4)])] == [0, 2]
     assert log.entries([(4, 0)]) == []
-    assert (cache.hits, cache.misses, cache.hit_bytes) == (2, 0, 2)
+    assert (cache.hits, cache.misses, cache.hit_bytes) == (2, 1, 2)
 
 
 def test_what_was_sent_leaves_by_ledger() -> None:
@@ -64,10 +64,11 @@ def test_only_what_is_missing_before_the_cached_entries_is_read() -> None:
     cache = EntryCache(age_max_s=1)
     log = filled(cache)
     cache.sweep(5)
-    assert log.missing_upto(Position(5, 0), 3) == 1
-    assert log.missing_upto(Position(5, 0), 0) == 0
-    assert log.missing_upto(Position(3, 0), 3) == 3
-    assert log.missing_upto(Position(9, 0), 3) == 3
+    assert list(log.missing(5, range(4))) == [0, 1]
+    assert log.missing(5, [0, 3]) == [0]
+    assert log.missing(5, [0]) == [0]
+    assert log.missing(3, [0, 3]) == [0, 3]
+    assert log.missing(9, [0, 3]) == [0, 3]
     log.missed(7)
     assert cache.missed_bytes == 7
 

@@ -27,6 +27,7 @@ from geminga_broker.errors import (
 )
 from geminga_broker.log.chain import LedgerSpan
 from geminga_broker.log.entry_cache import EntryCache
+from geminga_broker.log.fetched_entries import FetchedBudget
 from geminga_broker.log.log_state import LogState
 from geminga_broker.log.managed_ledger import ManagedLedger
 from geminga_broker.log.options import LogOptions
@@ -427,6 +428,7 @@ def log_in(store: LogStore, ledgers: MemoryLedgers) -> ManagedLedger:
         ledgers=cast(Ledgers, ledgers),
         store=store,
         cache=EntryCache(),
+        fetched_budget=FetchedBudget(0),
         clock=SystemClock(),
         random=Random(1),
         options=LogOptions(),

@@ -59,6 +59,9 @@ def test_whatever_is_marked_and_cut_leaves_what_a_set_would(
         assert list(marks.between(entry_id, reached[-1])) == [each in members for each in reached]
         following = (each for each in range(entry_id, ENTRIES + 1) if each not in members)
         assert marks.run_end(entry_id) == next(following)
+        for end, count_max in ((ENTRIES, 7), (ENTRIES + 9, ENTRIES), (entry_id + 5, 3)):
+            unmarked = [each for each in range(entry_id, end) if each not in members]
+            assert list(marks.unmarked(entry_id, end, count_max)) == unmarked[:count_max]
 
 
 @given(entry_ids, st.sets(st.integers(0, 2 * ENTRIES)))

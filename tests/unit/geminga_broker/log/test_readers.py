@@ -8,6 +8,7 @@ import pytest
 from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers
 
 from geminga_broker.errors import EntryDamaged, StorageUnavailable
+from geminga_broker.log.chain import LedgerSpan
 from geminga_broker.log.readers import READERS_MAX, Readers
 from geminga_ledger import EntryCorrupt, Ledgers, NoSuchLedger
 from geminga_runtime.coordination import ConnectionLost
@@ -28,7 +29,8 @@ def readers(ledgers: MemoryLedgers) -> Readers:
 
 
 async def read(readers: Readers, ledger_id: int, first: int = 0, last: int = 1) -> list[bytes]:
-    return await readers.read(ledger_id, first, last, last_confirmed=last, bytes_max=1000)
+    span = LedgerSpan(ledger_id, entries=last + 1)
+    return await readers.read(span, range(first, last + 1), bytes_max=1000)
 
 
 async def test_a_ledger_that_grows_is_not_opened_again(
@@ -78,7 +80,7 @@ async def test_an_entry_without_a_whole_copy_is_told_from_storage_that_is_away(
 async def test_a_reader_that_failed_is_not_kept(readers: Readers, ledgers: MemoryLedgers) -> None:
     await read(readers, 3)
     with pytest.raises(StorageUnavailable):
-        await readers.read(3, 7, 7, last_confirmed=1, bytes_max=10)
+        await readers.read(LedgerSpan(3, entries=2), [7], bytes_max=10)
     await read(readers, 3)
     assert ledgers.opened == [3, 3]
 

@@ -29,6 +29,7 @@ from tests.unit.geminga_broker.clients_and_logs import (
 from geminga_broker.errors import InvalidRequest
 from geminga_broker.log.acknowledged import bits_set
 from geminga_broker.log.managed_ledger import ManagedLedger
+from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import Entry, Position
 from geminga_broker.subscriptions.active_consumer import choose_active
 from geminga_broker.subscriptions.consumer import Consumer
@@ -38,6 +39,7 @@ from geminga_broker.subscriptions.key_shared.hash_ring import HashRing, ring_has
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SubscriptionType
+from geminga_protocol.pulsar.payload import encode_payload
 from geminga_runtime.clock import SystemClock
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.loop import SimulatedLoop
@@ -49,6 +51,8 @@ LEDGERS = ((1, 25), (2, 15))
 ALL = [Position(ledger, entry) for ledger, entries in LEDGERS for entry in range(entries)]
 CONSUMERS_MAX = 4
 RATE_MIN = 20
+# So few entries come with one read that consumers wait for several.
+READ_ENTRIES_MAX = 6
 
 
 def messages_in(position: Position) -> int:
@@ -60,8 +64,15 @@ class BatchLog(KeyedLog):
     """One whose entries are batches with a key each."""
 
     def entry(self, entry_id: int) -> Entry:
-        entry_id, payload, _ = super().entry(entry_id)
-        return entry_id, payload, messages_in(Position(1, entry_id))
+        count = messages_in(Position(1, entry_id))
+        metadata = api.MessageMetadata(
+            producer_name="p",
+            sequence_id=entry_id,
+            publish_time=1,
+            partition_key=self.key(entry_id),
+            num_messages_in_batch=count,
+        )
+        return entry_id, encode_payload(metadata, b"m"), count
 
 
 class Client:
@@ -235,7 +246,8 @@ class Rig:
 
     def begin(self) -> None:
         """A subscription that nobody knows yet."""
-        log = BatchLog(KEYS, *LEDGERS)
+        self.log = log = BatchLog(KEYS, *LEDGERS)
+        log.options = LogOptions(read_entries_max=READ_ENTRIES_MAX)
         self.model = Model(self.kind)
         self.subscription = Subscription(
             Owner(), TOPIC, -1, cast(ManagedLedger, log), cursor_over(log.chain), SystemClock()
@@ -256,32 +268,54 @@ class Rig:
 
     def step(self, step: str, number: int) -> None:
         """Do one thing at random, if it can be done."""
+        if step != "seek":  # which comes while entries are being read
+            self.come_to_rest()
         clients = self.model.clients
-        if step == "join":
-            self.join(number % 3)
-        elif step == "seek":
-            self.seek(ALL[number % len(ALL)])
-        elif step == "skip":
-            self.skip(number % 4)
-        elif step == "expire":
-            self.expire([each for each in ALL if each.entry_id % 7 == number % 7])
-        elif step == "throttle":
-            self.throttle(number % 3 * RATE_MIN)
+        of_all: dict[str, Callable[[], None]] = {
+            "join": lambda: self.join(number % 3),
+            "seek": lambda: self.seek(ALL[number % len(ALL)]),
+            "skip": lambda: self.skip(number % 4),
+            "expire": lambda: self.expire([each for each in ALL if each[1] % 7 == number % 7]),
+            "throttle": lambda: self.throttle(number % 3 * RATE_MIN),
+            "cache": self.turn_cache_on_or_off,
+            "evict": self.evict,
+        }
+        if step in of_all:
+            of_all[step]()
         elif clients:
-            client = clients[number % len(clients)]
-            if step == "leave":
-                self.leave(client)
-            elif step == "flow":
-                self.flow(client, number % 12 + 1)
-            elif step == "nack all":
-                self.nack(client, None)
-            elif step == "unsubscribe":
-                self.unsubscribe(client, force=bool(number % 2))
-            else:
-                self.acknowledge_or_give_back(step, client, number)
+            self.step_of(clients[number % len(clients)], step, number)
+        if not self.log.is_cold:
+            self.come_to_rest()
+
+    def step_of(self, client: Client, step: str, number: int) -> None:
+        """Do one thing that a client does."""
+        if step == "leave":
+            self.leave(client)
+        elif step == "flow":
+            self.flow(client, number % 12 + 1)
+        elif step == "nack all":
+            self.nack(client, None)
+        elif step == "unsubscribe":
+            self.unsubscribe(client, force=bool(number % 2))
+        else:
+            self.acknowledge_or_give_back(step, client, number)
+
+    def come_to_rest(self) -> None:
+        """Let come what comes, and look at all of it."""
         if self.is_slow:
             self.let_time_pass()
+        elif self.log.is_cold:
+            self.loop.run_until_complete(self.log.settled())
         self.model.look()
+
+    def turn_cache_on_or_off(self) -> None:
+        self.log.is_cold = not self.log.is_cold
+
+    def evict(self) -> None:
+        """Others need the memory for what they fetch."""
+        dispatcher = self.subscription.dispatcher
+        if dispatcher is not None:
+            dispatcher._fetched.evict()
 
     def acknowledge_or_give_back(self, step: str, client: Client, number: int) -> None:
         known = sorted(client.held) if self.kind.tracks_entries else ALL
@@ -402,15 +436,16 @@ class Rig:
 
     def finish(self) -> None:
         """Everybody takes and acknowledges all there is: then nothing may be left."""
+        self.come_to_rest()
         self.throttle(0)
         self.join(0)
         for _ in range(len(ALL)):
             for client in list(self.model.clients):
                 self.flow(client, 200)
-                self.model.look()
+                self.come_to_rest()
                 held = client.held if self.kind.tracks_entries else self.model.left
                 self.acknowledge(client, sorted(held))
-                self.model.look()
+                self.come_to_rest()
             if not self.model.left:
                 break
         assert not self.model.left
@@ -435,6 +470,7 @@ def rig_of(kind: SubscriptionType) -> Generator[Rig]:
 STEPS = [
     *("join", "leave", "flow", "flow", "flow", "ack", "ack run", "ack part", "ack upto"),
     *("nack", "nack all", "seek", "skip", "expire", "throttle", "unsubscribe"),
+    *("cache", "evict"),
 ]
 # Before them two consumers come and take some: steps that find nobody there prove nothing.
 BEGINNING = [("join", 2), ("flow", 10), ("join", 1), ("flow", 11)]

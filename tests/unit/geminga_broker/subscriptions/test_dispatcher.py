@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import (
@@ -13,10 +14,11 @@ from tests.unit.geminga_broker.clients_and_logs import (
 )
 
 from geminga_broker.errors import EntryDamaged, StorageUnavailable
+from geminga_broker.log.fetched_entries import FetchedBudget
 from geminga_broker.log.positions import Entry, Position
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.damage import ATTEMPTS_PER_TELLING, RETRY_FIRST_S, RETRY_LIMIT_S
-from geminga_broker.subscriptions.dispatcher import FETCHED_KEPT_S, READ_RETRY_S
+from geminga_broker.subscriptions.dispatcher import READ_RETRY_S
 from geminga_broker.subscriptions.single_dispatcher import SingleDispatcher
 
 
@@ -66,41 +68,83 @@ async def test_fetched_entries_serve_until_all_are_delivered_and_are_then_let_go
     assert dispatcher.held == 0
 
 
-async def test_fetched_entries_that_nobody_takes_are_let_go_and_fetched_again(
+async def test_fetched_entries_are_kept_however_slowly_they_are_taken(log: MemoryLog) -> None:
+    dispatcher, consumer, session = dispatcher_over(log)
+    for _ in range(10):
+        consumer.permits = 1
+        dispatcher.dispatch()
+        await asyncio.sleep(3600)
+    assert len(session.positions()) == 10
+    assert log.entries_read == 10
+
+
+async def test_who_lost_fetched_entries_to_others_reads_what_its_consumer_can_take(
     log: MemoryLog,
 ) -> None:
-    dispatcher, consumer, session = dispatcher_over(log)
+    log.fetched_budget = FetchedBudget(1)
+    dispatchers = [dispatcher_over(log) for _ in range(3)]
+    for _ in range(5):
+        for dispatcher, consumer, _ in dispatchers:
+            consumer.permits = 2
+            dispatcher.dispatch()
+            await log.settled()
+    for _, _, session in dispatchers:
+        assert session.positions() == [(1, entry) for entry in range(10)]
+    # Each read 10 before it knew that it could not keep them.
+    assert log.entries_read <= len(dispatchers) * (10 + 8)
+
+
+async def test_a_dispatcher_that_is_done_with_takes_no_memory(log: MemoryLog) -> None:
+    dispatcher, consumer, _ = dispatcher_over(log)
     consumer.permits = 4
     dispatcher.dispatch()
+    dispatcher.remove(consumer)
+    dispatcher.let_go()
     await log.settled()
-    assert dispatcher.held == 10
-    await asyncio.sleep(3 * FETCHED_KEPT_S)
-    assert dispatcher.held == 0
-    consumer.permits = 6
+    assert dispatcher.entries_fetched == 10
+    assert log.fetched_budget.used_bytes == 0
+
+
+async def test_acknowledged_entries_are_not_read(log: MemoryLog) -> None:
+    log = MemoryLog((1, 500), (2, 500), (3, 10))
+    log.is_cold = True
+    dispatcher, consumer, session = dispatcher_over(log)
+    acknowledged = dispatcher.cursor.acknowledged
+    for ledger_id, entry_id in [(1, each) for each in range(1, 499, 2)] + [
+        (2, each) for each in range(500)
+    ]:
+        acknowledged.acknowledge(ledger_id, entry_id)
+    acknowledged.acknowledge(3, 4)
+    consumer.permits = 1000
     dispatcher.dispatch()
     await log.settled()
-    assert len(session.positions()) == 10
+    expected = [(1, each) for each in range(0, 500, 2)] + [(1, 499)]
+    expected += [(3, each) for each in range(10) if each != 4]
+    assert session.positions() == expected
+    assert log.entries_read == len(expected)
     assert log.reads == 2
 
 
-async def test_fetched_entries_in_use_are_kept(log: MemoryLog) -> None:
-    dispatcher, consumer, _ = dispatcher_over(log)
-    for _ in range(9):
-        consumer.permits = 1
-        dispatcher.dispatch()
-        await asyncio.sleep(0.6 * FETCHED_KEPT_S)
-    assert log.reads == 1
+async def test_what_was_being_read_before_a_seek_hides_nothing_after_it(log: MemoryLog) -> None:
+    dispatcher, consumer, session = dispatcher_over(log)
+    dispatcher.cursor.acknowledged.acknowledge(1, 5)
+    consumer.permits = 10
+    dispatcher.dispatch()
+    dispatcher.cursor.acknowledged.reset(Position(1, -1))
+    dispatcher.rewind()
+    await log.settled()
+    assert session.positions() == [(1, entry) for entry in range(10)]
 
 
 async def test_a_read_that_fails_is_tried_again() -> None:
     class Failing(MemoryLog):
         is_broken = True
 
-        async def read(self, position: Position, count_max: int) -> list[Entry]:
+        async def read_entries(self, ledger_id: int, entry_ids: Sequence[int]) -> list[Entry]:
             if self.is_broken:
                 self.reads += 1
                 raise StorageUnavailable("no bookie")
-            return await super().read(position, count_max)
+            return await super().read_entries(ledger_id, entry_ids)
 
     failing = Failing((1, 10))
     failing.is_cold = True
@@ -123,11 +167,11 @@ class Damaged(MemoryLog):
         self.damaged: Position | None = at
         self.attempts = 0
 
-    async def read(self, position: Position, count_max: int) -> list[Entry]:
-        if position == self.damaged:
+    async def read_entries(self, ledger_id: int, entry_ids: Sequence[int]) -> list[Entry]:
+        if (ledger_id, entry_ids[0]) == self.damaged:
             self.attempts += 1
             raise EntryDamaged("every copy is damaged")
-        return await super().read(position, count_max)
+        return await super().read_entries(ledger_id, entry_ids)
 
 
 async def test_a_damaged_entry_is_tried_ever_more_rarely_and_told_of_with_the_way_out(

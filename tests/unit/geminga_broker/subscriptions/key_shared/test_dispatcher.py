@@ -11,6 +11,8 @@ from tests.unit.geminga_broker.clients_and_logs import (
 )
 
 from geminga_broker.errors import ConsumerNotAssigned
+from geminga_broker.log.entry_cache import ENTRY_OVERHEAD_BYTES
+from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import Entry, Position
 from geminga_broker.subscriptions import tracking_dispatcher
 from geminga_broker.subscriptions.consumer import Consumer
@@ -234,6 +236,70 @@ async def test_no_more_is_read_ahead_while_what_waits_is_fetched() -> None:
     await log.settled()
     assert stuck.permits == 0
     assert dispatcher.read_position == read_upto, "there was enough that waited"
+
+
+@pytest.fixture
+async def full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> tuple[KeyedLog, KeySharedDispatcher, Consumer, NotedSession]:
+    """A log of which nothing is cached, and a dispatcher that keeps for one consumer, which takes
+    nothing, as much as it may; another one could take everything."""
+    monkeypatch.setattr(key_shared_dispatcher, "LOOK_AHEAD_BYTES_MAX", 50 * ENTRY_OVERHEAD_BYTES)
+    log = KeyedLog(KEYS, (1, 2_000))
+    log.is_cold = True
+    log.options = LogOptions(read_entries_max=20)
+    dispatcher = dispatcher_over(log)
+    stuck, session = joined(dispatcher, "x", permits=0)
+    joined(dispatcher, "y", permits=2_000)
+    dispatcher.dispatch()
+    await log.settled()
+    assert 10 < dispatcher.redelivery_backlog < 70
+    return log, dispatcher, stuck, session
+
+
+async def test_what_waits_is_kept_and_no_more_is_fetched_than_may_be_kept(
+    full: tuple[KeyedLog, KeySharedDispatcher, Consumer, NotedSession],
+) -> None:
+    log, dispatcher, _, _ = full
+    read_upto, reads = dispatcher.read_position, log.reads
+    dispatcher.dispatch()
+    assert (dispatcher.read_position, log.reads) == (read_upto, reads)
+    log.is_cold = False
+    dispatcher.dispatch()
+    assert dispatcher.read_position == Position(1, 2_000), "what is cached need not be kept"
+
+
+async def test_what_waits_is_fetched_once_and_sent_from_memory(
+    full: tuple[KeyedLog, KeySharedDispatcher, Consumer, NotedSession],
+) -> None:
+    log, dispatcher, stuck, session = full
+    stuck.permits = 10
+    dispatcher.dispatch()
+    assert len(session.positions()) == 10
+    stuck.permits = 2_000
+    dispatcher.dispatch()
+    await log.settled()
+    assert keys_of(session, log) == owned(dispatcher, stuck)
+    assert dispatcher.read_position == Position(1, 2_000)
+    assert log.entries_read == 2_000
+    assert log.fetched_budget.used_bytes == 0
+
+
+async def test_reading_goes_on_when_others_acknowledge_what_waits(
+    full: tuple[KeyedLog, KeySharedDispatcher, Consumer, NotedSession],
+) -> None:
+    log, dispatcher, stuck, _ = full
+    read_upto = dispatcher.read_position
+    waiting = [
+        (1, entry_id)
+        for entry_id in range(read_upto.entry_id)
+        if log.key(entry_id) in owned(dispatcher, stuck)
+    ]
+    dispatcher.cursor.acknowledged.acknowledge_all(waiting)
+    assert dispatcher.acknowledged_all(waiting, waiting)
+    dispatcher.dispatch()
+    await log.settled()
+    assert dispatcher.read_position > read_upto
 
 
 def test_after_a_seek_nothing_is_in_flight_and_nothing_waits() -> None:
