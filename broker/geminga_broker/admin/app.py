@@ -17,6 +17,7 @@ from geminga_broker.admin.routes import (
     brokers,
     clusters,
     consuming_policies,
+    entrance,
     functions,
     lookup,
     messages,
@@ -57,6 +58,7 @@ ROUTERS = (
     lookup.router,
     functions.router,
     metrics.router,
+    entrance.router,
 )
 
 
@@ -80,6 +82,7 @@ def create_app(services: Services) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.services = services
+    app.state.routers = ROUTERS
     for router in ROUTERS:
         app.include_router(router)
     for kind in (GemingaError, HTTPException, Exception):

@@ -104,11 +104,23 @@ def serve(
 ) -> None:
     """Serve ``path`` by these; ``put`` by ``method``."""
     name = path.removeprefix("/")
-    add = router.add_api_route
-    add(path, get, methods=["GET"], dependencies=READ, name=f"get {name}")
-    add(path, put, methods=[method], dependencies=ADMINISTER, name=f"set {name}")
+
+    def add(
+        method: str, endpoint: Callable[..., Awaitable[Response]], verb: str, words: str
+    ) -> None:
+        router.add_api_route(
+            path,
+            endpoint,
+            methods=[method],
+            dependencies=READ if method == "GET" else ADMINISTER,
+            name=f"{verb} {name}",
+            description=words,
+        )
+
+    add("GET", get, "get", f"The namespace's policy ``{name}``; nothing where it has none.")
+    add(method, put, "set", f"Give the namespace a policy ``{name}``.")
     if delete is not None:
-        add(path, delete, methods=["DELETE"], dependencies=ADMINISTER, name=f"delete {name}")
+        add("DELETE", delete, "delete", "Take it away again: the broker's setting holds.")
 
 
 def _rating(

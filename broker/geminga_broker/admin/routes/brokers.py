@@ -95,7 +95,7 @@ async def change_setting() -> Response:
 
 @router.delete("/configuration/{name}", dependencies=[on_cluster(Action.ADMINISTER)])
 async def reset_setting() -> Response:
-    """Refuse as above."""
+    """Refuse, as upstream does for a setting that was not changed while it runs."""
     raise RestError(412, "Can't delete non-dynamic configuration")
 
 
