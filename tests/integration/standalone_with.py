@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from geminga_cli.commands import standalone
 from geminga_cli.supervisor.parts import PythonPart
-from geminga_cli.supervisor.standalone import BOOKIE
+from geminga_cli.supervisor.settings import BOOKIE
 
 
 class OtherPart(PythonPart):
