@@ -33,6 +33,11 @@ class NotRun(Exception):
     """This machine lacks what the tests need; the message says what."""
 
 
+def cache() -> Path:
+    """The user's."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
 @dataclass(frozen=True, slots=True)
 class Jars:
     """Jars of Apache's: how they are called, and where they are looked for.
@@ -48,16 +53,17 @@ class Jars:
 
     def classpath(self) -> str:
         """Where Java finds them, fetched if need be. Raises ``NotRun``."""
+        return self.found() or self._fetched(cache() / "geminga" / self.name)
+
+    def found(self) -> str | None:
+        """Where Java finds them, if they are here."""
         given = os.environ.get(self.variable)
         if given:
             return given
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         homes = [Path(os.environ["PULSAR_HOME"])] if os.environ.get("PULSAR_HOME") else []
-        homes += sorted((cache / "apache-pulsar").glob("apache-pulsar-*"), reverse=True)
-        for home in homes:
-            if any((home / "lib").glob(self.pattern)):
-                return f"{home / 'lib'}/*"
-        return self._fetched(cache / "geminga" / self.name)
+        homes += sorted((cache() / "apache-pulsar").glob("apache-pulsar-*"), reverse=True)
+        found = (home / "lib" for home in homes if any((home / "lib").glob(self.pattern)))
+        return next((f"{directory}/*" for directory in found), None)
 
     def _fetched(self, directory: Path) -> str:
         """The jars as Maven resolves them for the pom, which are fetched whole or not at all."""

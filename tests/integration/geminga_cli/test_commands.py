@@ -4,45 +4,19 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.integration.cluster_process import FREE_PORTS, StandaloneProcess
+from tests.integration.part_process import command, running, wait_for_words
 
 from geminga_cli.ports import ReservedPort
 
 WAIT_S = 60
 # Kept for documents: no machine has it.
 OTHER_MACHINE = "192.0.2.1"
-
-
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "geminga_cli", *words]
-
-
-@contextmanager
-def running(*words: str) -> Generator[subprocess.Popen[str], None, None]:
-    """A command that serves; ended and waited for at the end."""
-    with subprocess.Popen(command(*words), stderr=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-
-
-def wait_for_words(process: subprocess.Popen[str], words: str) -> None:
-    """Read its log up to the line with ``words``."""
-    assert process.stderr is not None
-    lines: list[str] = []
-    for line in process.stderr:
-        lines.append(line)
-        if words in line:
-            return
-    raise AssertionError("".join(lines))
 
 
 @pytest.fixture
