@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.simulation.storage import Storage
 
 from geminga_bookie.journal.journal import Group, Journal
+from geminga_broker.compaction.compaction import Compaction
+from geminga_broker.compaction.stream import Source
 from geminga_broker.delayed.bucket_store import BucketStore
 from geminga_broker.delayed.index import Index
 from geminga_broker.errors import StorageUnavailable
@@ -147,6 +150,30 @@ def name_the_ledger_before(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(CursorStore, "_turn_to_new_ledger", turn_again)
     patch.setattr(cursor_store, "naming_record", name_former)
+
+
+def compact_up_to_the_end(patch: pytest.MonkeyPatch) -> None:
+    """A compaction takes what was published while it ran for compacted."""
+    honest = Compaction._put_in_force
+
+    async def put_in_force(
+        compaction: Compaction, cursor: Cursor, ledger_id: int, horizon: Position
+    ) -> None:
+        del horizon
+        await honest(compaction, cursor, ledger_id, compaction._log.chain.last_confirmed)
+
+    patch.setattr(Compaction, "_put_in_force", put_in_force)
+
+
+def forget_the_former_compaction(patch: pytest.MonkeyPatch) -> None:
+    """A compaction reads what was published since the last one, and nothing that one left."""
+    honest = Compaction._source
+
+    async def source(compaction: Compaction) -> Source | None:
+        found = await honest(compaction)
+        return None if found is None else replace(found, former=None)
+
+    patch.setattr(Compaction, "_source", source)
 
 
 def forget_what_was_sent(patch: pytest.MonkeyPatch) -> None:

@@ -40,11 +40,14 @@ READ_S = 200.0
 class Published:
     """What producers know: each one's messages, and where those stand that have a receipt.
 
-    ``is_strict``: the topic has one owner at a time. A broker that has not heard yet that it lost
-    its session, and with it the topic to another, answers with the end it knew.
+    ``is_compacted``: readers are content with the newest message of each key. ``is_strict``: the
+    topic has one owner at a time. A broker that has not heard yet that it lost its session, and
+    with it the topic to another, answers with the end it knew.
     """
 
     is_strict: bool = True
+    topic: str = TOPIC
+    is_compacted: bool = False
     sent: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
     stored: dict[bytes, MessageId] = field(default_factory=dict[bytes, MessageId])
     last: MessageId = EARLIEST
@@ -61,7 +64,7 @@ class Published:
 
 async def publish(client: Client, published: Published, name: str, chance: Random) -> None:
     """Send in bursts, and wait for all receipts."""
-    producer = await _producer(client, name)
+    producer = await producer_of(client, published.topic, name)
     sent = published.sent[name] = []
     while len(sent) < MESSAGES:
         for _ in range(min(chance.randint(1, BURST_MAX), MESSAGES - len(sent))):
@@ -71,11 +74,11 @@ async def publish(client: Client, published: Published, name: str, chance: Rando
     await producer.flush()
 
 
-async def _producer(client: Client, name: str) -> Producer:
+async def producer_of(client: Client, topic: str, name: str) -> Producer:
     """A producer, however often no broker takes it at first."""
     while True:
         try:
-            return await client.producer(TOPIC, ProducerOptions(name=name, send_timeout_s=None))
+            return await client.producer(topic, ProducerOptions(name=name, send_timeout_s=None))
         except ClientError:
             await asyncio.sleep(RETRY_S)
 
@@ -83,8 +86,11 @@ async def _producer(client: Client, name: str) -> Producer:
 class Reader(Consumer):
     """A consumer that begins, also when it comes back, behind the message it had last."""
 
-    def __init__(self, reader_id: int, name: str, options: ConsumerOptions) -> None:
-        super().__init__(TopicName.parse(TOPIC), name, reader_id, name, options)
+    def __init__(
+        self, reader_id: int, name: str, options: ConsumerOptions, published: Published
+    ) -> None:
+        super().__init__(TopicName.parse(published.topic), name, reader_id, name, options)
+        self._is_compacted = published.is_compacted
         self.last = EARLIEST
         self.read: list[bytes] = []
 
@@ -92,13 +98,14 @@ class Reader(Consumer):
         """Subscribe from there on."""
         connection.attach_consumer(self.consumer_id, self)
         subscribe = CommandSubscribe(
-            topic=TOPIC,
+            topic=str(self.topic),
             subscription=self.subscription,
             subType=CommandSubscribe.Exclusive,
             consumer_id=self.consumer_id,
             request_id=0,
             consumer_name=self.name,
             durable=False,
+            read_compacted=self._is_compacted,
             start_message_id=self.last.to_proto(),
         )
         try:
@@ -133,10 +140,10 @@ class Reader(Consumer):
             await asyncio.sleep(chance.random() * PAUSE_S_MAX)
 
 
-async def opened(client: Client, name: str, queue_size: int) -> Reader:
+async def opened(client: Client, published: Published, name: str, queue_size: int) -> Reader:
     """A reader, taken by a broker. Raises ``ClientError``."""
     options = ConsumerOptions(receiver_queue_size=queue_size)
-    reader = Reader(next(client._ids), name, options)
+    reader = Reader(next(client._ids), name, options, published)
     attachment = client._attachment(reader, reader.topic)
     run = client.spawn(attachment.run(), name=name)
     attachment.begin(run)
@@ -149,7 +156,7 @@ async def read_all(client: Client, published: Published, name: str, chance: Rand
     """Read until the topic ends, after all is published."""
     while True:
         try:
-            reader = await opened(client, name, chance.randint(1, QUEUE_MAX))
+            reader = await opened(client, published, name, chance.randint(1, QUEUE_MAX))
             break
         except ClientError:
             await asyncio.sleep(RETRY_S)
