@@ -12,8 +12,9 @@ What happens to an entry, and in which room:
 ``storage``       admit, find, fetch: ``write_cache`` keeps what is not yet in an entry log,
                   ``checkpoint`` carries it to the ``entry_log`` and the ``index`` and trims the
                   journal, ``rebuild`` brings back a lost index
-``garbage``       the ``collector`` forgets ledgers that are gone, as ``garbage`` decides;
-                  ``compaction`` gives entry logs back of which little is of use
+``garbage``       the ``collector`` has ledgers forgotten that are gone (``ledger_deletion``), as
+                  ``garbage`` decides; ``compaction`` gives entry logs back of which little is of
+                  use
 ``disks``         the ``directories`` and their ``paths``, ``identity`` (the bookie's stable id and
                   its cookie), and how full they are: ``space_watch`` looks, ``space`` says what
                   follows

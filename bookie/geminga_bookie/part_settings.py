@@ -48,6 +48,8 @@ class BookiePartSettings(RecoverySettings):
     """How often the ledger disks are looked at."""
     gc_interval_s: Annotated[float, Ge(0)] = GARBAGE.interval_s
     """How often deleted ledgers are looked for (gcWaitTime); 0: only by order or on a full disk."""
+    gc_full_disk_interval_s: Annotated[float, Gt(0)] = GARBAGE.full_disk_interval_s
+    """The same while the bookie is read-only because of a full disk, where that is sooner."""
     gc_over_replicated_interval_s: Annotated[float, Ge(0)] = GARBAGE.over_replicated_interval_s
     """How often closed ledgers are looked for that have all copies elsewhere; 0: never."""
     minor_compaction_interval_s: Annotated[float, Ge(0)] = GARBAGE.minor_interval_s
@@ -109,6 +111,7 @@ class BookiePartSettings(RecoverySettings):
             compaction_bytes_per_s=self.compaction_bytes_per_s,
             garbage=GarbageLimits(
                 interval_s=self.gc_interval_s,
+                full_disk_interval_s=self.gc_full_disk_interval_s,
                 over_replicated_interval_s=self.gc_over_replicated_interval_s,
                 minor_interval_s=self.minor_compaction_interval_s,
                 minor_threshold=self.minor_compaction_threshold,

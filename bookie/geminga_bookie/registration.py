@@ -50,6 +50,8 @@ class Registration(Service):
         self._is_wanted = asyncio.Event()
         self._is_open = False
         self._has_lost_session = False
+        # Where the bookie stands, and by which session: said when it changes.
+        self._told: tuple[str, int] | None = None
 
     async def _open(self, stack: AsyncExitStack) -> None:
         self._is_open = True
@@ -98,7 +100,9 @@ class Registration(Service):
             here, elsewhere = elsewhere, here
         await take_over_ephemeral(self._coordination, here, self._value)
         await self._delete(elsewhere)
-        log.info("bookie registered", extra={"node": here, "is_read_only": is_read_only})
+        told, self._told = self._told, (here, self._coordination.session_id)
+        if told != self._told:  # else the node only says something else, of its HTTP port say
+            log.info("bookie registered", extra={"node": here, "is_read_only": is_read_only})
 
     async def _delete(self, path: str) -> None:
         with suppress(NodeMissing):

@@ -17,7 +17,8 @@ GIB = 1024 * MIB
 class GarbageLimits:
     """When to look for garbage, and how much of it is too much. Pulsar's defaults.
 
-    An interval or a threshold of 0 turns off what it is for. A log is compacted when less than the
+    An interval or a threshold of 0 turns off what it is for; ``full_disk_interval_s``, which holds
+    while a full disk keeps the bookie read-only, is never 0. A log is compacted when less than the
     threshold of its bytes are of use (0 to 1).
     """
 
@@ -27,6 +28,7 @@ class GarbageLimits:
     minor_threshold: float = 0.2
     major_interval_s: float = 86_400.0
     major_threshold: float = 0.5
+    full_disk_interval_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)

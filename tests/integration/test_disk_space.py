@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from tests.integration.waiting import eventually
 
 from geminga_protocol.records.ledger_metadata import LedgerMetadata
 
-FILLED, EMPTIED = "filled", "emptied"
+FILLED, EMPTIED, RELIEVED = "filled", "emptied", "relieved"
 MESSAGES = 100
 TOPICS_MAX = 12
 MIB = 1 << 20
@@ -58,6 +59,7 @@ def small_bookie(cluster: StandaloneProcess, name: str) -> Generator[PartProcess
         *("--disk-usage-threshold", threshold, "--disk-usage-warn-threshold", threshold),
         *("--disk-usage-lwm-threshold", threshold, "--disk-check-interval-s", "0.2"),
         *("--entry-log-bytes-max", str(MIB), "--compacts-when-full"),
+        *("--gc-interval-s", "0", "--gc-full-disk-interval-s", "1"),
     )
     with bookie_process(cluster, name, *options) as bookie:
         yield bookie
@@ -91,10 +93,10 @@ def topic_on(cluster: StandaloneProcess, client: Any, bookie: str) -> tuple[str,
     raise AssertionError(f"none of {TOPICS_MAX} topics is on the bookie")
 
 
-def modes(cluster: StandaloneProcess) -> tuple[bool, bool]:
+def modes(cluster: StandaloneProcess, bookie: str = FILLED) -> tuple[bool, bool]:
     """Whether the bookie is registered as writable, and as read-only."""
     live = ask(cluster, StoredLedgers.live)
-    return FILLED in live.writable, FILLED in live.read_only
+    return bookie in live.writable, bookie in live.read_only
 
 
 def are_on_it(cluster: StandaloneProcess, ledger_id: int) -> bool:
@@ -136,19 +138,47 @@ def size_of(path: Path) -> int:
         return 0
 
 
+def logs_bytes(cluster: StandaloneProcess, bookie: str) -> int:
+    """What the bookie's entry logs take."""
+    ledgers = cluster.data_directory.parent / bookie / "ledgers"
+    return sum(map(size_of, ledgers.glob("*.entries")))
+
+
+def written_bytes(cluster: StandaloneProcess, bookie: str) -> int:
+    """The same when all is written, and what is of no use given back."""
+    bookie_admin(cluster, "force-gc", bookie)
+    return logs_bytes(cluster, bookie)
+
+
+def delete_topic(cluster: StandaloneProcess, topic: str) -> None:
+    path = f"/admin/v2/persistent/public/default/{topic}"
+    status, answer = rest(cluster.web_service_url, "DELETE", path)
+    assert status == 204, answer
+
+
+def test_on_a_full_disk_a_deleted_topic_makes_room_without_an_order(
+    cluster: StandaloneProcess,
+) -> None:
+    with small_bookie(cluster, RELIEVED) as bookie, client_of(cluster.service_url) as client:
+        topic, sending = topic_on(cluster, client, RELIEVED)
+        sending.send_all(LARGE_MESSAGES, LARGE_BYTES)
+        written = partial(written_bytes, cluster, RELIEVED)
+        eventually(written, lambda found: found > LARGE_MESSAGES * LARGE_BYTES)
+        sending.close()
+        with full_disk(cluster.data_directory.parent):
+            eventually(lambda: modes(cluster, RELIEVED), lambda found: found == (False, True))
+            bookie.wait_for(f"geminga bookie-admin force-gc {RELIEVED}")
+            delete_topic(cluster, topic)
+            eventually(lambda: logs_bytes(cluster, RELIEVED), lambda found: found < LEFT_BYTES_MAX)
+        eventually(lambda: modes(cluster, RELIEVED), lambda found: found == (True, False))
+
+
 def test_the_space_of_a_topic_that_is_deleted_comes_back(cluster: StandaloneProcess) -> None:
-    ledgers = cluster.data_directory.parent / EMPTIED / "ledgers"
-
-    def used_bytes() -> int:
-        bookie_admin(cluster, "force-gc", EMPTIED)
-        return sum(map(size_of, ledgers.glob("*.entries")))
-
+    used_bytes = partial(written_bytes, cluster, EMPTIED)
     with small_bookie(cluster, EMPTIED), client_of(cluster.service_url) as client:
         topic, sending = topic_on(cluster, client, EMPTIED)
         sending.send_all(LARGE_MESSAGES, LARGE_BYTES)
         eventually(used_bytes, lambda found: found > LARGE_MESSAGES * LARGE_BYTES)
         sending.close()
-        path = f"/admin/v2/persistent/public/default/{topic}"
-        status, answer = rest(cluster.web_service_url, "DELETE", path)
-        assert status == 204, answer
+        delete_topic(cluster, topic)
         eventually(used_bytes, lambda found: found < LEFT_BYTES_MAX)

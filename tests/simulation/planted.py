@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.simulation.storage import Storage
 
 from geminga_bookie.journal.journal import Group, Journal
+from geminga_broker.compaction.compaction import Compaction
+from geminga_broker.compaction.stream import Source
 from geminga_broker.delayed.bucket_store import BucketStore
 from geminga_broker.delayed.index import Index
 from geminga_broker.errors import StorageUnavailable
@@ -20,7 +23,7 @@ from geminga_broker.log.cursor_state import CursorState, naming_record
 from geminga_broker.log.cursor_store import CursorStore
 from geminga_broker.log.own_record import OwnRecord
 from geminga_broker.log.payloads import counted
-from geminga_broker.log.positions import INT64_MAX, Position
+from geminga_broker.log.positions import INT64_MAX, Entry, Position
 from geminga_broker.subscriptions.acknowledging import Acknowledging
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatcher import Dispatcher
@@ -149,6 +152,30 @@ def name_the_ledger_before(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(cursor_store, "naming_record", name_former)
 
 
+def compact_up_to_the_end(patch: pytest.MonkeyPatch) -> None:
+    """A compaction takes what was published while it ran for compacted."""
+    honest = Compaction._put_in_force
+
+    async def put_in_force(
+        compaction: Compaction, cursor: Cursor, ledger_id: int, horizon: Position
+    ) -> None:
+        del horizon
+        await honest(compaction, cursor, ledger_id, compaction._log.chain.last_confirmed)
+
+    patch.setattr(Compaction, "_put_in_force", put_in_force)
+
+
+def forget_the_former_compaction(patch: pytest.MonkeyPatch) -> None:
+    """A compaction reads what was published since the last one, and nothing that one left."""
+    honest = Compaction._source
+
+    async def source(compaction: Compaction) -> Source | None:
+        found = await honest(compaction)
+        return None if found is None else replace(found, former=None)
+
+    patch.setattr(Compaction, "_source", source)
+
+
 def forget_what_was_sent(patch: pytest.MonkeyPatch) -> None:
     """Brokers that take a topic over do not learn which messages producers have sent."""
 
@@ -208,11 +235,14 @@ def forget_refusals(patch: pytest.MonkeyPatch) -> None:
 def forget_to_send_on(patch: pytest.MonkeyPatch) -> None:
     """Brokers that have read entries from bookies do not look whom they can be sent to."""
 
-    async def fetch(dispatcher: Dispatcher, position: Position) -> None:
-        count_max = dispatcher.managed_ledger.options.read_entries_max
+    async def fetch(
+        dispatcher: Dispatcher,
+        position: Position,
+        entry_ids: Sequence[int],
+        keep: Callable[[list[Entry]], None],
+    ) -> None:
         with suppress(StorageUnavailable):
-            read = await dispatcher.managed_ledger.read(position, count_max)
-            dispatcher._keep(position[0], counted(read))
+            keep(counted(await dispatcher.managed_ledger.read_entries(position[0], entry_ids)))
         dispatcher._is_reading = False
 
     patch.setattr(Dispatcher, "_fetch", fetch)

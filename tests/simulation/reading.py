@@ -51,11 +51,14 @@ READ_S = 200.0
 class Published:
     """What producers know: each one's messages, and where those stand that have a receipt.
 
-    ``is_strict``: the topic has one owner at a time. A broker that has not heard yet that it lost
-    its session, and with it the topic to another, answers with the end it knew.
+    ``is_compacted``: readers are content with the newest message of each key. ``is_strict``: the
+    topic has one owner at a time. A broker that has not heard yet that it lost its session, and
+    with it the topic to another, answers with the end it knew.
     """
 
     is_strict: bool = True
+    topic: str = TOPIC
+    is_compacted: bool = False
     sent: dict[str, list[bytes]] = field(default_factory=dict[str, list[bytes]])
     stored: dict[bytes, MessageId] = field(default_factory=dict[bytes, MessageId])
     last: MessageId = EARLIEST
@@ -72,7 +75,7 @@ class Published:
 
 async def publish(client: Client, published: Published, name: str, chance: Random) -> None:
     """Send in bursts, and wait for all receipts."""
-    producer = await _producer(client, name)
+    producer = await producer_of(client, published.topic, name)
     sent = published.sent[name] = []
     while len(sent) < MESSAGES:
         for _ in range(min(chance.randint(1, BURST_MAX), MESSAGES - len(sent))):
@@ -82,11 +85,11 @@ async def publish(client: Client, published: Published, name: str, chance: Rando
     await producer.flush()
 
 
-async def _producer(client: Client, name: str) -> Producer:
+async def producer_of(client: Client, topic: str, name: str) -> Producer:
     """A producer, however often no broker takes it at first."""
     while True:
         try:
-            return await client.producer(TOPIC, ProducerOptions(name=name, send_timeout_s=None))
+            return await client.producer(topic, ProducerOptions(name=name, send_timeout_s=None))
         except ClientError:
             await asyncio.sleep(RETRY_S)
 
@@ -94,9 +97,13 @@ async def _producer(client: Client, name: str) -> Producer:
 class Reader:
     """A channel that begins, also when it comes back, behind the message it had last."""
 
-    def __init__(self, channels: Channels, name: str, queue_size: int) -> None:
-        options = ConsumerChannelOptions(name=name, receiver_queue_size=queue_size)
-        topic = TopicName.parse(TOPIC)
+    def __init__(
+        self, channels: Channels, published: Published, name: str, queue_size: int
+    ) -> None:
+        options = ConsumerChannelOptions(
+            name=name, receiver_queue_size=queue_size, reads_compacted=published.is_compacted
+        )
+        topic = TopicName.parse(published.topic)
         self.channel = ConsumerChannel(channels, topic, name, options, is_durable=False)
         self.channel.start_message_id = MessageIdData.FromString(EARLIEST.to_bytes())
         self.channel.on_entry = self._entry_arrived
@@ -170,7 +177,7 @@ async def read_all(
 ) -> list[bytes]:
     """Read until the topic ends, after all is published."""
     while True:
-        reader = Reader(channels, name, chance.randint(1, QUEUE_MAX))
+        reader = Reader(channels, published, name, chance.randint(1, QUEUE_MAX))
         try:
             await reader.channel.open()
             break

@@ -10,6 +10,7 @@ from math import ceil
 SHARES = {
     "autorecovery": 100,
     "cluster": 200,
+    "compaction": 40,
     "garbage": 50,
     "ledgers": 120,
     "messaging": 100,

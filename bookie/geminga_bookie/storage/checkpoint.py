@@ -73,10 +73,14 @@ class Checkpointer(Service):
         self.lock = asyncio.Lock()
         self._sealed: _Sealed | None = None
         self._threshold_bytes = settings.write_cache_bytes_max // 2
+        # The newest entry log that is known to stay.
+        self._last_log = 0
         self.done = 0
         self.failures = 0
 
     async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 nothing to close
+        end = self._storage.index.log_end()
+        self._last_log = 0 if end is None else end.log_number
         self.spawn_lasting(self._run_when_wanted, name="checkpoints")
 
     async def _close(self) -> None:
@@ -120,7 +124,17 @@ class Checkpointer(Service):
             self._sealed = None
             self._storage.write_cache.release()
         self.done += 1
+        self._tell_opened()
         self._on_done()
+
+    def _tell_opened(self) -> None:
+        """Only now: a full disk takes a part of one file after the other, and none stays."""
+        end, entry_log = self._storage.index.log_end(), self._storage.entry_log
+        if end is not None and end.log_number > self._last_log:
+            for number in entry_log.numbers:
+                if number > self._last_log:
+                    log.info("entry log opened", extra={"file": entry_log.path(number)})
+            self._last_log = end.log_number
 
     @property
     def _can_trim(self) -> bool:

@@ -195,10 +195,8 @@ class EntryLog:
             self._set_current(self._current_number, None)
 
     async def drop_after(self, end: LogEnd | None) -> None:
-        """Give back, as far as it goes, what was written after ``end`` by who could not finish.
-
-        Who calls it keeps others from appending.
-        """
+        """Give back, as far as it goes, what a checkpoint that failed wrote after ``end``; the
+        caller keeps others from appending."""
         number, offset = (0, 0) if end is None else (end.log_number, end.offset)
         if self._current_number > number:
             self.begin_anew()
@@ -425,7 +423,6 @@ class EntryLog:
         self._homes[number] = home
         self._set_current(number, current)
         await self._remember(number, current)
-        log.info("entry log opened", extra={"file": self.path(number)})
         return current
 
     async def _create(self, home: Directory, number: int, header: bytes) -> DiskFile:

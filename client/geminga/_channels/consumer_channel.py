@@ -38,6 +38,8 @@ class ConsumerChannelOptions:
     initial_position: InitialPosition = InitialPosition.LATEST
     properties: Mapping[str, str] | None = None
     priority_level: int = 0
+    # Of a compacted topic only the newest message of every key.
+    reads_compacted: bool = False
     # As upstream's: enough to keep a consumer busy over a distance.
     receiver_queue_size: int = 1000
     # For requests of the consumer itself: seek, unsubscribe, closing.
@@ -264,6 +266,7 @@ class ConsumerChannel(Channel):
             consumer_name=self.name,
             priority_level=options.priority_level,
             durable=self._is_durable,
+            read_compacted=options.reads_compacted,
             start_message_id=self.start_message_id,
             metadata=key_values(options.properties),
             initialPosition=CommandSubscribe.InitialPosition.Value(options.initial_position.label),

@@ -22,7 +22,7 @@ from tests.unit.geminga_bookie.host import SETTINGS, Host
 
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.formats.entry_log_v1 import file_name
-from geminga_bookie.settings import MIB, SpaceLimits
+from geminga_bookie.settings import MIB, GarbageLimits, SpaceLimits
 from geminga_protocol.bookkeeper.v2 import ReturnCode, encode_read
 
 CAPACITY_BYTES = 4 * MIB
@@ -191,3 +191,79 @@ async def test_another_failure_of_a_checkpoint_keeps_its_trace(
         await settle()
     said = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert [record.exc_info is not None for record in said] == [True]
+
+
+def told_of(caplog: pytest.LogCaptureFixture, event: str) -> list[logging.LogRecord]:
+    return [each for each in caplog.records if each.message.startswith(event)]
+
+
+@pytest.mark.parametrize("garbage", [NEVER, GarbageLimits()])
+async def test_what_is_deleted_makes_room_within_a_minute(
+    garbage: GarbageLimits, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever is set for other times, and without an order."""
+    caplog.set_level(logging.INFO)
+    host = make_host(garbage=garbage)
+    async with host.bookie() as bookie:
+        client = host.network.connect_client()
+        register(host.coordination, 1)
+        register(host.coordination, 2)
+        await add(bookie, client, 2, 0, 3)
+        await bookie.checkpointer.run()
+        await add_big(client, 1, 80)
+        bookie.checkpointer.request()
+        await asyncio.sleep(630)
+        assert bookie.storage.read_only_reasons
+        (command,) = {each.__dict__["command"] for each in told_of(caplog, "the disk is full")}
+        assert command == "geminga bookie-admin force-gc bookie-1"
+        told = len(told_of(caplog, "the disk is full"))
+        assert 10 <= told <= 11, "once a minute"
+        assert len(told_of(caplog, "entry log opened")) == 1, "not each that takes nothing"
+        assert len(caplog.records) < 3 * told, "nor is anything else said at every attempt"
+        unregister(host.coordination, 1)
+        await asyncio.sleep(60 + host.settings.checkpoint_retry_s)
+        assert not bookie.storage.is_read_only
+        await add(bookie, client, 2, 3, 3)
+        await require(client, 2, range(6))
+        await asyncio.sleep(600)
+        assert len(told_of(caplog, "the disk is full")) <= told + 1
+        opened = [each.__dict__["file"] for each in told_of(caplog, "entry log opened")]
+        assert len(opened) == len(set(opened)) < 5
+
+
+async def test_a_disk_that_is_full_by_its_measure_is_collected_every_minute_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    host = make_host()
+    async with host.bookie() as bookie:
+        await fill(host, bookie, kept=0)
+        register(host.coordination, 1)
+        await look_at_disks()
+        assert bookie.storage.read_only_reasons
+        await asyncio.sleep(600)
+        assert 10 <= len(told_of(caplog, "the disk is full")) <= 11
+        unregister(host.coordination, 1)
+        await asyncio.sleep(60 + SPACE.check_interval_s + 1)
+        assert file_name(1) not in host.ledger_disk.files
+        assert not bookie.storage.is_read_only
+
+
+async def test_logs_that_find_no_room_are_said_in_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    host = make_host(entry_log_bytes_max=MIB)
+    async with host.bookie() as bookie:
+        client = host.network.connect_client()
+        for number in range(3):  # of each log half is soon of no use
+            register(host.coordination, 2 * number)
+            register(host.coordination, 2 * number + 1)
+            await add_big(client, 2 * number, 10)
+            await add_big(client, 2 * number + 1, 8)
+            await bookie.checkpointer.run()
+            unregister(host.coordination, 2 * number)
+        await add(bookie, client, 1, 8, 3)
+        await bookie.checkpointer.run()
+        host.ledger_disk.capacity = used_bytes(host) + 20_000
+        await look_at_disks()
+    (told,) = told_of(caplog, "entry logs stay for now")
+    assert told.__dict__["count"] == 3

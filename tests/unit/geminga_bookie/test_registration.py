@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 from tests.unit.geminga_bookie.fakes import MemoryCoordination
@@ -106,6 +107,25 @@ async def test_a_read_only_bookie_stands_elsewhere_and_comes_back() -> None:
         assert WRITABLE in coordination.nodes
         assert READ_ONLY not in coordination.nodes
     assert not {WRITABLE, READ_ONLY} & set(coordination.nodes)
+
+
+async def test_a_bookie_says_once_where_it_is_registered(caplog: pytest.LogCaptureFixture) -> None:
+    """Not that its node says something else, nor that it was looked for in vain."""
+    caplog.set_level(logging.INFO)
+    coordination, mode = MemoryCoordination(session_id=7), Mode()
+    async with make_registration(coordination, mode) as registration:
+        registration.announce(BookieInfo.of_address("10.0.0.1", 3181, http_port=8000))
+        registration.review()
+        await settle()
+        mode.is_read_only = True
+        registration.review()
+        await settle()
+        registration.review()
+        await settle()
+        coordination.renew_session(8)
+        await settle()
+    told = [each.__dict__["node"] for each in caplog.records if each.message == "bookie registered"]
+    assert told == [WRITABLE, READ_ONLY, READ_ONLY]
 
 
 async def test_registering_is_tried_again_while_zookeeper_is_away() -> None:

@@ -23,9 +23,9 @@ from tests.unit.geminga_bookie.garbage_rig import (
 from tests.unit.geminga_bookie.host import SETTINGS, Host
 
 from geminga_bookie.formats.entry_log_v1 import file_name
-from geminga_bookie.garbage import collector as module
-from geminga_bookie.garbage.collector import StrangeCluster
+from geminga_bookie.garbage import ledger_deletion as module
 from geminga_bookie.garbage.garbage import Compaction
+from geminga_bookie.garbage.ledger_deletion import StrangeCluster
 from geminga_bookie.settings import GarbageLimits
 from geminga_bookie.storage.index import Counts
 from geminga_protocol.bookkeeper.v2 import ReturnCode, encode_read

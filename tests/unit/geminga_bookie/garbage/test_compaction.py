@@ -170,7 +170,7 @@ async def test_a_ledger_deleted_while_its_blocks_are_copied_does_not_come_back()
 
         async def delete_then_read(location: object) -> object:
             if storage.index.ledger(2) is not None:
-                await collector._forget([2], "in this test")
+                await collector._deletion.forget([2], "in this test")
             return await read_whole(location)  # type: ignore[arg-type]
 
         with pytest.MonkeyPatch.context() as patched:

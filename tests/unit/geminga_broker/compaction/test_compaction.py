@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of
 from tests.unit.geminga_broker.compaction.compacted_topics import (
     NAME,
     Keyed,
@@ -98,3 +99,25 @@ async def test_a_crash_at_any_step_leaves_one_of_the_two_and_no_ledger_behind(st
         await compact(topic)
         assert values(await read(topic)) == [("a", b"2"), ("b", b"3")]
     await first.__aexit__(None, None, None)
+
+
+async def test_what_is_published_while_a_topic_is_compacted_is_read_from_the_log() -> None:
+    """Where a compaction ends is decided before it reads: whatever comes later is not in it."""
+    rig = Rig(ledger_entries_max=5)
+    async with rig.directory() as topics:
+        topic = await loaded(topics)
+        await publish(topic, single("a", b"1"), single("a", b"2"), single("b", b"1"))
+        producer = producer_of(NotedSession(), "meanwhile")
+        await topic.connect_producer(producer)
+        await topic.compacting.trigger()
+        meanwhile: list[Keyed] = []
+        while topic.compacting.is_running:
+            meanwhile.append((f"k{len(meanwhile)}", b"1"))
+            producer.append_all([(single(*meanwhile[-1]), 1, producer, len(meanwhile), 0)])
+            await asyncio.sleep(0)
+        assert len(meanwhile) > 10, "at every step of the compaction"
+        await asyncio.sleep(1)
+        assert values(await read(topic)) == [("a", b"2"), ("b", b"1"), *meanwhile]
+        await compact(topic)
+        await trim(topic)
+        assert values(await read(topic)) == [("a", b"2"), ("b", b"1"), *meanwhile]

@@ -1,0 +1,211 @@
+"""Proves, over many seeds, that those who read a topic compacted see the newest message of every
+key, whenever the topic is compacted, by whichever broker, and whatever becomes of the broker.
+
+Compactions are asked for again and again while messages flow; what they have passed is trimmed
+away. Some read from the beginning meanwhile, others when all is published and compacted for the
+last time: they get the newest messages and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from random import Random
+
+import pytest
+from tests.simulation.cluster import SHAPES, SHORT_FAULTS, Cluster, Shape
+from tests.simulation.planted import (
+    Plant,
+    compact_up_to_the_end,
+    forget_the_former_compaction,
+    found_by,
+)
+from tests.simulation.reading import Published, channels, producer_of, read_all
+from tests.simulation.seeds import first_seeds
+from tests.simulation.traffic import PRODUCERS
+from tests.simulation.verdicts import raise_loop_failures, results
+
+from geminga import Client
+from geminga_broker.broker import Broker
+from geminga_broker.compaction.report import CompactionStatus
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_runtime.errors import GemingaError
+from geminga_simulation.checkers import check_nothing_invented
+from geminga_simulation.errors import HostCrashed, InvariantViolated
+from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.simulate import Outcome, simulate
+from geminga_simulation.world import World
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+SEEDS_A_TEST = 10
+TOPIC = TopicName.parse("persistent://public/default/newest")
+# Most keys have a few messages; the last of some come early, and are compacted several times.
+KEYS = 20
+MESSAGES = 60
+BURST_MAX = 6
+READERS = 3
+SEND_S = 6.0
+FAULTY_S = 12.0
+# A topic of so few messages is compacted in a moment.
+COMPACT_S_MAX = 0.6
+LOOK_S = 0.1
+COMPACTED_S = 200.0
+TIME_LIMIT_S = 1500.0
+CALM = FaultMenu()
+
+
+def _payload(producer: str, key: int, number: int) -> bytes:
+    """Keys are a producer's own, so that its order says which message is the newest."""
+    return f"{producer}/{key}/{number}".encode()
+
+
+def _key(payload: bytes) -> str:
+    return payload.decode().rpartition("/")[0]
+
+
+async def publish(client: Client, published: Published, name: str, chance: Random) -> None:
+    """Send messages of all keys in bursts, and wait for all receipts."""
+    producer = await producer_of(client, published.topic, name)
+    sent = published.sent[name] = []
+    while len(sent) < MESSAGES:
+        for _ in range(min(chance.randint(1, BURST_MAX), MESSAGES - len(sent))):
+            sent.append(_payload(name, chance.randrange(KEYS), len(sent)))
+            on_sent = partial(published.receipt, sent[-1])
+            producer.send_nowait(sent[-1], on_sent, key=_key(sent[-1]))
+        await asyncio.sleep(chance.random() * SEND_S * BURST_MAX / MESSAGES)
+    await producer.flush()
+
+
+async def compact_again_and_again(cluster: Cluster, chance: Random) -> None:
+    """Ask some broker for a compaction; most of the time it is the topic's, and none runs."""
+    while True:
+        await asyncio.sleep(chance.random() * COMPACT_S_MAX)
+        broker = chance.choice(cluster.brokers)
+        with suppress(GemingaError, HostCrashed):
+            await cluster.do(broker, lambda each: each.administration.compact_topic(TOPIC))
+
+
+async def compact_once(cluster: Cluster) -> None:
+    """Return when the topic is compacted up to what is its end now, whoever serves it."""
+    statuses: list[CompactionStatus] = []
+
+    async def compact(broker: Broker) -> None:
+        await broker.administration.compact_topic(TOPIC)
+        status = CompactionStatus.RUNNING
+        while status is CompactionStatus.RUNNING:
+            await asyncio.sleep(LOOK_S)
+            status = (await broker.administration.compaction_report(TOPIC)).status
+        statuses.append(status)
+
+    async with asyncio.timeout(COMPACTED_S):
+        while CompactionStatus.SUCCESS not in statuses:
+            for broker in cluster.brokers:
+                with suppress(GemingaError):
+                    await cluster.do(broker, compact)
+            await asyncio.sleep(LOOK_S)
+
+
+async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Published:
+    """One story: publish, compact and read; then some read what is left in the end."""
+    is_strict = menu is CALM or len(cluster.brokers) == 1
+    published = Published(is_strict, topic=str(TOPIC), is_compacted=True)
+    async with (
+        cluster.client("client") as client,
+        cluster.client("other-client") as other,
+        channels(cluster, "client") as reading_here,
+        channels(cluster, "other-client") as reading_there,
+        asyncio.TaskGroup() as tasks,
+    ):
+        clients = (client, other)
+        readers = (reading_here, reading_there)
+        # The first compaction keeps from then on what is not compacted yet.
+        async with await producer_of(client, published.topic, "nobody"):
+            await compact_once(cluster)
+        compacting = tasks.create_task(compact_again_and_again(cluster, Random(chance.random())))
+        async with FaultInjector(cluster.world, menu, [*cluster.storage.bookies, *cluster.brokers]):
+            publishing = [
+                tasks.create_task(publish(each, published, name, Random(chance.random())))
+                for each, name in zip(clients, PRODUCERS, strict=True)
+            ]
+            reading = [
+                tasks.create_task(
+                    read_all(
+                        readers[number % 2], published, f"reader-{number}", Random(chance.random())
+                    )
+                )
+                for number in range(READERS)
+            ]
+            await asyncio.wait(publishing, timeout=FAULTY_S)
+        await asyncio.wait(publishing)
+        published.is_over = True
+        await asyncio.wait(reading)
+        compacting.cancel()
+        await compact_once(cluster)
+        last = [
+            await read_all(each, published, f"last-{number}", Random(chance.random()))
+            for number, each in enumerate(readers)
+        ]
+    for each in reading:
+        check_newest(published, each.result())
+    for found in last:
+        check_newest(published, found)
+        if len(found) != len({_key(each) for each in found}):
+            raise InvariantViolated(f"not compacted: {len(found)} messages were left")
+    return published
+
+
+def check_newest(published: Published, read: Sequence[bytes]) -> None:
+    """Of every key the newest message came, and none that is older came behind it."""
+    sent = [each for messages in published.sent.values() for each in messages]
+    check_nothing_invented(sent, read)
+    newest = {_key(each): each for each in sent}
+    found = {_key(each): each for each in read}
+    for key, payload in newest.items():
+        if found.get(key) != payload:
+            raise InvariantViolated(f"the last of {key} was {payload!r}, read {found.get(key)!r}")
+
+
+async def story(menu: FaultMenu, shape: Shape) -> int:
+    """``live_through`` in a world of its own; how many messages it was about."""
+    async with World() as world:
+        cluster = Cluster(world, shape)
+        await cluster.open()
+        client, other = world.host("client"), world.host("other-client")
+        for host in (client, other):
+            host.start(lambda _: asyncio.Event().wait())
+        try:
+            told = await client.run(live_through(cluster, menu, world.loop.stream("story")))
+        except ExceptionGroup as group:  # of the story's tasks the first that failed tells why
+            raise group.exceptions[0] from group
+        raise_loop_failures(world)
+    return len(told.stored)
+
+
+def run(seed: int, *, menu: FaultMenu | None = None, record: bool = False) -> Outcome[int]:
+    """The story of one seed, which also chooses the cluster and what may go wrong in it."""
+    random = Random(seed)
+    drawn = random.choice((CALM, SHORT_FAULTS.drawn(random), SHORT_FAULTS.drawn(random)))
+    told = partial(story, menu or drawn, random.choice(SHAPES))
+    return simulate(seed, told, time_limit_s=TIME_LIMIT_S, record=record)
+
+
+@pytest.mark.parametrize("first", first_seeds("compaction", SEEDS_A_TEST))
+def test_compacted_readers_see_the_newest_of_every_key(first: int) -> None:
+    stored = list(results(run, range(first, first + SEEDS_A_TEST)))
+    assert stored == [MESSAGES * len(PRODUCERS)] * SEEDS_A_TEST
+
+
+@pytest.mark.parametrize("plant", [compact_up_to_the_end, forget_the_former_compaction])
+def test_a_planted_bug_is_found_by_a_checker(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    tell = partial(run, menu=CALM)
+    with monkeypatch.context() as patch:
+        plant(patch)
+        seed = found_by(tell)
+    tell(seed)  # the same story is clean without the bug
+
+
+def test_a_seed_repeats() -> None:
+    assert run(3) == run(3)
