@@ -107,7 +107,7 @@ async def test_a_broker_that_begins_anew_has_all_permits(
     broker.deliver(0)
     await until(lambda: bool(receiver.entries))
     await lose_connection(receiver.channel, broker)
-    receiver.channel.return_permits(7)
+    receiver.channel.return_permits(3)
     await until(lambda: len(broker.of_type(BaseCommand.FLOW)) == 2)
     assert not receiver.entries, "they come again"
     receiver.channel.return_permits(4)
