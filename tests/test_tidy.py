@@ -84,6 +84,7 @@ MIRRORS_NO_MODULE = {
     "tests/unit/geminga/test_public_surface.py": "what geminga exports",
     "tests/unit/geminga_bookie/test_damage.py": "all files of a bookie, damaged one by one",
     "tests/unit/geminga_bookie/test_full_disk.py": "all that writes to a disk, and makes room",
+    "tests/unit/geminga_broker/log/test_cursor_takeover.py": "cursor_store.py with two owners",
     "tests/unit/geminga_broker/ownership/test_ownership_simulated.py": "ownership, under faults",
     "tests/unit/geminga_broker/topics/test_idle_topics.py": "all that a topic holds when idle",
     "tests/unit/geminga_broker/sessions/test_consuming_cumulative.py": "what ACK may name",

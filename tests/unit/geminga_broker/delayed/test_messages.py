@@ -5,19 +5,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from itertools import count
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from tests.unit.geminga_broker.conftest import MemoryZooKeeper
 from tests.unit.geminga_broker.log.stand_ins import (
     LOG,
     MemoryLedgers,
-    MemoryReader,
-    MemoryWriter,
     log_over,
     logs_over,
     pending,
 )
+from tests.unit.geminga_broker.log.stepped import Fault, SteppedLedgers, Steps
 
 from geminga_broker.delayed.bucket_store import BucketStore, garbage_of
 from geminga_broker.delayed.messages import DelayedMessages
@@ -28,12 +29,12 @@ from geminga_broker.log.logs import Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
 from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import LATEST, Position
-from geminga_ledger import NotEnoughBookies
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.records.delayed_buckets import BucketKey, buckets_of
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import WALL_START_MS, SimulatedClock
+from geminga_simulation.loop import SimulatedLoop
 
 SMALL = DelayedOptions(bucket_messages_min=3, segment_messages_max=2)
 HOUR_MS = 3_600_000
@@ -109,8 +110,8 @@ async def reading(
 async def drained(delayed: DelayedMessages) -> list[Position]:
     """What comes in the following hours."""
     found: list[Position] = []
-    for _ in range(1000):
-        await asyncio.sleep(10)
+    for _ in range(200):
+        await asyncio.sleep(50)
         found += delayed.take_due(LATEST, 10)
     return found
 
@@ -316,103 +317,49 @@ async def test_a_lost_bucket_is_read_from_the_topic(
     assert cursor.properties == {"team": "x"}
 
 
-class FailingLedgers(MemoryLedgers):
-    """Of the requests for ledgers the one ``fails_after`` so many others fails, once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fails_after: int | None = None
-
-    def begin(self) -> None:
-        if self.fails_after is not None:
-            self.fails_after -= 1
-            if self.fails_after < 0:
-                self.fails_after = None
-                raise NotEnoughBookies(1, 0)
-
-    async def create(self, **options: Any) -> MemoryWriter:
-        self.begin()
-        return await super().create(**options)
-
-    async def open(self, ledger_id: int, *, recover: bool) -> MemoryReader:
-        self.begin()
-        reader = await super().open(ledger_id, recover=recover)
-        return FailingReader(self, reader)
-
-    async def delete(self, ledger_id: int) -> None:
-        self.begin()
-        await super().delete(ledger_id)
-
-
-class FailingReader(MemoryReader):
-    """Reads from ``ledgers``, of which one request fails."""
-
-    def __init__(self, ledgers: FailingLedgers, reader: MemoryReader) -> None:
-        super().__init__(reader.ledger_id, ledgers.entries[reader.ledger_id])
-        self._ledgers = ledgers
-
-    async def read(self, first: int, last: int, *, bytes_max: int) -> list[bytes]:
-        self._ledgers.begin()
-        return await super().read(first, last, bytes_max=bytes_max)
-
-
-# Ledgers are created, the cursor's too; three segments are read, each from a ledger that is opened;
-# the bucket's ledger is deleted. The next owner also reads what the segments hold.
-REQUESTS = 9
-NEXT_OWNERS_REQUESTS = 11
-
-
-@pytest.mark.parametrize("step", range(REQUESTS + 1))
-async def test_whatever_fails_once_messages_come_and_nothing_is_left(
-    coordination: Coordination, step: int
-) -> None:
-    logs = logs_over(coordination, ledgers := FailingLedgers())
+async def live_through_a_failure(step: int, fault: Fault, *, is_taken_over: bool) -> bool:
+    """Write a bucket and read it, or read that of the owner before. Of what is asked of ledgers the
+    request after ``step`` others fails; False where there were no more than these."""
+    steps, ledgers = Steps(), MemoryLedgers()
+    logs = logs_over(MemoryZooKeeper().session("broker"), SteppedLedgers(ledgers, steps))
     async with log_over(logs) as log:
         log.append_all(pending(*map(payload, DELAYS_MS)))
         await asyncio.sleep(0.1)
         await log.roll_over()
-        cursor = await created(logs, log)
-        delayed = delayed_of(log, cursor)
-        await delayed.recover()
         first = log.chain.spans[0].ledger_id
         entries = await log.read(Position(first, 0), 100)
-        before = list(ledgers.entries)
-        ledgers.fails_after = step
-        assert delayed.sift(first, entries) == (len(DELAYS_MS), [])
-        await asyncio.sleep(10)
-        assert buckets_of(cursor.properties), "a bucket was written, in the second attempt or first"
-        assert sorted(await drained(delayed)) == expected(first)[:6]
-        assert (ledgers.fails_after is None) == (step < REQUESTS), "all but the last step fail"
-        ledgers.fails_after = None
-        assert cursor.properties == {"team": "x"}
-        await cursor.delete()
-        await cursor.__aexit__(None, None, None)
-        assert list(ledgers.entries) == before
-
-
-@pytest.mark.parametrize("step", range(NEXT_OWNERS_REQUESTS + 1))
-async def test_whatever_fails_once_the_next_owner_has_its_messages_too(
-    coordination: Coordination, step: int
-) -> None:
-    logs = logs_over(coordination, ledgers := FailingLedgers())
-    async with log_over(logs) as log:
-        log.append_all(pending(*map(payload, DELAYS_MS)))
-        await asyncio.sleep(0.1)
-        await log.roll_over()
-        await reading(log, await created(logs, log))  # and its broker is killed
-        cursor = await logs.load_cursor(LOG, "sub", log.chain)
-        await cursor.__aenter__()
+        cursor = await created(logs, log)
+        if is_taken_over:
+            await reading(log, cursor)
+            cursor = await logs.load_cursor(LOG, "sub", log.chain)
+            await cursor.__aenter__()
         delayed = delayed_of(log, cursor)
-        ledgers.fails_after = step
-        while True:
-            try:
-                await delayed.recover()
-                break
-            except StorageUnavailable:  # as the consumers are told, who come again
-                continue
-        assert sorted(await drained(delayed)) == expected(log.chain.spans[0].ledger_id)[:6]
-        assert (ledgers.fails_after is None) == (step < NEXT_OWNERS_REQUESTS)
+        failing = steps.count + step
+        steps.faults = {failing: fault}
+        try:
+            await delayed.recover()
+        except StorageUnavailable:  # as the consumer is told, who comes again
+            await delayed.recover()
+        if not is_taken_over:
+            assert delayed.sift(first, entries) == (len(DELAYS_MS), [])
+        assert sorted(await drained(delayed)) == expected(first)[:6]
         assert cursor.properties == {"team": "x"}
+        assert len(ledgers.entries) == 3, "two of the topic, one of the cursor"
+    return steps.count > failing
+
+
+@pytest.mark.parametrize("is_taken_over", [False, True])
+@pytest.mark.parametrize("is_done", [False, True])
+def test_whatever_fails_once_messages_come_and_nothing_is_left(
+    *, is_done: bool, is_taken_over: bool
+) -> None:
+    """A ledger is not created, opened or deleted, an entry not written or read."""
+    for step in count():
+        life = live_through_a_failure(step, Fault(is_done), is_taken_over=is_taken_over)
+        with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+            if not runner.run(life):
+                break
+    assert step > 10
 
 
 async def test_what_is_cleared_takes_its_ledgers_along(

@@ -138,10 +138,23 @@ class SteppedLedgers(MemoryLedgers):
 
     async def open(self, ledger_id: int, *, recover: bool) -> MemoryReader:
         opened = partial(super().open, ledger_id, recover=recover)
-        return await self._steps.take(opened, NotEnoughBookies(1, 0))
+        reader = await self._steps.take(opened, NotEnoughBookies(1, 0))
+        return SteppedReader(self.entries[ledger_id], reader, self._steps)
 
     async def delete(self, ledger_id: int) -> None:
         await self._steps.take(partial(super().delete, ledger_id), ConnectionLost("delete"))
+
+
+class SteppedReader(MemoryReader):
+    """A reader whose reads are steps."""
+
+    def __init__(self, entries: list[bytes], reader: MemoryReader, steps: Steps) -> None:
+        super().__init__(reader.ledger_id, entries)
+        self._steps = steps
+
+    async def read(self, first: int, last: int, *, bytes_max: int) -> list[bytes]:
+        read = partial(super().read, first, last, bytes_max=bytes_max)
+        return await self._steps.take(read, NotEnoughBookies(1, 0))
 
 
 class SteppedWriter(MemoryWriter):
