@@ -106,8 +106,8 @@ class Engine:
             stack.enter_context(NameServer(names, GATEWAY))
             bound = self._network.socket(socket.SOCK_STREAM, INDEX_PORT)
             self.index = stack.enter_context(PackageIndex(bound, self._cache))
-            self.start()
             stack.callback(self.stop)
+            self.start()
             self.clear()
             stack.callback(self._limit_cache)
             stack.callback(self.clear)
@@ -157,9 +157,10 @@ class Engine:
 
     def stop(self) -> None:
         """End the engine as a machine that is shut down does: it ends its containers first."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-        self._process.wait(STOP_TIMEOUT_S)
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(STOP_TIMEOUT_S)
+            self._process = None
 
     def clear(self) -> None:
         """Remove every container, volume and network that is not the engine's own."""
