@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import socket
+import sys
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from urllib.parse import urlsplit
@@ -14,7 +15,9 @@ from tests.integration.raw_client import ConnectionClosed, RawClient
 from tests.integration.rest import metric, rest, samples
 from tests.integration.waiting import eventually
 
+from geminga_cli.embedded_zookeeper.configuration import CONNECTIONS_MAX
 from geminga_protocol.pulsar import api_pb2 as api
+from geminga_server.open_files import share_out
 
 StartStandalone = Callable[..., StandaloneProcess]
 
@@ -144,6 +147,20 @@ def test_a_flood_of_a_bookies_clients_does_not_disturb_the_broker(
             # A topic of its own makes a ledger, and a ledger a new journal entry and index.
             producer.create_producer(f"{TOPIC}-2", 2)
             producer.publish(2, 0, b"meanwhile")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells another process's limits")
+def test_every_process_of_a_standalone_has_the_limit_that_there_is(
+    start_standalone: StartStandalone,
+) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    cluster = start_standalone(open_files=(LOW[0], hard))
+    for part in ("supervisor", "zookeeper", "bookie", "broker"):
+        assert resource.prlimit(cluster.pid_of(part), resource.RLIMIT_NOFILE) == (hard, hard), part
+    # ZooKeeper is told its number of connections before it runs.
+    allowed = min(CONNECTIONS_MAX, share_out(hard).clients)
+    configuration = (cluster.data_directory / "zookeeper" / "zoo.cfg").read_text()
+    assert f"maxCnxns={allowed}" in configuration.splitlines()
 
 
 @pytest.mark.usefixtures("many_files")
