@@ -24,6 +24,7 @@ from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import SessionState
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import Resource
+from geminga_server.config.loading import load_config
 from geminga_server.http import HttpServer
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
@@ -31,7 +32,6 @@ from geminga_server.metrics import LoopLag, PartMetrics, part_app
 from geminga_server.open_files import open_files
 from geminga_server.ports import free_port
 from geminga_server.run import StopRequest, run_part
-from geminga_server.settings import load_settings
 from geminga_server.supervision import part_name
 from geminga_server.waiting import wait_for_node
 
@@ -44,7 +44,7 @@ _STRANGE = re.compile(r"[^a-zA-Z0-9.\-]")
 
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
     """Run auto-recovery until it is told to stop; returns the process's exit code."""
-    settings = load_settings(AutoRecoveryPartSettings, PART, file=file, flags=flags)
+    settings = load_config(AutoRecoveryPartSettings, PART, file=file, flags=flags)
     configure_logging(part_name(PART), level=settings.log_level, is_json=settings.log_json)
     return run_part(lambda stop: serve(settings, stop))
 

@@ -1,4 +1,4 @@
-"""What a process with auto-recovery is told (``geminga_server.settings`` says by whom)."""
+"""What a process with auto-recovery is told (``geminga_server.config`` says by whom)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated
 from annotated_types import Ge, Le
 
 from geminga_autorecovery.options import AutoRecoveryOptions
-from geminga_server.part_settings import PartSettings, Port
+from geminga_server.config import PartConfig, Port
 
 RECOVERY = AutoRecoveryOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecoverySettings(PartSettings):
+class RecoverySettings(PartConfig):
     """Settings of a process with auto-recovery, and how that works.
 
     Upstream's names; an interval of 0 turns off what it is for.

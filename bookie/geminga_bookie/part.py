@@ -30,6 +30,7 @@ from geminga_runtime.coordination import Coordination
 from geminga_runtime.disk import Disk, FileDisk
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import Resource
+from geminga_server.config.loading import load_config
 from geminga_server.connection_limits import connections_allowed
 from geminga_server.control import PartCommands, obeying_supervisor
 from geminga_server.directories import DirectoryLock
@@ -40,7 +41,6 @@ from geminga_server.metrics import LoopLag, PartMetrics, part_app
 from geminga_server.open_files import open_files
 from geminga_server.ports import free_port, require_distinct
 from geminga_server.run import StopRequest, run_part
-from geminga_server.settings import load_settings
 from geminga_server.supervision import part_name
 from geminga_server.waiting import wait_for_node
 
@@ -54,7 +54,7 @@ OWN_FILES = 192
 
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
     """Run a bookie until it is told to stop; returns the process's exit code."""
-    settings = load_settings(BookiePartSettings, PART, file=file, flags=flags)
+    settings = load_config(BookiePartSettings, PART, file=file, flags=flags)
     require_distinct({"--port": settings.port, "--http-port": settings.http_port})
     configure_logging(part_name(PART), level=settings.log_level, is_json=settings.log_json)
     if not settings.sync:

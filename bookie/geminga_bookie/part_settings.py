@@ -1,4 +1,4 @@
-"""What a bookie process is told: by file, environment or flags (``geminga_server.settings``)."""
+"""What a bookie process is told: by file, environment or flags (``geminga_server.config``)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le
 
 from geminga_autorecovery.part_settings import RecoverySettings
 from geminga_bookie.settings import MIB, BookieSettings, GarbageLimits, SpaceLimits
-from geminga_server.part_settings import Port
+from geminga_server.config import Port
 
 DEFAULTS = BookieSettings()
 GARBAGE = DEFAULTS.garbage

@@ -24,6 +24,7 @@ from geminga_runtime.coordination import Coordination
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import ALLOW_ALL
+from geminga_server.config.loading import load_config
 from geminga_server.connection_limits import connections_allowed
 from geminga_server.control import PartCommands, obeying_supervisor
 from geminga_server.logging import configure_logging
@@ -31,7 +32,6 @@ from geminga_server.memory import tune_memory
 from geminga_server.open_files import open_files
 from geminga_server.ports import free_port, require_distinct
 from geminga_server.run import StopRequest, run_part
-from geminga_server.settings import load_settings
 from geminga_server.supervision import part_name
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ HEALTH_RETRY_S = 5.0
 
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
     """Run a broker until it is told to stop; returns the process's exit code."""
-    settings = load_settings(BrokerSettings, PART, file=file, flags=flags)
+    settings = load_config(BrokerSettings, PART, file=file, flags=flags)
     require_distinct({"--port": settings.port, "--web-port": settings.web_port})
     configure_logging(part_name(PART), level=settings.log_level, is_json=settings.log_json)
     return run_part(lambda stop: serve(settings, stop))

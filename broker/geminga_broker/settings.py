@@ -1,4 +1,4 @@
-"""What a broker process is told: by file, environment or flags (``geminga_server.settings``)."""
+"""What a broker process is told: by file, environment or flags (``geminga_server.config``)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from geminga_broker.topics.directory import CLOSE_BUDGET_S
 from geminga_broker.topics.inactivity import InactivityOptions
 from geminga_broker.topics.producing.publish_policies import PublishOptions
 from geminga_protocol.pulsar.frames import MAX_MESSAGE_BYTES_DEFAULT
-from geminga_server.part_settings import PartSettings, Port
+from geminga_server.config import PartConfig, Port
 
 Interceptor = Literal[
     "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor",
@@ -45,7 +45,7 @@ MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerSettings(PartSettings):
+class BrokerSettings(PartConfig):
     """Settings of one broker; bytes and seconds as the names say, port 0 takes any free one."""
 
     cluster: str = "standalone"

@@ -10,12 +10,12 @@ import pytest
 from geminga_autorecovery import AutoRecoveryOptions
 from geminga_bookie.part_settings import BookiePartSettings
 from geminga_bookie.settings import BookieSettings
-from geminga_server.errors import SettingsError
-from geminga_server.settings import load_settings
+from geminga_server.config.loading import load_config
+from geminga_server.errors import ConfigError
 
 
 def load(**flags: object) -> BookiePartSettings:
-    return load_settings(BookiePartSettings, "bookie", environment={}, flags=flags)
+    return load_config(BookiePartSettings, "bookie", environment={}, flags=flags)
 
 
 def test_told_nothing_a_bookie_has_the_defaults() -> None:
@@ -50,7 +50,7 @@ def test_every_setting_reaches_the_bookie() -> None:
 
 @pytest.mark.parametrize(("name", "flag"), [("port", "--port"), ("http_port", "--http-port")])
 def test_a_value_nobody_can_work_with_is_refused_by_name(name: str, flag: str) -> None:
-    with pytest.raises(SettingsError, match=flag):
+    with pytest.raises(ConfigError, match=flag):
         load(**{name: 70_000})
 
 
@@ -59,7 +59,7 @@ def test_several_directories_may_be_named_also_in_a_variable() -> None:
         "GEMINGA_BOOKIE_JOURNAL_DIRECTORIES": "/j1, /j2",
         "GEMINGA_BOOKIE_LEDGER_DIRECTORIES": "/l1,/l2,/l3",
     }
-    told = load_settings(BookiePartSettings, "bookie", environment=environment).bookie()
+    told = load_config(BookiePartSettings, "bookie", environment=environment).bookie()
     assert told.journal_directories == ("/j1", "/j2")
     assert told.ledger_directories == ("/l1", "/l2", "/l3")
 

@@ -11,8 +11,8 @@ from geminga_broker.log.entry_stamps import StampKinds
 from geminga_broker.metadata.auto_creation import AUTO_CREATION_DEFAULT, AutoCreation
 from geminga_broker.options import INDEX_STAMP, TIME_STAMP, BrokerOptions
 from geminga_broker.settings import BrokerSettings
-from geminga_server.errors import SettingsError
-from geminga_server.settings import load_settings
+from geminga_server.config.loading import load_config
+from geminga_server.errors import ConfigError
 
 # What the core gets from elsewhere (ports that were chosen, hosts, what it claims to be), and what
 # is made of several settings, in tests of their own.
@@ -62,8 +62,8 @@ def test_clients_are_told_the_bind_address_unless_another_is_advertised(
     [("port", "65536"), ("keepalive_s", "0"), ("max_message_bytes", "1"), ("close_budget_s", "-1")],
 )
 def test_a_value_out_of_bounds_is_refused_by_its_name(name: str, value: str) -> None:
-    with pytest.raises(SettingsError, match=name.replace("_", ".")):
-        load_settings(BrokerSettings, "broker", file=None, flags={name: value}, environment={})
+    with pytest.raises(ConfigError, match=name.replace("_", ".")):
+        load_config(BrokerSettings, "broker", file=None, flags={name: value}, environment={})
 
 
 def test_whether_topics_are_made_by_being_used_is_a_setting() -> None:
@@ -77,13 +77,13 @@ def test_stamps_are_turned_on_by_upstreams_names_and_by_no_other() -> None:
     variable = "GEMINGA_BROKER_BROKER_ENTRY_METADATA_INTERCEPTORS"
 
     def stamps_of(names: str) -> StampKinds:
-        settings = load_settings(BrokerSettings, "broker", environment={variable: names})
+        settings = load_config(BrokerSettings, "broker", environment={variable: names})
         return settings.options(port=1, web_port=2).stamps
 
     assert BrokerOptions().stamps == stamps_of("") == StampKinds()
     assert stamps_of(TIME_STAMP) == StampKinds(time=True)
     assert stamps_of(f"{TIME_STAMP},{INDEX_STAMP}") == StampKinds(time=True, index=True)
-    with pytest.raises(SettingsError, match=f"should be '{TIME_STAMP}'"):
+    with pytest.raises(ConfigError, match=f"should be '{TIME_STAMP}'"):
         stamps_of("com.example.Mine")
 
 
@@ -97,7 +97,7 @@ LISTENERS = {
 def options_of(environment: dict[str, str]) -> BrokerOptions:
     """What a broker with these variables is told, whose own port is 6650 everywhere."""
     variables = {"GEMINGA_BROKER_BIND_ADDRESS": "0.0.0.0", **environment}
-    settings = load_settings(BrokerSettings, "broker", environment=variables)
+    settings = load_config(BrokerSettings, "broker", environment=variables)
     return settings.options(port=6650, web_port=8080)
 
 
@@ -128,5 +128,5 @@ def test_brokers_that_listen_everywhere_are_called_after_their_internal_listener
 def test_listeners_that_serve_nobody_are_a_wrong_setting(
     variable: str, value: str, reason: str
 ) -> None:
-    with pytest.raises(SettingsError, match=reason):
+    with pytest.raises(ConfigError, match=reason):
         options_of({**LISTENERS, f"GEMINGA_BROKER_{variable}": value})

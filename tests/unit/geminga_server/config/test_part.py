@@ -6,20 +6,20 @@ import pytest
 
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import ConnectionLost
-from geminga_server.errors import SettingsError
-from geminga_server.part_settings import PartSettings
+from geminga_server.config import PartConfig
+from geminga_server.config.loading import load_config
+from geminga_server.errors import ConfigError
 from geminga_server.run import StopRequest
-from geminga_server.settings import load_settings
 
 
 async def test_the_client_looks_where_it_is_told_for_as_long_as_it_is_told() -> None:
-    settings = PartSettings(zookeeper="127.0.0.1:1", zookeeper_connect_timeout_s=0.01)
+    config = PartConfig(zookeeper="127.0.0.1:1", zookeeper_connect_timeout_s=0.01)
     with pytest.raises(ConnectionLost, match=r"no ZooKeeper answered at 127.0.0.1:1 within 0.01 s"):
-        async with settings.zookeeper_client(SystemClock(), StopRequest()):
+        async with config.zookeeper_client(SystemClock(), StopRequest()):
             pass
 
 
 @pytest.mark.parametrize("name", ["zookeeper_session_timeout_s", "zookeeper_connect_timeout_s"])
 def test_a_time_that_is_none_is_refused(name: str) -> None:
-    with pytest.raises(SettingsError, match=name.replace("_", "-")):
-        load_settings(PartSettings, "part", environment={}, flags={name: 0})
+    with pytest.raises(ConfigError, match=name.replace("_", "-")):
+        load_config(PartConfig, "part", environment={}, flags={name: 0})

@@ -21,8 +21,8 @@ Port = Annotated[int, Ge(0), Le(65535)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartSettings:
-    """Settings of such a process; a part adds its own."""
+class PartConfig:
+    """The settings of such a process; a part adds its own."""
 
     zookeeper: str = "127.0.0.1:2181"
     """The cluster's ZooKeeper, `HOST:PORT,HOST:PORT`; `HOST:PORT/path` keeps to a path."""
