@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import uvloop.loop as uvloop_module
 
-from geminga_bookie.part_settings import BookiePartSettings
+from geminga_bookie.config import BookieConfig
 from geminga_broker.ownership.listeners import parse_bind_addresses, parse_listeners
 from geminga_broker.settings import BrokerSettings
 from geminga_cli.commands.standalone import parse
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 CONFIGS: dict[str, type[Any]] = {
-    "bookie": BookiePartSettings,
+    "bookie": BookieConfig,
     "broker": BrokerSettings,
     "zookeeper": ZooKeeperPartSettings,
 }

@@ -43,6 +43,7 @@ from geminga_runtime.coordination import Coordination
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
 from geminga_server.authorization import Authorizer
+from geminga_server.config import ConnectionConfig
 from geminga_server.connection_limits import ConnectionLimits
 
 log = logging.getLogger(__name__)
@@ -211,8 +212,10 @@ class Broker(Service):
             pattern_length_max=self.options.pattern_length_max,
             keepalive_s=self.options.keepalive_s,
             limits=ConnectionLimits(
-                connections_max=self.options.connections_max,
-                per_address_max=self.options.connections_per_address_max,
+                ConnectionConfig(
+                    connections_max=self.options.connections_max,
+                    connections_per_address_max=self.options.connections_per_address_max,
+                )
             ),
         )
 

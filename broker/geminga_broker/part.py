@@ -24,6 +24,7 @@ from geminga_runtime.coordination import Coordination
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import ALLOW_ALL
+from geminga_server.config import ConnectionConfig
 from geminga_server.config.loading import load_config
 from geminga_server.connection_limits import connections_allowed
 from geminga_server.control import PartCommands, obeying_supervisor
@@ -59,7 +60,8 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
     tune_memory()
     clock = SystemClock()
     files = open_files()
-    connections_max = connections_allowed(settings.connections_max, files)
+    wanted = ConnectionConfig(connections_max=settings.connections_max)
+    connections_max = connections_allowed(wanted, files).connections_max
     async with AsyncExitStack() as stack:
         host = settings.bind_address
         port, web_port = free_port(host, settings.port), free_port(host, settings.web_port)

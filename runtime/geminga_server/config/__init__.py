@@ -16,11 +16,12 @@ from geminga_server.config.declaration import (
     list_of_words,
     settings_of,
 )
-from geminga_server.config.part import LogLevel, PartConfig, Port
+from geminga_server.config.part import ConnectionConfig, LogLevel, PartConfig, Port
 
 __all__ = [
     "INLINE",
     "INTERNAL",
+    "ConnectionConfig",
     "LogLevel",
     "PartConfig",
     "Port",

@@ -21,6 +21,18 @@ Port = Annotated[int, Ge(0), Le(65535)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionConfig:
+    """How many clients a server takes."""
+
+    connections_max: Annotated[int, Ge(0)] = 0
+    """How many clients may be connected (a broker's brokerMaxConnections); 0: as many as the limit
+    on open files (`ulimit -n`) leaves room for, which is the most in any case."""
+    connections_per_address_max: Annotated[int, Ge(0)] = 0
+    """How many connections may come from one address (a broker's brokerMaxConnectionsPerIp); 0: no
+    limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartConfig:
     """The settings of such a process; a part adds its own."""
 

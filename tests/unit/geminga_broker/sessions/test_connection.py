@@ -22,6 +22,7 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import PART_NAMES
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action, NotAuthorized, Principal, Resource
+from geminga_server.config import ConnectionConfig
 from geminga_server.connection_limits import ConnectionLimits
 
 Connect = Callable[[], FrameClient]
@@ -62,7 +63,7 @@ async def test_a_ping_is_answered(connect: Connect, settle: Settle) -> None:
     [
         ({"connections_max": 2}, "Reached the maximum number of connections"),
         (
-            {"per_address_max": 2},
+            {"connections_per_address_max": 2},
             "Reached the maximum number of connections on address/10.0.0.1:4711",
         ),
     ],
@@ -70,7 +71,7 @@ async def test_a_ping_is_answered(connect: Connect, settle: Settle) -> None:
 async def test_a_connection_too_many_is_told_so_as_upstream_and_closed(
     context: SessionContext, connect: Connect, settle: Settle, limits: dict[str, int], reason: str
 ) -> None:
-    context.limits = ConnectionLimits(**limits)
+    context.limits = ConnectionLimits(ConnectionConfig(**limits))
     first, second = connect(), connect()
     refused = FrameClient(Connection(context))
     await settle()
@@ -93,7 +94,7 @@ async def test_a_connection_too_many_is_told_so_as_upstream_and_closed(
 async def test_a_connection_too_many_that_says_nothing_is_told_soon_and_one_of_many_at_once(
     context: SessionContext, settle: Settle
 ) -> None:
-    context.limits = ConnectionLimits(connections_max=1)
+    context.limits = ConnectionLimits(ConnectionConfig(connections_max=1))
     admitted = FrameClient(Connection(context))
     waiting = [FrameClient(Connection(context)) for _ in range(REFUSED_WAITING_MAX)]
     one_more = FrameClient(Connection(context))

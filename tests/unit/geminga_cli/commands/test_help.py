@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from annotated_types import Ge
 
-from geminga_autorecovery.part_settings import AutoRecoveryPartSettings
-from geminga_bookie.part_settings import BookiePartSettings
+from geminga_autorecovery.config import AutoRecoveryPartConfig
+from geminga_bookie.config import BookieConfig
 from geminga_broker.settings import BrokerSettings
 from geminga_cli.commands import autorecovery, bookie, broker, standalone, zookeeper
 from geminga_cli.commands.help import HelpPages, SettingsParser, Subject, metavar_of
@@ -21,8 +21,8 @@ from geminga_cli.supervisor.settings import StandaloneSettings
 from geminga_server.config import Setting, settings_of
 
 COMMANDS: dict[str, tuple[type[Any], HelpPages]] = {
-    "autorecovery": (AutoRecoveryPartSettings, autorecovery.PAGES),
-    "bookie": (BookiePartSettings, bookie.PAGES),
+    "autorecovery": (AutoRecoveryPartConfig, autorecovery.PAGES),
+    "bookie": (BookieConfig, bookie.PAGES),
     "broker": (BrokerSettings, broker.PAGES),
     "standalone": (StandaloneSettings, standalone.PAGES),
     "zookeeper": (ZooKeeperPartSettings, zookeeper.PAGES),

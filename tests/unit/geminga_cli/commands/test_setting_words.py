@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from geminga_autorecovery.part_settings import AutoRecoveryPartSettings
-from geminga_bookie.part_settings import BookiePartSettings
+from geminga_autorecovery.config import AutoRecoveryPartConfig
+from geminga_bookie.config import BookieConfig
 from geminga_broker.settings import BrokerSettings
 from geminga_cli.commands.setting_words import default_words, words_of
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_server.config import settings_of
 
-PARTS = [AutoRecoveryPartSettings, BookiePartSettings, BrokerSettings, ZooKeeperPartSettings]
+PARTS = [AutoRecoveryPartConfig, BookieConfig, BrokerSettings, ZooKeeperPartSettings]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from geminga_bookie.part_settings import BookiePartSettings
+from geminga_bookie.config import BookieConfig
 from geminga_broker.settings import BrokerSettings
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.errors import TooFewBookies
@@ -85,7 +85,7 @@ def test_what_a_file_cannot_say_is_named_with_its_section(
 def test_what_is_decided_are_settings_and_by_settings() -> None:
     classes = {
         "zookeeper": ZooKeeperPartSettings,
-        "bookie": BookiePartSettings,
+        "bookie": BookieConfig,
         "broker": BrokerSettings,
     }
     own = {each.name for each in fields(StandaloneSettings)}

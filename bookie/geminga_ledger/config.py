@@ -10,7 +10,7 @@ MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerOptions:
+class LedgerConfig:
     """What ``Ledgers`` is told once. Times in seconds."""
 
     # A ledger's E, Qw, Qa where ``create`` is not told; Pulsar's own default is 2, 2, 2.
@@ -47,8 +47,8 @@ class LedgerOptions:
     quarantine_s: float = 1800.0
     # A bookie that has not been registered for so long is replaced in every ledger that is written,
     # also where nothing is sent. Less than the 30 s after which auto-recovery takes an unclosed
-    # ledger with a lost bookie from its writer (``AutoRecoveryOptions.open_ledger_grace_s``), and
-    # more than a bookie takes to restart.
+    # ledger with a lost bookie from its writer (auto-recovery's open_ledger_rereplication_grace_s),
+    # and more than a bookie takes to restart.
     absent_replace_s: float = 10.0
     # While the metadata of an ensemble change is written, nothing is confirmed, so that the new
     # bookie gets all that the new fragment has. Where ZooKeeper takes longer than this, entries
