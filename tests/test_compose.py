@@ -19,8 +19,8 @@ import pytest
 import uvloop.loop as uvloop_module
 
 from geminga_bookie.config import BookieConfig
+from geminga_broker.config import BrokerConfig
 from geminga_broker.ownership.listeners import parse_bind_addresses, parse_listeners
-from geminga_broker.settings import BrokerSettings
 from geminga_cli.commands.standalone import parse
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.main import COMMANDS
@@ -31,7 +31,7 @@ COMPOSE = (ROOT / "docker-compose.yml").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 CONFIGS: dict[str, type[Any]] = {
     "bookie": BookieConfig,
-    "broker": BrokerSettings,
+    "broker": BrokerConfig,
     "zookeeper": ZooKeeperPartSettings,
 }
 # A compose that hangs (a client waiting for a context far away) must not hold up the tests.

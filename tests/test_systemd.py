@@ -13,7 +13,7 @@ import pytest
 
 from geminga_autorecovery.config import AutoRecoveryPartConfig
 from geminga_bookie.config import BookieConfig
-from geminga_broker.settings import BrokerSettings
+from geminga_broker.config import BrokerConfig
 from geminga_cli.commands import autorecovery, bookie, broker, standalone, zookeeper
 from geminga_cli.commands.help import HelpPages
 from geminga_cli.commands.part import make_parser
@@ -29,7 +29,7 @@ STANDALONE: dict[str, tuple[type[Any], HelpPages]] = {
 PARTS: dict[str, tuple[type[Any], HelpPages]] = {
     "autorecovery": (AutoRecoveryPartConfig, autorecovery.PAGES),
     "bookie": (BookieConfig, bookie.PAGES),
-    "broker": (BrokerSettings, broker.PAGES),
+    "broker": (BrokerConfig, broker.PAGES),
     "zookeeper": (ZooKeeperPartSettings, zookeeper.PAGES),
 }
 CASES = [("geminga.service", name) for name in STANDALONE] + [

@@ -2,7 +2,7 @@
 
 Here: how long messages live, how many may consume and hold what, how fast they are served and may
 subscribe, which types of subscription there are and whether using one makes it. What the values
-mean for topics is in ``topics.policies``.
+mean for topics is in ``policies``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from geminga_broker.admin.one_policy import (
     setting,
 )
 from geminga_broker.admin.parameters import NamespaceArg, ServicesArg, json_body
-from geminga_broker.metadata.policy_rules import check_dispatch_rate, check_subscribe_rate
+from geminga_broker.policies.dispatching import check_dispatch_rate
+from geminga_broker.policies.subscribing import check_subscribe_rate
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.records.namespaces import (
     AutoSubscriptionCreation,

@@ -1,7 +1,7 @@
 """``/admin/v2/namespaces/…``: the policies of a namespace that are read and changed one by one.
 
 Here: persistence, retention, backlog quotas, compaction and delayed delivery. What they mean for
-topics is ``topics.policies``.
+topics is ``policies``.
 """
 
 from __future__ import annotations
@@ -25,17 +25,16 @@ from geminga_broker.admin.one_policy import (
     serve_policy,
 )
 from geminga_broker.admin.parameters import NamespaceArg, ServicesArg, json_body, object_body
-from geminga_broker.metadata.policy_rules import (
+from geminga_broker.policies.backlog import (
     DESTINATION_STORAGE,
-    LONG_MAX,
     QUOTA_TYPES,
-    check_delayed_delivery,
-    check_persistence,
     check_quota_within_retention,
-    check_retention,
     check_retention_covers_quota,
     checked_quota,
 )
+from geminga_broker.policies.delayed import check_delayed_delivery
+from geminga_broker.policies.levels import LONG_MAX
+from geminga_broker.policies.storage import check_persistence, check_retention
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.json_records import of_document, to_document
 from geminga_protocol.records.namespaces import (

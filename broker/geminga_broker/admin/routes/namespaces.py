@@ -103,7 +103,7 @@ async def delete_namespace(
 ) -> Response:
     """Delete a namespace without topics; with ``force`` also one with them, where that is on."""
     is_forced = flag(request, "force")
-    if is_forced and not services.force_deletes_namespaces:
+    if is_forced and not services.config.force_deletes_namespaces:
         raise RestError(405, "Broker doesn't allow forced deletion of namespaces")
     try:
         if is_forced:

@@ -1,14 +1,13 @@
 """``/admin/v2/namespaces/…``: what a namespace says of publishing, read and changed one by one.
 
 Here: deduplication, publish rate, number of producers, encryption. What they mean for topics is
-``topics.producing.publish_policies``.
+``policies.publishing``.
 """
 
 from __future__ import annotations
 
 from fastapi import APIRouter, Request
 
-from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.one_policy import (
     PREFIX,
     flag,
@@ -17,7 +16,7 @@ from geminga_broker.admin.one_policy import (
     serve_policy,
     serve_rate,
 )
-from geminga_broker.metadata.policy_rules import INT_MAX, LONG_MAX
+from geminga_broker.policies.publishing import check_publish_rate
 from geminga_protocol.records.namespaces import PublishRate
 
 router = APIRouter(prefix=PREFIX)
@@ -25,11 +24,6 @@ router = APIRouter(prefix=PREFIX)
 
 async def _yes_or_no(request: Request) -> bool:
     return bool(await flag(request))
-
-
-def _check_rate(rate: PublishRate) -> None:
-    if abs(rate.messages) > INT_MAX or abs(rate.size_bytes) > LONG_MAX:
-        raise RestError(400, "A publish rate is too large")
 
 
 serve_policy(router, "/deduplication", "deduplication_enabled", flag)
@@ -51,5 +45,5 @@ serve_rate(
     router,
     "/publishRate",
     ("publish_max_message_rate",),
-    record_or_nothing(PublishRate, _check_rate),
+    record_or_nothing(PublishRate, check_publish_rate),
 )

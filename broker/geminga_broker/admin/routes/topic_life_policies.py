@@ -1,6 +1,6 @@
 """``/admin/v2/namespaces/…``: whether topics come to be by being used, and go when nobody does.
 
-What the policies mean is ``metadata.auto_creation`` and ``topics.inactivity``.
+What the policies mean is ``policies.auto_creation`` and ``policies.inactivity``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from fastapi import APIRouter
 
 from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.one_policy import PREFIX, record, serve_policy
-from geminga_broker.metadata.errors import InvalidPolicy
-from geminga_broker.metadata.policy_rules import check_auto_topic_creation, check_inactive_topics
+from geminga_broker.policies.auto_creation import check_auto_topic_creation
+from geminga_broker.policies.errors import InvalidPolicy
+from geminga_broker.policies.inactivity import check_inactive_topics
 from geminga_protocol.records.namespaces import AutoTopicCreation, InactiveTopics
 
 PolicyT = TypeVar("PolicyT")

@@ -22,9 +22,9 @@ from tests.unit.geminga_broker.log.stepped import (
 )
 
 from geminga_broker.errors import InvalidRequest
+from geminga_broker.log.config import ManagedLedgerConfig
 from geminga_broker.log.cursor_state import CursorState, state_from
 from geminga_broker.log.cursor_store import TAKEN_OVER, CursorStore
-from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import Position
 from geminga_ledger import AppendTimedOut, LedgerError, LedgerFenced, Ledgers
 from geminga_protocol.records.cursor import CursorRecord, PositionRecord, cursor_path
@@ -40,7 +40,7 @@ from geminga_simulation.clock import WALL_START_MS, SimulatedClock
 from geminga_simulation.loop import SimulatedLoop
 
 PATH = cursor_path(LOG, "sub")
-SMALL = LogOptions(cursor_ledger_entries_max=2)
+SMALL = ManagedLedgerConfig(cursor_ledger_entries_max=2)
 
 
 def state(entry: int, *, holes: int = 0) -> CursorState:
@@ -74,7 +74,7 @@ def store_over(
     coordination: object,
     ledgers: object,
     *,
-    options: LogOptions = SMALL,
+    options: ManagedLedgerConfig = SMALL,
 ) -> CursorStore:
     return CursorStore(
         cast(Coordination, coordination),
@@ -103,7 +103,7 @@ async def fresh(coordination: Coordination, ledgers: MemoryLedgers) -> None:
 
 
 async def created(
-    coordination: Coordination, ledgers: MemoryLedgers, *, options: LogOptions = SMALL
+    coordination: Coordination, ledgers: MemoryLedgers, *, options: ManagedLedgerConfig = SMALL
 ) -> CursorStore:
     """The store of a new cursor."""
     await fresh(coordination, ledgers)
@@ -246,7 +246,7 @@ async def test_a_ledger_is_replaced_when_it_is_full(
 async def test_a_ledger_is_replaced_when_it_is_old(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
-    store = await created(coordination, ledgers, options=LogOptions())
+    store = await created(coordination, ledgers, options=ManagedLedgerConfig())
     await store.save(JOURNEY[1])
     await asyncio.sleep(4 * 3600 - 1)
     await store.save(JOURNEY[2])
@@ -333,7 +333,7 @@ async def test_a_record_in_doubt_is_settled_before_the_former_ledger_is_written_
     connection.unheard = 1
     with pytest.raises(ConnectionLost):
         await store.save(JOURNEY[3])
-    store.options = LogOptions()
+    store.options = ManagedLedgerConfig()
     await store.save(JOURNEY[4])
     assert await store_over(coordination, ledgers).load() == JOURNEY[4]
 
@@ -343,7 +343,7 @@ async def test_properties_in_doubt_are_written_again(
 ) -> None:
     await fresh(coordination, ledgers)
     connection = LostAnswers(coordination)
-    store = store_over(connection, ledgers, options=LogOptions())
+    store = store_over(connection, ledgers, options=ManagedLedgerConfig())
     await store.create(JOURNEY[0])
     await store.save(JOURNEY[1])
     connection.unheard = 1

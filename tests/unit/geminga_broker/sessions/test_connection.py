@@ -206,9 +206,9 @@ async def test_a_client_that_takes_nothing_for_a_keep_alive_interval_is_given_up
     for client in (stuck, slow):
         client.transport.is_stuck = True
         client.connection.send(bytes(2 * WRITE_HIGH_WATER_BYTES))
-    await asyncio.sleep(1.5 * context.keepalive_s)
+    await asyncio.sleep(1.5 * context.config.keepalive_s)
     slow.transport.take(1024)
-    await asyncio.sleep(context.keepalive_s)
+    await asyncio.sleep(context.config.keepalive_s)
     assert stuck.transport.is_aborted
     assert not slow.transport.is_aborted
 

@@ -12,7 +12,7 @@ from annotated_types import Ge
 
 from geminga_autorecovery.config import AutoRecoveryPartConfig
 from geminga_bookie.config import BookieConfig
-from geminga_broker.settings import BrokerSettings
+from geminga_broker.config import BrokerConfig
 from geminga_cli.commands import autorecovery, bookie, broker, standalone, zookeeper
 from geminga_cli.commands.help import HelpPages, SettingsParser, Subject, metavar_of
 from geminga_cli.commands.part import make_parser
@@ -23,7 +23,7 @@ from geminga_server.config import Setting, settings_of
 COMMANDS: dict[str, tuple[type[Any], HelpPages]] = {
     "autorecovery": (AutoRecoveryPartConfig, autorecovery.PAGES),
     "bookie": (BookieConfig, bookie.PAGES),
-    "broker": (BrokerSettings, broker.PAGES),
+    "broker": (BrokerConfig, broker.PAGES),
     "standalone": (StandaloneSettings, standalone.PAGES),
     "zookeeper": (ZooKeeperPartSettings, zookeeper.PAGES),
 }

@@ -10,12 +10,12 @@ import pytest
 
 from geminga_autorecovery.config import AutoRecoveryPartConfig
 from geminga_bookie.config import BookieConfig
-from geminga_broker.settings import BrokerSettings
+from geminga_broker.config import BrokerConfig
 from geminga_cli.commands.setting_words import default_words, words_of
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_server.config import settings_of
 
-PARTS = [AutoRecoveryPartConfig, BookieConfig, BrokerSettings, ZooKeeperPartSettings]
+PARTS = [AutoRecoveryPartConfig, BookieConfig, BrokerConfig, ZooKeeperPartSettings]
 
 
 @dataclass(frozen=True)

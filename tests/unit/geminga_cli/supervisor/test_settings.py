@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from geminga_bookie.config import BookieConfig
-from geminga_broker.settings import BrokerSettings
+from geminga_broker.config import BrokerConfig
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.errors import TooFewBookies
 from geminga_cli.supervisor.settings import (
@@ -17,6 +17,7 @@ from geminga_cli.supervisor.settings import (
     parts_file,
     with_bookies_of_data,
 )
+from geminga_server.config import settings_of
 from geminga_server.errors import ConfigError
 
 SETTINGS = StandaloneSettings(num_bookies=1)
@@ -86,11 +87,11 @@ def test_what_is_decided_are_settings_and_by_settings() -> None:
     classes = {
         "zookeeper": ZooKeeperPartSettings,
         "bookie": BookieConfig,
-        "broker": BrokerSettings,
+        "broker": BrokerConfig,
     }
     own = {each.name for each in fields(StandaloneSettings)}
     for part, decided in DECIDED.items():
-        assert decided.keys() <= {each.name for each in fields(classes[part])}
+        assert decided.keys() <= settings_of(classes[part]).keys()
         assert set(decided.values()) <= own | {""}
 
 

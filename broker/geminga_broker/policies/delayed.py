@@ -1,16 +1,21 @@
-"""The knobs of delayed delivery, with upstream's defaults."""
+"""Whether messages may be delayed, how exactly, and how long at most. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from annotated_types import Ge, Gt
 
+from geminga_broker.policies.errors import InvalidPolicy
+from geminga_broker.policies.levels import LONG_MAX, Levels, nearest
+from geminga_protocol.records.namespaces import DelayedDelivery
+
 
 @dataclass(frozen=True, slots=True)
-class DelayedOptions:
-    """Whether messages may be delayed, how exactly, and how their index is cut into buckets.
+class DelayedConfig:
+    """What holds for a topic, and how the index of its delayed messages is cut into buckets, with
+    upstream's defaults and names.
 
     None is delivered early (upstream's isDelayedDeliveryDeliverAtTimeStrict).
     """
@@ -37,3 +42,24 @@ class DelayedOptions:
     def slot_ms(self) -> int:
         """Messages that are due within this time come out together."""
         return max(1, self.tick_ms // 4)
+
+
+def delayed(config: DelayedConfig, said: Levels) -> DelayedConfig:
+    """What holds for a topic of which the levels say this."""
+    policy = nearest(said.topic.delayed_delivery, said.namespace.delayed_delivery, None)
+    if policy is None:
+        return config
+    return replace(
+        config,
+        enabled=policy.active,
+        tick_ms=max(1, policy.tick_ms),
+        delay_max_ms=max(0, policy.delay_max_ms),
+    )
+
+
+def check_delayed_delivery(policy: DelayedDelivery) -> None:
+    """Raise ``InvalidPolicy`` for times that are none."""
+    if not 0 <= policy.tick_ms <= LONG_MAX:
+        raise InvalidPolicy("Tick time must be a positive number of milliseconds")
+    if not 0 <= policy.delay_max_ms <= LONG_MAX:
+        raise InvalidPolicy("The max delay must be a positive number of milliseconds, 0 for any")

@@ -8,19 +8,23 @@ it by hand would find it gone, and nothing would bring it back.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from annotated_types import Ge, Gt
 
 from geminga_broker.log.retention import FOR_EVER
-from geminga_broker.metadata.policy_rules import DELETE_MODES, WHEN_CAUGHT_UP
-from geminga_protocol.records.namespaces import Policies
+from geminga_broker.policies.auto_creation import AutoCreationConfig
+from geminga_broker.policies.errors import InvalidPolicy
+from geminga_broker.policies.levels import INT_MAX, Levels, nearest
+from geminga_protocol.records.namespaces import InactiveTopics
 
 DeleteMode = Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"]
+DELETE_MODES: tuple[str, ...] = get_args(DeleteMode)
+WHEN_CAUGHT_UP: DeleteMode = "delete_when_subscriptions_caught_up"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InactivityOptions:
+class InactivityConfig:
     """What becomes of topics that nobody uses, where a namespace does not say; upstream's names in
     brackets."""
 
@@ -35,11 +39,6 @@ class InactivityOptions:
     """After how long without use; 0: as often as it is looked
     (brokerDeleteInactiveTopicsMaxInactiveDurationSeconds)."""
 
-    @property
-    def inactive_s_max(self) -> float:
-        """After how long without use a topic is deleted."""
-        return self.unused_s_max or self.check_s
-
 
 @dataclass(frozen=True, slots=True)
 class Inactivity:
@@ -49,30 +48,44 @@ class Inactivity:
     takes_subscriptions: bool = False
     inactive_s_max: float = 60.0
 
-    @classmethod
-    def default(cls, options: InactivityOptions, *, is_made_by_use: bool) -> Inactivity:
-        """What holds where a namespace says nothing; whether using a topic makes it there."""
-        return cls(
-            options.deletes_topics and is_made_by_use,
-            options.mode == WHEN_CAUGHT_UP,
-            options.inactive_s_max,
-        )
-
 
 NEVER = Inactivity()
 
 
-def inactivity(policies: Policies, default: Inactivity) -> Inactivity:
-    """What holds in a namespace with these policies."""
-    policy = policies.inactive_topics
-    if policy is not None and policy.delete_mode in DELETE_MODES and policy.inactive_s_max > 0:
+def inactivity(config: InactivityConfig, creation: AutoCreationConfig, said: Levels) -> Inactivity:
+    """What holds for a topic of which the levels say this."""
+    policy = nearest(
+        _usable(said.topic.inactive_topics), _usable(said.namespace.inactive_topics), None
+    )
+    if policy is not None:
         return Inactivity(
             policy.delete_while_inactive,
             policy.delete_mode == WHEN_CAUGHT_UP,
             policy.inactive_s_max,
         )
-    creation = policies.auto_topic_creation_override
-    return NEVER if creation is not None and not creation.allowed else default
+    override = said.namespace.auto_topic_creation_override
+    if override is not None and not override.allowed:
+        return NEVER
+    return Inactivity(
+        config.deletes_topics and creation.auto_topic_creation,
+        config.mode == WHEN_CAUGHT_UP,
+        config.unused_s_max or config.check_s,
+    )
+
+
+def _usable(policy: InactiveTopics | None) -> InactiveTopics | None:
+    """None for a policy that was written by somebody who did not check it."""
+    if policy is None or policy.delete_mode not in DELETE_MODES or policy.inactive_s_max <= 0:
+        return None
+    return policy
+
+
+def check_inactive_topics(policy: InactiveTopics) -> None:
+    """Raise ``InvalidPolicy`` for a mode there is not, or a time in which nobody could come."""
+    if policy.delete_mode not in DELETE_MODES:
+        raise InvalidPolicy(f"inactiveTopicDeleteMode should be one of {', '.join(DELETE_MODES)}")
+    if not 0 < policy.inactive_s_max <= INT_MAX:
+        raise InvalidPolicy("maxInactiveDurationSeconds must be > 0")
 
 
 def is_over(rule: Inactivity, *, idle_s: float, retention_ms: int) -> bool:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from geminga_broker.metadata.auto_creation import AutoCreation, auto_creation
+from geminga_broker.policies.auto_creation import AutoCreation, AutoCreationConfig, auto_creation
 from geminga_protocol.records.namespaces import AutoTopicCreation, Policies
 
 
 def with_override(override: AutoTopicCreation) -> AutoCreation:
-    return auto_creation(Policies(auto_topic_creation_override=override))
+    return auto_creation(AutoCreationConfig(), Policies(auto_topic_creation_override=override))
 
 
 def test_without_an_override_the_broker_decides() -> None:
-    assert auto_creation(Policies()) == AutoCreation(is_allowed=True, partitions=0)
-    refused = AutoCreation(is_allowed=False)
-    assert auto_creation(Policies(), refused) is refused
+    default = auto_creation(AutoCreationConfig(), Policies())
+    assert default == AutoCreation(is_allowed=True, partitions=0)
+    config = AutoCreationConfig(auto_topic_creation=False, auto_topic_partitions=4)
+    assert auto_creation(config, Policies()) == AutoCreation(is_allowed=False, partitions=4)
 
 
 def test_a_namespace_may_forbid_it() -> None:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from geminga_broker.topics.consuming.subscribe_policies import (
+from geminga_broker.policies.levels import Levels
+from geminga_broker.policies.subscribing import (
     ALL_TYPES,
-    DEFAULT_POLICIES,
+    LABELS,
+    SUBSCRIBE_FREELY,
+    SubscribeConfig,
     SubscribeLimit,
-    SubscribeOptions,
     SubscribePolicies,
     subscribe_policies,
 )
-from geminga_broker.topics.policies import TopicPolicies, topic_policies
-from geminga_broker.topics.topic import SubscribeRequest
 from geminga_protocol.pulsar.enums import SubscriptionType
-from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.namespaces import AutoSubscriptionCreation, Policies, SubscribeRate
 
 CLUSTER = "here"
-OPTIONS = SubscribeOptions(
+CONFIG = SubscribeConfig(
     consumers_per_topic_max=3,
     consumers_per_subscription_max=4,
     subscriptions_per_topic_max=5,
@@ -28,28 +27,28 @@ OPTIONS = SubscribeOptions(
     rate_per_consumer=6,
     rate_period_s=7,
 )
-DEFAULT = SubscribePolicies.default(OPTIONS)
+DEFAULT = SubscribePolicies(
+    consumers_max=3,
+    consumers_per_subscription_max=4,
+    subscriptions_max=5,
+    types=frozenset({SubscriptionType.EXCLUSIVE}),
+    auto_creation=False,
+    rate=SubscribeLimit(6, 7),
+)
+
+
+def held(policies: Policies) -> SubscribePolicies:
+    return subscribe_policies(CONFIG, Levels(namespace=policies, cluster=CLUSTER))
 
 
 def test_without_settings_everybody_may_subscribe() -> None:
-    assert SubscribePolicies.default(SubscribeOptions()) == DEFAULT_POLICIES
-    assert DEFAULT_POLICIES.types == ALL_TYPES
-    assert SubscribeRequest("s", SubscriptionType.SHARED).type in DEFAULT_POLICIES.types
+    assert subscribe_policies(SubscribeConfig(), Levels()) == SUBSCRIBE_FREELY
+    assert SUBSCRIBE_FREELY.types == ALL_TYPES
+    assert [each.label for each in SubscriptionType] == list(LABELS)
 
 
 def test_without_policies_the_settings_hold() -> None:
-    assert subscribe_policies(Policies(), DEFAULT, CLUSTER) is DEFAULT
-    assert (
-        SubscribePolicies(
-            consumers_max=3,
-            consumers_per_subscription_max=4,
-            subscriptions_max=5,
-            types=frozenset({SubscriptionType.EXCLUSIVE}),
-            auto_creation=False,
-            rate=SubscribeLimit(6, 7),
-        )
-        == DEFAULT
-    )
+    assert held(Policies()) == DEFAULT
 
 
 def test_the_namespace_s_word_goes_before_the_settings() -> None:
@@ -61,7 +60,7 @@ def test_the_namespace_s_word_goes_before_the_settings() -> None:
         auto_subscription_creation_override=AutoSubscriptionCreation(allowed=True),
         cluster_subscribe_rate={CLUSTER: SubscribeRate(per_consumer=11, period_s=12)},
     )
-    assert subscribe_policies(policies, DEFAULT, CLUSTER) == SubscribePolicies(
+    assert held(policies) == SubscribePolicies(
         consumers_max=0,
         consumers_per_subscription_max=9,
         subscriptions_max=10,
@@ -82,10 +81,4 @@ def test_the_namespace_s_word_goes_before_the_settings() -> None:
     ],
 )
 def test_policies_that_say_nothing_leave_the_settings_in_force(policies: Policies) -> None:
-    assert subscribe_policies(policies, DEFAULT, CLUSTER) is DEFAULT
-
-
-def test_the_brokers_own_topics_are_free_for_all_brokers() -> None:
-    name = TopicName.parse("persistent://t/n/__change_events")
-    default = TopicPolicies(subscribing=DEFAULT)
-    assert topic_policies(name, Policies(), default).subscribing == DEFAULT_POLICIES
+    assert held(policies) == DEFAULT
