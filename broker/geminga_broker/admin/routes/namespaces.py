@@ -1,6 +1,6 @@
 """``/admin/v2/namespaces``: create, delete, list; a namespace's policies as a whole.
 
-The calls that read and change one policy each belong into ``namespace_policies`` beside this.
+The calls that read and change one policy each are made of the table in ``policies`` beside this.
 """
 
 from __future__ import annotations
