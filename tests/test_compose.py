@@ -18,20 +18,20 @@ from typing import Any
 import pytest
 import uvloop.loop as uvloop_module
 
-from geminga_bookie.part_settings import BookiePartSettings
+from geminga_bookie.config import BookieConfig
+from geminga_broker.config import BrokerConfig
 from geminga_broker.ownership.listeners import parse_bind_addresses, parse_listeners
-from geminga_broker.settings import BrokerSettings
-from geminga_cli.commands.part import settings_of
 from geminga_cli.commands.standalone import parse
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.main import COMMANDS
+from geminga_server.config import settings_of
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-SETTINGS: dict[str, type[Any]] = {
-    "bookie": BookiePartSettings,
-    "broker": BrokerSettings,
+CONFIGS: dict[str, type[Any]] = {
+    "bookie": BookieConfig,
+    "broker": BrokerConfig,
     "zookeeper": ZooKeeperPartSettings,
 }
 # A compose that hangs (a client waiting for a context far away) must not hold up the tests.
@@ -43,8 +43,8 @@ COMPOSE_VERSION_MIN = (1, 29)
 def known_variables() -> set[str]:
     return {
         setting.variable(part)
-        for part, settings_class in SETTINGS.items()
-        for setting in settings_of(settings_class)
+        for part, config in CONFIGS.items()
+        for setting in settings_of(config).values()
     }
 
 

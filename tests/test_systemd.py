@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from geminga_autorecovery.part_settings import AutoRecoveryPartSettings
-from geminga_bookie.part_settings import BookiePartSettings
-from geminga_broker.settings import BrokerSettings
+from geminga_autorecovery.config import AutoRecoveryPartConfig
+from geminga_bookie.config import BookieConfig
+from geminga_broker.config import BrokerConfig
 from geminga_cli.commands import autorecovery, bookie, broker, standalone, zookeeper
 from geminga_cli.commands.help import HelpPages
-from geminga_cli.commands.part import make_parser, settings_of
+from geminga_cli.commands.part import make_parser
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.supervisor.settings import StandaloneSettings
+from geminga_server.config import settings_of
 
 UNITS = Path(__file__).resolve().parent.parent / "docs" / "systemd"
 PROGRAM = "/opt/geminga/bin/geminga"
@@ -26,9 +27,9 @@ STANDALONE: dict[str, tuple[type[Any], HelpPages]] = {
     "standalone": (StandaloneSettings, standalone.PAGES)
 }
 PARTS: dict[str, tuple[type[Any], HelpPages]] = {
-    "autorecovery": (AutoRecoveryPartSettings, autorecovery.PAGES),
-    "bookie": (BookiePartSettings, bookie.PAGES),
-    "broker": (BrokerSettings, broker.PAGES),
+    "autorecovery": (AutoRecoveryPartConfig, autorecovery.PAGES),
+    "bookie": (BookieConfig, bookie.PAGES),
+    "broker": (BrokerConfig, broker.PAGES),
     "zookeeper": (ZooKeeperPartSettings, zookeeper.PAGES),
 }
 CASES = [("geminga.service", name) for name in STANDALONE] + [
@@ -56,7 +57,7 @@ def test_every_variable_is_a_setting(name: str, command: str) -> None:
     known = {
         setting.variable(part)
         for part, (settings_class, _) in PARTS.items()
-        for setting in settings_of(settings_class)
+        for setting in settings_of(settings_class).values()
     }
     assert set(re.findall(r"\bGEMINGA_\w+", unit(name, command))) <= known
 

@@ -43,7 +43,7 @@ MAY_IMPORT_TIME = {
 MAY_OPEN_FILES = {
     "runtime/geminga_runtime/disk.py": "it is the disk",
     "runtime/geminga_server/directories.py": "the lock of a data directory",
-    "runtime/geminga_server/settings.py": "settings are read before anything runs",
+    "runtime/geminga_server/config/loading.py": "the config is read before anything runs",
     "runtime/geminga_server/control_channel.py": "a directory, to shorten a socket's name",
     "cli/geminga_cli/bookie_admin/offline_file.py": "a bookie's files, read-only, without one",
     "cli/geminga_cli/commands/bookie_admin.py": "the null device, when its reader has gone",

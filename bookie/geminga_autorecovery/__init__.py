@@ -7,6 +7,7 @@ daemons and tools work beside it.
 
 from geminga_autorecovery.autorecovery import AutoRecovery
 from geminga_autorecovery.bookie_recovery import recover
+from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.decommission import Progress, decommission
 from geminga_autorecovery.errors import (
     AutoRecoveryError,
@@ -15,13 +16,12 @@ from geminga_autorecovery.errors import (
     DecommissionStalled,
     RecoveryDisabled,
 )
-from geminga_autorecovery.options import AutoRecoveryOptions
 from geminga_autorecovery.repair import LedgerRepair, Repaired, Terms
 
 __all__ = [
     "AutoRecovery",
+    "AutoRecoveryConfig",
     "AutoRecoveryError",
-    "AutoRecoveryOptions",
     "BookieStillThere",
     "BookieUnknown",
     "DecommissionStalled",

@@ -15,13 +15,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from geminga_autorecovery import controls
+from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.counters import AuditorCounters
 from geminga_autorecovery.fragments import bookies_of
 from geminga_autorecovery.ledger_listing import ledger_directories, ledgers_in, visit_all
 from geminga_autorecovery.live_bookies import read_live_bookies
 from geminga_autorecovery.lost_bookies import LostBookies
 from geminga_autorecovery.marks import Marks, prepare_underreplication
-from geminga_autorecovery.options import AutoRecoveryOptions
 from geminga_autorecovery.periodic_checks import (
     PeriodicCheck,
     PlacementCheck,
@@ -51,24 +51,24 @@ class Auditor:
         coordination: Coordination,
         clock: Clock,
         repair: LedgerRepair,
-        options: AutoRecoveryOptions,
+        config: AutoRecoveryConfig,
     ) -> None:
         self.counters = AuditorCounters()
         self._coordination = coordination
         self._clock = clock
         self._repair = repair
-        self._options = options
+        self._config = config
         self._checks: tuple[PeriodicCheck, ...] = (
-            ReadingCheck(repair, options, self.counters),
-            ReplicasCheck(repair, options, self.counters),
-            PlacementCheck(repair, options, self.counters),
+            ReadingCheck(repair, config, self.counters),
+            ReplicasCheck(repair, config, self.counters),
+            PlacementCheck(repair, config, self.counters),
         )
         self._marks = Marks(coordination, clock)
         self._watches = Watches(coordination)
         self._lost = LostBookies(frozenset())
         self._next_audit_s = 0.0
         self._delay_version: int | None = None
-        self._delay_s = options.lost_bookie_recovery_delay_s
+        self._delay_s = config.lost_bookie_recovery_delay_s
 
     async def run(self) -> None:
         """Watch, audit and check until cancelled."""
@@ -94,7 +94,7 @@ class Auditor:
                 await work()
             except (CoordinationError, LedgerError, WireError) as error:
                 log.warning("auditor tries again later", extra={"error": str(error)})
-                await asyncio.sleep(self._options.retry_s)
+                await asyncio.sleep(self._config.retry_s)
             else:
                 return
 
@@ -102,7 +102,7 @@ class Auditor:
         """Know every bookie that has a cookie, also those that were lost before this term."""
         await prepare_underreplication(self._coordination)
         await controls.initialize_lost_bookie_delay(
-            self._coordination, self._options.lost_bookie_recovery_delay_s
+            self._coordination, self._config.lost_bookie_recovery_delay_s
         )
         try:
             known = await self._coordination.children(COOKIES_PATH)
@@ -118,14 +118,14 @@ class Auditor:
         """Look at the bookies there are, audit if it is time, and wait for a change."""
         self._watches.begin()
         if await self._watches.exists(DISABLED_PATH) is not None:
-            await self._watches.wait(self._options.rescan_interval_s)
+            await self._watches.wait(self._config.rescan_interval_s)
             return
         await self._observe()
         now_s = self._clock.monotonic()
         if self._audit_due_s() <= now_s:
             await self._audit()
             return
-        wait_s = min(self._audit_due_s() - now_s, self._options.rescan_interval_s)
+        wait_s = min(self._audit_due_s() - now_s, self._config.rescan_interval_s)
         await self._watches.wait(wait_s)
 
     def _audit_due_s(self) -> float:
@@ -150,7 +150,7 @@ class Auditor:
             return
         before_s, version = self._delay_s, self._delay_version
         self._delay_s = controls.lost_bookie_delay_of(
-            value, self._options.lost_bookie_recovery_delay_s
+            value, self._config.lost_bookie_recovery_delay_s
         )
         self._delay_version = stat.version
         if version is not None and version != stat.version:
@@ -170,9 +170,9 @@ class Auditor:
                 return
             await self._mark(stored, bookies_of(stored.metadata) - live)
 
-        if await self._visit_ledgers(visit, at_once_max=self._options.metadata_reads_max):
+        if await self._visit_ledgers(visit, at_once_max=self._config.metadata_reads_max):
             self._lost.audited(live)
-            interval_s = self._options.bookie_check_interval_s or math.inf
+            interval_s = self._config.auditor_periodic_bookie_check_interval_s or math.inf
             self._next_audit_s = self._clock.monotonic() + interval_s
             self.counters.audits += 1
             self.counters.audit_s += self._clock.monotonic() - begun_s
@@ -187,7 +187,7 @@ class Auditor:
         ):
             # What the lost bookies have would be marked now, though they are being waited for.
             self.counters.checks_skipped += 1
-            await asyncio.sleep(self._options.rescan_interval_s)
+            await asyncio.sleep(self._config.rescan_interval_s)
         begun_s = self._clock.monotonic()
         await check.begin()
         visit = partial(self._check, check)
@@ -195,7 +195,7 @@ class Auditor:
             await controls.set_last_check(self._coordination, self._clock.wall_ms(), check.last)
             check.finish(self._clock.monotonic() - begun_s)
         else:
-            await asyncio.sleep(self._options.rescan_interval_s)
+            await asyncio.sleep(self._config.rescan_interval_s)
 
     async def _until_check_s(self, check: PeriodicCheck) -> float:
         last_ms = await controls.last_check_ms(self._coordination, check.last)

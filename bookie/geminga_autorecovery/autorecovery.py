@@ -10,12 +10,12 @@ from contextlib import AsyncExitStack
 from random import Random
 
 from geminga_autorecovery.auditor import Auditor
+from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.counters import AuditorCounters, WorkerCounters
 from geminga_autorecovery.election import Election
-from geminga_autorecovery.options import AutoRecoveryOptions
 from geminga_autorecovery.repair import LedgerRepair
 from geminga_autorecovery.worker import ReplicationWorker
-from geminga_ledger import LedgerOptions
+from geminga_ledger import LedgerConfig
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.network import Network
@@ -33,17 +33,17 @@ class AutoRecovery(Service):
         network: Network,
         clock: Clock,
         random: Random,
-        options: AutoRecoveryOptions | None = None,
+        config: AutoRecoveryConfig | None = None,
     ) -> None:
         super().__init__()
-        options = options or AutoRecoveryOptions()
-        self._repair = LedgerRepair(coordination, network, clock, random, options, LedgerOptions())
-        self._auditor = Auditor(coordination, clock, self._repair, options)
+        config = config or AutoRecoveryConfig()
+        self._repair = LedgerRepair(coordination, network, clock, random, config, LedgerConfig())
+        self._auditor = Auditor(coordination, clock, self._repair, config)
         self._election = Election(
-            coordination, bookie_id, self._auditor.run, retry_s=options.retry_s
+            coordination, bookie_id, self._auditor.run, retry_s=config.retry_s
         )
         self._worker = ReplicationWorker(
-            coordination, random, self._repair, options, holder=bookie_id
+            coordination, random, self._repair, config, holder=bookie_id
         )
 
     @property

@@ -35,7 +35,8 @@ from geminga_runtime.coordination import Coordination, NodeMissing
 log = logging.getLogger(__name__)
 
 # How long ledgers that workers have claimed are waited for, while none of them gets done. Longer
-# than a worker lets an open ledger alone whose bookie has just gone (``open_ledger_grace_s``).
+# than a worker lets an open ledger alone whose bookie has just gone
+# (``open_ledger_rereplication_grace_s``).
 BUSY_WAIT_S = 120.0
 
 OnTrouble = Callable[[int, str], None]

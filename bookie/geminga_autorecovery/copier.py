@@ -11,12 +11,12 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.copies import Copies, Copy
 from geminga_autorecovery.counters import WorkerCounters
 from geminga_autorecovery.errors import EntriesUnreadable
 from geminga_autorecovery.findings import FaultyFragment, Finding
 from geminga_autorecovery.fragments import belongs_on, quorum_of
-from geminga_autorecovery.options import AutoRecoveryOptions
 from geminga_autorecovery.repair_plan import Replacement
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.store import StoredMetadata
@@ -38,12 +38,12 @@ class FragmentCopier:
         copies: Copies,
         *,
         clock: Clock,
-        options: AutoRecoveryOptions,
+        config: AutoRecoveryConfig,
         counters: WorkerCounters,
     ) -> None:
         self._copies = copies
         self._clock = clock
-        self._options = options
+        self._config = config
         self._counters = counters
         # The rate allows the next batch from then on.
         self._next_batch_s = 0.0
@@ -58,10 +58,11 @@ class FragmentCopier:
         quorum = quorum_of(stored.ledger_id, stored.metadata)
         entry_ids = _entries_of(fault, quorum, replacements)
         entry_bytes = _expected_entry_bytes(stored)
-        options = self._options
+        config = self._config
         while True:
             count = min(
-                max(options.copy_batch_bytes_max // entry_bytes, 1), options.copy_batch_entries_max
+                max(config.copy_batch_bytes_max // entry_bytes, 1),
+                config.rereplication_entry_batch_size,
             )
             batch = list(islice(entry_ids, count))
             if not batch:
@@ -91,8 +92,8 @@ class FragmentCopier:
         counters.bytes_written += stored_bytes
         counters.read_s += read_s - begun_s
         counters.write_s += self._clock.monotonic() - read_s
-        if self._options.copy_bytes_per_s:
-            self._next_batch_s = begun_s + stored_bytes / self._options.copy_bytes_per_s
+        if self._config.replication_bytes_per_s:
+            self._next_batch_s = begun_s + stored_bytes / self._config.replication_bytes_per_s
 
     async def _keep_rate(self) -> None:
         delay_s = self._next_batch_s - self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""Auto-recovery as a process of its own, without a bookie: settings, ZooKeeper, daemon, metrics.
+"""Auto-recovery as a process of its own, without a bookie: config, ZooKeeper, daemon, metrics.
 
 As many as wanted may run beside the bookies that run it too, or instead of them. It keeps nothing
 on disk.
@@ -16,14 +16,15 @@ from pathlib import Path
 from random import Random
 
 from geminga_autorecovery.autorecovery import AutoRecovery
+from geminga_autorecovery.config import AutoRecoveryPartConfig
 from geminga_autorecovery.errors import NoZooKeeper
 from geminga_autorecovery.metrics import AutoRecoveryMetrics
-from geminga_autorecovery.part_settings import AutoRecoveryPartSettings
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import SessionState
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import Resource
+from geminga_server.config.loading import load_config
 from geminga_server.http import HttpServer
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
@@ -31,7 +32,6 @@ from geminga_server.metrics import LoopLag, PartMetrics, part_app
 from geminga_server.open_files import open_files
 from geminga_server.ports import free_port
 from geminga_server.run import StopRequest, run_part
-from geminga_server.settings import load_settings
 from geminga_server.supervision import part_name
 from geminga_server.waiting import wait_for_node
 
@@ -44,21 +44,21 @@ _STRANGE = re.compile(r"[^a-zA-Z0-9.\-]")
 
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
     """Run auto-recovery until it is told to stop; returns the process's exit code."""
-    settings = load_settings(AutoRecoveryPartSettings, PART, file=file, flags=flags)
-    configure_logging(part_name(PART), level=settings.log_level, is_json=settings.log_json)
-    return run_part(lambda stop: serve(settings, stop))
+    config = load_config(AutoRecoveryPartConfig, PART, file=file, flags=flags)
+    configure_logging(part_name(PART), level=config.log_level, is_json=config.log_json)
+    return run_part(lambda stop: serve(config, stop))
 
 
-async def serve(settings: AutoRecoveryPartSettings, stop: StopRequest) -> None:
+async def serve(config: AutoRecoveryPartConfig, stop: StopRequest) -> None:
     """Open everything, say so, and wait to be told to stop."""
     tune_memory()
-    free_port(settings.bind_address, settings.http_port)
+    free_port(config.bind_address, config.http_port)
     clock = SystemClock()
     files = open_files()
     async with AsyncExitStack() as stack:
-        zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock, stop))
-        await wait_for_node(zookeeper, INSTANCE_ID_PATH, settings.zookeeper_connect_timeout_s)
-        name = settings.recovery_id or made_up_id(socket.gethostname(), os.getpid())
+        zookeeper = await stack.enter_async_context(config.zookeeper_client(clock, stop))
+        await wait_for_node(zookeeper, INSTANCE_ID_PATH, config.zookeeper_connect_timeout_s)
+        name = config.recovery_id or made_up_id(socket.gethostname(), os.getpid())
         daemon = await stack.enter_async_context(
             AutoRecovery(
                 name,
@@ -66,7 +66,7 @@ async def serve(settings: AutoRecoveryPartSettings, stop: StopRequest) -> None:
                 network=AsyncioNetwork(),
                 clock=clock,
                 random=Random(),  # noqa: S311 - jitter and the order of work, no secrets
-                options=settings.auto_recovery(),
+                config=config.auto_recovery,
             )
         )
         metrics = PartMetrics(PART)
@@ -80,8 +80,8 @@ async def serve(settings: AutoRecoveryPartSettings, stop: StopRequest) -> None:
         http = await stack.enter_async_context(
             HttpServer(
                 app,
-                settings.bind_address,
-                settings.http_port,
+                config.bind_address,
+                config.http_port,
                 clock=clock,
                 connections_max=files.http,
                 metrics=metrics,

@@ -10,11 +10,11 @@ from typing import Protocol
 
 from geminga_autorecovery import controls
 from geminga_autorecovery.adherence import is_adhering
+from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.controls import LastCheck
 from geminga_autorecovery.counters import AuditorCounters
 from geminga_autorecovery.entry_lists import count_replicas
 from geminga_autorecovery.fragments import bookies_of, fragments_of, quorum_of
-from geminga_autorecovery.options import AutoRecoveryOptions
 from geminga_autorecovery.repair import LedgerRepair
 from geminga_autorecovery.replicas import Replicas
 from geminga_ledger.store import StoredMetadata
@@ -47,10 +47,10 @@ class ReadingCheck:
     last = controls.READING
 
     def __init__(
-        self, repair: LedgerRepair, options: AutoRecoveryOptions, counters: AuditorCounters
+        self, repair: LedgerRepair, config: AutoRecoveryConfig, counters: AuditorCounters
     ) -> None:
-        self.interval_s = options.ledger_check_interval_s
-        self.at_once_max = options.ledger_checks_max
+        self.interval_s = config.auditor_periodic_check_interval_s
+        self.at_once_max = config.ledger_checks_max
         self._repair = repair
         self._counters = counters
 
@@ -75,10 +75,10 @@ class ReplicasCheck:
     last = controls.REPLICAS
 
     def __init__(
-        self, repair: LedgerRepair, options: AutoRecoveryOptions, counters: AuditorCounters
+        self, repair: LedgerRepair, config: AutoRecoveryConfig, counters: AuditorCounters
     ) -> None:
-        self.interval_s = options.replicas_check_interval_s
-        self.at_once_max = options.ledger_checks_max
+        self.interval_s = config.auditor_periodic_replicas_check_interval_s
+        self.at_once_max = config.ledger_checks_max
         self._repair = repair
         self._counters = counters
         self._registered: frozenset[str] = frozenset()
@@ -127,10 +127,10 @@ class PlacementCheck:
     last = controls.PLACEMENT
 
     def __init__(
-        self, repair: LedgerRepair, options: AutoRecoveryOptions, counters: AuditorCounters
+        self, repair: LedgerRepair, config: AutoRecoveryConfig, counters: AuditorCounters
     ) -> None:
-        self.interval_s = options.placement_check_interval_s
-        self.at_once_max = options.metadata_reads_max
+        self.interval_s = config.auditor_periodic_placement_policy_check_interval_s
+        self.at_once_max = config.metadata_reads_max
         self._repair = repair
         self._counters = counters
         self._registered: frozenset[str] = frozenset()

@@ -17,6 +17,7 @@ from enum import Enum
 from random import Random
 
 from geminga_autorecovery.checker import LedgerChecker
+from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.copier import FragmentCopier
 from geminga_autorecovery.copies import Copies
 from geminga_autorecovery.counters import WorkerCounters
@@ -30,10 +31,9 @@ from geminga_autorecovery.errors import (
 from geminga_autorecovery.findings import FaultyFragment
 from geminga_autorecovery.fragments import quorum_of
 from geminga_autorecovery.live_bookies import LiveBookies, read_live_bookies
-from geminga_autorecovery.options import AutoRecoveryOptions
 from geminga_autorecovery.repair_plan import RepairPlan, plan_repair, with_replacements
 from geminga_autorecovery.take_over import TakeOvers
-from geminga_ledger import LedgerOptions
+from geminga_ledger import LedgerConfig
 from geminga_ledger.bookies import Bookies
 from geminga_ledger.errors import LedgerError, NoSuchLedger, UnsupportedLedger
 from geminga_ledger.links import BookieLinks
@@ -101,16 +101,16 @@ class LedgerRepair(Service):
         network: Network,
         clock: Clock,
         random: Random,
-        options: AutoRecoveryOptions,
-        ledger_options: LedgerOptions,
+        config: AutoRecoveryConfig,
+        ledger_options: LedgerConfig,
     ) -> None:
         super().__init__()
         self.counters = WorkerCounters()
-        self.store = LedgerStore(coordination, clock=clock, random=random, options=ledger_options)
+        self.store = LedgerStore(coordination, clock=clock, random=random, config=ledger_options)
         self._coordination = coordination
-        self._registry = BookieRegistry(coordination, random=random, options=ledger_options)
+        self._registry = BookieRegistry(coordination, random=random, config=ledger_options)
         self._links = BookieLinks(
-            self._registry, network=network, clock=clock, random=random, options=ledger_options
+            self._registry, network=network, clock=clock, random=random, config=ledger_options
         )
         self._bookies = Bookies(self._registry, self._links, random)
         self._take_overs = TakeOvers(coordination, network, clock, random, ledger_options)
@@ -119,16 +119,19 @@ class LedgerRepair(Service):
             network=network,
             clock=clock,
             random=random,
-            options=ledger_options,
+            config=ledger_options,
             health=self._links.health,
         )
         answer_timeout_s = ledger_options.answer_timeout_s
         self.entry_lists = EntryLists(self._v3_links, answer_timeout_s=answer_timeout_s)
         copies = Copies(self._links, answer_timeout_s=answer_timeout_s)
         self._checker = LedgerChecker(
-            copies, self.entry_lists, random, percentage=options.verification_percentage
+            copies,
+            self.entry_lists,
+            random,
+            percentage=config.auditor_ledger_verification_percentage,
         )
-        self._copier = FragmentCopier(copies, clock=clock, options=options, counters=self.counters)
+        self._copier = FragmentCopier(copies, clock=clock, config=config, counters=self.counters)
 
     async def _open(self, stack: AsyncExitStack) -> None:
         await stack.enter_async_context(self._registry)

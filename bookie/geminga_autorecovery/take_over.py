@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from random import Random
 
-from geminga_ledger import LedgerOptions, Ledgers, UnsupportedLedger
+from geminga_ledger import LedgerConfig, Ledgers, UnsupportedLedger
 from geminga_ledger.store import StoredMetadata
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
@@ -30,14 +30,14 @@ class TakeOvers(Service):
         network: Network,
         clock: Clock,
         random: Random,
-        options: LedgerOptions,
+        config: LedgerConfig,
     ) -> None:
         super().__init__()
         self._coordination = coordination
         self._network = network
         self._clock = clock
         self._random = random
-        self._options = options
+        self._config = config
         self._by_password: dict[bytes, Ledgers] = {}
         self._stack: AsyncExitStack | None = None
 
@@ -66,7 +66,7 @@ class TakeOvers(Service):
             self._network,
             self._clock,
             self._random,
-            replace(self._options, password=password),
+            replace(self._config, password=password),
         )
         # Known before it is open: a second one would be as good, and nobody waits for the first.
         self._by_password[password] = await self._stack.enter_async_context(ledgers)

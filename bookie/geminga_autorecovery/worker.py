@@ -17,8 +17,8 @@ from random import Random
 
 from geminga_autorecovery import controls
 from geminga_autorecovery.claims import Claim, Claims
+from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.marks import prepare_underreplication, read_mark
-from geminga_autorecovery.options import AutoRecoveryOptions
 from geminga_autorecovery.repair import LedgerRepair, Repaired, Terms
 from geminga_ledger.errors import LedgerError
 from geminga_protocol.errors import WireError
@@ -43,18 +43,18 @@ class ReplicationWorker(Service):
         coordination: Coordination,
         random: Random,
         repair: LedgerRepair,
-        options: AutoRecoveryOptions,
+        config: AutoRecoveryConfig,
         *,
         holder: str,
     ) -> None:
         super().__init__()
         self._coordination = coordination
         self._repair = repair
-        self._options = options
+        self._config = config
         self._claims = Claims(coordination, random, holder=holder)
         # How often each ledger could not be repaired, the latest last.
         self._failures: OrderedDict[int, int] = OrderedDict()
-        self._deferred_room = asyncio.Semaphore(options.ledgers_deferred_max)
+        self._deferred_room = asyncio.Semaphore(config.ledgers_deferred_max)
 
     async def _open(self, stack: AsyncExitStack) -> None:
         del stack  # the work is a task of the service
@@ -68,7 +68,7 @@ class ReplicationWorker(Service):
                     await self._work_once()
             except (CoordinationError, LedgerError, WireError) as error:
                 log.warning("worker tries again later", extra={"error": str(error)})
-                await asyncio.sleep(self._options.retry_s)
+                await asyncio.sleep(self._config.retry_s)
 
     async def _work_once(self) -> None:
         """Repair one ledger, or wait until there may be one."""
@@ -86,7 +86,7 @@ class ReplicationWorker(Service):
             if not is_put_off:
                 self._deferred_room.release()
         if claim is None:
-            await self._claims.changed(self._options.rescan_interval_s)
+            await self._claims.changed(self._config.rescan_interval_s)
             await asyncio.sleep(SCAN_PAUSE_S)
 
     async def _until_enabled(self) -> None:
@@ -124,7 +124,7 @@ class ReplicationWorker(Service):
             log.info("ledger is whole", extra={"ledger": ledger_id})
             return False
         delay_s = (
-            self._options.open_ledger_grace_s
+            self._config.open_ledger_rereplication_grace_s
             if result is Repaired.UNCLOSED
             else self._failure_delay_s(ledger_id)
         )
@@ -163,4 +163,4 @@ class ReplicationWorker(Service):
         self._failures[ledger_id] = failures + 1
         if len(self._failures) > FAILED_LEDGERS_MAX:
             self._failures.popitem(last=False)
-        return self._options.failed_ledger_grace_s / (1 << max(DOUBLINGS_MAX - failures, 0))
+        return self._config.failed_ledger_grace_s / (1 << max(DOUBLINGS_MAX - failures, 0))

@@ -1,6 +1,6 @@
 """A bookie: its rooms put together, opened in the order in which they need each other.
 
-Knows nothing of processes, settings files or HTTP (``part`` does), and nothing of real disks and
+Knows nothing of processes, config files or HTTP (``part`` does), and nothing of real disks and
 networks: they are given, so that simulations give theirs.
 """
 
@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 
+from geminga_bookie.config import BookieConfig
 from geminga_bookie.counters import Counters
 from geminga_bookie.disks.directories import Directories, Directory
 from geminga_bookie.disks.identity import establish_identity
@@ -29,7 +30,6 @@ from geminga_bookie.sessions.context import DiskSpace, SessionContext
 from geminga_bookie.sessions.intake import Intake
 from geminga_bookie.sessions.long_polls import LongPolls
 from geminga_bookie.sessions.session import Session
-from geminga_bookie.settings import BookieSettings
 from geminga_bookie.storage.checkpoint import FULL_ERRORS, READ_ONLY_REASON, Checkpointer
 from geminga_bookie.storage.entry_log import EntryLog
 from geminga_bookie.storage.index import FORMAT_VERSION, Change, Counts, Index, SortedStore
@@ -66,7 +66,7 @@ class Bookie(Service):
 
     def __init__(
         self,
-        settings: BookieSettings,
+        config: BookieConfig,
         *,
         journal_disks: Sequence[Disk],
         ledger_disks: Sequence[Disk],
@@ -77,13 +77,13 @@ class Bookie(Service):
         authorizer: Authorizer = ALLOW_ALL,
     ) -> None:
         super().__init__()
-        self.settings = settings
+        self.config = config
         self._authorizer = authorizer
         self.journal_directories = Directories(
-            zip(settings.journal_directories, journal_disks, strict=True)
+            zip(map(str, config.journals), journal_disks, strict=True)
         )
         self.ledger_directories = Directories(
-            zip(settings.ledger_directories, ledger_disks, strict=True)
+            zip(map(str, config.ledgers), ledger_disks, strict=True)
         )
         self._network = network
         self._coordination = coordination
@@ -99,31 +99,28 @@ class Bookie(Service):
         self.port = 0
         self.counters = Counters(clock)
         self.entry_log = EntryLog(
-            self.ledger_directories, clock, file_bytes_max=settings.entry_log_bytes_max
+            self.ledger_directories, clock, file_bytes_max=config.entry_log_bytes_max
         )
         self.journals: list[Journal] = []
         self.storage = Storage(
-            settings, self._index, self.entry_log, on_read_only=self._read_only_changed
+            config, self._index, self.entry_log, on_read_only=self._read_only_changed
         )
         self.checkpointer = Checkpointer(
-            settings,
+            config,
             self.storage,
             marks=self._journal_marks,
             trim=self._trim_journals,
             on_done=self._memory_freed,
         )
         self.compactor = Compactor(
-            self.storage, self.checkpointer, bytes_per_s=settings.compaction_bytes_per_s
+            self.storage, self.checkpointer, bytes_per_s=config.compaction_bytes_per_s
         )
         self.intake = Intake(self._is_memory_full)
-        self.limits = ConnectionLimits(
-            connections_max=settings.connections_max,
-            per_address_max=settings.connections_per_address_max,
-        )
+        self.limits = ConnectionLimits(config.connections)
 
     async def _open(self, stack: AsyncExitStack) -> None:
         cookie = await establish_identity(
-            self.settings.bookie_id,
+            self.config.bookie_id,
             self.journal_directories,
             self.ledger_directories,
             self._coordination,
@@ -133,7 +130,7 @@ class Bookie(Service):
         await self._require_index()
         replays = await self._replays()
         stack.push_async_callback(self.entry_log.close)
-        if self.settings.accepts_lost_entries:
+        if self.config.accept_lost_entries:
             await forget_lost_logs(self.entry_log, self._index)
         # Only now that nothing is found to be missing: from here on files are cut and removed.
         await self.entry_log.open(self._index.log_end(), self._index.logs)
@@ -145,9 +142,7 @@ class Bookie(Service):
         self.checkpointer.request()
         await self._collect_garbage(stack, cookie)
         await self._listen(stack)
-        address = BookieInfo.of_address(
-            self.settings.advertised_host or self.settings.host, self.port
-        )
+        address = BookieInfo.of_address(self.config.advertised_host, self.port)
         self._registration = Registration(
             self._coordination,
             self.bookie_id,
@@ -165,7 +160,7 @@ class Bookie(Service):
                 await rebuild_index(
                     self.entry_log,
                     self._index,
-                    accepts_loss=self.settings.accepts_lost_entries,
+                    accepts_loss=self.config.accept_lost_entries,
                 )
             else:
                 # Before there is an entry log: one that a power cut tears is then known to be the
@@ -190,14 +185,14 @@ class Bookie(Service):
     async def _open_journals(
         self, stack: AsyncExitStack, replays: Mapping[Directory, Replay]
     ) -> None:
-        settings = self.settings
+        config = self.config
         for directory, replay in replays.items():
             journal = Journal(
                 directory.disk,
                 self._clock,
-                file_bytes_max=settings.journal_file_bytes_max,
-                group_interval_max_s=settings.journal_group_interval_max_s,
-                close_timeout_s=settings.close_timeout_s,
+                file_bytes_max=config.journal_file_bytes_max,
+                group_interval_max_s=config.journal_group_interval_max_s,
+                close_timeout_s=config.close_timeout_s,
                 on_written=self._memory_freed,
                 on_failed=self._journal_failed,
             )
@@ -246,7 +241,7 @@ class Bookie(Service):
     async def _collect_garbage(self, stack: AsyncExitStack, cookie: Cookie) -> None:
         """From now on delete what is gone, and look how much room there is."""
         self.collector = Collector(
-            self.settings.garbage,
+            self.config.garbage,
             self.storage,
             self.checkpointer,
             self.compactor,
@@ -259,14 +254,14 @@ class Bookie(Service):
         if self.collector.is_tight:
             self.collector.request()
         self._space_watch = SpaceWatch(
-            self.settings.space, self.ledger_directories, on_verdict=self._space_judged
+            self.config.space, self.ledger_directories, on_verdict=self._space_judged
         )
         await stack.enter_async_context(self._space_watch)
 
     async def _listen(self, stack: AsyncExitStack) -> None:
         last_confirmed = LastConfirmed(self.storage)
         context = SessionContext(
-            settings=self.settings,
+            config=self.config,
             storage=self.storage,
             journal=self._recorder(),
             counters=self.counters,
@@ -282,7 +277,7 @@ class Bookie(Service):
         )
         stack.push_async_callback(self._close_sessions)
         listener = await self._network.listen(
-            lambda: Session(context), self.settings.host, self.settings.port
+            lambda: Session(context), self.config.bind_address, self.config.port
         )
         stack.push_async_callback(listener.close)
         self.port = listener.port
@@ -292,12 +287,12 @@ class Bookie(Service):
         self.intake.close()
         for journal in self.journals:
             await journal.drain()
-        await self.intake.disconnect(self.settings.close_timeout_s)
+        await self.intake.disconnect(self.config.close_timeout_s)
 
     def tell_http(self, port: int) -> None:
         """Let the bookie's registration say where its HTTP is, under upstream's name for it."""
         assert self._registration is not None
-        host = self.settings.advertised_host or self.settings.host
+        host = self.config.advertised_host
         self._registration.announce(BookieInfo.of_address(host, self.port, http_port=port))
 
     async def force_gc(self, *, is_minor: bool = True, is_major: bool = True) -> None:
@@ -339,13 +334,13 @@ class Bookie(Service):
             await journal.trim(mark)
 
     def _is_memory_full(self) -> bool:
-        settings = self.settings
+        config = self.config
         queued_bytes = 0
         for journal in self.journals:  # asked for every read: a sum over a generator costs double
             queued_bytes += journal.queued_bytes
         return (
-            queued_bytes > settings.journal_queue_bytes_max
-            or self.storage.write_cache.used_bytes > settings.write_cache_bytes_max
+            queued_bytes > config.journal_queue_bytes_max
+            or self.storage.write_cache.used_bytes > config.write_cache_bytes_max
         )
 
     def disk_space(self) -> DiskSpace:

@@ -1,4 +1,4 @@
-"""A bookie as a process: settings, logs, ZooKeeper, disks, the bookie, its metrics and admin.
+"""A bookie as a process: config, logs, ZooKeeper, disks, the bookie, its metrics and admin.
 
 Reads aloud as the order of starting.
 """
@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import fields
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from random import Random
@@ -19,10 +19,10 @@ from geminga_autorecovery.metrics import AutoRecoveryMetrics
 from geminga_bookie.admin.access import AdminAccess
 from geminga_bookie.admin.app import ROUTINE_PATHS, BookieAdmin
 from geminga_bookie.bookie import Bookie
+from geminga_bookie.config import BookieConfig
 from geminga_bookie.disks.paths import require_usable
 from geminga_bookie.errors import BookieError
 from geminga_bookie.metrics import BookieMetrics
-from geminga_bookie.part_settings import BookiePartSettings
 from geminga_bookie.storage.rocks_store import INDEX_DIRECTORY, open_index
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.clock import Clock, SystemClock
@@ -30,6 +30,8 @@ from geminga_runtime.coordination import Coordination
 from geminga_runtime.disk import Disk, FileDisk
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import Resource
+from geminga_server.config import settings_of
+from geminga_server.config.loading import load_config
 from geminga_server.connection_limits import connections_allowed
 from geminga_server.control import PartCommands, obeying_supervisor
 from geminga_server.directories import DirectoryLock
@@ -40,7 +42,6 @@ from geminga_server.metrics import LoopLag, PartMetrics, part_app
 from geminga_server.open_files import open_files
 from geminga_server.ports import free_port, require_distinct
 from geminga_server.run import StopRequest, run_part
-from geminga_server.settings import load_settings
 from geminga_server.supervision import part_name
 from geminga_server.waiting import wait_for_node
 
@@ -54,34 +55,35 @@ OWN_FILES = 192
 
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
     """Run a bookie until it is told to stop; returns the process's exit code."""
-    settings = load_settings(BookiePartSettings, PART, file=file, flags=flags)
-    require_distinct({"--port": settings.port, "--http-port": settings.http_port})
-    configure_logging(part_name(PART), level=settings.log_level, is_json=settings.log_json)
-    if not settings.sync:
+    config = load_config(BookieConfig, PART, file=file, flags=flags)
+    require_distinct({"--port": config.port, "--http-port": config.http_port})
+    configure_logging(part_name(PART), level=config.log_level, is_json=config.log_json)
+    if not config.sync:
         log.warning("nothing is synced: a power cut loses acknowledged entries")
-    return run_part(lambda stop: serve(settings, stop))
+    return run_part(lambda stop: serve(config, stop))
 
 
-async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
+async def serve(config: BookieConfig, stop: StopRequest) -> None:
     """Open everything, say so, and wait to be told to stop."""
     tune_memory()
-    index_directory = settings.data_directory / INDEX_DIRECTORY
-    require_usable(settings.journals(), settings.ledgers(), index_directory)
-    for port in (settings.port, settings.http_port):
-        free_port(settings.bind_address, port)
+    index_directory = config.data_directory / INDEX_DIRECTORY
+    require_usable(config.journals, config.ledgers, index_directory)
+    for port in (config.port, config.http_port):
+        free_port(config.bind_address, port)
     clock = SystemClock()
     files = open_files(own_min=OWN_FILES)
+    config = replace(config, connections=connections_allowed(config.connections, files))
     async with AsyncExitStack() as stack:
-        stack.callback(DirectoryLock(settings.data_directory, clock).close)
-        zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock, stop))
-        await wait_for_node(zookeeper, INSTANCE_ID_PATH, settings.zookeeper_connect_timeout_s)
+        stack.callback(DirectoryLock(config.data_directory, clock).close)
+        zookeeper = await stack.enter_async_context(config.zookeeper_client(clock, stop))
+        await wait_for_node(zookeeper, INSTANCE_ID_PATH, config.zookeeper_connect_timeout_s)
         index = open_index(index_directory)
         stack.callback(index.close)
         bookie = await stack.enter_async_context(
             Bookie(
-                settings.bookie(connections_allowed(settings.connections_max, files)),
-                journal_disks=_disks(stack, settings, settings.journals()),
-                ledger_disks=_disks(stack, settings, settings.ledgers()),
+                config,
+                journal_disks=_disks(stack, config, config.journals),
+                ledger_disks=_disks(stack, config, config.ledgers),
                 index=index,
                 network=AsyncioNetwork(),
                 coordination=zookeeper,
@@ -90,9 +92,9 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
         )
         metrics = PartMetrics(PART)
         metrics.register(BookieMetrics(bookie).collect)
-        if settings.auto_recovery_enabled:
+        if config.auto_recovery_enabled:
             daemon = await stack.enter_async_context(
-                auto_recovery(settings, bookie.bookie_id, zookeeper, clock)
+                auto_recovery(config, bookie.bookie_id, zookeeper, clock)
             )
             metrics.register(AutoRecoveryMetrics(daemon).collect)
         await stack.enter_async_context(LoopLag(metrics))
@@ -104,14 +106,14 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
                 clock=clock,
                 random=Random(),  # noqa: S311 - jitter and the order of work, no secrets
                 index_files=lambda: _names(index_directory),
-                configuration=configuration_of(settings),
+                configuration=configuration_of(config),
             )
         )
         http = await stack.enter_async_context(
             HttpServer(
                 http_app(bookie, metrics, access),
-                settings.bind_address,
-                settings.http_port,
+                config.bind_address,
+                config.http_port,
                 clock=clock,
                 connections_max=files.http,
                 metrics=metrics,
@@ -119,12 +121,12 @@ async def serve(settings: BookiePartSettings, stop: StopRequest) -> None:
             )
         )
         bookie.tell_http(http.port)
-        await announce(stack, settings, bookie, http.port, stop)
+        await announce(stack, config, bookie, http.port, stop)
         await wait_for_end(bookie, stop)
 
 
 def auto_recovery(
-    settings: BookiePartSettings, bookie_id: str, coordination: Coordination, clock: Clock
+    config: BookieConfig, bookie_id: str, coordination: Coordination, clock: Clock
 ) -> AutoRecovery:
     """The daemon that runs beside the bookie."""
     return AutoRecovery(
@@ -133,7 +135,7 @@ def auto_recovery(
         network=AsyncioNetwork(),
         clock=clock,
         random=Random(),  # noqa: S311 - as above
-        options=settings.auto_recovery(),
+        config=config.auto_recovery,
     )
 
 
@@ -144,9 +146,9 @@ def http_app(bookie: Bookie, metrics: PartMetrics, access: AdminAccess) -> AsgiA
     return BookieAdmin(access, own, resource=resource)
 
 
-def configuration_of(settings: BookiePartSettings) -> dict[str, str]:
+def configuration_of(config: BookieConfig) -> dict[str, str]:
     """The settings as words, by name; a list is written ``a,b``."""
-    values = {each.name: getattr(settings, each.name) for each in fields(settings)}
+    values = {name: each.value_in(config) for name, each in settings_of(BookieConfig).items()}
     return {
         name: ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         for name, value in values.items()
@@ -170,12 +172,10 @@ async def wait_for_end(bookie: Bookie, stop: StopRequest) -> None:
         raise BookieError(f"bookie {bookie.bookie_id} cannot go on: a journal failed; see its log")
 
 
-def _disks(
-    stack: AsyncExitStack, settings: BookiePartSettings, paths: Sequence[Path]
-) -> list[Disk]:
+def _disks(stack: AsyncExitStack, config: BookieConfig, paths: Sequence[Path]) -> list[Disk]:
     disks: list[Disk] = []
     for path in paths:
-        disk = FileDisk(path, is_synced=settings.sync)
+        disk = FileDisk(path, is_synced=config.sync)
         stack.callback(disk.close)
         disks.append(disk)
     return disks
@@ -189,13 +189,13 @@ async def check_health(bookie: Bookie) -> None:
 
 async def announce(
     stack: AsyncExitStack,
-    settings: BookiePartSettings,
+    config: BookieConfig,
     bookie: Bookie,
     http_port: int,
     stop: StopRequest,
 ) -> None:
     """Tell the supervisor, if there is one, that the bookie serves; from then on obey it."""
-    host = settings.advertised_address or settings.bind_address
+    host = config.advertised_host
     addresses = {
         "bookie": f"{host}:{bookie.port}",
         "metrics": f"http://{host}:{http_port}/metrics/",

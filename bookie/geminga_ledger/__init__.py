@@ -5,6 +5,7 @@ confirmed when enough bookies have it on disk and every earlier one is confirmed
 Pulsar.
 """
 
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.counters import LedgerCounters
 from geminga_ledger.errors import (
     AppendRefused,
@@ -28,7 +29,6 @@ from geminga_ledger.errors import (
 )
 from geminga_ledger.ledgers import Ledgers
 from geminga_ledger.listener import LedgerListener
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.reader import LedgerReader
 from geminga_ledger.writer import LedgerWriter
 
@@ -41,12 +41,12 @@ __all__ = [
     "EntryTooLarge",
     "LedgerClosed",
     "LedgerClosedByOther",
+    "LedgerConfig",
     "LedgerCounters",
     "LedgerError",
     "LedgerFenced",
     "LedgerIdsExhausted",
     "LedgerListener",
-    "LedgerOptions",
     "LedgerReader",
     "LedgerWriter",
     "Ledgers",

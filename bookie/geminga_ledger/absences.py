@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.links import BookieLinks
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.registry import BookieRegistry
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
@@ -32,13 +32,13 @@ class Absences(Service):
     """Watches over the bookies that writers are attached to."""
 
     def __init__(
-        self, registry: BookieRegistry, links: BookieLinks, *, clock: Clock, options: LedgerOptions
+        self, registry: BookieRegistry, links: BookieLinks, *, clock: Clock, config: LedgerConfig
     ) -> None:
         super().__init__()
         self._registry = registry
         self._links = links
         self._clock = clock
-        self._grace_s = options.absent_replace_s
+        self._grace_s = config.absent_replace_s
         # Since when each bookie is not registered that somebody writes to.
         self._since_s: dict[str, float] = {}
 

@@ -23,11 +23,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from geminga_ledger.bookies import Bookies
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.counters import LedgerCounters
 from geminga_ledger.ensembles import with_replaced
 from geminga_ledger.errors import BookieUnavailable, LedgerError
 from geminga_ledger.links import BookieLink, Purpose
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.quorum import Quorum
 from geminga_runtime.coordination import CoordinationError
 
@@ -87,7 +87,7 @@ class Changeable(Protocol):
 class EnsembleChange:
     """Keeps one pipeline's ensemble working. At most one change is under way at a time."""
 
-    __slots__ = ("_bookies", "_commit", "_counters", "_options", "_purpose", "_task")
+    __slots__ = ("_bookies", "_commit", "_config", "_counters", "_purpose", "_task")
 
     def __init__(
         self,
@@ -96,13 +96,13 @@ class EnsembleChange:
         commit: Commit,
         *,
         counters: LedgerCounters,
-        options: LedgerOptions,
+        config: LedgerConfig,
     ) -> None:
         self._bookies = bookies
         self._purpose = purpose
         self._commit = commit
         self._counters = counters
-        self._options = options
+        self._config = config
         self._task: asyncio.Task[object] | None = None
 
     @property
@@ -173,7 +173,7 @@ class EnsembleChange:
         names = {slot: link.bookie_id for slot, link in newcomers.items()}
         pipeline.retire(newcomers)
         loop = asyncio.get_running_loop()
-        patience = loop.call_later(self._options.change_pause_s, pipeline.release)
+        patience = loop.call_later(self._config.change_pause_s, pipeline.release)
         try:
             is_done = await self._commit_surely(pipeline, with_replaced(before, names))
         finally:
@@ -204,7 +204,7 @@ class EnsembleChange:
                     "ensemble change waits",
                     extra={"ledger": pipeline.ledger_id, "error": str(error)},
                 )
-                await asyncio.sleep(self._options.retry_limit_s)
+                await asyncio.sleep(self._config.retry_limit_s)
             else:
                 break
         return not pipeline.is_over

@@ -2,7 +2,7 @@
 
 Every entry says what was confirmed when it was sent, so that a reader hears of the last one only
 with the next. Where that may take long, its writer can say it without an entry: when nothing was
-added for an interval. Off unless the options set one. Facts: ``ExplicitLacFlushPolicy`` and
+added for an interval. Off unless the config sets one. Facts: ``ExplicitLacFlushPolicy`` and
 ``PendingWriteLacOp`` of Apache BookKeeper, which go by a fixed interval too.
 """
 

@@ -4,7 +4,7 @@ A bookie that failed somebody is in doubt for a moment: reads ask it last, and n
 given to it while others are there. One that fails often (errors and silence; not being reachable
 has its own memory in ``links``) goes into quarantine: ledgers are placed on it only where nobody
 else is left. Facts: ``bookkeeperClientHealthCheck…`` of Pulsar's broker.conf, whose numbers are the
-defaults of ``LedgerOptions``.
+defaults of ``LedgerConfig``.
 
 Pure: times come in, in seconds.
 """

@@ -13,10 +13,10 @@ import math
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.digests import entry_decoder, explicit_lac_decoder
 from geminga_ledger.lac_read import LacRead
 from geminga_ledger.long_poll import LongPoll
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.store import LedgerStore, StoredMetadata
 from geminga_ledger.v3_links import V3Link
@@ -44,7 +44,7 @@ class LedgerView:
         length_bytes: int,
         link: Callable[[str], V3Link],
         store: LedgerStore,
-        options: LedgerOptions,
+        config: LedgerConfig,
     ) -> None:
         self.ledger_id = stored.ledger_id
         self.last_confirmed = last_confirmed
@@ -52,7 +52,7 @@ class LedgerView:
         self._stored = stored
         self._link = link
         self._store = store
-        self._options = options
+        self._config = config
         # Set when the metadata may be old; None as long as nobody waited, for then none is told.
         self._changed: asyncio.Event | None = None
         # By the loop's time: until then ZooKeeper, which did not answer, is not asked again.
@@ -82,9 +82,9 @@ class LedgerView:
 
     @property
     def password(self) -> bytes:
-        """The metadata's or, where it has none, that of the options."""
+        """The metadata's or, where it has none, that of the config."""
         password = self.metadata.password
-        return self._options.password if password is None else password
+        return self._config.password if password is None else password
 
     def advance(self, last_confirmed: int) -> None:
         """The ledger is confirmed up to here, as somebody knows."""
@@ -107,7 +107,7 @@ class LedgerView:
                 self.ledger_id,
                 self._quorum,
                 self._ensemble(),
-                answer_timeout_s=self._options.answer_timeout_s,
+                answer_timeout_s=self._config.answer_timeout_s,
                 decode_entry=entry_decoder(self.metadata.digest_type, self.password),
                 decode_lac=explicit_lac_decoder(self.metadata.digest_type, self.password),
             )
@@ -166,14 +166,14 @@ class LedgerView:
         now_s, over_at_s = asyncio.get_running_loop().time(), limit.when()
         assert over_at_s is not None
         is_blind = self._changed is None or self.is_old
-        longest_s = _BLIND_S if is_blind else self._options.long_poll_s
+        longest_s = _BLIND_S if is_blind else self._config.long_poll_s
         poll = LongPoll(
             self.ledger_id,
             self._quorum,
             self._ensemble(),
             after=after,
             timeout_s=min(over_at_s - now_s, longest_s),
-            options=self._options,
+            config=self._config,
             turn=self._next_turn(after),
         )
         news = await self._unless_moved(poll.run())
@@ -183,7 +183,7 @@ class LedgerView:
             self._at_hand = after + 1, news.entry
         self.advance(news.last_confirmed)
         if news.last_confirmed <= after:
-            await self._unless_moved(asyncio.sleep(self._options.poll_interval_s))
+            await self._unless_moved(asyncio.sleep(self._config.poll_interval_s))
 
     def _next_turn(self, after: int) -> int:
         """How often bookies were asked the same before: who waits briefly, again and again, should

@@ -12,6 +12,7 @@ from random import Random
 
 from geminga_ledger.absences import Absences
 from geminga_ledger.bookies import Bookies
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.counters import LedgerCounters
 from geminga_ledger.digests import entry_decoder
 from geminga_ledger.errors import (
@@ -24,7 +25,6 @@ from geminga_ledger.last_entry import LastEntryPoll
 from geminga_ledger.ledger_view import LedgerView
 from geminga_ledger.links import BookieLinks
 from geminga_ledger.listener import LedgerListener
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.patience import Patience
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.reader import LedgerReader
@@ -57,29 +57,29 @@ class Ledgers(Service):
         network: Network,
         clock: Clock,
         random: Random,
-        options: LedgerOptions | None = None,
+        config: LedgerConfig | None = None,
     ) -> None:
         super().__init__()
-        self._options = options = options or LedgerOptions()
+        self._config = config = config or LedgerConfig()
         self._clock = clock
         self._random = random
-        self._patience = Patience(clock=clock, random=random, options=options)
-        self._store = LedgerStore(coordination, clock=clock, random=random, options=options)
-        self._registry = BookieRegistry(coordination, random=random, options=options)
+        self._patience = Patience(clock=clock, random=random, config=config)
+        self._store = LedgerStore(coordination, clock=clock, random=random, config=config)
+        self._registry = BookieRegistry(coordination, random=random, config=config)
         self._links = BookieLinks(
-            self._registry, network=network, clock=clock, random=random, options=options
+            self._registry, network=network, clock=clock, random=random, config=config
         )
         self._v3_links = V3Links(
             self._registry,
             network=network,
             clock=clock,
             random=random,
-            options=options,
+            config=config,
             health=self._links.health,
         )
         self._bookies = Bookies(self._registry, self._links, random)
         self.counters = LedgerCounters()
-        self._surplus = Surplus(options.surplus_bytes_max)
+        self._surplus = Surplus(config.surplus_bytes_max)
         # By ledger: who may recover it, and how many want to.
         self._recovering: dict[int, tuple[asyncio.Lock, int]] = {}
 
@@ -88,7 +88,7 @@ class Ledgers(Service):
         await stack.enter_async_context(self._links)
         await stack.enter_async_context(self._v3_links)
         await stack.enter_async_context(
-            Absences(self._registry, self._links, clock=self._clock, options=self._options)
+            Absences(self._registry, self._links, clock=self._clock, config=self._config)
         )
 
     async def create(
@@ -104,15 +104,15 @@ class Ledgers(Service):
         """A new ledger and its writer; ``custom`` goes into its metadata.
 
         It is placed on ``ensemble``, or else where it is placed best. Sizes not given are those of
-        the options. Waits for enough bookies, up to the deadline for creations, or a moment where
+        the config. Waits for enough bookies, up to the deadline for creations, or a moment where
         even with the read-only ones there are too few; then raises ``NotEnoughBookies``.
         Raises ``ValueError`` for sizes that make no sense, ``LedgerIdsExhausted``.
         """
-        options = self._options
+        config = self._config
         quorum = Quorum(
-            ensemble_size or options.ensemble_size,
-            write_quorum or options.write_quorum,
-            ack_quorum or options.ack_quorum,
+            ensemble_size or config.ensemble_size,
+            write_quorum or config.write_quorum,
+            ack_quorum or config.ack_quorum,
         )
         if ensemble is None:
             ensemble = await self._new_ensemble(quorum)
@@ -123,7 +123,7 @@ class Ledgers(Service):
                 ack_quorum=quorum.ack_quorum,
                 fragments=(Fragment(0, ensemble),),
                 digest_type=DigestType.CRC32C,
-                password=options.password,
+                password=config.password,
                 custom=custom or {},
             )
         )
@@ -134,9 +134,9 @@ class Ledgers(Service):
             listener=listener,
             counters=self.counters,
             clock=self._clock,
-            options=options,
+            config=config,
         )
-        if options.explicit_lac_interval_s:
+        if config.explicit_lac_interval_s:
             self._tell_of(writer)
         return writer
 
@@ -144,9 +144,9 @@ class Ledgers(Service):
         explicit_lac = ExplicitLac(
             writer,
             self._v3_links.link,
-            master_key=master_key(self._options.password),
-            interval_s=self._options.explicit_lac_interval_s,
-            answer_timeout_s=self._options.answer_timeout_s,
+            master_key=master_key(self._config.password),
+            interval_s=self._config.explicit_lac_interval_s,
+            answer_timeout_s=self._config.answer_timeout_s,
         )
         self.spawn(explicit_lac.run(), name=f"tell of ledger {writer.ledger_id}")
 
@@ -171,7 +171,7 @@ class Ledgers(Service):
         return await self._patience.persist(
             lambda: self._open_as_it_is(ledger_id),
             despite=LedgerError,
-            deadline_s=self._options.recovery_deadline_s,
+            deadline_s=self._config.recovery_deadline_s,
         )
 
     async def metadata(self, ledger_id: int) -> LedgerMetadata:
@@ -184,7 +184,7 @@ class Ledgers(Service):
 
     async def _new_ensemble(self, quorum: Quorum) -> tuple[str, ...]:
         try:
-            async with asyncio.timeout(self._options.create_deadline_s):
+            async with asyncio.timeout(self._config.create_deadline_s):
                 while True:
                     try:
                         return self._bookies.new_ensemble(quorum)
@@ -196,7 +196,7 @@ class Ledgers(Service):
     async def _more_bookies(self, quorum: Quorum) -> None:
         """Return at the next change; raises ``TimeoutError`` where none is to be expected."""
         may_come = self._bookies.registered_count >= quorum.ensemble_size
-        async with asyncio.timeout(None if may_come else self._options.registration_grace_s):
+        async with asyncio.timeout(None if may_come else self._config.registration_grace_s):
             await self._bookies.changed()
 
     async def _recover(self, ledger_id: int) -> StoredMetadata:
@@ -208,7 +208,7 @@ class Ledgers(Service):
                 counters=self.counters,
                 clock=self._clock,
                 patience=self._patience,
-                options=self._options,
+                config=self._config,
             ).run()
 
     @asynccontextmanager
@@ -233,12 +233,12 @@ class Ledgers(Service):
 
     def _last_entry_poll(self, stored: StoredMetadata) -> LastEntryPoll:
         metadata = stored.metadata
-        password = self._options.password if metadata.password is None else metadata.password
+        password = self._config.password if metadata.password is None else metadata.password
         return LastEntryPoll(
             stored.ledger_id,
             Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum),
             [self._links.link(bookie_id) for bookie_id in metadata.fragments[-1].ensemble],
-            answer_timeout_s=self._options.answer_timeout_s,
+            answer_timeout_s=self._config.answer_timeout_s,
             decode=entry_decoder(metadata.digest_type, password),
         )
 
@@ -254,14 +254,14 @@ class Ledgers(Service):
             length_bytes=length_bytes,
             link=self._v3_links.link,
             store=self._store,
-            options=self._options,
+            config=self._config,
         )
         return LedgerReader(
             view,
             self._links.link,
             counters=self.counters,
             patience=self._patience,
-            options=self._options,
+            config=self._config,
             surplus=self._surplus,
         )
 

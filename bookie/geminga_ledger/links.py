@@ -17,11 +17,11 @@ from enum import Enum
 from random import Random
 from typing import Any
 
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.connection import AddListener, BookieConnection, ReadListener
 from geminga_ledger.dialer import CLOSING, Dialer, Resolver
 from geminga_ledger.errors import BookieUnavailable
 from geminga_ledger.health import BookieHealth
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.outbox import Outbox
 from geminga_protocol.bookkeeper.v2 import encode_read
 from geminga_runtime.backoff import Backoff
@@ -53,20 +53,20 @@ class BookieLink:
         dialer: Dialer,
         clock: Clock,
         random: Random,
-        options: LedgerOptions,
+        config: LedgerConfig,
         health: BookieHealth,
         spawn: Spawn,
     ) -> None:
         self.bookie_id = bookie_id
         self.outbox = Outbox(
-            unsent_bytes_max=options.unsent_bytes_max, on_overflow=self._drop_laggard
+            unsent_bytes_max=config.unsent_bytes_max, on_overflow=self._drop_laggard
         )
         self._dialer = dialer
         self._clock = clock
-        self._options = options
+        self._config = config
         self._health = health
         self._spawn = spawn
-        self._backoff = Backoff(options.retry_first_s, options.retry_limit_s, random)
+        self._backoff = Backoff(config.retry_first_s, config.retry_limit_s, random)
         self._adders: dict[int, tuple[AddListener, int]] = {}
         self._connection: BookieConnection | None = None
         self._connected_at_s = 0.0
@@ -85,7 +85,7 @@ class BookieLink:
         """Whether the bookie could not be reached a moment ago: better ask another, if there is."""
         return (
             self._connection is None
-            and self._clock.monotonic() - self._failed_at_s < self._options.down_memory_s
+            and self._clock.monotonic() - self._failed_at_s < self._config.down_memory_s
         )
 
     @property
@@ -238,15 +238,13 @@ class BookieLink:
         self._use(transport, connection)
 
     def _new_connection(self) -> BookieConnection:
-        return BookieConnection(
-            self._adders, self.outbox, self._lose, self._options.frame_bytes_max
-        )
+        return BookieConnection(self._adders, self.outbox, self._lose, self._config.frame_bytes_max)
 
     def _use(self, transport: asyncio.Transport, connection: BookieConnection) -> None:
         if self._is_closed or transport.is_closing():
             connection.retire()
             raise BookieUnavailable(self.bookie_id, "the connection broke at once")
-        transport.set_write_buffer_limits(high=self._options.write_buffer_bytes_high)
+        transport.set_write_buffer_limits(high=self._config.write_buffer_bytes_high)
         self._connection = connection
         self._connected_at_s = self._clock.monotonic()
         self._backoff.reset()
@@ -275,18 +273,18 @@ class BookieLinks(Service):
         network: Network,
         clock: Clock,
         random: Random,
-        options: LedgerOptions,
+        config: LedgerConfig,
     ) -> None:
         super().__init__()
-        self._dialer = Dialer(resolver, network, timeout_s=options.connect_timeout_s)
+        self._dialer = Dialer(resolver, network, timeout_s=config.connect_timeout_s)
         self._clock = clock
         self._random = random
-        self._options = options
+        self._config = config
         self.health = BookieHealth(
-            doubt_s=options.doubt_s,
-            errors_max=options.quarantine_errors_max,
-            interval_s=options.quarantine_interval_s,
-            quarantine_s=options.quarantine_s,
+            doubt_s=config.doubt_s,
+            errors_max=config.quarantine_errors_max,
+            interval_s=config.quarantine_interval_s,
+            quarantine_s=config.quarantine_s,
         )
         # Grows with the bookies that ever were in an ensemble we touched: tens, not thousands.
         self._links: dict[tuple[str, Purpose], BookieLink] = {}
@@ -304,7 +302,7 @@ class BookieLinks(Service):
                 dialer=self._dialer,
                 clock=self._clock,
                 random=self._random,
-                options=self._options,
+                config=self._config,
                 health=self.health,
                 spawn=lambda work, name: self.spawn(work, name=name),
             )

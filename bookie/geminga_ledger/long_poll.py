@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.errors import BookieUnavailable
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.recovery_rules import is_absence
 from geminga_ledger.v3_links import V3Link
@@ -55,15 +55,15 @@ class LongPoll:
         *,
         after: int,
         timeout_s: float,
-        options: LedgerOptions,
+        config: LedgerConfig,
         turn: int = 0,
     ) -> None:
         self._ledger_id = ledger_id
         self._after = after
-        self._options = options
+        self._config = config
         self._over_at_s = asyncio.get_running_loop().time() + timeout_s
         # A short wait gives two bookies a chance as well.
-        self._spread_s = min(options.long_poll_spread_s, timeout_s / _SPREAD_GROWTH)
+        self._spread_s = min(config.long_poll_spread_s, timeout_s / _SPREAD_GROWTH)
         by_use = deque(links[slot] for slot in quorum.telling(after))
         by_use.rotate(-turn)
         self._unasked = deque(sorted(by_use, key=lambda link: link.is_doubtful))
@@ -92,7 +92,7 @@ class LongPoll:
         )
         if not done:
             self._spread_s = min(
-                self._spread_s * _SPREAD_GROWTH, self._options.long_poll_spread_limit_s
+                self._spread_s * _SPREAD_GROWTH, self._config.long_poll_spread_limit_s
             )
             self._ask_next()
         for task in [each for each in self._asking if each in done]:
@@ -106,7 +106,7 @@ class LongPoll:
             return
         link = self._unasked.popleft()
         request = long_poll_request(self._ledger_id, self._after, int(left_s * _MS_PER_S))
-        answer = link.ask(request, timeout_s=left_s + self._options.answer_timeout_s)
+        answer = link.ask(request, timeout_s=left_s + self._config.answer_timeout_s)
         task = asyncio.get_running_loop().create_task(answer, name=f"poll {link.bookie_id}")
         self._asking[task] = link
 

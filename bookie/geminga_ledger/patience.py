@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import TypeVar
 
-from geminga_ledger.options import LedgerOptions
+from geminga_ledger.config import LedgerConfig
 from geminga_runtime.backoff import Backoff
 from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError
@@ -18,10 +18,10 @@ ResultT = TypeVar("ResultT")
 class Patience:
     """Repeats what failed, with growing pauses."""
 
-    def __init__(self, *, clock: Clock, random: Random, options: LedgerOptions) -> None:
+    def __init__(self, *, clock: Clock, random: Random, config: LedgerConfig) -> None:
         self._clock = clock
         self._random = random
-        self._options = options
+        self._config = config
 
     async def persist(
         self,
@@ -37,7 +37,7 @@ class Patience:
         raised.
         """
         give_up_s = self._clock.monotonic() + deadline_s
-        backoff = Backoff(self._options.retry_first_s, self._options.retry_limit_s, self._random)
+        backoff = Backoff(self._config.retry_first_s, self._config.retry_limit_s, self._random)
         while True:
             try:
                 return await attempt()

@@ -21,6 +21,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.ensemble_change import EnsembleChange
 from geminga_ledger.errors import (
     AppendRefused,
@@ -35,7 +36,6 @@ from geminga_ledger.errors import (
 )
 from geminga_ledger.links import BookieLink
 from geminga_ledger.listener import NOBODY, LedgerListener
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.outbox import GATHER_CHUNKS_MAX, Outbox
 from geminga_ledger.quorum import Acknowledgements, Quorum
 from geminga_ledger.silence import Answers, SilenceWatch
@@ -66,6 +66,7 @@ class AddPipeline:
         "_answers",
         "_change",
         "_clock",
+        "_config",
         "_drained",
         "_ensemble_size",
         "_failing",
@@ -73,7 +74,6 @@ class AddPipeline:
         "_links",
         "_listener",
         "_master_key",
-        "_options",
         "_outboxes",
         "_overloaded",
         "_payload_bytes_max",
@@ -107,7 +107,7 @@ class AddPipeline:
         listener: LedgerListener,
         change: EnsembleChange,
         clock: Clock,
-        options: LedgerOptions,
+        config: LedgerConfig,
         flags: int = 0,
         last_confirmed: int = -1,
     ) -> None:
@@ -124,9 +124,9 @@ class AddPipeline:
         self._listener = listener
         self._change = change
         self._clock = clock
-        self._options = options
-        self._pending_bytes_max = options.pending_bytes_max
-        self._payload_bytes_max = options.frame_bytes_max - FRAME_OVERHEAD_BYTES
+        self._config = config
+        self._pending_bytes_max = config.pending_bytes_max
+        self._payload_bytes_max = config.frame_bytes_max - FRAME_OVERHEAD_BYTES
         self._master_key = master_key
         self._flags = flags
         # Why ``append`` raises; None while it takes entries.
@@ -403,7 +403,7 @@ class AddPipeline:
     # Entries that wait too long
 
     def _watch(self) -> None:
-        delay_s = self._options.answer_timeout_s / _CHECKS_PER_TIMEOUT
+        delay_s = self._config.answer_timeout_s / _CHECKS_PER_TIMEOUT
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._check_progress)
 
     def _check_progress(self) -> None:
@@ -447,7 +447,7 @@ class AddPipeline:
             bookie
             for bookie in range(self._ensemble_size)
             if self._silence.silent_s(bookie, answers[bookie], now_s, owes=bookie in owing)
-            >= self._options.answer_timeout_s
+            >= self._config.answer_timeout_s
         ]
 
     def _lagging(self, now_s: float) -> list[int]:
@@ -460,9 +460,9 @@ class AddPipeline:
             self._stalled_entry = oldest
             self._stalled_since_s = now_s
         stalled_s = now_s - self._stalled_since_s
-        if not self._pending or stalled_s < self._options.answer_timeout_s:
+        if not self._pending or stalled_s < self._config.answer_timeout_s:
             return []
-        if stalled_s >= self._options.append_deadline_s:
+        if stalled_s >= self._config.append_deadline_s:
             self.fail(AppendTimedOut(self.ledger_id, oldest, stalled_s))
             return []
         return [each for each in self._acks.lagging(oldest) if each not in self._retired]
@@ -472,7 +472,7 @@ class AddPipeline:
         if link.is_connected:
             link.note_failure()
             self._fails(bookie)
-            link.suspect(self._options.answer_timeout_s)
+            link.suspect(self._config.answer_timeout_s)
 
     def _wake_drained(self) -> None:
         drained, self._drained = self._drained, None

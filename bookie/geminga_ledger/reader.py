@@ -18,6 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.counters import LedgerCounters
 from geminga_ledger.digests import (
     Decode,
@@ -32,7 +33,6 @@ from geminga_ledger.errors import (
 )
 from geminga_ledger.ledger_view import LedgerView
 from geminga_ledger.links import BookieLink
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.patience import Patience
 from geminga_ledger.quorum import Verdict
 from geminga_ledger.range_read import Found, RangeRead
@@ -63,7 +63,7 @@ class LedgerReader:
         *,
         counters: LedgerCounters,
         patience: Patience,
-        options: LedgerOptions,
+        config: LedgerConfig,
         surplus: Surplus,
     ) -> None:
         self.ledger_id = view.ledger_id
@@ -71,9 +71,9 @@ class LedgerReader:
         self._link = link
         self._counters = counters
         self._patience = patience
-        self._options = options
+        self._config = config
         self._surplus = surplus
-        self._plan = ReadPlan(options.reads_in_flight_max)
+        self._plan = ReadPlan(config.reads_in_flight_max)
         if view.is_closed:  # of an open one nobody said up to which entry its length is
             self._plan.note_end(view.last_confirmed, view.length_bytes)
 
@@ -115,7 +115,7 @@ class LedgerReader:
         """Wait until more than ``after`` is confirmed, the ledger is closed, or time is up.
 
         Returns ``last_confirmed``. An entry is known to be confirmed when a later one tells, when
-        its writer does (``LedgerOptions.explicit_lac_interval_s``), or when the ledger is closed.
+        its writer does (``LedgerConfig.explicit_lac_interval_s``), or when the ledger is closed.
         Raises ``NoSuchLedger`` where it was deleted. While ZooKeeper is away, the bookies go on to
         be asked.
         """
@@ -218,7 +218,7 @@ class LedgerReader:
             await self._attempt_anywhere(missing, at_hand, decode)
 
         await self._patience.persist(
-            attempt, despite=LedgerError, deadline_s=self._options.read_deadline_s
+            attempt, despite=LedgerError, deadline_s=self._config.read_deadline_s
         )
 
     async def _attempt_anywhere(
@@ -251,8 +251,8 @@ class LedgerReader:
             self._link,
             entry_ids=entry_ids,
             absences_proving=self.metadata.write_quorum,
-            answer_timeout_s=self._options.answer_timeout_s,
-            speculative_s=self._options.speculative_read_s,
+            answer_timeout_s=self._config.answer_timeout_s,
+            speculative_s=self._config.speculative_read_s,
             decode=decode,
             counters=self._counters,
         )

@@ -14,6 +14,7 @@ import logging
 from dataclasses import replace
 
 from geminga_ledger.bookies import Bookies
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.counters import LedgerCounters
 from geminga_ledger.ensemble_change import EnsembleChange
 from geminga_ledger.ensembles import ended_at, with_fragment
@@ -21,7 +22,6 @@ from geminga_ledger.errors import LedgerError, RecoveryUndecided, TooMuchPending
 from geminga_ledger.last_entry import LastEntryPoll
 from geminga_ledger.links import BookieLink, Purpose
 from geminga_ledger.listener import NOBODY
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.patience import Patience
 from geminga_ledger.pipeline import AddPipeline
 from geminga_ledger.quorum import Quorum, Verdict
@@ -58,7 +58,7 @@ class LedgerRecovery:
         counters: LedgerCounters,
         clock: Clock,
         patience: Patience,
-        options: LedgerOptions,
+        config: LedgerConfig,
     ) -> None:
         self._ledger_id = ledger_id
         self._store = store
@@ -66,8 +66,8 @@ class LedgerRecovery:
         self._counters = counters
         self._clock = clock
         self._patience = patience
-        self._options = options
-        self._master_key = master_key(options.password)
+        self._config = config
+        self._master_key = master_key(config.password)
 
     async def run(self) -> StoredMetadata:
         """The metadata of the ledger, closed: by us, or by somebody who was faster.
@@ -76,7 +76,7 @@ class LedgerRecovery:
         recoveries has passed, ``NoSuchLedger``, ``WrongPassword``.
         """
         return await self._patience.persist(
-            self._attempt, despite=LedgerError, deadline_s=self._options.recovery_deadline_s
+            self._attempt, despite=LedgerError, deadline_s=self._config.recovery_deadline_s
         )
 
     async def _attempt(self) -> StoredMetadata:
@@ -112,7 +112,7 @@ class LedgerRecovery:
             self._ledger_id,
             quorum,
             links,
-            answer_timeout_s=self._options.answer_timeout_s,
+            answer_timeout_s=self._config.answer_timeout_s,
             master_key=self._master_key,
         ).run()
         start = recovery_start(votes.last_confirmed, fragment.first_entry)
@@ -121,7 +121,7 @@ class LedgerRecovery:
             Purpose.RECOVERY,
             tail.change_ensemble,
             counters=self._counters,
-            options=self._options,
+            config=self._config,
         )
         pipeline = tail.pipeline = AddPipeline(
             self._ledger_id,
@@ -131,7 +131,7 @@ class LedgerRecovery:
             listener=NOBODY,
             change=change,
             clock=self._clock,
-            options=self._options,
+            config=self._config,
             flags=RECOVERY_ADD,
             last_confirmed=start,
         )
@@ -151,7 +151,7 @@ class LedgerRecovery:
         has_ended = False
         while not has_ended:
             batch = await self._read(
-                metadata, pipeline.last_pushed + 1, self._options.recovery_batch_entries
+                metadata, pipeline.last_pushed + 1, self._config.recovery_batch_entries
             )
             has_ended = await self._append_found(batch, pipeline)
             await pipeline.drained()
@@ -200,8 +200,8 @@ class LedgerRecovery:
             self._link,
             entry_ids=range(first, first + count),
             absences_proving=metadata.write_quorum - metadata.ack_quorum + 1,
-            answer_timeout_s=self._options.answer_timeout_s,
-            speculative_s=self._options.speculative_read_s,
+            answer_timeout_s=self._config.answer_timeout_s,
+            speculative_s=self._config.speculative_read_s,
             flags=RECOVERY_READ,
             master_key=self._master_key,
             counters=self._counters,

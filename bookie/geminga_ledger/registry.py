@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from random import Random
 
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.errors import BookieUnavailable
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.placement import Candidate
 from geminga_protocol.records.bookie_info import (
     AVAILABLE_PATH,
@@ -43,12 +43,10 @@ PORT_MAX = 65535
 class BookieRegistry(Service):
     """The bookies of the cluster, as ZooKeeper tells them."""
 
-    def __init__(
-        self, coordination: Coordination, *, random: Random, options: LedgerOptions
-    ) -> None:
+    def __init__(self, coordination: Coordination, *, random: Random, config: LedgerConfig) -> None:
         super().__init__()
         self._coordination = coordination
-        self._backoff = Backoff(options.retry_first_s, options.retry_limit_s, random)
+        self._backoff = Backoff(config.retry_first_s, config.retry_limit_s, random)
         self._writable: tuple[str, ...] = ()
         self._read_only: tuple[str, ...] = ()
         self._racks: Mapping[str, str] = {}

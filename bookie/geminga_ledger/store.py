@@ -15,9 +15,9 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.errors import NoSuchLedger, UnsupportedLedger
 from geminga_ledger.ids import LedgerIds
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.patience import Patience
 from geminga_protocol.errors import WireError
 from geminga_protocol.records.ledger_metadata import LEDGERS_PATH, LedgerMetadata, ledger_path
@@ -64,13 +64,13 @@ class LedgerStore:
         *,
         clock: Clock,
         random: Random,
-        options: LedgerOptions,
+        config: LedgerConfig,
     ) -> None:
         self._coordination = coordination
-        self._patience = Patience(clock=clock, random=random, options=options)
+        self._patience = Patience(clock=clock, random=random, config=config)
         self._ids = LedgerIds(coordination)
         self._random = random
-        self._options = options
+        self._config = config
         # By ledger: set when what stands there is changed. Of those that somebody wants to hear of.
         self._watched: dict[int, asyncio.Event] = {}
 
@@ -182,5 +182,5 @@ class LedgerStore:
 
     async def _persist(self, attempt: Callable[[], Awaitable[ResultT]]) -> ResultT:
         return await self._patience.persist(
-            attempt, despite=ConnectionLost, deadline_s=self._options.metadata_deadline_s
+            attempt, despite=ConnectionLost, deadline_s=self._config.metadata_deadline_s
         )

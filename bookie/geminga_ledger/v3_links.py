@@ -12,10 +12,10 @@ import math
 from contextlib import AsyncExitStack
 from random import Random
 
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.dialer import CLOSING, Dialer, Resolver
 from geminga_ledger.errors import BookieUnavailable
 from geminga_ledger.health import BookieHealth
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.v3_connection import V3Connection
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_runtime.backoff import Backoff
@@ -36,15 +36,15 @@ class V3Link:
         dialer: Dialer,
         clock: Clock,
         random: Random,
-        options: LedgerOptions,
+        config: LedgerConfig,
         health: BookieHealth,
     ) -> None:
         self.bookie_id = bookie_id
         self._dialer = dialer
         self._clock = clock
-        self._options = options
+        self._config = config
         self._health = health
-        self._backoff = Backoff(options.retry_first_s, options.retry_limit_s, random)
+        self._backoff = Backoff(config.retry_first_s, config.retry_limit_s, random)
         self._connection: V3Connection | None = None
         # Held by who connects; the others wait for the same connection.
         self._connecting = asyncio.Lock()
@@ -57,7 +57,7 @@ class V3Link:
         """Whether the bookie could not be reached, failed or was slow a moment ago: ask it last."""
         now_s = self._clock.monotonic()
         is_down = (
-            self._connection is None and now_s - self._failed_at_s < self._options.down_memory_s
+            self._connection is None and now_s - self._failed_at_s < self._config.down_memory_s
         )
         return is_down or self._health.is_doubtful(self.bookie_id, now_s)
 
@@ -115,7 +115,7 @@ class V3Link:
         return self._use(transport, connection)
 
     def _new_connection(self) -> V3Connection:
-        return V3Connection(self.bookie_id, self._lose, self._options.frame_bytes_max)
+        return V3Connection(self.bookie_id, self._lose, self._config.frame_bytes_max)
 
     def _use(self, transport: asyncio.Transport, connection: V3Connection) -> V3Connection:
         if self._is_closed or transport.is_closing():
@@ -148,14 +148,14 @@ class V3Links(Service):
         network: Network,
         clock: Clock,
         random: Random,
-        options: LedgerOptions,
+        config: LedgerConfig,
         health: BookieHealth,
     ) -> None:
         super().__init__()
-        self._dialer = Dialer(resolver, network, timeout_s=options.connect_timeout_s)
+        self._dialer = Dialer(resolver, network, timeout_s=config.connect_timeout_s)
         self._clock = clock
         self._random = random
-        self._options = options
+        self._config = config
         self._health = health
         # Grows with the bookies whose ledgers somebody tailed: tens.
         self._links: dict[str, V3Link] = {}
@@ -172,7 +172,7 @@ class V3Links(Service):
                 dialer=self._dialer,
                 clock=self._clock,
                 random=self._random,
-                options=self._options,
+                config=self._config,
                 health=self._health,
             )
         return link

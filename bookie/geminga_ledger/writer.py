@@ -18,13 +18,13 @@ import logging
 from functools import partial
 
 from geminga_ledger.bookies import Bookies
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.counters import LedgerCounters
 from geminga_ledger.ensemble_change import EnsembleChange
 from geminga_ledger.ensembles import with_fragment
 from geminga_ledger.errors import LedgerClosed, LedgerClosedByOther, LedgerFenced
 from geminga_ledger.links import Purpose
 from geminga_ledger.listener import LedgerListener
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.pipeline import AddPipeline
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.store import LedgerStore, StoredMetadata
@@ -54,24 +54,24 @@ class LedgerWriter(AddPipeline):
         listener: LedgerListener,
         counters: LedgerCounters,
         clock: Clock,
-        options: LedgerOptions,
+        config: LedgerConfig,
     ) -> None:
         record = metadata.metadata
         super().__init__(
             metadata.ledger_id,
             Quorum(record.ensemble_size, record.write_quorum, record.ack_quorum),
             [bookies.links.link(bookie_id) for bookie_id in record.fragments[-1].ensemble],
-            master_key=master_key(options.password),
+            master_key=master_key(config.password),
             listener=listener,
             change=EnsembleChange(
                 bookies,
                 Purpose.ORDINARY,
                 self._change_ensemble,
                 counters=counters,
-                options=options,
+                config=config,
             ),
             clock=clock,
-            options=options,
+            config=config,
         )
         self._metadata = metadata
         self._store = store

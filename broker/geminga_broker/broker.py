@@ -15,24 +15,26 @@ from random import Random
 
 from geminga_broker.admin.facade import Services
 from geminga_broker.administration import Administration
+from geminga_broker.config import BrokerConfig
 from geminga_broker.discovery import Discovery
 from geminga_broker.figures import BrokerFigures
 from geminga_broker.health import HealthCheck
 from geminga_broker.log.entry_cache import EntryCache
+from geminga_broker.log.entry_stamps import StampKinds
 from geminga_broker.log.logs import Logs
 from geminga_broker.metadata.clusters import Clusters
 from geminga_broker.metadata.initialize import check_initialized
 from geminga_broker.metadata.namespaces import Namespaces
 from geminga_broker.metadata.partitioned_topics import PartitionedTopics
 from geminga_broker.metadata.persistent_topics import PersistentTopics
-from geminga_broker.metadata.policy_follower import PolicyFollower
 from geminga_broker.metadata.tenants import Tenants
 from geminga_broker.metadata.topic_lists import TopicLists
-from geminga_broker.options import BrokerOptions
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.listeners import BindAddress
 from geminga_broker.ownership.ownership import Ownership
+from geminga_broker.policies.follower import PolicyFollower
+from geminga_broker.policies.resolver import PolicyResolver
 from geminga_broker.producer_names import ProducerNames
 from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
@@ -47,13 +49,16 @@ from geminga_server.connection_limits import ConnectionLimits
 
 log = logging.getLogger(__name__)
 
+# The Apache Pulsar that this broker says it is, to clients and to other brokers.
+PULSAR_VERSION = "4.0.6"
+
 
 class Broker(Service):
     """One broker. Entered, it serves; left, it hands its topics back in order."""
 
     def __init__(
         self,
-        options: BrokerOptions,
+        config: BrokerConfig,
         *,
         coordination: Coordination,
         network: Network,
@@ -62,7 +67,8 @@ class Broker(Service):
         authorizer: Authorizer,
     ) -> None:
         super().__init__()
-        self.options = options
+        assert min(config.port, config.web_port) > 0, "the ports go into records: choose them first"
+        self.config = config
         self._coordination = coordination
         self._network = network
         self._clock = clock
@@ -70,19 +76,19 @@ class Broker(Service):
         self._authorizer = authorizer
         # What stores
         self.ledgers = Ledgers(coordination, network, clock, random)
-        self._cache = _cache(options)
+        self._cache = EntryCache(config.cache)
         self._logs = self._new_logs()
         # What is known of the cluster, and what of it is ours
         self.namespaces = Namespaces(coordination)
         self.partitioned_topics = PartitionedTopics(coordination)
         self.persistent_topics = PersistentTopics(coordination)
         self.topic_lists = TopicLists(coordination)
-        self.address = options.address
+        self.address = config.address
         self.ownership = Ownership(
             coordination,
             self.namespaces,
             self.address,
-            former_broker_ids=options.former_broker_ids,
+            former_broker_ids=config.former_broker_ids,
         )
         # What serves
         self.topics = self._new_topics()
@@ -97,8 +103,8 @@ class Broker(Service):
             clock,
             self.address,
             self.figures.load,
-            version=options.version,
-            former_broker_ids=options.former_broker_ids,
+            version=PULSAR_VERSION,
+            former_broker_ids=config.former_broker_ids,
         )
         self.administration = Administration(
             self.topics, self.ledgers, self.ownership, health, self.figures
@@ -107,7 +113,7 @@ class Broker(Service):
         self.ownership.on_release(self._bundle_released)
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        await check_initialized(self._coordination, self.options.cluster)
+        await check_initialized(self._coordination, self.config.cluster)
         await stack.enter_async_context(self.ledgers)
         # Before any record is taken over: where the port is taken, another broker serves. Clients
         # that come early wait for discovery.
@@ -129,9 +135,9 @@ class Broker(Service):
 
     async def _listen(self, stack: AsyncExitStack) -> None:
         """Take connections on the broker's own port, and on those of its other listeners."""
-        options = self.options
-        own = BindAddress("", "pulsar", options.bind_host, options.port)
-        for bind in (own, *options.bind_addresses):
+        config = self.config
+        own = BindAddress("", "pulsar", config.bind_address, config.port)
+        for bind in (own, *config.listeners.binds):
             if bind.scheme == "pulsar":
                 connection = partial(Connection, self._context, bind.listener)
                 listener = await self._network.listen(connection, bind.host, bind.port)
@@ -152,8 +158,8 @@ class Broker(Service):
             cache=self._cache,
             clock=self._clock,
             random=self._random,
-            options=self.options.log,
-            stamps=self.options.stamps,
+            options=self.config.policies.log,
+            stamps=StampKinds.of(self.config.broker_entry_metadata_interceptors),
         )
 
     def _new_topics(self) -> TopicDirectory:
@@ -161,18 +167,10 @@ class Broker(Service):
             self._logs,
             self._clock,
             owns=self.ownership.owns,
-            policies=self.namespaces.policies,
-            quotas=self.options.backlog_quotas,
-            publishing=self.options.publishing,
-            cluster=self.options.cluster,
-            unacknowledged=self.options.unacknowledged_limits,
-            compaction=self.options.compaction,
-            delayed=self.options.delayed,
-            expiry=self.options.expiry,
-            subscribing=self.options.subscribing,
-            inactivity=self.options.inactivity_default,
-            dispatching=self.options.dispatching,
-            close_budget_s=self.options.close_budget_s,
+            policies=PolicyResolver(
+                self.config.policies, self.namespaces.policies, cluster=self.config.cluster
+            ),
+            config=self.config.topics,
         )
 
     def _new_discovery(self) -> Discovery:
@@ -182,7 +180,7 @@ class Broker(Service):
             self.partitioned_topics,
             self.persistent_topics,
             non_persistent_topics=self.topics.non_persistent_in,
-            auto_creation=self.options.auto_creation,
+            auto_creation=self.config.policies.auto_creation,
         )
 
     def _new_figures(self, health: HealthCheck) -> BrokerFigures:
@@ -197,7 +195,7 @@ class Broker(Service):
         )
 
     def _session_context(self) -> SessionContext:
-        names = ProducerNames(self._coordination, self.options.cluster)
+        names = ProducerNames(self._coordination, self.config.cluster)
         return SessionContext(
             topics=self.topics,
             discovery=self.discovery,
@@ -205,15 +203,8 @@ class Broker(Service):
             authorizer=self._authorizer,
             clock=self._clock,
             next_producer_name=names.next,
-            max_message_bytes=self.options.max_message_bytes,
-            exposes_broker_entries=self.options.exposing_broker_entry_metadata_to_client_enabled,
-            matches_patterns=self.options.matches_patterns,
-            pattern_length_max=self.options.pattern_length_max,
-            keepalive_s=self.options.keepalive_s,
-            limits=ConnectionLimits(
-                connections_max=self.options.connections_max,
-                per_address_max=self.options.connections_per_address_max,
-            ),
+            limits=ConnectionLimits(self.config.connections),
+            config=self.config.sessions,
         )
 
     # Ownership
@@ -242,32 +233,32 @@ class Broker(Service):
 
     async def _renew_figures(self) -> None:
         while True:
-            await asyncio.sleep(self.options.stats_period_s)
+            await asyncio.sleep(self.config.stats_period_s)
             await self.figures.renew()
 
     async def _enforce_quotas(self) -> None:
         while True:
-            await asyncio.sleep(self.options.backlog_quota_check_s)
+            await asyncio.sleep(self.config.policies.backlog.backlog_quota_check_s)
             await self.topics.enforce_quotas()
 
     async def _expire_messages(self) -> None:
         while True:
-            await asyncio.sleep(self.options.expiry.check_s)
+            await asyncio.sleep(self.config.policies.expiry.check_s)
             await self.topics.expire_messages()
 
     async def _sweep_deduplication(self) -> None:
         while True:
-            await asyncio.sleep(self.options.publishing.deduplication_check_s)
+            await asyncio.sleep(self.config.policies.publishing.deduplication_check_s)
             await self.topics.sweep_deduplication()
 
     async def _check_compaction(self) -> None:
         while True:
-            await asyncio.sleep(self.options.compaction.check_s)
+            await asyncio.sleep(self.config.policies.compaction.check_s)
             await self.topics.check_compaction()
 
     async def _delete_unused(self) -> None:
         while True:
-            await asyncio.sleep(self.options.inactivity.check_s)
+            await asyncio.sleep(self.config.policies.inactivity.check_s)
             await self.topics.delete_unused()
 
     # What others ask
@@ -279,8 +270,8 @@ class Broker(Service):
     def services(self, configuration: Mapping[str, str] | None = None) -> Services:
         """Everything the REST side works on; ``configuration`` is what it says of the settings."""
         return Services(
-            cluster=self.options.cluster,
-            version=self.options.version,
+            cluster=self.config.cluster,
+            version=PULSAR_VERSION,
             broker=self.administration,
             clusters=Clusters(self._coordination),
             tenants=Tenants(self._coordination),
@@ -290,17 +281,7 @@ class Broker(Service):
             ownership=self.ownership,
             brokers=self.brokers,
             authorize=self._authorizer.authorize,
-            auto_creation=self.options.auto_creation,
-            force_deletes_namespaces=self.options.force_deletes_namespaces,
-            force_deletes_tenants=self.options.force_deletes_tenants,
+            auto_creation=self.config.policies.auto_creation,
+            config=self.config.admin,
             configuration=configuration or {},
         )
-
-
-def _cache(options: BrokerOptions) -> EntryCache:
-    return EntryCache(
-        bytes_max=options.cache_bytes_max,
-        watermark=options.cache_watermark,
-        age_max_s=options.cache_age_max_s,
-        wanted_age_max_s=options.cache_wanted_age_max_s,
-    )

@@ -7,10 +7,11 @@ has one for the same thing, in upstream's unit; what only one of the two has doe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
+from typing import cast
 
-from geminga_broker.options import BrokerOptions
-from geminga_broker.settings import MIB, BrokerSettings
+from geminga_broker.config import BrokerConfig
+from geminga_broker.log.config import MIB
+from geminga_server.config import settings_of
 
 # Upstream's name -> ours, where both count in the same unit.
 SAME = {
@@ -120,26 +121,28 @@ FIXED = {
 }
 
 
-def runtime_configuration(settings: BrokerSettings, options: BrokerOptions) -> dict[str, str]:
-    """Upstream's names and values; ``options`` have the ports and the limits that were chosen."""
-    partitions = settings.auto_topic_partitions
-    unused_s_max = settings.inactivity.unused_s_max
+def runtime_configuration(config: BrokerConfig) -> dict[str, str]:
+    """Upstream's names and values; ``config`` has the ports and the limits that were chosen."""
+    settings = settings_of(BrokerConfig)
+    partitions = config.policies.auto_creation.auto_topic_partitions
+    unused_s_max = config.policies.inactivity.unused_s_max
     chosen: dict[str, object] = {
-        "metadataStoreUrl": f"zk:{settings.zookeeper}",
-        "advertisedAddress": options.advertised_host,
-        "advertisedListeners": ",".join(settings.advertised_listeners),
-        "bindAddresses": ",".join(settings.bind_addresses),
+        "metadataStoreUrl": f"zk:{config.zookeeper}",
+        "advertisedAddress": config.advertised_host,
+        "advertisedListeners": ",".join(config.listeners.advertised_listeners),
+        "bindAddresses": ",".join(config.listeners.bind_addresses),
         # Java's words for a number that need not be there.
-        "brokerServicePort": f"Optional[{options.port}]",
-        "webServicePort": f"Optional[{options.web_port}]",
-        "brokerMaxConnections": options.connections_max,
+        "brokerServicePort": f"Optional[{config.port}]",
+        "webServicePort": f"Optional[{config.web_port}]",
+        "brokerMaxConnections": config.connections.connections_max,
         "allowAutoTopicCreationType": "partitioned" if partitions else "non-partitioned",
         **({"defaultNumPartitions": partitions} if partitions else {}),
         "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": unused_s_max or "",
     }
-    same = {name: attrgetter(ours)(settings) for name, ours in SAME.items()}
+    same = {name: settings[ours].value_in(config) for name, ours in SAME.items()}
     scaled = {
-        name: _in_units(attrgetter(ours)(settings), unit) for name, (ours, unit) in SCALED.items()
+        name: _in_units(cast(float, settings[ours].value_in(config)), unit)
+        for name, (ours, unit) in SCALED.items()
     }
     return {name: _words(value) for name, value in (FIXED | same | scaled | chosen).items()}
 

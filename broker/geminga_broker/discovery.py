@@ -8,24 +8,25 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from geminga_broker.errors import NotAllowed, TopicExists, TopicNotFound
-from geminga_broker.metadata.auto_creation import (
-    AUTO_CREATION_DEFAULT,
-    AutoCreation,
-    auto_creation,
-)
 from geminga_broker.metadata.namespaces import Namespaces
 from geminga_broker.metadata.partitioned_topics import PartitionedTopics
 from geminga_broker.metadata.persistent_topics import PersistentTopics
 from geminga_broker.metadata.system_topics import is_system_topic
 from geminga_broker.ownership.address import Owner
 from geminga_broker.ownership.ownership import Ownership
+from geminga_broker.policies.auto_creation import (
+    ALWAYS,
+    AutoCreation,
+    AutoCreationConfig,
+    auto_creation,
+)
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 
 
 class Discovery:
     """Answers from the cluster's records; who asks before the broker is ready waits for it.
 
-    ``auto_creation`` is the broker's rule, which a namespace may override.
+    ``auto_creation`` is the broker's word on it, which goes behind a namespace's.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class Discovery:
         persistent_topics: PersistentTopics,
         *,
         non_persistent_topics: Callable[[NamespaceName], list[TopicName]],
-        auto_creation: AutoCreation = AUTO_CREATION_DEFAULT,
+        auto_creation: AutoCreationConfig,
     ) -> None:
         self._ownership = ownership
         self._namespaces = namespaces
@@ -104,8 +105,8 @@ class Discovery:
     async def _rule(self, topic: TopicName) -> AutoCreation:
         policies = await self._namespaces.policies(topic.namespace)
         if is_system_topic(topic):
-            return AUTO_CREATION_DEFAULT
-        return auto_creation(policies, self.auto_creation)
+            return ALWAYS
+        return auto_creation(self.auto_creation, policies)
 
     async def _exists(self, topic: TopicName) -> bool:
         if topic.is_persistent:

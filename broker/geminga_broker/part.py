@@ -1,4 +1,4 @@
-"""A broker as a process: settings, logs, ZooKeeper, the broker itself, its REST side.
+"""A broker as a process: config, logs, ZooKeeper, the broker itself, its REST side.
 
 Reads aloud as the order of starting. The supervisor is told ``ready`` after a message went through
 the bookies and came back; where none does, what is stored can still be read, and the log says so.
@@ -11,27 +11,27 @@ import logging
 import uuid
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from geminga_broker.broker import Broker
+from geminga_broker.broker import PULSAR_VERSION, Broker
+from geminga_broker.config import BrokerConfig
 from geminga_broker.configuration import runtime_configuration
 from geminga_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
-from geminga_broker.options import BrokerOptions
-from geminga_broker.settings import BrokerSettings
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import ALLOW_ALL
+from geminga_server.config.loading import load_config
 from geminga_server.connection_limits import connections_allowed
 from geminga_server.control import PartCommands, obeying_supervisor
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
-from geminga_server.open_files import open_files
+from geminga_server.open_files import OpenFiles, open_files
 from geminga_server.ports import free_port, require_distinct
 from geminga_server.run import StopRequest, run_part
-from geminga_server.settings import load_settings
 from geminga_server.supervision import part_name
 
 log = logging.getLogger(__name__)
@@ -43,13 +43,13 @@ HEALTH_RETRY_S = 5.0
 
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
     """Run a broker until it is told to stop; returns the process's exit code."""
-    settings = load_settings(BrokerSettings, PART, file=file, flags=flags)
-    require_distinct({"--port": settings.port, "--web-port": settings.web_port})
-    configure_logging(part_name(PART), level=settings.log_level, is_json=settings.log_json)
-    return run_part(lambda stop: serve(settings, stop))
+    config = load_config(BrokerConfig, PART, file=file, flags=flags)
+    require_distinct({"--port": config.port, "--web-port": config.web_port})
+    configure_logging(part_name(PART), level=config.log_level, is_json=config.log_json)
+    return run_part(lambda stop: serve(config, stop))
 
 
-async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
+async def serve(config: BrokerConfig, stop: StopRequest) -> None:
     """Open everything, say so, and wait to be told to stop."""
     # Imported here, while ZooKeeper is starting too: the web framework takes a third of a second.
     from geminga_broker.admin.app import answering_for, create_app  # noqa: PLC0415
@@ -59,19 +59,14 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
     tune_memory()
     clock = SystemClock()
     files = open_files()
-    connections_max = connections_allowed(settings.connections_max, files)
+    config = settled(config, files)
     async with AsyncExitStack() as stack:
-        host = settings.bind_address
-        port, web_port = free_port(host, settings.port), free_port(host, settings.web_port)
-        options = settings.options(port=port, web_port=web_port, connections_max=connections_max)
-        for bind in options.bind_addresses:
-            free_port(bind.host, bind.port)
-        zookeeper = await stack.enter_async_context(settings.zookeeper_client(clock, stop))
-        if settings.initialize:
-            await initialize(zookeeper, options)
+        zookeeper = await stack.enter_async_context(config.zookeeper_client(clock, stop))
+        if config.initialize:
+            await initialize(zookeeper, config)
         broker = await stack.enter_async_context(
             Broker(
-                options,
+                config,
                 coordination=zookeeper,
                 network=AsyncioNetwork(),
                 clock=clock,
@@ -79,20 +74,20 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
                 authorizer=ALLOW_ALL,
             )
         )
-        services = broker.services(runtime_configuration(settings, options))
+        services = broker.services(runtime_configuration(config))
         app = create_app(services)
         http = await stack.enter_async_context(
             HttpServer(
                 app,
-                host,
-                web_port,
+                config.bind_address,
+                config.web_port,
                 clock=clock,
                 connections_max=files.http,
                 metrics=services.part_metrics,
                 routine_paths=ROUTINE_PATHS,
             )
         )
-        for bind in options.bind_addresses:
+        for bind in config.listeners.binds:
             if bind.scheme == "http":
                 answer = answering_for(bind.listener, app)
                 await stack.enter_async_context(
@@ -108,6 +103,22 @@ async def serve(settings: BrokerSettings, stop: StopRequest) -> None:
         await check_health(broker)
         await announce(stack, broker, stop)
         await stop.wait()
+
+
+def settled(config: BrokerConfig, files: OpenFiles) -> BrokerConfig:
+    """``config`` with the ports that it has got, and the clients for whom there is room.
+
+    Raises ``ServerStartError`` where a port cannot be listened on.
+    """
+    host = config.bind_address
+    for bind in config.listeners.binds:
+        free_port(bind.host, bind.port)
+    return replace(
+        config,
+        port=free_port(host, config.port),
+        web_port=free_port(host, config.web_port),
+        connections=connections_allowed(config.connections, files),
+    )
 
 
 async def check_health(broker: Broker) -> None:
@@ -137,20 +148,18 @@ async def announce(stack: AsyncExitStack, broker: Broker, stop: StopRequest) -> 
         "web": broker.address.http_url,
         "metrics": f"{broker.address.http_url}/metrics/",
     }
-    connections_max = broker.options.connections_max
+    connections_max = broker.config.connections.connections_max
     log.info("broker serves", extra={**addresses, "connections_max": connections_max})
     commands = PartCommands(shutdown=stop.ask, check_health=broker.check_health)
-    await stack.enter_async_context(
-        obeying_supervisor(PART, broker.options.version, commands, addresses)
-    )
+    await stack.enter_async_context(obeying_supervisor(PART, PULSAR_VERSION, commands, addresses))
 
 
-async def initialize(coordination: Coordination, options: BrokerOptions) -> None:
+async def initialize(coordination: Coordination, config: BrokerConfig) -> None:
     """Write the cluster's first records where they are missing, and where it is reached now."""
     await initialize_cluster_metadata(
         coordination,
-        options.cluster,
-        ClusterUrls(options.address.http_url, options.address.broker_url),
+        config.cluster,
+        ClusterUrls(config.address.http_url, config.address.broker_url),
         instance_id=str(uuid.uuid4()),
         replace_urls=True,
     )

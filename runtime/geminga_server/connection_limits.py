@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 
+from geminga_server.config import ConnectionConfig
 from geminga_server.open_files import OpenFiles
 
 log = logging.getLogger(__name__)
@@ -51,25 +53,28 @@ class Limit(StrEnum):
     ADDRESS = "address"
 
 
-def connections_allowed(wanted: int, files: OpenFiles) -> int:
-    """As many clients as an operator ``wanted``; for 0, or too many, as ``files`` have room for."""
+def connections_allowed(config: ConnectionConfig, files: OpenFiles) -> ConnectionConfig:
+    """As many clients as ``config`` says; for 0, or too many, as ``files`` have room for."""
+    wanted = config.connections_max
     if wanted > files.clients:
         log.warning(
             "fewer connections are allowed than were set: too few files may be open",
             extra={"wanted": wanted, "allowed": files.clients, "open_files": files.limit},
         )
-    return min(wanted, files.clients) if wanted else files.clients
+    allowed = min(wanted, files.clients) if wanted else files.clients
+    return replace(config, connections_max=allowed)
 
 
 class ConnectionLimits:
-    """At most ``connections_max`` connections, of one address ``per_address_max``; 0: any number.
+    """At most as many connections as ``config`` says, in all and of one address; 0: any number.
 
     ``refused`` counts those that were too many, by limit.
     """
 
-    def __init__(self, *, connections_max: int = 0, per_address_max: int = 0) -> None:
-        self.connections_max = connections_max
-        self.per_address_max = per_address_max
+    def __init__(self, config: ConnectionConfig | None = None) -> None:
+        config = config or ConnectionConfig()
+        self.connections_max = config.connections_max
+        self.per_address_max = config.connections_per_address_max
         self.refused = dict.fromkeys(Limit, 0)
         self._open = 0
         # One number for each address with an open connection: no more than there are connections.

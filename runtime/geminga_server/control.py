@@ -37,7 +37,7 @@ from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
 from geminga_server import control_channel
 from geminga_server.control_channel import Channel
-from geminga_server.errors import ControlError, SettingsError
+from geminga_server.errors import ConfigError, ControlError
 from geminga_server.logging import set_log_level
 from geminga_server.readiness import announce_readiness
 from geminga_server.supervision import CONTROL_SOCKET_VARIABLE, part_name
@@ -341,7 +341,7 @@ class ControlClient(Service):
     def _set_log_level(self, level: str) -> None:
         try:
             self._commands.set_log_level(level)
-        except SettingsError as error:
+        except ConfigError as error:
             log.warning("log level not changed", extra={"reason": str(error)})
 
     def _lose(self, _channel: Channel) -> None:

@@ -3,7 +3,7 @@
 ::
 
     GemingaError
-    ├── SettingsError             a setting nobody can work with; says where it stands
+    ├── ConfigError               a setting nobody can work with; says where it stands
     ├── ControlError              supervisor and part misunderstood each other
     ├── DirectoryUnusable         a path is no directory, or not to be written to
     ├── DirectoryInUse            another process works on the same data
@@ -19,7 +19,7 @@ from typing import ClassVar
 from geminga_runtime.errors import GemingaError
 
 
-class SettingsError(GemingaError):
+class ConfigError(GemingaError):
     """A setting nobody can work with. The message names every bad one, and where it was read."""
 
     code: ClassVar[str] = "InvalidSettings"

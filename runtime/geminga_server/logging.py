@@ -15,7 +15,7 @@ from collections.abc import Generator, MutableMapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from geminga_server.errors import SettingsError
+from geminga_server.errors import ConfigError
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
@@ -30,7 +30,7 @@ def configure_logging(
 
     ``is_json`` writes one JSON object a line; otherwise lines for people, coloured on a terminal
     unless the variable ``NO_COLOR`` is set. Calling it again replaces what was configured before.
-    Raises ``SettingsError`` for a level that is none.
+    Raises ``ConfigError`` for a level that is none.
     """
     target = stream or sys.stderr
     handler = logging.StreamHandler(target)
@@ -46,10 +46,10 @@ def configure_logging(
 
 
 def set_log_level(level: str) -> None:
-    """Log events of ``level`` and above from now on. Raises ``SettingsError`` if it is none."""
+    """Log events of ``level`` and above from now on. Raises ``ConfigError`` if it is none."""
     name = level.upper()
     if name not in LEVELS:
-        raise SettingsError(f"{level!r} is no log level; it should be one of {', '.join(LEVELS)}")
+        raise ConfigError(f"{level!r} is no log level; it should be one of {', '.join(LEVELS)}")
     logging.getLogger().setLevel(name)
 
 

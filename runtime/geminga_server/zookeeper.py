@@ -46,6 +46,7 @@ from geminga_runtime.coordination import (
     operation_bytes,
 )
 from geminga_runtime.service import Service
+from geminga_server.config.part import SESSION_TIMEOUT_S
 from geminga_server.kazoo_bridge import Answer, Client, LoopHandler
 from geminga_server.kazoo_words import (
     KazooStat,
@@ -58,7 +59,6 @@ from geminga_server.kazoo_words import (
     stop_client,
     transaction_error,
 )
-from geminga_server.part_settings import SESSION_TIMEOUT_S
 from geminga_server.waiting import Waiting
 from geminga_server.zookeeper_requests import Requests, Watch
 

@@ -15,7 +15,7 @@ from tests.bookkeeper.java_bookkeeper import JavaBookKeeper
 from tests.integration.waiting import eventually
 
 from geminga_cli.ports import ReservedPort
-from geminga_ledger import LedgerOptions, Ledgers
+from geminga_ledger import LedgerConfig, Ledgers
 from geminga_protocol.records.bookie_info import AVAILABLE_PATH
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
@@ -37,12 +37,12 @@ class Cluster:
             return sorted(set(await zookeeper.children(AVAILABLE_PATH)) - {READ_ONLY})
 
     @asynccontextmanager
-    async def ledgers(self, options: LedgerOptions | None = None) -> AsyncGenerator[Ledgers, None]:
+    async def ledgers(self, config: LedgerConfig | None = None) -> AsyncGenerator[Ledgers, None]:
         """Our ledger client on this cluster."""
         clock = SystemClock()
         async with (
             ZooKeeper(self.zookeeper, clock) as zookeeper,
-            Ledgers(zookeeper, AsyncioNetwork(), clock, Random(1), options) as ledgers,
+            Ledgers(zookeeper, AsyncioNetwork(), clock, Random(1), config) as ledgers,
         ):
             yield ledgers
 

@@ -10,7 +10,7 @@ from tests.bookkeeper.clusters import Cluster, running_cluster
 from tests.bookkeeper.java_bookkeeper import JavaBookKeeper
 from tests.bookkeeper.words import payload, words_of
 
-from geminga_ledger import LedgerError, LedgerFenced, LedgerOptions, LedgerWriter
+from geminga_ledger import LedgerConfig, LedgerError, LedgerFenced, LedgerWriter
 from geminga_ledger.ledgers import Ledgers
 
 ENTRIES = 200
@@ -109,8 +109,8 @@ async def test_our_reader_follows_our_writer(cluster: Cluster) -> None:
 async def test_what_our_writer_says_at_a_pause_everybody_hears(
     java: JavaBookKeeper, cluster: Cluster
 ) -> None:
-    options = LedgerOptions(explicit_lac_interval_s=0.1)
-    async with cluster.ledgers(options) as ledgers, cluster.ledgers() as others:
+    config = LedgerConfig(explicit_lac_interval_s=0.1)
+    async with cluster.ledgers(config) as ledgers, cluster.ledgers() as others:
         writer = await written(ledgers, Listener())
         reader = await others.open(writer.ledger_id, recover=False)
         assert await reader.wait_for_confirmed(ENTRIES - 2, timeout_s=WAIT_S) == ENTRIES - 1

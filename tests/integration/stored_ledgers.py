@@ -16,7 +16,7 @@ from tests.integration.cluster_process import StandaloneProcess
 from geminga_autorecovery.copies import Copies
 from geminga_autorecovery.live_bookies import LiveBookies, read_live_bookies
 from geminga_autorecovery.marks import Marks
-from geminga_ledger import LedgerError, LedgerOptions, Ledgers, LedgerWriter
+from geminga_ledger import LedgerConfig, LedgerError, Ledgers, LedgerWriter
 from geminga_ledger.links import BookieLinks
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.registry import BookieRegistry
@@ -119,10 +119,10 @@ def should_hold(metadata: LedgerMetadata, count: int) -> Holders:
 async def stored_ledgers(zookeeper_address: str) -> AsyncGenerator[StoredLedgers]:
     """The ledgers of the cluster whose ZooKeeper is there."""
     clock, network, random = SystemClock(), AsyncioNetwork(), Random(1)
-    options = LedgerOptions()
+    config = LedgerConfig()
     async with ZooKeeper(zookeeper_address, clock) as coordination:
-        registry = BookieRegistry(coordination, random=random, options=options)
-        links = BookieLinks(registry, network=network, clock=clock, random=random, options=options)
+        registry = BookieRegistry(coordination, random=random, config=config)
+        links = BookieLinks(registry, network=network, clock=clock, random=random, config=config)
         async with registry, links, Ledgers(coordination, network, clock, random) as ledgers:
             yield StoredLedgers(
                 ledgers,

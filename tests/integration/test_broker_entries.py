@@ -12,7 +12,7 @@ from tests.integration.official_client import client_of
 from tests.integration.raw_client import Answer, RawClient
 from tests.integration.rest import rest
 
-from geminga_broker.options import INDEX_STAMP, TIME_STAMP
+from geminga_broker.log.config import INDEX_INTERCEPTOR, TIME_INTERCEPTOR
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import parse_broker_entry, parse_metadata
 
@@ -29,7 +29,7 @@ CLOCKS_APART_MS = 1000
 def stamping(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
     """A cluster whose broker writes time and index, and is killed by the tests."""
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv(VARIABLE, f"{TIME_STAMP},{INDEX_STAMP}")
+        environment.setenv(VARIABLE, f"{TIME_INTERCEPTOR},{INDEX_INTERCEPTOR}")
         environment.setenv(EXPOSING, "true")
         cluster = StandaloneProcess.start(tmp_path_factory.mktemp("stamping") / "data")
     yield cluster
@@ -133,7 +133,7 @@ def test_stamps_that_are_turned_off_and_on_again_disturb_no_consumer(
     topic = "persistent://public/default/off-and-on"
     data = tmp_path_factory.mktemp("turning") / "data"
     answers: list[Answer] = []
-    for number, kinds in enumerate((INDEX_STAMP, "", INDEX_STAMP)):
+    for number, kinds in enumerate((INDEX_INTERCEPTOR, "", INDEX_INTERCEPTOR)):
         with pytest.MonkeyPatch.context() as environment:
             environment.setenv(VARIABLE, kinds)
             environment.setenv(EXPOSING, "true")

@@ -11,12 +11,12 @@ from tests.apache_java.marking import mark_java
 from tests.integration.cluster_process import StandaloneProcess
 from tests.java_client.themes import JARS, PROGRAMS, Themes
 
-from geminga_broker.options import INDEX_STAMP, TIME_STAMP
+from geminga_broker.log.config import INDEX_INTERCEPTOR, TIME_INTERCEPTOR
 
 # What a standalone does otherwise than by default: it tells clients time and index of entries, and
 # measures its rates every second.
 SETTINGS = {
-    "GEMINGA_BROKER_BROKER_ENTRY_METADATA_INTERCEPTORS": f"{TIME_STAMP},{INDEX_STAMP}",
+    "GEMINGA_BROKER_BROKER_ENTRY_METADATA_INTERCEPTORS": f"{TIME_INTERCEPTOR},{INDEX_INTERCEPTOR}",
     "GEMINGA_BROKER_EXPOSING_BROKER_ENTRY_METADATA_TO_CLIENT_ENABLED": "true",
     "GEMINGA_BROKER_STATS_PERIOD_S": "1",
 }

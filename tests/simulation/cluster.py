@@ -17,12 +17,13 @@ from tests.simulation.test_autorecovery import EAGER, RecoveringStorage
 
 from geminga import Client
 from geminga_broker.broker import Broker
-from geminga_broker.delayed.options import DelayedOptions
-from geminga_broker.log.options import LogOptions
+from geminga_broker.config import BrokerConfig
+from geminga_broker.log.config import ManagedLedgerConfig
 from geminga_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_broker.metadata.namespaces import Namespaces
-from geminga_broker.options import BrokerOptions
-from geminga_broker.topics.producing.publish_policies import PublishOptions
+from geminga_broker.policies.delayed import DelayedConfig
+from geminga_broker.policies.effective import PolicyConfig
+from geminga_broker.policies.publishing import PublishConfig
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.namespaces import Policies
 from geminga_runtime.errors import GemingaError
@@ -36,12 +37,12 @@ CLUSTER = "standalone"
 RESTART_S = 0.2
 ONE_COPY = Sizes(1, 1, 1)
 # Ledgers of a few entries, so that a short run rolls over; trimmed often.
-SHORT_LEDGERS = LogOptions(
+SHORT_LEDGERS = ManagedLedgerConfig(
     ledger_entries_max=25, ledger_age_min_s=0.0, cursor_ledger_entries_max=10, sweep_period_s=2.0
 )
 # What a topic needs to find delayed messages and repeats again is written down often, in parts.
-SMALL_BUCKETS = DelayedOptions(bucket_messages_min=8, segment_messages_max=3)
-FREQUENT_SNAPSHOTS = PublishOptions(deduplication_snapshot_entries=10)
+SMALL_BUCKETS = DelayedConfig(bucket_messages_min=8, segment_messages_max=3)
+FREQUENT_SNAPSHOTS = PublishConfig(deduplication_snapshot_entries=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +122,12 @@ class Cluster:
         async with (
             host.coordination() as session,
             Broker(
-                BrokerOptions(
-                    bind_host=host.name,
-                    advertised_host=host.name,
+                BrokerConfig(
+                    bind_address=host.name,
                     port=BROKER_PORT,
-                    log=self._log,
-                    delayed=SMALL_BUCKETS,
-                    publishing=FREQUENT_SNAPSHOTS,
+                    policies=PolicyConfig(
+                        log=self._log, delayed=SMALL_BUCKETS, publishing=FREQUENT_SNAPSHOTS
+                    ),
                 ),
                 coordination=session,
                 network=host.network,

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from geminga_bookie.bookie import Bookie
-from geminga_bookie.settings import BookieSettings, GarbageLimits
+from geminga_bookie.config import BookieConfig, GarbageConfig
 from geminga_bookie.storage.index import Index
 from geminga_bookie.storage.memory_store import MemoryStore
-from geminga_ledger import LedgerOptions, Ledgers
+from geminga_ledger import LedgerConfig, Ledgers
 from geminga_protocol.records.bookie_info import READ_ONLY_PATH
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH, LedgerMetadata
 from geminga_runtime.errors import GemingaError
@@ -34,20 +34,20 @@ REPAIR_S = 1.0
 SYNCS_PER_FLUSH = 20
 KIB = 1024
 # Small files, so that a short run rolls over, trims and checkpoints.
-SMALL_FILES = BookieSettings(
+SMALL_FILES = BookieConfig(
     port=BOOKIE_PORT,
     journal_file_bytes_max=32 * KIB,
     entry_log_bytes_max=64 * KIB,
     write_cache_bytes_max=128 * KIB,
     checkpoint_interval_s=0.5,
     block_bytes=4 * KIB,
-    garbage=GarbageLimits(
-        interval_s=0.3,
-        over_replicated_interval_s=1.0,
-        minor_interval_s=0.6,
-        minor_threshold=0.5,
-        major_interval_s=1.5,
-        major_threshold=0.9,
+    garbage=GarbageConfig(
+        gc_interval_s=0.3,
+        gc_over_replicated_interval_s=1.0,
+        minor_compaction_interval_s=0.6,
+        minor_compaction_threshold=0.5,
+        major_compaction_interval_s=1.5,
+        major_compaction_threshold=0.9,
     ),
 )
 
@@ -209,7 +209,7 @@ class Storage:
         async with (
             host.coordination() as session,
             Bookie(
-                replace(SMALL_FILES, host=host.name, bookie_id=host.name),
+                replace(SMALL_FILES, bind_address=host.name, bookie_id=host.name),
                 journal_disks=[host.disk("journal")],
                 ledger_disks=[host.disk("ledgers")],
                 index=self._indexes[host],
@@ -222,11 +222,11 @@ class Storage:
 
     @asynccontextmanager
     async def ledgers(
-        self, host: Host, options: LedgerOptions | None = None
+        self, host: Host, config: LedgerConfig | None = None
     ) -> AsyncGenerator[Ledgers]:
         """The ledgers, for a process on ``host``."""
         async with (
             host.coordination() as session,
-            Ledgers(session, host.network, host.clock, host.random, options) as ledgers,
+            Ledgers(session, host.network, host.clock, host.random, config) as ledgers,
         ):
             yield ledgers

@@ -23,14 +23,14 @@ from tests.simulation.verdicts import raise_failures, results
 
 from geminga_autorecovery import copier
 from geminga_autorecovery.autorecovery import AutoRecovery
+from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.copies import Copies
 from geminga_autorecovery.ledger_listing import ledger_directories, ledgers_in
 from geminga_autorecovery.marks import Marks
-from geminga_autorecovery.options import AutoRecoveryOptions
 from geminga_bookie.bookie import Bookie
 from geminga_ledger import Ledgers, LedgerWriter
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.links import BookieLinks
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.registry import BookieRegistry
 from geminga_ledger.store import LedgerStore
@@ -58,13 +58,13 @@ SIZES = (
     *(Sizes(3, 3, 2), Sizes(3, 2, 2), Sizes(4, 3, 2)),
 )
 # Everything is looked at often and completely, and nobody waits long.
-EAGER = AutoRecoveryOptions(
-    bookie_check_interval_s=20.0,
-    ledger_check_interval_s=5.0,
-    verification_percentage=100,
-    open_ledger_grace_s=1.0,
+EAGER = AutoRecoveryConfig(
+    auditor_periodic_bookie_check_interval_s=20.0,
+    auditor_periodic_check_interval_s=5.0,
+    auditor_ledger_verification_percentage=100,
+    open_ledger_rereplication_grace_s=1.0,
     failed_ledger_grace_s=8.0,
-    copy_batch_entries_max=20,
+    rereplication_entry_batch_size=20,
     rescan_interval_s=5.0,
     retry_s=0.5,
 )
@@ -73,10 +73,10 @@ EAGER = AutoRecoveryOptions(
 class RecoveringStorage(Storage):
     """Bookies with auto-recovery in their processes."""
 
-    def __init__(self, world: World, count: int, options: AutoRecoveryOptions) -> None:
+    def __init__(self, world: World, count: int, config: AutoRecoveryConfig) -> None:
         super().__init__(world, count)
         self.daemons: list[AutoRecovery] = []
-        self._options = options
+        self._config = config
 
     @property
     def copied_entries(self) -> int:
@@ -94,7 +94,7 @@ class RecoveringStorage(Storage):
                 network=host.network,
                 clock=host.clock,
                 random=host.random,
-                options=self._options,
+                config=self._config,
             ) as daemon,
         ):
             self.daemons.append(daemon)
@@ -111,12 +111,12 @@ class Told:
     faults: int
 
 
-async def story(menu: FaultMenu, sizes: Sizes, options: AutoRecoveryOptions) -> Told:
+async def story(menu: FaultMenu, sizes: Sizes, config: AutoRecoveryConfig) -> Told:
     """Ledgers are written under faults and bookies are lost; then all must become whole."""
     async with World() as world:
         chance = world.loop.stream("story")
         doomed_count = chance.choice((1, 1, 2))
-        storage = RecoveringStorage(world, sizes.ensemble + doomed_count, options)
+        storage = RecoveringStorage(world, sizes.ensemble + doomed_count, config)
         history = History()
         await storage.open()
         doomed, others = storage.bookies[:doomed_count], storage.bookies[doomed_count:]
@@ -171,17 +171,17 @@ async def _close_all(host: Host, storage: Storage, history: History) -> None:
 
 async def _until_whole(host: Host, storage: RecoveringStorage, history: History) -> None:
     """Return when every copy is where it belongs, and nothing is marked: soon."""
-    options = LedgerOptions()
+    config = LedgerConfig()
     clock, random = host.clock, host.random
     async with host.coordination() as session:
-        registry = BookieRegistry(session, random=random, options=options)
+        registry = BookieRegistry(session, random=random, config=config)
         links = BookieLinks(
-            registry, network=host.network, clock=clock, random=random, options=options
+            registry, network=host.network, clock=clock, random=random, config=config
         )
         async with registry, links:
             look = Look(
                 history,
-                LedgerStore(session, clock=clock, random=random, options=options),
+                LedgerStore(session, clock=clock, random=random, config=config),
                 Copies(links, answer_timeout_s=1.0),
                 Marks(session, clock),
             )
@@ -253,8 +253,8 @@ def run(seed: int, *, record: bool = False) -> Outcome[Told]:
     random = Random(seed)
     menu = FULL_MENU.drawn(random)
     sizes = random.choice(SIZES)
-    options = replace(EAGER, lost_bookie_recovery_delay_s=random.choice((0, 0, 2)))
-    return simulate(seed, partial(story, menu, sizes, options), record=record)
+    config = replace(EAGER, lost_bookie_recovery_delay_s=random.choice((0, 0, 2)))
+    return simulate(seed, partial(story, menu, sizes, config), record=record)
 
 
 @pytest.mark.parametrize("first", first_seeds("autorecovery", SEEDS_A_TEST))
@@ -267,17 +267,17 @@ def test_lost_copies_come_back(first: int) -> None:
     assert copied > 20 * SEEDS_A_TEST
 
 
-async def idleness(harm: Callable[[Host], None], options: LedgerOptions) -> None:
+async def idleness(harm: Callable[[Host], None], config: LedgerConfig) -> None:
     """A bookie goes for good while the writer of ledgers on it has nothing to send, for longer than
     auto-recovery lets an unclosed ledger be. Then the writer goes on."""
     async with World() as world:
-        storage = RecoveringStorage(world, 4, AutoRecoveryOptions())
+        storage = RecoveringStorage(world, 4, AutoRecoveryConfig())
         history = History()
         await storage.open()
         broker = world.host("broker")
         broker.start(lambda _: asyncio.Event().wait())
         async with asyncio.timeout(SETTLE_S):
-            await broker.run(_write_rarely(broker, storage, history, harm, options))
+            await broker.run(_write_rarely(broker, storage, history, harm, config))
             await broker.run(_until_whole(broker, storage, history))
         _raise_failures(world)
 
@@ -287,10 +287,10 @@ async def _write_rarely(
     storage: Storage,
     history: History,
     harm: Callable[[Host], None],
-    options: LedgerOptions,
+    config: LedgerConfig,
 ) -> None:
     """The bookie suffers ``harm`` once all that was written is confirmed."""
-    async with storage.ledgers(host, options) as ledgers:
+    async with storage.ledgers(host, config) as ledgers:
         writers = [await _begin(ledgers, history) for _ in range(IDLE_LEDGERS)]
         await _write_to_all(writers, history)
         harm(storage.bookies[0])
@@ -331,9 +331,9 @@ def _stand_still(bookie: Host) -> None:
 HARMS = (_lose, _crash_silently, _stand_still)
 
 
-def tell_idleness(seed: int, options: LedgerOptions | None = None) -> Outcome[None]:
+def tell_idleness(seed: int, config: LedgerConfig | None = None) -> Outcome[None]:
     harm = HARMS[seed % len(HARMS)]
-    return simulate(seed, partial(idleness, harm, options or LedgerOptions()))
+    return simulate(seed, partial(idleness, harm, config or LedgerConfig()))
 
 
 def test_a_writer_that_has_nothing_to_send_keeps_its_ledger_when_a_bookie_is_lost() -> None:
@@ -348,7 +348,7 @@ def test_a_writer_that_has_nothing_to_send_keeps_its_ledger_when_a_bookie_is_los
 @pytest.mark.parametrize("seed", range(len(HARMS)))
 def test_a_writer_that_looks_when_it_sends_is_too_late(seed: int) -> None:
     with pytest.raises(InvariantViolated, match="a living writer was stopped"):
-        tell_idleness(seed, LedgerOptions(absent_replace_s=10 * SETTLE_S))
+        tell_idleness(seed, LedgerConfig(absent_replace_s=10 * SETTLE_S))
 
 
 def test_a_seed_repeats() -> None:

@@ -23,7 +23,7 @@ from tests.simulation.seeds import first_seeds
 from tests.simulation.storage import History, Storage
 from tests.simulation.verdicts import raise_failures, results
 
-from geminga_ledger import LedgerError, LedgerOptions, LedgerReader, Ledgers, LedgerWriter
+from geminga_ledger import LedgerConfig, LedgerError, LedgerReader, Ledgers, LedgerWriter
 from geminga_ledger.long_poll import LongPoll, News
 from geminga_ledger.store import LedgerStore
 from geminga_runtime.coordination import CoordinationError
@@ -45,7 +45,7 @@ EXPLICIT_LAC_S = 0.2
 # and ZooKeeper's session is back by then.
 LAST_ENTRY_S = 20.0
 SIZES = (Sizes(1, 1, 1), Sizes(2, 2, 1), Sizes(3, 3, 2), Sizes(3, 2, 2), Sizes(5, 3, 2))
-OPTIONS = LedgerOptions(explicit_lac_interval_s=EXPLICIT_LAC_S, answer_timeout_s=3.0)
+CONFIG = LedgerConfig(explicit_lac_interval_s=EXPLICIT_LAC_S, answer_timeout_s=3.0)
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Author(Owner):
         await keep_up(lambda: self._write_all(host))
 
     async def _write_all(self, host: Host) -> None:
-        async with self._storage.ledgers(host, OPTIONS) as ledgers:
+        async with self._storage.ledgers(host, CONFIG) as ledgers:
             while not self._book.is_over.is_set():
                 await self.write_one(host, ledgers)
                 await asyncio.sleep(RETRY_S)
@@ -132,7 +132,7 @@ async def follow(host: Host, storage: Storage, book: Book) -> None:
     """The main of a process that reads every ledger from its first entry to its end."""
 
     async def run() -> None:
-        async with storage.ledgers(host, OPTIONS) as ledgers:
+        async with storage.ledgers(host, CONFIG) as ledgers:
             position = 0
             while True:
                 if position == len(book.history.ledgers):

@@ -14,10 +14,10 @@ from contextlib import AsyncExitStack
 from http import HTTPStatus
 from random import Random
 
-from geminga_autorecovery import AutoRecoveryOptions, LedgerRepair
+from geminga_autorecovery import AutoRecoveryConfig, LedgerRepair
 from geminga_bookie.admin.messages import Refused
 from geminga_bookie.bookie import Bookie
-from geminga_ledger import LedgerOptions, Ledgers
+from geminga_ledger import LedgerConfig, Ledgers
 from geminga_ledger.registry import BookieRegistry
 from geminga_ledger.store import LedgerStore
 from geminga_runtime.clock import Clock
@@ -29,7 +29,7 @@ from geminga_runtime.service import Service
 log = logging.getLogger(__name__)
 
 # Somebody waits for the answer: sooner given up than a broker does.
-_LEDGER_OPTIONS = LedgerOptions(
+_LEDGER_CONFIG = LedgerConfig(
     read_deadline_s=10.0,
     create_deadline_s=10.0,
     recovery_deadline_s=10.0,
@@ -64,8 +64,8 @@ class AdminAccess(Service):
         self.index_files = index_files
         self.configuration = configuration
         self.random = random
-        self.store = LedgerStore(coordination, clock=clock, random=random, options=_LEDGER_OPTIONS)
-        self.registry = BookieRegistry(coordination, random=random, options=_LEDGER_OPTIONS)
+        self.store = LedgerStore(coordination, clock=clock, random=random, config=_LEDGER_CONFIG)
+        self.registry = BookieRegistry(coordination, random=random, config=_LEDGER_CONFIG)
         self._ledgers: Ledgers | None = None
         self._opening = asyncio.Lock()
         self._stack: AsyncExitStack | None = None
@@ -81,7 +81,7 @@ class AdminAccess(Service):
                 assert self._stack is not None, "used while it is open"
                 self._ledgers = await self._stack.enter_async_context(
                     Ledgers(
-                        self.coordination, self.network, self.clock, self.random, _LEDGER_OPTIONS
+                        self.coordination, self.network, self.clock, self.random, _LEDGER_CONFIG
                     )
                 )
             return self._ledgers
@@ -93,8 +93,8 @@ class AdminAccess(Service):
             self.network,
             self.clock,
             self.random,
-            AutoRecoveryOptions(),
-            LedgerOptions(),
+            AutoRecoveryConfig(),
+            LedgerConfig(),
         )
 
     def is_going_on(self, job: str) -> bool:

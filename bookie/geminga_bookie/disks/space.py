@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from geminga_bookie.settings import SpaceLimits
+from geminga_bookie.config import SpaceConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +40,19 @@ def usage_of(capacity_bytes: int, free_bytes: int) -> float:
     return 1 - free_bytes / capacity_bytes if capacity_bytes else 1.0
 
 
-def judge(limits: SpaceLimits, disks: Sequence[DiskState]) -> SpaceVerdict:
+def judge(limits: SpaceConfig, disks: Sequence[DiskState]) -> SpaceVerdict:
     """Decide from what was measured."""
     usages = [usage_of(disk.capacity_bytes, disk.free_bytes) for disk in disks]
-    full = [usage > limits.full_at for usage in usages]
+    full = [usage > limits.disk_usage_threshold for usage in usages]
     if all(disk.was_full for disk in disks):
         # All were full. One that was freed a little counts again only when all together are below
         # the low-water mark: or the bookie would change its mind every few seconds.
         capacity_bytes = sum(disk.capacity_bytes for disk in disks)
         usage = usage_of(capacity_bytes, sum(disk.free_bytes for disk in disks))
-        if usage >= limits.writable_again_below:
+        if usage >= limits.low_water_mark:
             full = [True] * len(disks)
     may = limits.compacts_when_full
-    is_nearly_full = any(usage > limits.nearly_full_at for usage in usages)
+    is_nearly_full = any(usage > limits.disk_usage_warn_threshold for usage in usages)
     return SpaceVerdict(
         is_full=tuple(full),
         takes_adds=not all(full),

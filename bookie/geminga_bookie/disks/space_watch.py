@@ -7,23 +7,23 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
+from geminga_bookie.config import SpaceConfig
 from geminga_bookie.disks.directories import Directories, Directory
 from geminga_bookie.disks.space import DiskState, SpaceVerdict, judge
-from geminga_bookie.settings import SpaceLimits
 from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
 
 class SpaceWatch(Service):
-    """Looks at the ledger disks every ``limits.check_interval_s``; tells ``on_verdict`` each time.
+    """Looks at the ledger disks as often as ``limits`` say; tells ``on_verdict`` each time.
 
     A disk that does not say how full it is counts as full.
     """
 
     def __init__(
         self,
-        limits: SpaceLimits,
+        limits: SpaceConfig,
         directories: Directories,
         *,
         on_verdict: Callable[[SpaceVerdict], None],
@@ -51,7 +51,7 @@ class SpaceWatch(Service):
 
     async def _look_again(self) -> None:
         while True:
-            await asyncio.sleep(self._limits.check_interval_s)
+            await asyncio.sleep(self._limits.disk_check_interval_s)
             self.look()
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from geminga_bookie.config import GarbageConfig
 from geminga_bookie.errors import CorruptFile
 from geminga_bookie.garbage.compaction import Compactor
 from geminga_bookie.garbage.garbage import (
@@ -24,7 +25,6 @@ from geminga_bookie.garbage.garbage import (
     logs_to_compact,
 )
 from geminga_bookie.garbage.ledger_deletion import LedgerDeletion
-from geminga_bookie.settings import GarbageLimits
 from geminga_bookie.storage.checkpoint import READ_ONLY_REASON, Checkpointer
 from geminga_bookie.storage.index import LogUsage
 from geminga_bookie.storage.storage import Storage
@@ -57,9 +57,9 @@ class Collected:
 
 
 class Collector(Service):
-    """Collects garbage in the background every ``limits.interval_s``, and when it is told to.
+    """Collects garbage in the background every ``limits.gc_interval_s``, and when it is told to.
 
-    While a full disk keeps the bookie read-only, every ``limits.full_disk_interval_s``; each time
+    While a full disk keeps the bookie read-only, every ``gc_full_disk_interval_s``; each time
     the log is told of it, and what helps.
 
     ``instance_id`` is the cluster's, as it stands in the bookie's cookie. ``may_minor`` and
@@ -70,7 +70,7 @@ class Collector(Service):
 
     def __init__(
         self,
-        limits: GarbageLimits,
+        limits: GarbageConfig,
         storage: Storage,
         checkpointer: Checkpointer,
         compactor: Compactor,
@@ -102,7 +102,7 @@ class Collector(Service):
         self._damaged_logs: set[int] = set()
         # Logs that stay because a disk lacks room, of one round, with what is of use in them.
         self._unfit_logs: dict[int, int] = {}
-        self._told_full_s = -limits.full_disk_interval_s
+        self._told_full_s = -limits.gc_full_disk_interval_s
         self.may_minor = True
         self.may_major = True
         self.is_disk_full = False
@@ -160,21 +160,21 @@ class Collector(Service):
     @property
     def _pause_s(self) -> float | None:
         """How long to wait for the next round; None: until it is asked for."""
-        interval_s = self._limits.interval_s or None
+        interval_s = self._limits.gc_interval_s or None
         if not self._is_starved:
             return interval_s
-        return min(self._limits.full_disk_interval_s, interval_s or math.inf)
+        return min(self._limits.gc_full_disk_interval_s, interval_s or math.inf)
 
     def _tell_full(self) -> None:
         """Say for as long as it lasts what helps, but no more often than it is looked for."""
         now_s = self._clock.monotonic()
-        if self._is_starved and now_s - self._told_full_s >= self._limits.full_disk_interval_s:
+        if self._is_starved and now_s - self._told_full_s >= self._limits.gc_full_disk_interval_s:
             self._told_full_s = now_s
             log.warning(
                 "the disk is full and the bookie takes no adds: delete topics; their room comes "
                 "back when garbage is collected next, or at once with this command",
                 extra={
-                    "next_in_s": self._limits.full_disk_interval_s,
+                    "next_in_s": self._limits.gc_full_disk_interval_s,
                     "command": f"geminga bookie-admin force-gc {self._bookie_id}",
                     "free_bytes": self._storage.entry_log.free_bytes,
                 },

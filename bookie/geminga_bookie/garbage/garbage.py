@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from geminga_bookie.settings import GarbageLimits
+from geminga_bookie.config import GarbageConfig
 from geminga_bookie.storage.index import LogUsage
 from geminga_protocol.records.ledger_metadata import LedgerMetadata, LedgerState, ledger_path
 
@@ -42,7 +42,7 @@ class Round:
 class Rounds:
     """Decides what the next round has to do. Seconds are of one monotonic clock."""
 
-    def __init__(self, limits: GarbageLimits, now_s: float) -> None:
+    def __init__(self, limits: GarbageConfig, now_s: float) -> None:
         self._limits = limits
         self._minor_s = self._major_s = self._over_replicated_s = now_s
 
@@ -62,16 +62,16 @@ class Rounds:
         limits = self._limits
         compaction = Compaction.NONE
         if may_major and _is_due(
-            self._major_s, limits.major_interval_s, now_s, is_forced=is_forced
+            self._major_s, limits.major_compaction_interval_s, now_s, is_forced=is_forced
         ):
             compaction = Compaction.MAJOR
             self._major_s = self._minor_s = now_s
         elif may_minor and _is_due(
-            self._minor_s, limits.minor_interval_s, now_s, is_forced=is_forced
+            self._minor_s, limits.minor_compaction_interval_s, now_s, is_forced=is_forced
         ):
             compaction = Compaction.MINOR
             self._minor_s = now_s
-        interval_s = limits.over_replicated_interval_s
+        interval_s = limits.gc_over_replicated_interval_s
         is_due = _is_due(self._over_replicated_s, interval_s, now_s, is_forced=is_forced)
         if is_due:
             self._over_replicated_s = now_s
@@ -80,16 +80,16 @@ class Rounds:
     def threshold(self, compaction: Compaction) -> float:
         """Which share of a log must be of use for it to be left alone."""
         if compaction is Compaction.MAJOR:
-            return self._limits.major_threshold
-        return self._limits.minor_threshold if compaction is Compaction.MINOR else 0.0
+            return self._limits.major_compaction_threshold
+        return self._limits.minor_compaction_threshold if compaction is Compaction.MINOR else 0.0
 
     @property
     def highest_threshold(self) -> float:
         """The highest share that any compaction leaves alone; 0 where all are turned off."""
         limits = self._limits
         return max(
-            limits.minor_threshold if limits.minor_interval_s else 0.0,
-            limits.major_threshold if limits.major_interval_s else 0.0,
+            limits.minor_compaction_threshold if limits.minor_compaction_interval_s else 0.0,
+            limits.major_compaction_threshold if limits.major_compaction_interval_s else 0.0,
         )
 
 

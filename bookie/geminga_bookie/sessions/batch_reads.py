@@ -87,7 +87,7 @@ class BatchReads:
         """The entries, at least one unless the first cannot be read; then the reason is told."""
         find, load = self._context.storage.find, self._context.storage.load
         count_max = min(request.count_max or BATCH_ENTRIES_MAX, BATCH_ENTRIES_MAX)
-        bytes_max = min(request.bytes_max, self._context.settings.frame_bytes_max)
+        bytes_max = min(request.bytes_max, self._context.config.frame_bytes_max)
         room = bytes_max - BATCH_ANSWER_BYTES
         entries: list[bytes] = []
         code = int(ReturnCode.EOK)

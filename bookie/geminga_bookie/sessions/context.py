@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from geminga_bookie.config import BookieConfig
 from geminga_bookie.counters import Counters
 from geminga_bookie.journal.journals import Recorder
 from geminga_bookie.sessions.intake import Intake
 from geminga_bookie.sessions.later_answers import Spawn
 from geminga_bookie.sessions.long_polls import LongPolls
-from geminga_bookie.settings import BookieSettings
 from geminga_bookie.storage.last_confirmed import LastConfirmed
 from geminga_bookie.storage.storage import Storage
 from geminga_server.authorization import Authorizer, Resource
@@ -34,7 +34,7 @@ class SessionContext:
     ``disk_space`` raises ``OSError``.
     """
 
-    settings: BookieSettings
+    config: BookieConfig
     storage: Storage
     journal: Recorder
     counters: Counters

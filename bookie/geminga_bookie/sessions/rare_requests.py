@@ -43,7 +43,7 @@ class RareRequests:
     ) -> None:
         self._queue = queue = AnswerQueue(
             context.spawn,
-            queued_max=context.settings.reads_queued_max,
+            queued_max=context.config.reads_queued_max,
             write=write,
             on_drained=on_drained,
         )

@@ -71,12 +71,12 @@ class Session(asyncio.Protocol):
         self._long_polls = context.long_polls
         self._after_adds = context.after_adds
         self.principal = ANONYMOUS
-        self._frames = FrameReader(context.settings.frame_bytes_max)
+        self._frames = FrameReader(context.config.frame_bytes_max)
         self._reads = ReadQueue(
             context.storage,
             context.counters,
             context.spawn,
-            queued_max=context.settings.reads_queued_max,
+            queued_max=context.config.reads_queued_max,
             write=self._write_all,
             on_drained=self._reads_drained,
         )

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
+from geminga_bookie.config import BookieConfig
 from geminga_bookie.formats.entry_log_v1 import Block, LedgerRecord, cut_blocks
 from geminga_bookie.journal.mark import JournalMark
-from geminga_bookie.settings import BookieSettings
 from geminga_bookie.storage.index import Change, Counts
 from geminga_bookie.storage.ledgers import Ledger
 from geminga_bookie.storage.storage import Storage
@@ -55,7 +55,7 @@ class Checkpointer(Service):
 
     def __init__(
         self,
-        settings: BookieSettings,
+        config: BookieConfig,
         storage: Storage,
         *,
         marks: Callable[[], Sequence[JournalMark]],
@@ -63,7 +63,7 @@ class Checkpointer(Service):
         on_done: Callable[[], None],
     ) -> None:
         super().__init__()
-        self._settings = settings
+        self._config = config
         self._storage = storage
         self._marks = marks
         self._trim = trim
@@ -72,7 +72,7 @@ class Checkpointer(Service):
         # Guards _sealed, the write cache's sealed generation, the end of the entry log, counts.
         self.lock = asyncio.Lock()
         self._sealed: _Sealed | None = None
-        self._threshold_bytes = settings.write_cache_bytes_max // 2
+        self._threshold_bytes = config.write_cache_bytes_max // 2
         # The newest entry log that is known to stay.
         self._last_log = 0
         self.done = 0
@@ -85,7 +85,7 @@ class Checkpointer(Service):
 
     async def _close(self) -> None:
         try:
-            async with asyncio.timeout(self._settings.close_timeout_s):
+            async with asyncio.timeout(self._config.close_timeout_s):
                 await self.run()
         except (OSError, TimeoutError) as error:
             log.warning("no checkpoint at the end", extra={"error": repr(error)})
@@ -150,14 +150,14 @@ class Checkpointer(Service):
     async def _run_when_wanted(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(self._settings.checkpoint_interval_s):
+                async with asyncio.timeout(self._config.checkpoint_interval_s):
                     await self._is_wanted.wait()
             except TimeoutError:
                 pass
             self._is_wanted.clear()
             had_failed = READ_ONLY_REASON in self._storage.read_only_reasons
             if not await self._try():
-                await asyncio.sleep(self._settings.checkpoint_retry_s)
+                await asyncio.sleep(self._config.checkpoint_retry_s)
                 self.request()
             elif had_failed:
                 self.request()  # what has come since it began frees the journals
@@ -204,7 +204,7 @@ class Checkpointer(Service):
     async def _write(self, sealed: _Sealed) -> list[LedgerRecord]:
         """Write the entry log, and tell the index; the ledgers' records."""
         storage = self._storage
-        blocks = _blocks(sealed.entries, sealed.ledgers, self._settings.block_bytes)
+        blocks = _blocks(sealed.entries, sealed.ledgers, self._config.block_bytes)
         locations = await storage.entry_log.append(blocks)
         records = [
             _record(ledger, sealed.entries.get(ledger_id))

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable
 from struct import Struct
 
+from geminga_bookie.config import BookieConfig
 from geminga_bookie.formats.entry_log_v1 import LedgerRecord
-from geminga_bookie.settings import BookieSettings
 from geminga_bookie.storage.entry_log import DamagedBlock, EntryLog, LogRemoved
 from geminga_bookie.storage.index import Counts, Index
 from geminga_bookie.storage.ledgers import Ledger, LedgerTable
@@ -61,7 +61,7 @@ class Storage:
 
     def __init__(
         self,
-        settings: BookieSettings,
+        config: BookieConfig,
         index: Index,
         entry_log: EntryLog,
         *,
@@ -70,8 +70,8 @@ class Storage:
         self.index = index
         self.entry_log = entry_log
         self.write_cache = WriteCache()
-        self.read_cache = ReadCache(settings.read_cache_bytes_max)
-        self.ledgers = LedgerTable(self._load_ledger, settings.ledgers_cached_max)
+        self.read_cache = ReadCache(config.read_cache_bytes_max)
+        self.ledgers = LedgerTable(self._load_ledger, config.ledgers_cached_max)
         self.counts = Counts()
         # Why no adds are taken, and whether that leaves those of recovery.
         self._read_only_reasons: dict[str, bool] = {}

@@ -28,8 +28,6 @@ from geminga_broker.errors import (
 from geminga_broker.metadata.errors import (
     ClusterExists,
     ClusterNotFound,
-    ConflictingPolicies,
-    InvalidPolicy,
     NamespaceExists,
     NamespaceNotFound,
     PartitionedTopicNotFound,
@@ -39,6 +37,7 @@ from geminga_broker.metadata.errors import (
     TooFewPartitions,
 )
 from geminga_broker.ownership.errors import InvalidBundles, NotOwned
+from geminga_broker.policies.errors import ConflictingPolicies, InvalidPolicy
 from geminga_protocol.pulsar.errors import InvalidTopicName
 from geminga_protocol.records.errors import MalformedRecord
 from geminga_protocol.records.json_records import JsonRecord

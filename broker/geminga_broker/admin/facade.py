@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from geminga_broker.admin.config import AdminConfig
 from geminga_broker.admin.documents.internal_stats import Document
 from geminga_broker.admin.documents.topic_stats import TopicStats
 from geminga_broker.admin.snapshot import BrokerSnapshot
 from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.log.positions import Position
-from geminga_broker.metadata.auto_creation import AUTO_CREATION_DEFAULT, AutoCreation
 from geminga_broker.metadata.clusters import Clusters
 from geminga_broker.metadata.namespaces import Namespaces
 from geminga_broker.metadata.partitioned_topics import PartitionedTopics
@@ -23,6 +23,7 @@ from geminga_broker.metadata.persistent_topics import PersistentTopics
 from geminga_broker.metadata.tenants import Tenants
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.ownership import Ownership
+from geminga_broker.policies.auto_creation import AutoCreationConfig
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_server.authorization import Authorize
@@ -145,10 +146,8 @@ class Services:
     ownership: Ownership
     brokers: Brokers
     authorize: Authorize
-    auto_creation: AutoCreation = AUTO_CREATION_DEFAULT
-    # Whether namespaces and tenants may be deleted together with what is in them.
-    force_deletes_namespaces: bool = False
-    force_deletes_tenants: bool = False
+    config: AdminConfig = field(default_factory=AdminConfig)
+    auto_creation: AutoCreationConfig = field(default_factory=AutoCreationConfig)
     # The settings under upstream's names, as text.
     configuration: Mapping[str, str] = field(default_factory=dict[str, str])
     part_metrics: PartMetrics = field(default_factory=lambda: PartMetrics("broker"))

@@ -18,7 +18,7 @@ from fastapi import Depends, Request
 
 from geminga_broker.admin.errors import BodyTooLarge, RestError
 from geminga_broker.admin.facade import Services
-from geminga_broker.metadata.policy_rules import INT_MAX
+from geminga_broker.policies.levels import INT_MAX
 from geminga_protocol.pulsar.errors import InvalidTopicName
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 

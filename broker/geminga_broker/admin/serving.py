@@ -11,8 +11,8 @@ from geminga_broker.admin.errors import RestError, ServedElsewhere
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import listener_of
 from geminga_broker.errors import TopicNotFound
-from geminga_broker.metadata.auto_creation import auto_creation
 from geminga_broker.metadata.errors import PartitionedTopicNotFound
+from geminga_broker.policies.auto_creation import auto_creation
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.partitioned_topics import PartitionedTopicMetadata
@@ -104,7 +104,7 @@ async def topic_here(
         raise TopicNotFound(str(topic))
     if create:
         policies = await services.namespaces.policies(topic.namespace)
-        create = auto_creation(policies, services.auto_creation).is_allowed
+        create = auto_creation(services.auto_creation, policies).is_allowed
     return await services.broker.persistent_topic(topic, create=create)
 
 

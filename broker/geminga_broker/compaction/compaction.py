@@ -21,7 +21,6 @@ from geminga_broker.compaction.compacted_ledger import CompactedLedger
 from geminga_broker.compaction.compacted_view import CompactedView
 from geminga_broker.compaction.compactor import Compactor
 from geminga_broker.compaction.errors import CompactedLedgerGone, CompactionRunning
-from geminga_broker.compaction.options import CompactionOptions
 from geminga_broker.compaction.report import CompactionReport, Progress
 from geminga_broker.compaction.stream import Source
 from geminga_broker.compaction.survivors import Survivors
@@ -32,6 +31,7 @@ from geminga_broker.log.logs import Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
 from geminga_broker.log.positions import Position
 from geminga_broker.log.writes import Writes
+from geminga_broker.policies.compaction import CompactionConfig
 from geminga_ledger import LedgerError
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.compacted_ledger import (
@@ -66,7 +66,7 @@ class Compaction(Service):
         managed_ledger: ManagedLedger,
         clock: Clock,
         view: CompactedView,
-        options: Callable[[], CompactionOptions],
+        options: Callable[[], CompactionConfig],
     ) -> None:
         super().__init__()
         self.view = view

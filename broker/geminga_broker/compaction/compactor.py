@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 from geminga_broker.compaction.compacted_ledger import CompactedEntry
 from geminga_broker.compaction.entries import keep_only, messages_of
-from geminga_broker.compaction.options import CompactionOptions
 from geminga_broker.compaction.report import Progress
 from geminga_broker.compaction.stream import Source, Stream
 from geminga_broker.compaction.survivors import Newest, Survivors
 from geminga_broker.log.writes import Writes
+from geminga_broker.policies.compaction import CompactionConfig
 from geminga_ledger import LedgerWriter
 from geminga_protocol.records.compacted_ledger import encode_compacted
 from geminga_runtime.clock import Clock
@@ -33,7 +33,7 @@ class Compactor:
     def __init__(
         self,
         source: Source,
-        options: CompactionOptions,
+        options: CompactionConfig,
         *,
         partition: int,
         clock: Clock,

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from geminga_broker.delayed.held import Held
-from geminga_broker.delayed.options import DelayedOptions
 from geminga_broker.delayed.wheel import TimeWheel
 from geminga_broker.log.positions import Position
+from geminga_broker.policies.delayed import DelayedConfig
 from geminga_protocol.records.delayed_buckets import BucketKey, DelayedIndex, SegmentSummary
 
 # A segment is read so long before its first message is due.
@@ -56,7 +56,7 @@ class Index:
     ``sealing`` is the bucket that is to be written, until ``written`` or ``clear``.
     """
 
-    def __init__(self, options: DelayedOptions, now_ms: int) -> None:
+    def __init__(self, options: DelayedConfig, now_ms: int) -> None:
         self.options = options
         self.held = Held()
         self.buckets: dict[BucketKey, Bucket] = {}

@@ -16,13 +16,13 @@ from dataclasses import replace
 from geminga_broker.delayed.bucket_store import BucketStore, garbage_of
 from geminga_broker.delayed.deliver_at import deliver_at_ms, is_plain, plain_end
 from geminga_broker.delayed.index import Bucket, Index
-from geminga_broker.delayed.options import DelayedOptions
 from geminga_broker.delayed.segments import cut, summary_of
 from geminga_broker.errors import BrokerError, EntryDamaged, StorageUnavailable
 from geminga_broker.log.chain import LedgerSpan
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.managed_ledger import ManagedLedger
 from geminga_broker.log.positions import Entry, Position
+from geminga_broker.policies.delayed import DelayedConfig
 from geminga_ledger import EntryCorrupt, LedgerError, NoSuchEntry, NoSuchLedger
 from geminga_protocol.records.delayed_buckets import (
     BucketKey,
@@ -70,7 +70,7 @@ class DelayedMessages:
         self.is_due = False
         stored = cursor.store
         self._store = None if stored is None else BucketStore(cursor, stored, topic)
-        self._options = DelayedOptions()
+        self._options = DelayedConfig()
         self._index = Index(self._kept(self._options), clock.wall_ms())
         self._recovering = asyncio.Lock()
         self._is_recovered = self._store is None
@@ -83,17 +83,17 @@ class DelayedMessages:
         self._plain = (-1, 0, 0)
 
     @property
-    def options(self) -> DelayedOptions:
+    def options(self) -> DelayedConfig:
         """How messages are held back."""
         return self._options
 
     @options.setter
-    def options(self, options: DelayedOptions) -> None:
+    def options(self, options: DelayedConfig) -> None:
         self._options = options
         self._index.options = self._kept(options)
         self._plain = (-1, 0, 0)
 
-    def _kept(self, options: DelayedOptions) -> DelayedOptions:
+    def _kept(self, options: DelayedConfig) -> DelayedConfig:
         """A subscription that is not stored has no buckets."""
         if self._store is not None:
             return options

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from geminga_broker.delayed.options import DelayedOptions
+from geminga_broker.policies.delayed import DelayedConfig
 from geminga_protocol.records.delayed_buckets import DelayedIndex, SegmentSummary
 
 
 def cut(
-    pieces: Iterable[list[DelayedIndex]], options: DelayedOptions
+    pieces: Iterable[list[DelayedIndex]], options: DelayedConfig
 ) -> Iterator[list[DelayedIndex]]:
     """The segments of messages that come in the order of their times; an empty one between two
     pieces, where others may have a turn."""

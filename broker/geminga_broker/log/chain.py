@@ -155,6 +155,17 @@ class LedgerChain:
                 total += span.size_bytes * entries // span.entries
         return total
 
+    def position_leaving(self, bytes_max: int) -> Position:
+        """The least mark-delete position behind which at most ``bytes_max`` are left; as exact as
+        ``bytes_between``: entries of a ledger count as equally large."""
+        left_bytes = bytes_max
+        for span in reversed(self._spans):
+            if span.size_bytes > left_bytes:
+                kept = left_bytes * span.entries // span.size_bytes
+                return Position(span.ledger_id, span.entries - kept - 1)
+            left_bytes -= span.size_bytes
+        return self.before_first
+
     def _within(self, span: LedgerSpan, after: Position, upto: Position) -> int:
         low = after[1] + 1 if span.ledger_id == after[0] else 0
         high = upto[1] + 1 if span.ledger_id == upto[0] else span.entries

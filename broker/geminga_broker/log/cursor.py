@@ -18,6 +18,7 @@ from random import Random
 from geminga_broker.errors import BrokerError, ServiceNotReady
 from geminga_broker.log.acknowledged import Acknowledged
 from geminga_broker.log.chain import LedgerChain
+from geminga_broker.log.config import ManagedLedgerConfig
 from geminga_broker.log.cursor_state import (
     REPLICATED_PROPERTY,
     CursorState,
@@ -26,7 +27,6 @@ from geminga_broker.log.cursor_state import (
 )
 from geminga_broker.log.cursor_store import TAKEN_OVER, CursorStore
 from geminga_broker.log.durable import Durable
-from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import Position
 from geminga_ledger import LedgerError
 from geminga_runtime.backoff import Backoff
@@ -87,7 +87,7 @@ class Cursor(Service):
         store: CursorStore | None,
         clock: Clock,
         random: Random,
-        options: LogOptions,
+        options: ManagedLedgerConfig,
     ) -> None:
         super().__init__()
         self.name = name
@@ -118,12 +118,12 @@ class Cursor(Service):
         """There is nothing to open."""
 
     @property
-    def options(self) -> LogOptions:
+    def options(self) -> ManagedLedgerConfig:
         """How the cursor is kept; what is set holds from the next write on."""
         return self._options
 
     @options.setter
-    def options(self, options: LogOptions) -> None:
+    def options(self, options: ManagedLedgerConfig) -> None:
         self._options = options
         if self._store is not None:
             self._store.options = options

@@ -22,6 +22,7 @@ import logging
 from typing import NamedTuple
 
 from geminga_broker.errors import InvalidRequest
+from geminga_broker.log.config import ManagedLedgerConfig
 from geminga_broker.log.cursor_state import (
     SNAPSHOT_BYTES_MAX,
     CursorState,
@@ -30,7 +31,6 @@ from geminga_broker.log.cursor_state import (
     snapshot,
     state_from,
 )
-from geminga_broker.log.options import LogOptions
 from geminga_broker.log.own_record import OWNERSHIP_LOST, OwnRecord
 from geminga_broker.log.store import LABELS
 from geminga_broker.log.writes import Writes
@@ -102,7 +102,7 @@ class CursorStore:
         coordination: Coordination,
         ledgers: Ledgers,
         clock: Clock,
-        options: LogOptions,
+        options: ManagedLedgerConfig,
         *,
         log_name: str,
         name: str,

@@ -10,13 +10,14 @@ without an index, because it was turned off meanwhile, the last one that has an 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from geminga_broker.errors import EntryDamaged
 from geminga_broker.log.appender import Pending
 from geminga_broker.log.chain import LedgerChain
+from geminga_broker.log.config import INDEX_INTERCEPTOR, TIME_INTERCEPTOR, Interceptor
 from geminga_broker.log.positions import Entry, Position
 from geminga_broker.log.properties import LogProperties
 from geminga_protocol.errors import WireError
@@ -53,6 +54,11 @@ class StampKinds:
 
     time: bool = False
     index: bool = False
+
+    @classmethod
+    def of(cls, interceptors: Collection[Interceptor]) -> StampKinds:
+        """What upstream's classes of these names write."""
+        return cls(TIME_INTERCEPTOR in interceptors, INDEX_INTERCEPTOR in interceptors)
 
     @property
     def is_any(self) -> bool:

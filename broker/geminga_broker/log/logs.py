@@ -9,6 +9,7 @@ from random import Random
 
 from geminga_broker.errors import TopicNotFound
 from geminga_broker.log.chain import LedgerChain
+from geminga_broker.log.config import ManagedLedgerConfig
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.cursor_state import REPLICATED_PROPERTY, CursorState
 from geminga_broker.log.cursor_store import CursorStore
@@ -17,7 +18,6 @@ from geminga_broker.log.entry_stamps import NO_STAMPS, EntryStamps, StampKinds
 from geminga_broker.log.fetched_entries import FetchedBudget
 from geminga_broker.log.log_listener import LogListener
 from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import Position
 from geminga_broker.log.store import LogStore
 from geminga_ledger import Ledgers
@@ -47,7 +47,7 @@ class Logs(Service):
         cache: EntryCache,
         clock: Clock,
         random: Random,
-        options: LogOptions,
+        options: ManagedLedgerConfig,
         stamps: StampKinds = NO_STAMPS,
     ) -> None:
         super().__init__()

@@ -18,13 +18,13 @@ from geminga_broker import errors
 from geminga_broker.errors import NotAllowed, StorageUnavailable, TopicExists, TopicFenced
 from geminga_broker.log.appender import Appender, Pending
 from geminga_broker.log.chain import LedgerChain, LedgerSpan
+from geminga_broker.log.config import ManagedLedgerConfig
 from geminga_broker.log.entry_cache import EntryCache
 from geminga_broker.log.entry_stamps import EntryStamps
 from geminga_broker.log.fetched_entries import FetchedBudget
 from geminga_broker.log.log_cache import LogCache
 from geminga_broker.log.log_listener import NOBODY, LogListener
 from geminga_broker.log.log_state import LogState
-from geminga_broker.log.options import LogOptions
 from geminga_broker.log.own_record import OWNERSHIP_LOST
 from geminga_broker.log.positions import Entry, EntryId, Position
 from geminga_broker.log.properties import LogProperties
@@ -66,7 +66,7 @@ class ManagedLedger(Service):
         fetched_budget: FetchedBudget,
         clock: Clock,
         random: Random,
-        options: LogOptions,
+        options: ManagedLedgerConfig,
         listener: LogListener,
         create_with: Mapping[str, str] | None = None,
         opened: MutableMapping[str, ManagedLedger] | None = None,

@@ -8,19 +8,19 @@ ledger in ten minutes, however many entries that is. Every ledger is several nod
 from __future__ import annotations
 
 from geminga_broker.log.chain import LedgerSpan
-from geminga_broker.log.options import LogOptions
+from geminga_broker.log.config import ManagedLedgerConfig
 
 # Ledgers opened together (a broker loads its topics at once) must not all turn over together:
 # each has its own greatest age, at most so much longer (upstream: 5 %).
 AGE_SPREAD = 0.05
 
 
-def age_max_s(options: LogOptions, chance: float) -> float:
+def age_max_s(options: ManagedLedgerConfig, chance: float) -> float:
     """The greatest age of one ledger; ``chance`` is a random number from 0 to 1."""
     return options.ledger_age_max_s * (1 + AGE_SPREAD * chance)
 
 
-def is_due(options: LogOptions, span: LedgerSpan, age_s: float, age_max_s: float) -> bool:
+def is_due(options: ManagedLedgerConfig, span: LedgerSpan, age_s: float, age_max_s: float) -> bool:
     """Whether a ledger should be followed by another now.
 
     One without entries never is: it can wait for them.

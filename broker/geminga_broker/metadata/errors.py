@@ -7,7 +7,6 @@ BrokerError
 ├── TenantNotFound, TenantExists, TenantNotEmpty
 ├── NamespaceNotFound, NamespaceExists
 ├── PartitionedTopicNotFound, TooFewPartitions
-├── InvalidPolicy, ConflictingPolicies
 └── NotInitialized
 """
 
@@ -109,18 +108,6 @@ class TooFewPartitions(BrokerError):
         )
         self.wanted = wanted
         self.present = present
-
-
-class InvalidPolicy(BrokerError):
-    """A policy that no namespace can have."""
-
-    code: ClassVar[str] = "MetadataError"
-
-
-class ConflictingPolicies(BrokerError):
-    """Two policies of a namespace that contradict each other."""
-
-    code: ClassVar[str] = "MetadataError"
 
 
 class NotInitialized(BrokerError):

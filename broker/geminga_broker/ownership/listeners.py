@@ -19,6 +19,34 @@ SCHEMES = ("pulsar", "pulsar+ssl", "http", "https")
 PLAIN_SCHEMES = ("pulsar", "http")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerConfig:
+    """How a broker is reached beside its own address; raises ``ValueError`` for what cannot be."""
+
+    advertised_listeners: tuple[str, ...] = ()
+    """Addresses for clients that reach the broker in different ways, each `NAME:SCHEME://HOST:PORT`
+    (advertisedListeners); a lookup is answered with those of the listener that it names."""
+    internal_listener_name: str = ""
+    """The listener for other brokers, and for clients that name none (internalListenerName); empty:
+    the first one."""
+    bind_addresses: tuple[str, ...] = ()
+    """Further ports, each `NAME:SCHEME://HOST:PORT` with pulsar or http (bindAddresses): clients
+    that come by one are answered for the listener NAME."""
+
+    def __post_init__(self) -> None:
+        parse_bind_addresses(self.bind_addresses, self.advertised)
+
+    @property
+    def advertised(self) -> Listeners:
+        """The advertised listeners."""
+        return parse_listeners(self.advertised_listeners, self.internal_listener_name)
+
+    @property
+    def binds(self) -> tuple[BindAddress, ...]:
+        """The further ports."""
+        return parse_bind_addresses(self.bind_addresses, self.advertised)
+
+
 @dataclass(frozen=True, slots=True)
 class BindAddress:
     """A port that the broker listens on, and the listener for which it answers there: "" is the

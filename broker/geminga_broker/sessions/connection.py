@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol):
         self.principal: Principal | None = None
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
         self._loop = asyncio.get_running_loop()
-        self._frames = FrameReader(context.frame_bytes_max)
+        self._frames = FrameReader(context.config.frame_bytes_max)
         self._unflushed_bytes = 0
         self._is_flush_scheduled = False
         self._is_reading_paused = False
@@ -136,7 +136,7 @@ class Connection(asyncio.Protocol):
             self.handshake.refuse(exceeded)
             return
         self.context.connections[self] = None
-        self._keepalive = self._loop.call_later(self.context.keepalive_s, self._check_alive)
+        self._keepalive = self._loop.call_later(self.context.config.keepalive_s, self._check_alive)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, and with it its producers and consumers."""
@@ -426,7 +426,7 @@ class Connection(asyncio.Protocol):
         self._heard_since_ping = False
         if self.principal is not None:
             self.send(PING)
-        self._keepalive = self._loop.call_later(self.context.keepalive_s, self._check_alive)
+        self._keepalive = self._loop.call_later(self.context.config.keepalive_s, self._check_alive)
 
     async def is_alive(self) -> bool:
         """Ask the client for a sign of life; False when none came in time (it is closed then).

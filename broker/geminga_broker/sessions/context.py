@@ -10,8 +10,8 @@ from geminga_broker.counting.durations import Durations
 from geminga_broker.errors import ServiceNotReady
 from geminga_broker.metadata.topic_lists import TopicLists
 from geminga_broker.ownership.address import Owner
+from geminga_broker.sessions.config import SessionConfig
 from geminga_broker.topics.directory import AnyTopic, TopicDirectory
-from geminga_protocol.pulsar.frames import FRAME_OVERHEAD_BYTES, MAX_MESSAGE_BYTES_DEFAULT
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.clock import Clock
 from geminga_server.authorization import Authorizer
@@ -19,9 +19,6 @@ from geminga_server.connection_limits import ConnectionLimits
 
 if TYPE_CHECKING:
     from geminga_broker.sessions.connection import Connection
-
-# The longest pattern of topic names that is matched here (subscriptionPatternMaxLength).
-PATTERN_LENGTH_MAX_DEFAULT = 50
 
 
 class Discovery(Protocol):
@@ -81,11 +78,7 @@ class SessionContext:
     clock: Clock
     next_producer_name: Callable[[], Awaitable[str]]
     limits: ConnectionLimits
-    max_message_bytes: int = MAX_MESSAGE_BYTES_DEFAULT
-    exposes_broker_entries: bool = False
-    matches_patterns: bool = True
-    pattern_length_max: int = PATTERN_LENGTH_MAX_DEFAULT
-    keepalive_s: float = 30.0
+    config: SessionConfig = field(default_factory=SessionConfig)
     liveness_check_s: float = 5.0
     operation_timeout_s: float = 25.0
     unconfirmed_bytes: int = 0
@@ -106,8 +99,3 @@ class SessionContext:
         if not (await self.discovery.owner(name)).is_self:
             raise ServiceNotReady(f"this broker does not own {name}: look it up again")
         return await self.topics.get(name, create=create and await self.discovery.may_create(name))
-
-    @property
-    def frame_bytes_max(self) -> int:
-        """The largest frame a client may send."""
-        return self.max_message_bytes + FRAME_OVERHEAD_BYTES

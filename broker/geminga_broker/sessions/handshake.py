@@ -65,13 +65,11 @@ class Handshake:
     def accept(self, command: api.CommandConnect) -> Principal:
         """Answer CONNECTED and return who the client is."""
         connection = self._connection
+        config = connection.context.config
         connection.context.counts.connections_greeted += 1
         connection.client_version = command.client_version.replace(" ", "_")
         connection.protocol_version = agreed_version(command.protocol_version)
-        connection.gets_broker_entries = connection.context.exposes_broker_entries and (
-            knows_broker_entries(command)
-        )
-        connection.send(
-            encode_connected(connection.protocol_version, connection.context.max_message_bytes)
-        )
+        is_exposed = config.exposing_broker_entry_metadata_to_client_enabled
+        connection.gets_broker_entries = is_exposed and knows_broker_entries(command)
+        connection.send(encode_connected(connection.protocol_version, config.max_message_bytes))
         return ANONYMOUS

@@ -76,9 +76,9 @@ class TopicListing:
 
     def _filter_of(self, command: api.CommandGetTopicsOfNamespace) -> TopicFilter | None:
         """What the client wants; None where it has to filter the list itself."""
-        context = self._connection.context
-        is_tried = command.HasField("topics_pattern") and context.matches_patterns
-        if not is_tried or len(command.topics_pattern) > context.pattern_length_max:
+        config = self._connection.context.config
+        is_tried = command.HasField("topics_pattern") and config.matches_patterns
+        if not is_tried or len(command.topics_pattern) > config.pattern_length_max:
             return None
         try:
             return TopicFilter(command.topics_pattern)
@@ -106,12 +106,12 @@ class TopicListing:
         )
 
     def _check_pattern(self, pattern: str) -> None:
-        context = self._connection.context
+        config = self._connection.context.config
         refused = "Unable to create topic list watcher: "
-        if not context.matches_patterns:
+        if not config.matches_patterns:
             raise NotAllowed(f"{refused}Evaluating subscription patterns is disabled.")
-        if len(pattern) > context.pattern_length_max:
-            raise NotAllowed(f"{refused}Pattern longer than maximum: {context.pattern_length_max}")
+        if len(pattern) > config.pattern_length_max:
+            raise NotAllowed(f"{refused}Pattern longer than maximum: {config.pattern_length_max}")
 
     async def _begin(
         self, command: api.CommandWatchTopicList, namespace: NamespaceName

@@ -6,39 +6,8 @@ message): then nobody sends before that is paid back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from geminga_broker.counting.token_bucket import TokenBuckets
-
-
-@dataclass(frozen=True, slots=True)
-class DispatchLimit:
-    """So much in ``period_s``; 0 and below: any number. Where the limit ``is_relative``, it is how
-    much faster may be dispatched than is published."""
-
-    messages: int = 0
-    size_bytes: int = 0
-    period_s: int = 1
-    is_relative: bool = False
-
-    @property
-    def is_unlimited(self) -> bool:
-        """Whether there is nothing to count."""
-        return self.messages <= 0 and self.size_bytes <= 0
-
-
-@dataclass(frozen=True, slots=True)
-class Counting:
-    """What is counted; upstream's names in brackets."""
-
-    of_those_keeping_up: bool = True
-    """Whether those are held back that read what was just published
-    (dispatchThrottlingOnNonBacklogConsumerEnabled)."""
-    batches_as_one: bool = False
-    """Whether a batch counts as one message (dispatchThrottlingOnBatchMessageEnabled)."""
-
-
-COUNT_ALL = Counting()
+from geminga_broker.policies.dispatching import DispatchLimit
 
 
 class DispatchRate:

@@ -18,13 +18,13 @@ from geminga_broker.log.fetched_entries import FetchedEntries
 from geminga_broker.log.managed_ledger import ManagedLedger
 from geminga_broker.log.payloads import counted
 from geminga_broker.log.positions import Entry, EntryId, Position
+from geminga_broker.policies.dispatching import Counting
+from geminga_broker.policies.unacknowledged import UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.damage import Damage
-from geminga_broker.subscriptions.dispatch_rate import Counting
 from geminga_broker.subscriptions.gate import Gate
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.throttle import BACKLOG_ENTRIES, Stalls, Throttle
-from geminga_broker.subscriptions.unacknowledged_limits import UnacknowledgedLimits
 
 log = logging.getLogger(__name__)
 

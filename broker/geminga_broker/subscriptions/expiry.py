@@ -8,10 +8,6 @@ back. The rules are otherwise upstream's (``PersistentMessageExpiryMonitor``).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Annotated
-
-from annotated_types import Ge, Gt
 
 from geminga_broker.delayed.deliver_at import deliver_at_ms, is_plain
 from geminga_broker.log.chain import LedgerChain, LedgerSpan
@@ -19,30 +15,6 @@ from geminga_broker.log.payloads import entry_time_ms
 from geminga_broker.log.positions import Entry, Position
 
 NEVER_MS = (1 << 63) - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpiryOptions:
-    """When messages that nobody acknowledges are passed over; upstream's names in brackets."""
-
-    ttl_default_s: Annotated[int, Ge(0)] = 0
-    """After so long, where their namespace does not say; 0: never (ttlDurationDefaultInSeconds)."""
-    check_s: Annotated[float, Gt(0)] = 300.0
-    """How often that is looked at (messageExpiryCheckIntervalInMinutes)."""
-    delayed_from_delivery: bool = True
-    """Whether the time of a delayed message counts from its delivery time, where it is held back;
-    upstream's counts from its publishing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Expiry:
-    """What holds for a topic: how long messages live, 0: for ever."""
-
-    ttl_s: int = 0
-    delayed_from_delivery: bool = True
-
-
-KEEP_ALL = Expiry()
 
 
 def end_of_expired_ledgers(chain: LedgerChain, after: Position, limit_ms: int) -> Position:

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from enum import Enum
 
 from geminga_broker.errors import BrokerError
-from geminga_broker.subscriptions.dispatch_rate import DispatchLimit, DispatchRate
+from geminga_broker.policies.dispatching import DispatchLimit
+from geminga_broker.subscriptions.dispatch_rate import DispatchRate
 from geminga_runtime.clock import Clock
 
 log = logging.getLogger(__name__)

@@ -11,13 +11,13 @@ from typing import Protocol
 from weakref import proxy
 
 from geminga_broker.errors import ConsumerBusy
+from geminga_broker.policies.dispatching import COUNT_ALL, Counting
+from geminga_broker.policies.unacknowledged import NO_LIMITS, UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.dispatch_rate import COUNT_ALL, Counting
 from geminga_broker.subscriptions.dispatcher import Dispatcher
 from geminga_broker.subscriptions.gate import Gate
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.throttle import Stalls
-from geminga_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
 from geminga_protocol.pulsar.enums import SubscriptionType
 
 
@@ -54,7 +54,7 @@ class Membership:
         self.key_shared = AUTO_SPLIT
         self.dispatcher: Dispatcher | None = None
         self._subscription: Dispatching = proxy(subscription)
-        self._limits = LIMITS_DEFAULT
+        self._limits = NO_LIMITS
         # What is sent passes these gates, and how it is counted there.
         self._gates: Sequence[Gate] = ()
         self._counting = COUNT_ALL

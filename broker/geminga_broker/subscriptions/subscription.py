@@ -12,20 +12,21 @@ from typing import Protocol
 from geminga_broker.compaction.compacted_view import CompactedView
 from geminga_broker.delayed.bucket_store import has_buckets
 from geminga_broker.delayed.messages import DelayedMessages
-from geminga_broker.delayed.options import DelayedOptions
 from geminga_broker.errors import InvalidRequest
 from geminga_broker.log.browsing import last_message
 from geminga_broker.log.cursor import Cursor, OnDurable
 from geminga_broker.log.managed_ledger import ManagedLedger
 from geminga_broker.log.positions import LATEST, AckedEntry, EntryId, Position
+from geminga_broker.policies.delayed import DelayedConfig
+from geminga_broker.policies.dispatching import Counting
+from geminga_broker.policies.expiry import Expiry
+from geminga_broker.policies.unacknowledged import UnacknowledgedLimits
 from geminga_broker.subscriptions.acknowledging import Acknowledging
 from geminga_broker.subscriptions.compacted_reading import CompactedReading
 from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
-from geminga_broker.subscriptions.dispatch_rate import Counting
 from geminga_broker.subscriptions.dispatcher import Dispatcher
 from geminga_broker.subscriptions.dispatchers import new_dispatcher
 from geminga_broker.subscriptions.expiring import Expiring
-from geminga_broker.subscriptions.expiry import Expiry
 from geminga_broker.subscriptions.gate import Gate
 from geminga_broker.subscriptions.kept_counts import KeptCounts, has_kept_counts
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
@@ -33,7 +34,6 @@ from geminga_broker.subscriptions.membership import Membership
 from geminga_broker.subscriptions.resetting import Resetting
 from geminga_broker.subscriptions.single_dispatcher import SingleDispatcher
 from geminga_broker.subscriptions.skipping import Skipping
-from geminga_broker.subscriptions.unacknowledged_limits import UnacknowledgedLimits
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_runtime.clock import Clock
 
@@ -81,7 +81,7 @@ class Subscription:
         self._topic = topic
         self._partition = partition
         self._delayed: DelayedMessages | None = None
-        self._delayed_options = DelayedOptions()
+        self._delayed_options = DelayedConfig()
         self._kept_counts: KeptCounts | None = None
         self.membership = Membership(self)
         self._acknowledging = Acknowledging(cursor, self.membership, clock)
@@ -161,7 +161,7 @@ class Subscription:
             self._delayed.options = self._delayed_options
         return self._delayed
 
-    def hold_back(self, options: DelayedOptions) -> None:
+    def hold_back(self, options: DelayedConfig) -> None:
         """How messages are held back from now on."""
         self._delayed_options = options
         if self._delayed is not None:

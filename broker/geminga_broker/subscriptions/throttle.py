@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from geminga_broker.counting.token_bucket import ANY_NUMBER
 from geminga_broker.log.payloads import message_count
 from geminga_broker.log.positions import Entry
-from geminga_broker.subscriptions.dispatch_rate import Counting
+from geminga_broker.policies.dispatching import Counting
 from geminga_broker.subscriptions.gate import Gate, LimitOf
 
 # Who has fewer entries before it than this keeps up (managedLedgerCursorBackloggedThreshold).

@@ -13,11 +13,11 @@ from geminga_broker.delayed.messages import DelayedMessages
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.managed_ledger import ManagedLedger
 from geminga_broker.log.positions import Entry, EntryId, Position
+from geminga_broker.policies.unacknowledged import NO_LIMITS, UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatcher import Dispatcher
 from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from geminga_broker.subscriptions.replay_queue import ReplayQueue
-from geminga_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
 
 # Delayed entries that are passed over, or become due, before others get a turn.
 PASSED_AT_ONCE_MAX = 1000
@@ -34,7 +34,7 @@ class TrackingDispatcher(Dispatcher):
         super().__init__(managed_ledger, cursor)
         # The subscription's, whose dispatchers come and go.
         self.redeliveries = RedeliveryCounts()
-        self._limits = LIMITS_DEFAULT
+        self._limits = NO_LIMITS
         # What is held back, where anything is at all.
         self.delayed: DelayedMessages | None = None
 

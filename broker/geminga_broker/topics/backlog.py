@@ -22,13 +22,12 @@ from geminga_broker.log.managed_ledger import ManagedLedger
 from geminga_broker.log.payloads import entry_time_ms
 from geminga_broker.log.positions import Position
 from geminga_broker.log.search import first_position_where, read_one
-from geminga_broker.topics.backlog_quota import (
+from geminga_broker.policies.backlog import (
     UNLIMITED,
     Quota,
     QuotaPolicy,
     is_age_exceeded,
     is_size_exceeded,
-    position_leaving,
 )
 from geminga_protocol.records.compacted_ledger import COMPACTION_CURSOR
 from geminga_runtime.clock import Clock
@@ -129,7 +128,7 @@ class Backlog:
         if size and is_size_exceeded(size, self.size_bytes):
             self._tell(size, "size")
             if not size.policy.stops_producers:
-                self._pass(position_leaving(self._log.chain, size.target))
+                self._pass(self._log.chain.position_leaving(size.target))
                 self.size_evictions += 1
             return size.policy.stops_producers
         if age and is_age_exceeded(age, await self.oldest_s()):

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from geminga_broker.compaction.compacted_view import CompactedView
 from geminga_broker.compaction.compaction import Compaction
-from geminga_broker.compaction.options import CompactionOptions
 from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.errors import NotAllowed
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
+from geminga_broker.policies.compaction import CompactionConfig
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.compacted_ledger import COMPACTION_CURSOR
@@ -31,7 +31,7 @@ class Compacting:
         logs: Logs,
         managed_ledger: ManagedLedger,
         clock: Clock,
-        options: CompactionOptions,
+        options: CompactionConfig,
     ) -> None:
         self.options = options
         self.view = CompactedView(str(name))

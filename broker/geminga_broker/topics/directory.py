@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 
-from geminga_broker.compaction.options import CompactionOptions
 from geminga_broker.counting.durations import Durations
-from geminga_broker.delayed.options import DelayedOptions
 from geminga_broker.errors import (
     ServiceNotReady,
     StorageUnavailable,
@@ -22,22 +19,17 @@ from geminga_broker.errors import (
 )
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.nothing import NO_TEXTS
-from geminga_broker.metadata.errors import NamespaceNotFound
-from geminga_broker.metadata.system_topics import is_system_topic
-from geminga_broker.subscriptions.expiry import ExpiryOptions
+from geminga_broker.policies.dispatching import DispatchConfig
+from geminga_broker.policies.effective import PolicyConfig
+from geminga_broker.policies.inactivity import Inactivity, is_over
+from geminga_broker.policies.publishing import PublishConfig
+from geminga_broker.policies.resolver import PolicyResolver, no_policies
 from geminga_broker.subscriptions.gate import Gate, LimitOf
-from geminga_broker.subscriptions.unacknowledged_limits import LIMITS_DEFAULT, UnacknowledgedLimits
-from geminga_broker.topics.backlog_quota import UNLIMITED, BacklogQuotas
-from geminga_broker.topics.consuming.dispatch_policies import DEFAULT_OPTIONS as DISPATCH_FREELY
-from geminga_broker.topics.consuming.dispatch_policies import DispatchOptions
-from geminga_broker.topics.consuming.subscribe_policies import SubscribeOptions
+from geminga_broker.topics.config import TopicsConfig
 from geminga_broker.topics.in_turn import InTurn
-from geminga_broker.topics.inactivity import NEVER, Inactivity, is_over
 from geminga_broker.topics.non_persistent import NonPersistentTopic
 from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.policies import TopicPolicies, topic_policies
-from geminga_broker.topics.producing.publish_policies import DEFAULT_OPTIONS, PublishOptions
-from geminga_broker.topics.producing.publish_rate import PublishLimits, PublishRate
+from geminga_broker.topics.producing.publish_rate import PublishRate
 from geminga_broker.topics.totals import TopicTotals
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import Policies
@@ -61,30 +53,17 @@ COMPACTIONS_AT_ONCE_MAX = 4
 # more may wait than a session holds (65,536) or can be answered before they are given up (6 s). As
 # quick as 500, which took 20 KB each meanwhile.
 UNLOADS_AT_ONCE_MAX = 100
-# Namespaces whose policies are kept as what they mean; more are looked at anew.
-MEANINGS_MAX = 1_000
-# A part that is asked to end is cut off after 5 s (``geminga_server.run``).
-CLOSE_BUDGET_S = 3.0
 
 
-PoliciesOf = Callable[[NamespaceName], Awaitable[Policies]]
-"""The policies of a namespace; raises ``NamespaceNotFound``."""
-
-
-async def _no_policies(_: NamespaceName) -> Policies:
-    """For a directory that was given none."""
-    return Policies()
-
-
-def _broker_rate(options: PublishOptions, clock: Clock) -> PublishRate | None:
+def _broker_rate(config: PublishConfig, clock: Clock) -> PublishRate | None:
     """What counts all that is published to a broker, where that is limited."""
-    limits = PublishLimits(options.broker_messages_per_s_max, options.broker_bytes_per_s_max)
+    limits = config.broker_limits
     return None if limits.is_unlimited else PublishRate(limits, clock.monotonic())
 
 
-def _broker_gate(options: DispatchOptions, clock: Clock) -> Gate | None:
+def _broker_gate(config: DispatchConfig, clock: Clock) -> Gate | None:
     """What all that a broker dispatches must pass, where that is limited."""
-    limit = options.broker_limit
+    limit = config.broker_limit
     return None if limit.is_unlimited else Gate(limit, clock, limit_of=LimitOf.BROKER)
 
 
@@ -95,10 +74,8 @@ def _moved(name: TopicName) -> ServiceNotReady:
 class TopicDirectory(Service):
     """Topics by name. ``owns`` says whether a topic's bundle is this broker's now.
 
-    What holds for a topic is said by its namespace's ``policies``, and where these say nothing by
-    the options of the logs, by ``quotas``, ``publishing``, ``unacknowledged``, ``compaction``,
-    ``delayed``, ``expiry``, ``subscribing``, ``inactivity`` and ``dispatching``.
-    When the directory closes, what its topics have to write may take ``close_budget_s``.
+    What holds for a topic is said by ``policies``. When the directory closes, what its topics have
+    to write may take as long as ``config`` says.
     """
 
     def __init__(
@@ -107,43 +84,17 @@ class TopicDirectory(Service):
         clock: Clock,
         *,
         owns: Callable[[TopicName], bool],
-        policies: PoliciesOf | None = None,
-        quotas: BacklogQuotas = UNLIMITED,
-        publishing: PublishOptions = DEFAULT_OPTIONS,
-        cluster: str = "standalone",
-        unacknowledged: UnacknowledgedLimits = LIMITS_DEFAULT,
-        compaction: CompactionOptions | None = None,
-        delayed: DelayedOptions | None = None,
-        expiry: ExpiryOptions | None = None,
-        subscribing: SubscribeOptions | None = None,
-        inactivity: Inactivity = NEVER,
-        dispatching: DispatchOptions = DISPATCH_FREELY,
-        close_budget_s: float = CLOSE_BUDGET_S,
+        policies: PolicyResolver | None = None,
+        config: TopicsConfig | None = None,
     ) -> None:
         super().__init__()
         self._logs = logs
         self._clock = clock
         self._owns = owns
-        self._policies = policies or _no_policies
-        self._default = TopicPolicies.default(
-            logs.options,
-            quotas,
-            publishing,
-            unacknowledged,
-            compaction,
-            delayed,
-            expiry,
-            subscribing,
-            inactivity,
-            dispatching,
-        )
-        self._publishing = publishing
-        self._broker_rate = _broker_rate(publishing, clock)
-        self._broker_gate = _broker_gate(dispatching, clock)
-        self._cluster = cluster
-        self._close_budget_s = close_budget_s
-        # What namespaces' policies mean for their users' and for their brokers' topics.
-        self._meanings: dict[tuple[NamespaceName, bool], tuple[Policies, TopicPolicies]] = {}
+        self._policies = policies or PolicyResolver(PolicyConfig(log=logs.options), no_policies)
+        self._broker_rate = _broker_rate(self._policies.config.publishing, clock)
+        self._broker_gate = _broker_gate(self._policies.config.dispatching, clock)
+        self._config = config or TopicsConfig()
         self._loading: dict[TopicName, asyncio.Future[None]] = {}
         self._topics: dict[TopicName, AnyTopic] = {}
         self.totals = TopicTotals()
@@ -244,7 +195,7 @@ class TopicDirectory(Service):
                 loaded.exception()  # whoever waited may have gone
 
     async def _opened(self, name: TopicName, create_with: Mapping[str, str] | None) -> AnyTopic:
-        policies = await self._policies_of(name)
+        policies = await self._policies.of(name)
         if not name.is_persistent:
             return await NonPersistentTopic(
                 name, self._clock, policies.subscribing, policies.publishing, self._broker_rate
@@ -257,7 +208,7 @@ class TopicDirectory(Service):
             on_fenced=self._fenced,
             publish_durations=self.publish_durations,
             policies=policies,
-            publishing=self._publishing,
+            publishing=self._policies.config.publishing,
             broker_rate=self._broker_rate,
             broker_gate=self._broker_gate,
         )
@@ -266,7 +217,7 @@ class TopicDirectory(Service):
         except NodeMissing:
             raise TopicNotFound(str(name)) from None
         try:
-            present = await self._policies_of(name)
+            present = await self._policies.of(name)
             if present is not policies:  # they have changed meanwhile
                 topic.apply(present)
         except BaseException:
@@ -276,32 +227,11 @@ class TopicDirectory(Service):
 
     # Policies
 
-    async def _policies_of(self, name: TopicName) -> TopicPolicies:
-        try:
-            policies = await self._policies(name.namespace)
-        except NamespaceNotFound:
-            # A broker's own namespace, for its health check, has none; its topic stays.
-            default = replace(self._default, inactivity=NEVER)
-            return topic_policies(name, Policies(), default, cluster=self._cluster)
-        return self._effective(name, policies)
-
-    def _effective(self, name: TopicName, policies: Policies) -> TopicPolicies:
-        """What ``policies`` mean for a topic: one object for all topics for which it is the same,
-        as there may be very many."""
-        kind = name.namespace, is_system_topic(name)
-        known = self._meanings.get(kind)
-        if known is None or known[0] is not policies:
-            if len(self._meanings) >= MEANINGS_MAX:
-                self._meanings.clear()
-            meaning = topic_policies(name, policies, self._default, cluster=self._cluster)
-            known = self._meanings[kind] = policies, meaning
-        return known[1]
-
     def apply_policies(self, namespace: NamespaceName, policies: Policies) -> None:
         """A namespace's policies have changed: from now on its topics follow the new ones."""
         for topic in self._topics.values():
             if topic.name.namespace == namespace:
-                topic.apply(self._effective(topic.name, policies))
+                topic.apply(self._policies.resolve(topic.name, policies))
 
     def namespaces(self) -> Iterable[NamespaceName]:
         """The namespaces of the topics that are open."""
@@ -373,7 +303,7 @@ class TopicDirectory(Service):
     async def _inactivity_of(self, topic: AnyTopic) -> Inactivity:
         if isinstance(topic, PersistentTopic):
             return topic.inactivity
-        return (await self._policies_of(topic.name)).inactivity
+        return (await self._policies.of(topic.name)).inactivity
 
     async def _delete_unused(self, topic: AnyTopic) -> None:
         name = str(topic.name)
@@ -481,7 +411,7 @@ class TopicDirectory(Service):
         """The broker ends: topics whose bookies do not answer are left open in time."""
         while self._loading:  # ended before they began: whoever waits looks again
             self._loading.popitem()[1].set_result(None)
-        close_by_s = asyncio.get_running_loop().time() + self._close_budget_s
+        close_by_s = asyncio.get_running_loop().time() + self._config.close_budget_s
         for topic in self._topics.values():
             if isinstance(topic, PersistentTopic):
                 topic.close_by_s = close_by_s

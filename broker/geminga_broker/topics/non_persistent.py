@@ -15,20 +15,17 @@ from geminga_broker.log.appender import Pending
 from geminga_broker.log.cursor import OnDurable
 from geminga_broker.log.payloads import message_count
 from geminga_broker.log.positions import AckedEntry, Entry, EntryId, Position
+from geminga_broker.policies.effective import EffectivePolicies
+from geminga_broker.policies.inactivity import Inactivity
+from geminga_broker.policies.publishing import PUBLISH_FREELY, PublishPolicies
+from geminga_broker.policies.subscribing import SUBSCRIBE_FREELY, SubscribePolicies
 from geminga_broker.subscriptions.active_consumer import choose_active
 from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.key_shared.selector import new_selector
 from geminga_broker.topics.consuming.admission import Admission, check_name
-from geminga_broker.topics.consuming.subscribe_policies import DEFAULT_POLICIES, SubscribePolicies
-from geminga_broker.topics.inactivity import Inactivity
-from geminga_broker.topics.policies import TopicPolicies
 from geminga_broker.topics.producing.producers import Producer, Producers
 from geminga_broker.topics.producing.publish_gate import PublishGate
-from geminga_broker.topics.producing.publish_policies import (
-    DEFAULT_POLICIES as DEFAULT_PUBLISH_POLICIES,
-)
-from geminga_broker.topics.producing.publish_policies import PublishPolicies
 from geminga_broker.topics.producing.publish_rate import PublishRate
 from geminga_broker.topics.producing.topic_epoch import (
     TopicEpoch,
@@ -230,8 +227,8 @@ class NonPersistentTopic(Service):
         self,
         name: TopicName,
         clock: Clock,
-        policies: SubscribePolicies = DEFAULT_POLICIES,
-        publishing: PublishPolicies = DEFAULT_PUBLISH_POLICIES,
+        policies: SubscribePolicies = SUBSCRIBE_FREELY,
+        publishing: PublishPolicies = PUBLISH_FREELY,
         broker_rate: PublishRate | None = None,
     ) -> None:
         super().__init__()
@@ -254,7 +251,7 @@ class NonPersistentTopic(Service):
     async def _open(self, stack: AsyncExitStack) -> None:
         stack.callback(self.disconnect_all)
 
-    def apply(self, policies: TopicPolicies) -> None:
+    def apply(self, policies: EffectivePolicies) -> None:
         """From now on these hold, as far as they are about who may subscribe and publish."""
         self.admission.policies = policies.subscribing
         self.gate.apply(policies.publishing)

@@ -22,17 +22,17 @@ from geminga_broker.log.appender import Pending
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.positions import Entry, Position
+from geminga_broker.policies.effective import EffectivePolicies
+from geminga_broker.policies.inactivity import Inactivity
+from geminga_broker.policies.publishing import PublishConfig
 from geminga_broker.subscriptions.gate import Gate
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.backlog import Backlog
 from geminga_broker.topics.compacting import Compacting
 from geminga_broker.topics.consuming.subscribing import Subscribing
-from geminga_broker.topics.inactivity import Inactivity
-from geminga_broker.topics.policies import TopicPolicies
 from geminga_broker.topics.producing.deduplication import CURSOR_NAME as DEDUPLICATION_CURSOR
 from geminga_broker.topics.producing.intake import Intake
 from geminga_broker.topics.producing.producers import Producer, Producers
-from geminga_broker.topics.producing.publish_policies import DEFAULT_OPTIONS, PublishOptions
 from geminga_broker.topics.producing.publish_rate import PublishRate
 from geminga_broker.topics.producing.topic_epoch import TopicEpoch
 from geminga_broker.topics.rates import tick_topic
@@ -70,8 +70,8 @@ class PersistentTopic(Service):
         create_with: Mapping[str, str] | None,
         on_fenced: Callable[[PersistentTopic], None],
         publish_durations: Durations,
-        policies: TopicPolicies,
-        publishing: PublishOptions = DEFAULT_OPTIONS,
+        policies: EffectivePolicies,
+        publishing: PublishConfig,
         broker_rate: PublishRate | None = None,
         broker_gate: Gate | None = None,
     ) -> None:
@@ -110,7 +110,7 @@ class PersistentTopic(Service):
         self.close_by_s: float | None = None
         self.apply(policies)
 
-    def apply(self, policies: TopicPolicies) -> None:
+    def apply(self, policies: EffectivePolicies) -> None:
         """From now on these hold: for the next ledgers, for what is trimmed, for producers."""
         self.managed_ledger.options = policies.log
         for cursor in self.cursors():

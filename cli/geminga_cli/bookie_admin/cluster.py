@@ -13,7 +13,7 @@ from geminga_autorecovery.copies import Copies
 from geminga_autorecovery.live_bookies import LiveBookies, read_live_bookies
 from geminga_cli.bookie_admin.errors import NoCluster, NotInitialized, UnknownBookie
 from geminga_cli.supervisor.endpoints import EndpointsFile
-from geminga_ledger import LedgerOptions, Ledgers
+from geminga_ledger import LedgerConfig, Ledgers
 from geminga_ledger.links import BookieLinks
 from geminga_ledger.registry import BookieRegistry
 from geminga_ledger.store import LedgerStore
@@ -26,7 +26,7 @@ from geminga_runtime.network import AsyncioNetwork, Network
 from geminga_server.zookeeper import ZooKeeper
 
 # Somebody waits in front of a terminal.
-OPTIONS = LedgerOptions(
+CONFIG = LedgerConfig(
     read_deadline_s=10.0,
     recovery_deadline_s=15.0,
     metadata_deadline_s=10.0,
@@ -68,11 +68,11 @@ class Cluster:
 
     def copies(self) -> Copies:
         """Reads single copies, each from the one bookie that is named."""
-        return Copies(self.links, answer_timeout_s=OPTIONS.answer_timeout_s)
+        return Copies(self.links, answer_timeout_s=CONFIG.answer_timeout_s)
 
     def ledgers(self) -> Ledgers:
         """BookKeeper's client; whoever asked opens it."""
-        return Ledgers(self.coordination, self.network, self.clock, self.random, OPTIONS)
+        return Ledgers(self.coordination, self.network, self.clock, self.random, CONFIG)
 
 
 Work = Callable[[Cluster, argparse.Namespace], Awaitable[int]]
@@ -114,8 +114,8 @@ async def open_cluster(hosts: str) -> AsyncGenerator[Cluster, None]:
     random = Random()  # noqa: S311 - jitter, no secrets
     async with ZooKeeper(hosts, clock, makes_chroot=False) as zookeeper:
         await require_cluster(zookeeper, hosts)
-        registry = BookieRegistry(zookeeper, random=random, options=OPTIONS)
-        links = BookieLinks(registry, network=network, clock=clock, random=random, options=OPTIONS)
-        store = LedgerStore(zookeeper, clock=clock, random=random, options=OPTIONS)
+        registry = BookieRegistry(zookeeper, random=random, config=CONFIG)
+        links = BookieLinks(registry, network=network, clock=clock, random=random, config=CONFIG)
+        store = LedgerStore(zookeeper, clock=clock, random=random, config=CONFIG)
         async with links:
             yield Cluster(zookeeper, network, clock, random, registry, store, links)

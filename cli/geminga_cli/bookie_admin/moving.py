@@ -7,7 +7,7 @@ import json
 import sys
 
 from geminga_autorecovery import (
-    AutoRecoveryOptions,
+    AutoRecoveryConfig,
     LedgerRepair,
     Progress,
     decommission,
@@ -17,7 +17,7 @@ from geminga_autorecovery.known_bookies import require_known
 from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_cli.bookie_admin.errors import StillRegistered
 from geminga_cli.bookie_admin.text import count_words
-from geminga_ledger import LedgerOptions
+from geminga_ledger import LedgerConfig
 
 
 async def recover_bookie(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -32,8 +32,8 @@ async def recover_bookie(cluster: Cluster, options: argparse.Namespace) -> int:
         cluster.network,
         cluster.clock,
         cluster.random,
-        AutoRecoveryOptions(),
-        LedgerOptions(),
+        AutoRecoveryConfig(),
+        LedgerConfig(),
     )
     teller = _Teller(options)
     async with repair:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from geminga_autorecovery.part_settings import AutoRecoveryPartSettings
+from geminga_autorecovery.config import AutoRecoveryPartConfig
 from geminga_cli.commands.help import HelpPages, Subject
 from geminga_cli.commands.part import run_part_command
 
@@ -39,4 +39,4 @@ PAGES = HelpPages(
 
 def main(arguments: Sequence[str]) -> int:
     """Run until told to stop; returns the exit code."""
-    return run_part_command("autorecovery", AutoRecoveryPartSettings, MODULES, arguments, PAGES)
+    return run_part_command("autorecovery", AutoRecoveryPartConfig, MODULES, arguments, PAGES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from geminga_bookie.part_settings import BookiePartSettings
+from geminga_bookie.config import BookieConfig
 from geminga_cli.commands.autorecovery import RECOVERY
 from geminga_cli.commands.help import HelpPages, Subject
 from geminga_cli.commands.part import run_part_command
@@ -53,4 +53,4 @@ PAGES = HelpPages(
 
 def main(arguments: Sequence[str]) -> int:
     """Run until told to stop; returns the exit code."""
-    return run_part_command("bookie", BookiePartSettings, MODULES, arguments, PAGES)
+    return run_part_command("bookie", BookieConfig, MODULES, arguments, PAGES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from geminga_broker.settings import BrokerSettings
+from geminga_broker.config import BrokerConfig
 from geminga_cli.commands.help import HelpPages, Subject
 from geminga_cli.commands.part import run_part_command
 
@@ -67,4 +67,4 @@ PAGES = HelpPages(
 
 def main(arguments: Sequence[str]) -> int:
     """Run until told to stop; returns the exit code."""
-    return run_part_command("broker", BrokerSettings, MODULES, arguments, PAGES)
+    return run_part_command("broker", BrokerConfig, MODULES, arguments, PAGES)

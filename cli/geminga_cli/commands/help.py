@@ -1,6 +1,6 @@
 """What ``--help`` says of a command with settings: the ones that people need first, then the rest.
 
-What a setting does stands in its settings class (``setting_words``). Which ones are needed first,
+What a setting does stands in its config class (``setting_words``). Which ones are needed first,
 and which subject each belongs to, says the command's module: its ``HelpPages``.
 """
 
@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_origin
+from typing import Any, Literal, cast, get_args, get_origin
 
-if TYPE_CHECKING:
-    from geminga_cli.commands.part import Setting
+from geminga_server.config import Setting, bare_type
 
 # What an option's value is called, by what its setting's name ends with.
 METAVARS = {
@@ -184,11 +183,12 @@ class _OneMetavar(argparse.HelpFormatter):
         return f"{', '.join(action.option_strings)} {value}"
 
 
-def metavar_of(setting: Setting, kind: object) -> str:
-    """What the value of the setting's option is called in the help; ``kind`` is its bare type."""
+def metavar_of(setting: Setting) -> str:
+    """What the value of the setting's option is called in the help."""
+    kind = bare_type(setting.kind)
     if get_origin(kind) is Literal:
         return "|".join(map(str, get_args(kind)))
-    if get_origin(kind) in (tuple, list):
+    if setting.is_list:
         return "A,B"
     for end, word in METAVARS.items():
         if setting.field.endswith(end):

@@ -1,4 +1,4 @@
-"""What is said of a setting: the string that stands below its field in the settings class.
+"""What is said of a setting: the string that stands below its field in the config class.
 
 Read from the source, and only for ``--help``: a string there costs a running part nothing.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from dataclasses import is_dataclass
+from dataclasses import MISSING, is_dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 
 def words_of(kind: type[Any]) -> dict[str, str]:
-    """What stands below the fields of a settings class and its bases, by field, in one line."""
+    """What stands below the fields of a config class and its bases, by field, in one line."""
     words: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         if is_dataclass(each):
@@ -41,6 +41,8 @@ def _words_in(source: str) -> dict[str, str]:
 
 def default_words(default: object) -> str:
     """A default as it would be written as an option."""
+    if default is MISSING:
+        return "none"
     if isinstance(default, tuple):
         return ",".join(map(default_words, default)) or "none"
     if isinstance(default, bool):

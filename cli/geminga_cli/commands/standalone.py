@@ -99,15 +99,15 @@ def launch(parts: Mapping[str, Part], names: Sequence[str]) -> dict[str, Process
 
 def parse(arguments: Sequence[str]) -> tuple[StandaloneSettings, PartsFile]:
     """The settings, and the file as the parts are told of it; a wrong option ends the process as
-    argparse does. Raises ``SettingsError``."""
+    argparse does. Raises ``ConfigError``."""
     options = vars(make_parser(STANDALONE, StandaloneSettings, PAGES).parse_args(arguments))
 
-    from geminga_server.settings import load_settings  # noqa: PLC0415 - not for --help
+    from geminga_server.config.loading import load_config  # noqa: PLC0415 - not for --help
 
     file: Path | None = options.pop("config")
-    settings = load_settings(StandaloneSettings, STANDALONE, file=file, flags=options)
+    settings = load_config(StandaloneSettings, STANDALONE, file=file, flags=options)
     told = parts_file(file) if file else NO_FILE
-    zookeeper = load_settings(ZooKeeperPartSettings, ZOOKEEPER, file=file)
+    zookeeper = load_config(ZooKeeperPartSettings, ZOOKEEPER, file=file)
     return (
         replace(settings, data_directory=settings.data_directory.absolute()),
         replace(told, heap_max_mib=zookeeper.heap_max_mib),

@@ -28,12 +28,12 @@ from geminga_cli.supervisor.process import Process, exit_words
 from geminga_cli.supervisor.watch import exit_of
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
+from geminga_server.config.loading import load_config
 from geminga_server.directories import DirectoryLock
 from geminga_server.logging import configure_logging
 from geminga_server.ports import require_distinct
 from geminga_server.readiness import announce_readiness
 from geminga_server.run import StopRequest, run_part
-from geminga_server.settings import load_settings
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def main(file: Path | None, flags: Mapping[str, object]) -> int:
 
     Whatever makes it impossible is said before ZooKeeper is fetched, which may take minutes.
     """
-    settings = load_settings(ZooKeeperPartSettings, PART, file=file, flags=flags)
+    settings = load_config(ZooKeeperPartSettings, PART, file=file, flags=flags)
     require_distinct({"--port": settings.port, "--metrics-port": settings.metrics_port})
     configure_logging(PART, level=settings.log_level, is_json=settings.log_json)
     with ExitStack() as stack:

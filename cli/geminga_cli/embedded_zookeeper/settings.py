@@ -1,4 +1,4 @@
-"""What ``geminga zookeeper`` is told: by file, environment or flags (``geminga_server.settings``).
+"""What ``geminga zookeeper`` is told: by file, environment or flags (``geminga_server.config``).
 
 A standalone looks here too, for what of it is left to its user.
 """
@@ -12,7 +12,7 @@ from typing import Annotated
 from annotated_types import Ge, Le
 
 from geminga_cli.embedded_zookeeper.configuration import HEAP_MAX_MIB_DEFAULT, ZooKeeperSettings
-from geminga_server.part_settings import LogLevel, Port
+from geminga_server.config import LogLevel, Port
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What ``geminga standalone`` is told: by file, environment or flags (``geminga_server.settings``).
+"""What ``geminga standalone`` is told: by file, environment or flags (``geminga_server.config``).
 
 One file tells the parts as well: what stands below ``[zookeeper]``, ``[bookie]`` and ``[broker]``
 in it. What the standalone decides for them it decides alone: there it is refused.
@@ -18,8 +18,8 @@ from annotated_types import Ge, Le
 
 from geminga_cli.embedded_zookeeper.configuration import HEAP_MAX_MIB_DEFAULT, WILDCARDS
 from geminga_cli.errors import TooFewBookies
-from geminga_server.errors import SettingsError
-from geminga_server.part_settings import Port
+from geminga_server.config import Port
+from geminga_server.errors import ConfigError
 
 LOCALHOST = "127.0.0.1"
 CONTROL_SOCKET_NAME = "control.sock"
@@ -97,7 +97,7 @@ class StandaloneSettings:
     def wanted_ports(self) -> dict[str, int]:
         """Every port that was chosen, by what chose it; 0 is any free one.
 
-        Raises ``SettingsError`` where there are no ports left for the last bookies.
+        Raises ``ConfigError`` where there are no ports left for the last bookies.
         """
         ports = {"--broker-port": self.broker_port, "--web-port": self.web_port}
         if not self.zookeeper:
@@ -106,7 +106,7 @@ class StandaloneSettings:
             option = "--bookie-port" if index == 0 else f"--bookie-port (for {name})"
             ports[option] = self.bookie_port + index if self.bookie_port else 0
         if max(ports.values()) > PORT_MAX:
-            raise SettingsError(
+            raise ConfigError(
                 f"--bookie-port {self.bookie_port} leaves no ports for {self.num_bookies} bookies, "
                 f"which take one after the other: choose {PORT_MAX - self.num_bookies + 1} or less"
             )
@@ -192,7 +192,7 @@ NO_FILE = PartsFile()
 def parts_file(path: Path) -> PartsFile:
     """What the TOML file at ``path``, which can be read, holds for the parts.
 
-    Raises ``SettingsError`` where it has other sections, or settings that are the standalone's.
+    Raises ``ConfigError`` where it has other sections, or settings that are the standalone's.
     """
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     given: dict[str, frozenset[str]] = {}
@@ -202,7 +202,7 @@ def parts_file(path: Path) -> PartsFile:
         if section not in DECIDED:
             known = (STANDALONE, *DECIDED)
             meant = difflib.get_close_matches(section, known, n=1)
-            raise SettingsError(
+            raise ConfigError(
                 f"file {path}: [{section}] is no section for a standalone; "
                 + (f"[{meant[0]}]?" if meant else f"there are {', '.join(known)}")
             )
@@ -210,7 +210,7 @@ def parts_file(path: Path) -> PartsFile:
         for name in sorted(given[section] & DECIDED[section].keys()):
             own = DECIDED[section][name]
             instead = f"give {own} below [{STANDALONE}] instead" if own else "leave it out"
-            raise SettingsError(
+            raise ConfigError(
                 f"file {path}, [{section}] {name}: a standalone decides this itself; {instead}"
             )
     return PartsFile(path.absolute(), given)

@@ -62,7 +62,7 @@ class Ports:
 class PortReservations:
     """The ports of a standalone, held for as long as the supervisor lives.
 
-    So a part that is restarted finds its port free. Raises ``UnusablePort``, and ``SettingsError``
+    So a part that is restarted finds its port free. Raises ``UnusablePort``, and ``ConfigError``
     where two are the same.
     """
 

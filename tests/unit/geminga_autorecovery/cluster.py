@@ -8,9 +8,9 @@ from random import Random
 
 from tests.unit.geminga_ledger.world import KEY, World, entry_of
 
-from geminga_autorecovery.options import AutoRecoveryOptions
+from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.repair import LedgerRepair
-from geminga_ledger import LedgerOptions
+from geminga_ledger import LedgerConfig
 from geminga_ledger.links import BookieLinks
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.registry import BookieRegistry
@@ -22,8 +22,8 @@ from geminga_protocol.records.ledger_metadata import (
     LedgerState,
 )
 
-OPTIONS = AutoRecoveryOptions()
-LEDGER_OPTIONS = LedgerOptions()
+CONFIG = AutoRecoveryConfig()
+LEDGER_OPTIONS = LedgerConfig()
 ENTRY_BYTES = 46
 
 
@@ -86,13 +86,13 @@ class Cluster(World):
 
     def links(self) -> tuple[BookieRegistry, BookieLinks]:
         """Ways to the bookies, both to be opened."""
-        registry = BookieRegistry(self.coordination, random=Random(1), options=LEDGER_OPTIONS)
+        registry = BookieRegistry(self.coordination, random=Random(1), config=LEDGER_OPTIONS)
         return registry, BookieLinks(
             registry,
             network=self.network,
             clock=self.clock,
             random=Random(1),
-            options=LEDGER_OPTIONS,
+            config=LEDGER_OPTIONS,
         )
 
     def v3_links(self, registry: BookieRegistry, links: BookieLinks) -> V3Links:
@@ -102,12 +102,12 @@ class Cluster(World):
             network=self.network,
             clock=self.clock,
             random=Random(1),
-            options=LEDGER_OPTIONS,
+            config=LEDGER_OPTIONS,
             health=links.health,
         )
 
-    def repair(self, options: AutoRecoveryOptions = OPTIONS) -> LedgerRepair:
+    def repair(self, config: AutoRecoveryConfig = CONFIG) -> LedgerRepair:
         """To be opened."""
         return LedgerRepair(
-            self.coordination, self.network, self.clock, Random(1), options, LEDGER_OPTIONS
+            self.coordination, self.network, self.clock, Random(1), config, LEDGER_OPTIONS
         )

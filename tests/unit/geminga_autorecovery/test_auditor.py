@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from tests.unit.geminga_autorecovery.cluster import OPTIONS, Cluster, metadata_of
+from tests.unit.geminga_autorecovery.cluster import CONFIG, Cluster, metadata_of
 from tests.unit.geminga_ledger.world import until
 
 from geminga_autorecovery import controls
 from geminga_autorecovery.auditor import Auditor
+from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.marks import Marks
-from geminga_autorecovery.options import AutoRecoveryOptions
 from geminga_protocol.records.cookies import cookie_path
 from geminga_protocol.records.ledger_metadata import ledger_path
 from geminga_protocol.records.racks import RACKS_PATH, BookieRack, BookieRacks
@@ -22,7 +22,7 @@ from geminga_protocol.records.underreplication import LOST_BOOKIE_DELAY_PATH
 CLOSED = metadata_of((2, 2, 2), [(0, (0, 1))], last_entry=9)
 ELSEWHERE = metadata_of((2, 2, 2), [(0, (0, 2))], last_entry=9)
 # A minute's grace, and no check of all ledgers.
-PATIENT = replace(OPTIONS, lost_bookie_recovery_delay_s=60, ledger_check_interval_s=0)
+PATIENT = replace(CONFIG, lost_bookie_recovery_delay_s=60, auditor_periodic_check_interval_s=0)
 
 
 def make_cluster() -> Cluster:
@@ -36,9 +36,9 @@ def make_cluster() -> Cluster:
 
 
 @asynccontextmanager
-async def auditing(cluster: Cluster, options: AutoRecoveryOptions) -> AsyncGenerator[Auditor]:
-    async with cluster.repair(options) as repair:
-        auditor = Auditor(cluster.coordination, cluster.clock, repair, options)
+async def auditing(cluster: Cluster, config: AutoRecoveryConfig) -> AsyncGenerator[Auditor]:
+    async with cluster.repair(config) as repair:
+        auditor = Auditor(cluster.coordination, cluster.clock, repair, config)
         repair.spawn(auditor.run(), name="auditor")
         await asyncio.sleep(1)
         yield auditor
@@ -113,7 +113,7 @@ async def test_a_bookie_lost_before_the_term_has_its_grace_too() -> None:
 
 async def test_the_regular_audit_finds_a_bookie_that_nobody_knew() -> None:
     cluster = make_cluster()
-    async with auditing(cluster, replace(PATIENT, bookie_check_interval_s=3600)):
+    async with auditing(cluster, replace(PATIENT, auditor_periodic_bookie_check_interval_s=3600)):
         cluster.put_ledger(3, metadata_of((1, 1, 1), [(0, (0,))], last_entry=0))
         stranger = metadata_of((1, 1, 1), [(0, (7,))], last_entry=-1)
         cluster.put_metadata(4, stranger)
@@ -161,7 +161,9 @@ async def test_nothing_is_marked_while_auto_recovery_is_off() -> None:
 
 async def test_every_ledger_is_read_at_first_and_then_at_its_interval() -> None:
     cluster = make_cluster()
-    async with auditing(cluster, replace(PATIENT, ledger_check_interval_s=3600)) as auditor:
+    async with auditing(
+        cluster, replace(PATIENT, auditor_periodic_check_interval_s=3600)
+    ) as auditor:
         await until(lambda: auditor.counters.checks == 1)
         assert await marked(cluster) == {}
         del cluster.bookies[2].entries[2][9]
@@ -176,7 +178,9 @@ async def test_a_new_auditor_goes_on_where_the_last_one_checked() -> None:
     cluster = make_cluster()
     now_ms = cluster.clock.wall_ms()
     await controls.set_last_check(cluster.coordination, now_ms - 900_000)
-    async with auditing(cluster, replace(PATIENT, ledger_check_interval_s=3600)) as auditor:
+    async with auditing(
+        cluster, replace(PATIENT, auditor_periodic_check_interval_s=3600)
+    ) as auditor:
         await asyncio.sleep(2600)
         assert auditor.counters.checks == 0
         await asyncio.sleep(200)
@@ -186,8 +190,10 @@ async def test_a_new_auditor_goes_on_where_the_last_one_checked() -> None:
 async def test_a_check_does_not_mark_whom_the_audit_waits_for() -> None:
     cluster = make_cluster()
     cluster.lose(1)
-    options = replace(PATIENT, ledger_check_interval_s=3600, lost_bookie_recovery_delay_s=600)
-    async with auditing(cluster, options) as auditor:
+    config = replace(
+        PATIENT, auditor_periodic_check_interval_s=3600, lost_bookie_recovery_delay_s=600
+    )
+    async with auditing(cluster, config) as auditor:
         await asyncio.sleep(500)
         assert await marked(cluster) == {}
         assert auditor.counters.checks_skipped > 0
@@ -197,7 +203,8 @@ async def test_a_ledger_whose_metadata_says_nothing_stops_nobody() -> None:
     cluster = make_cluster()
     cluster.coordination.put(ledger_path(0), b"nothing")
     async with auditing(
-        cluster, replace(PATIENT, ledger_check_interval_s=60, lost_bookie_recovery_delay_s=0)
+        cluster,
+        replace(PATIENT, auditor_periodic_check_interval_s=60, lost_bookie_recovery_delay_s=0),
     ):
         cluster.lose(1)
         await asyncio.sleep(100)
@@ -221,7 +228,9 @@ async def test_what_bookies_say_they_lack_is_marked_at_its_interval() -> None:
     del cluster.bookies[1].entries[1][5], cluster.bookies[1].entries[3][5]
     del cluster.bookies[2].entries[2]
     del cluster.bookies[1].entries[4]
-    async with auditing(cluster, replace(PATIENT, replicas_check_interval_s=3600)) as auditor:
+    async with auditing(
+        cluster, replace(PATIENT, auditor_periodic_replicas_check_interval_s=3600)
+    ) as auditor:
         counters = auditor.counters
         await until(lambda: counters.replicas_checks == 1)
         assert await marked(cluster) == {1: ("b1",), 2: ("b2",), 3: ("b1",)}
@@ -241,7 +250,9 @@ async def test_ledgers_that_stand_in_one_rack_of_two_are_counted_and_left_alone(
     places = {"b0": "/one", "b1": "/one", "b2": "/two"}
     racks = {bookie: BookieRack(rack=rack) for bookie, rack in places.items()}
     cluster.coordination.put(RACKS_PATH, BookieRacks({"default": racks}).encode())
-    async with auditing(cluster, replace(PATIENT, placement_check_interval_s=3600)) as auditor:
+    async with auditing(
+        cluster, replace(PATIENT, auditor_periodic_placement_policy_check_interval_s=3600)
+    ) as auditor:
         await until(lambda: auditor.counters.placement_checks == 1)
         assert auditor.counters.ledgers_badly_placed == 1
         assert await marked(cluster) == {}

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.unit.geminga_autorecovery.cluster import OPTIONS, Cluster, metadata_of
+from tests.unit.geminga_autorecovery.cluster import CONFIG, Cluster, metadata_of
 
 from geminga_autorecovery.bookie_recovery import BUSY_WAIT_S, recover
 from geminga_autorecovery.claims import Claims
@@ -83,7 +83,7 @@ def claims_of(coordination: Coordination) -> Claims:
 async def test_what_a_worker_is_busy_with_is_waited_for() -> None:
     cluster, heard = make_cluster(), Heard()
     async with cluster.repair() as repair, asyncio.TaskGroup() as tasks:
-        tasks.create_task(give_back_later(claims_of(cluster.coordination), OPTIONS.retry_s))
+        tasks.create_task(give_back_later(claims_of(cluster.coordination), CONFIG.retry_s))
         await asyncio.sleep(0.1)
         told = await run(cluster, repair, heard)
     assert Progress(2, 1, busy=1) in heard.progress
@@ -103,7 +103,7 @@ async def test_what_a_worker_moves_meanwhile_is_done_though_it_holds_the_lock_st
     ):
         assert await claims.take_ledger(4)
         running = tasks.create_task(run(cluster, repair, heard))
-        await asyncio.sleep(OPTIONS.open_ledger_grace_s)
+        await asyncio.sleep(CONFIG.open_ledger_rereplication_grace_s)
         assert not running.done()
         await workers.take_over(4)
         await workers.repair(4)

@@ -9,20 +9,20 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.geminga_autorecovery.cluster import (
+    CONFIG,
     ENTRY_BYTES,
     LEDGER_OPTIONS,
-    OPTIONS,
     Cluster,
     metadata_of,
 )
 
+from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.copier import FragmentCopier
 from geminga_autorecovery.copies import Copies
 from geminga_autorecovery.counters import WorkerCounters
 from geminga_autorecovery.errors import CopyRefused, EntriesUnreadable
 from geminga_autorecovery.findings import FaultyFragment, Finding
 from geminga_autorecovery.fragments import fragments_of
-from geminga_autorecovery.options import AutoRecoveryOptions
 from geminga_autorecovery.repair_plan import Replacement
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.store import StoredMetadata
@@ -36,23 +36,21 @@ ON_B1 = [each for each in range(30) if 1 in Quorum(3, 2, 2).write_set(each)]
 
 @asynccontextmanager
 async def copier_of(
-    cluster: Cluster, options: AutoRecoveryOptions = OPTIONS
+    cluster: Cluster, config: AutoRecoveryConfig = CONFIG
 ) -> AsyncGenerator[FragmentCopier]:
     registry, links = cluster.links()
     async with registry, links:
         copies = Copies(links, answer_timeout_s=LEDGER_OPTIONS.answer_timeout_s)
-        yield FragmentCopier(
-            copies, clock=cluster.clock, options=options, counters=WorkerCounters()
-        )
+        yield FragmentCopier(copies, clock=cluster.clock, config=config, counters=WorkerCounters())
 
 
 async def copy(
     cluster: Cluster,
     findings: dict[int, Finding],
     replacements: Sequence[Replacement],
-    options: AutoRecoveryOptions = OPTIONS,
+    config: AutoRecoveryConfig = CONFIG,
 ) -> WorkerCounters:
-    async with copier_of(cluster, options) as copier:
+    async with copier_of(cluster, config) as copier:
         await copier.copy(STORED, FaultyFragment(FRAGMENT, findings), replacements)
         return copier._counters
 
@@ -138,17 +136,17 @@ async def test_a_refusal_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
+    "config",
     [
-        replace(OPTIONS, copy_batch_entries_max=5),
-        replace(OPTIONS, copy_batch_bytes_max=5 * ENTRY_BYTES),
+        replace(CONFIG, rereplication_entry_batch_size=5),
+        replace(CONFIG, copy_batch_bytes_max=5 * ENTRY_BYTES),
     ],
 )
-async def test_batches_are_bounded(options: AutoRecoveryOptions) -> None:
+async def test_batches_are_bounded(config: AutoRecoveryConfig) -> None:
     cluster = Cluster(4)
     cluster.put_ledger(7, STRIPED)
     cluster.lose(1)
-    counters = await copy(cluster, {1: Finding.GONE}, [Replacement(1, "b1", "b3")], options)
+    counters = await copy(cluster, {1: Finding.GONE}, [Replacement(1, "b1", "b3")], config)
     assert cluster.bookies[3].stored(7) == ON_B1
     assert counters.batches >= 3
 
@@ -157,9 +155,9 @@ async def test_the_rate_is_kept() -> None:
     cluster = Cluster(4)
     cluster.put_ledger(7, STRIPED)
     cluster.lose(1)
-    options = replace(OPTIONS, copy_batch_entries_max=5, copy_bytes_per_s=ENTRY_BYTES)
+    config = replace(CONFIG, rereplication_entry_batch_size=5, replication_bytes_per_s=ENTRY_BYTES)
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
-    await copy(cluster, {1: Finding.GONE}, [Replacement(1, "b1", "b3")], options)
+    await copy(cluster, {1: Finding.GONE}, [Replacement(1, "b1", "b3")], config)
     # Twenty entries, one a second; nobody waits after the last batch.
     assert loop.time() - begun_s == pytest.approx(15, abs=0.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.unit.geminga_autorecovery.cluster import OPTIONS, Cluster, metadata_of
+from tests.unit.geminga_autorecovery.cluster import CONFIG, Cluster, metadata_of
 
 from geminga_autorecovery import controls
 from geminga_autorecovery.decommission import Progress, decommission, ledgers_of
@@ -45,7 +45,7 @@ async def test_the_workers_take_the_ledgers_and_the_cookie_goes() -> None:
     seen: list[Progress] = []
     async with (
         cluster.repair() as repair,
-        ReplicationWorker(cluster.coordination, Random(1), repair, OPTIONS, holder="w"),
+        ReplicationWorker(cluster.coordination, Random(1), repair, CONFIG, holder="w"),
     ):
         assert await run(cluster, repair, seen) == Progress(2, 2)
         assert await ledgers_of("b1", cluster.coordination, repair.store) == []

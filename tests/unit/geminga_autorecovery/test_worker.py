@@ -10,13 +10,13 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from tests.unit.geminga_autorecovery.cluster import OPTIONS, Cluster, metadata_of
+from tests.unit.geminga_autorecovery.cluster import CONFIG, Cluster, metadata_of
 from tests.unit.geminga_ledger.world import until
 
 from geminga_autorecovery import controls
+from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.findings import FaultyFragment
 from geminga_autorecovery.marks import Marks
-from geminga_autorecovery.options import AutoRecoveryOptions
 from geminga_autorecovery.repair import USUAL, LedgerRepair, Terms
 from geminga_autorecovery.worker import ReplicationWorker
 from geminga_protocol.records.ledger_metadata import LedgerState
@@ -28,11 +28,11 @@ UNCLOSED = metadata_of((2, 2, 2), [(0, (0, 1))])
 
 @asynccontextmanager
 async def working(
-    cluster: Cluster, options: AutoRecoveryOptions = OPTIONS
+    cluster: Cluster, config: AutoRecoveryConfig = CONFIG
 ) -> AsyncGenerator[ReplicationWorker]:
     async with (
-        cluster.repair(options) as repair,
-        ReplicationWorker(cluster.coordination, Random(1), repair, options, holder="w") as worker,
+        cluster.repair(config) as repair,
+        ReplicationWorker(cluster.coordination, Random(1), repair, config, holder="w") as worker,
     ):
         yield worker
 
@@ -99,7 +99,7 @@ async def test_an_unclosed_ledger_is_taken_over_after_its_grace() -> None:
     cluster.lose(1)
     await mark(cluster, 1)
     async with working(cluster):
-        await asyncio.sleep(OPTIONS.open_ledger_grace_s - 2)
+        await asyncio.sleep(CONFIG.open_ledger_rereplication_grace_s - 2)
         assert cluster.metadata(1).state is LedgerState.OPEN
         await until(lambda: not is_marked(cluster, 1))
     closed = cluster.metadata(1)
@@ -135,7 +135,7 @@ async def test_who_loses_the_lock_while_it_copies_does_not_write_down_where() ->
         cluster.coordination.before = lose_lock
         await mark(cluster, 1)
         await until(lambda: cluster.coordination.before is None)
-        await asyncio.sleep(OPTIONS.retry_s / 2)
+        await asyncio.sleep(CONFIG.retry_s / 2)
         assert cluster.metadata(1) == CLOSED
         await until(lambda: not is_marked(cluster, 1))
     assert cluster.metadata(1).fragments[0].ensemble == ("b0", "b2")
@@ -160,7 +160,7 @@ async def test_a_worker_keeps_no_more_locks_than_it_may() -> None:
         cluster.put_ledger(ledger_id, CLOSED)
     cluster.lose(1)
     await mark(cluster, *range(5))
-    async with working(cluster, replace(OPTIONS, ledgers_deferred_max=2)):
+    async with working(cluster, replace(CONFIG, ledgers_deferred_max=2)):
         await asyncio.sleep(5)
         assert len(cluster.coordination.names_below(LOCKS_PATH)) == 2
 

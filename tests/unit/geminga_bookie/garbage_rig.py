@@ -16,7 +16,7 @@ from tests.unit.geminga_bookie.host import Host
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 
 from geminga_bookie.bookie import Bookie
-from geminga_bookie.settings import GarbageLimits
+from geminga_bookie.config import GarbageConfig
 from geminga_bookie.storage.index import Pair
 from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_protocol.bookkeeper.v2 import Flag, ReturnCode, encode_read
@@ -30,7 +30,7 @@ from geminga_protocol.records.ledger_metadata import (
 from geminga_runtime.coordination import NodeStat
 
 # Nothing happens by itself unless a test wants it to.
-NEVER = GarbageLimits(interval_s=0)
+NEVER = GarbageConfig(gc_interval_s=0)
 PAYLOAD = b"payload" * 20
 
 
@@ -106,7 +106,7 @@ class Wreck:
 
     def host(self, live: Host, *, with_index: bool = True) -> Host:
         """A machine that starts with it; ZooKeeper is as it was in the end."""
-        host = Host(live.settings)
+        host = Host(live.config)
         host.journal_disk = MemoryDisk(self.journal_files)
         host.ledger_disk = MemoryDisk(self.ledger_files)
         host.coordination = live.coordination.another_session(99)

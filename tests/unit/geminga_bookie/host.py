@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from tests.unit.geminga_bookie.fakes import MemoryCoordination, MemoryNetwork
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga_bookie.bookie import Bookie
-from geminga_bookie.settings import BookieSettings
+from geminga_bookie.config import BookieConfig
 from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_server.authorization import ALLOW_ALL, Authorizer
 
-SETTINGS = BookieSettings(bookie_id="bookie-1", port=3181)
+# Its directories are "journal" and "ledgers".
+CONFIG = BookieConfig(bookie_id="bookie-1", port=3181, data_directory=Path())
 
 
 class Host:
     """Make bookies with ``bookie()``; between two of them, ``kill`` or ``cut_power``."""
 
-    def __init__(self, settings: BookieSettings = SETTINGS, **changes: object) -> None:
-        self.settings = replace(settings, **changes)  # type: ignore[arg-type]  # names are checked
-        self.journal_disks = [MemoryDisk() for _ in self.settings.journal_directories]
-        self.ledger_disks = [MemoryDisk() for _ in self.settings.ledger_directories]
+    def __init__(self, config: BookieConfig = CONFIG, **changes: object) -> None:
+        self.config = replace(config, **changes)  # type: ignore[arg-type]  # names are checked
+        self.journal_disks = [MemoryDisk() for _ in self.config.journals]
+        self.ledger_disks = [MemoryDisk() for _ in self.config.ledgers]
         self.store = MemoryStore()
         self.coordination = MemoryCoordination()
         self.network = MemoryNetwork()
@@ -30,7 +32,7 @@ class Host:
     def bookie(self, authorizer: Authorizer = ALLOW_ALL) -> Bookie:
         """The next bookie of this machine, not opened yet."""
         return Bookie(
-            self.settings,
+            self.config,
             journal_disks=self.journal_disks,
             ledger_disks=self.ledger_disks,
             index=self.store,

@@ -29,6 +29,7 @@ from geminga_bookie.metrics import BookieMetrics
 from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, ReturnCode, encode_read
 from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
+from geminga_server.config import ConnectionConfig
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "bookie"
 FENCING, RECOVERY = int(Flag.FENCING), int(Flag.RECOVERY_ADD)
@@ -127,7 +128,7 @@ async def test_a_replay_larger_than_the_write_cache_makes_room_as_it_goes() -> N
         await client.ask(make_add(1, number, bytes(1000)))
     await crash(host, bookie, how="kill")
 
-    smaller = Host(host.settings, write_cache_bytes_max=10_000)
+    smaller = Host(host.config, write_cache_bytes_max=10_000)
     smaller.journal_disk, smaller.ledger_disk = host.journal_disk, host.ledger_disk
     smaller.store, smaller.coordination = host.store, host.coordination
     async with smaller.bookie() as again:
@@ -255,7 +256,7 @@ async def test_an_empty_journal_directory_stops_the_start() -> None:
 
 
 async def test_it_registers_with_its_address_and_keeps_its_id_when_its_port_changes() -> None:
-    host = Host(bookie_id="", port=0, advertised_host="bookie.example")
+    host = Host(bookie_id="", port=0, advertised_address="bookie.example")
     async with host.bookie() as bookie:
         bookie_id, port = bookie.bookie_id, bookie.port
         value, _ = host.coordination.nodes[f"{AVAILABLE_PATH}/{bookie_id}"]
@@ -313,7 +314,7 @@ async def test_it_answers_the_recorded_requests_as_the_original_did(port: int) -
 
 
 async def test_connections_are_limited_and_those_that_are_open_go_on() -> None:
-    async with Host(connections_max=2).bookie() as bookie:
+    async with Host(connections=ConnectionConfig(connections_max=2)).bookie() as bookie:
         network = bookie._network
         assert isinstance(network, MemoryNetwork)
         clients = [network.connect_client() for _ in range(2)]

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.geminga_bookie.fakes import make_add, make_entry
 from tests.unit.geminga_bookie.garbage_rig import NEVER, PAYLOAD, add, register
-from tests.unit.geminga_bookie.host import SETTINGS, Host
+from tests.unit.geminga_bookie.host import CONFIG, Host
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 from tests.unit.geminga_bookie.v3_requests import V3Client, read
 
@@ -32,7 +32,7 @@ LAST_CONFIRMED_OFFSET = 16 + 2
 async def stopped(*, is_clean: bool = True) -> Host:
     """A machine whose bookie stopped: many small logs, small journals, all of ledger 1."""
     host = Host(
-        SETTINGS,
+        CONFIG,
         garbage=NEVER,
         entry_log_bytes_max=2000,
         journal_file_bytes_max=1000,
@@ -91,7 +91,7 @@ async def test_a_bit_of_an_entry_log_turned_over_is_never_passed_over_in_silence
 
 
 async def test_a_copy_that_was_brought_back_is_believed_more_than_a_damaged_one() -> None:
-    host = Host(SETTINGS, garbage=NEVER)
+    host = Host(CONFIG, garbage=NEVER)
     async with host.bookie() as bookie:
         register(host.coordination, 1)
         client = host.network.connect_client()
@@ -109,7 +109,7 @@ async def test_a_copy_that_was_brought_back_is_believed_more_than_a_damaged_one(
 
 
 async def test_what_a_damaged_entry_says_is_confirmed_is_not_believed_nor_told() -> None:
-    host = Host(SETTINGS, garbage=NEVER)
+    host = Host(CONFIG, garbage=NEVER)
     async with host.bookie() as bookie:
         register(host.coordination, 1)
         client = host.network.connect_client()
@@ -198,9 +198,9 @@ async def test_once_the_loss_is_accepted_the_rest_is_served_and_the_next_start_i
     intact = host.ledger_disk.contents()
     journals = host.journal_disk.contents()
     pairs = list(host.store.flushed())
-    settings = host.settings
+    settings = host.config
     for name in files(host.ledger_disk, entry_log_v1.SUFFIX):
-        host.settings = replace(settings, accepts_lost_entries=True)
+        host.config = replace(settings, accept_lost_entries=True)
         host.ledger_disk = MemoryDisk(intact)
         host.journal_disk = MemoryDisk(journals)
         host.store = MemoryStore()
@@ -212,7 +212,7 @@ async def test_once_the_loss_is_accepted_the_rest_is_served_and_the_next_start_i
             del host.ledger_disk.files[name].content[left:]
         before = await read_all(host)
         assert set(before) <= {0, ReturnCode.ENOENTRY}
-        host.settings = settings
+        host.config = settings
         assert await read_all(host) == before
         async with host.bookie() as bookie:
             client = host.network.connect_client()

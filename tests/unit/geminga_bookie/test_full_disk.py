@@ -18,27 +18,29 @@ from tests.unit.geminga_bookie.garbage_rig import (
     settle,
     unregister,
 )
-from tests.unit.geminga_bookie.host import SETTINGS, Host
+from tests.unit.geminga_bookie.host import CONFIG, Host
 
 from geminga_bookie.bookie import Bookie
+from geminga_bookie.config import MIB, GarbageConfig, SpaceConfig
 from geminga_bookie.formats.entry_log_v1 import file_name
-from geminga_bookie.settings import MIB, GarbageLimits, SpaceLimits
 from geminga_protocol.bookkeeper.v2 import ReturnCode, encode_read
 
 CAPACITY_BYTES = 4 * MIB
 BIG = b"x" * (64 * 1024)
 # Nothing is recovered to this bookie, and ten seconds between two looks are short enough.
-SPACE = SpaceLimits(full_at=0.8, nearly_full_at=0.7, writable_again_below=0.7)
+SPACE = SpaceConfig(
+    disk_usage_threshold=0.8, disk_usage_warn_threshold=0.7, disk_usage_lwm_threshold=0.7
+)
 
 
 def make_host(**changes: object) -> Host:
-    settings: dict[str, object] = {
+    values: dict[str, object] = {
         "space": SPACE,
         "garbage": NEVER,
         "compaction_bytes_per_s": 0.0,
         **changes,
     }
-    host = Host(SETTINGS, **settings)
+    host = Host(CONFIG, **values)
     host.ledger_disk.capacity = CAPACITY_BYTES
     return host
 
@@ -53,7 +55,7 @@ def used_bytes(host: Host) -> int:
 
 
 async def look_at_disks() -> None:
-    await asyncio.sleep(SPACE.check_interval_s + 1)
+    await asyncio.sleep(SPACE.disk_check_interval_s + 1)
     await settle()
 
 
@@ -126,13 +128,13 @@ async def test_a_checkpoint_without_room_leaves_nothing_behind_and_is_said_once(
         before = {name: len(held) for name, held in host.ledger_disk.contents().items()}
         await add_big(client, 1, 80)
         bookie.checkpointer.request()
-        await asyncio.sleep(host.settings.checkpoint_retry_s * 5.5)
+        await asyncio.sleep(host.config.checkpoint_retry_s * 5.5)
         assert bookie.checkpointer.failures > 3
         after = {name: len(held) for name, held in host.ledger_disk.contents().items()}
         assert after.keys() == before.keys()
         assert after[file_name(1)] == before[file_name(1)]
         host.ledger_disk.capacity = 4 * CAPACITY_BYTES
-        await asyncio.sleep(host.settings.checkpoint_retry_s * 2)
+        await asyncio.sleep(host.config.checkpoint_retry_s * 2)
         assert not bookie.storage.is_read_only
     said = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert [record.message.partition(":")[0] for record in said] == ["no room for a checkpoint"]
@@ -148,13 +150,13 @@ async def test_a_disk_smaller_than_the_journal_gets_nothing_of_what_was_deleted(
         await add_big(client, 1, 100)
         await client.ask(make_add(2, 0, b"payload" * 20))
         host.kill()  # before there was a checkpoint
-    host.settings = SETTINGS.__class__(
+    host.config = CONFIG.__class__(
         bookie_id="bookie-1", space=SPACE, garbage=NEVER, write_cache_bytes_max=2 * MIB
     )
     async with host.bookie() as bookie:
         client = host.network.connect_client()
         await require(client, 2, range(1))
-        await asyncio.sleep(host.settings.checkpoint_retry_s * 2)
+        await asyncio.sleep(host.config.checkpoint_retry_s * 2)
         assert not bookie.storage.is_read_only
         assert used_bytes(host) < MIB
         assert len(host.journal_disk.contents()) == 2, "the old journal file stays"
@@ -175,7 +177,7 @@ async def test_garbage_can_be_collected_by_order_while_no_checkpoint_succeeds() 
         assert bookie.storage.read_only_reasons
         unregister(host.coordination, 1)
         await bookie.force_gc()
-        await asyncio.sleep(host.settings.checkpoint_retry_s * 2)
+        await asyncio.sleep(host.config.checkpoint_retry_s * 2)
         assert not bookie.storage.is_read_only
         await require(client, 2, range(1))
 
@@ -197,9 +199,9 @@ def told_of(caplog: pytest.LogCaptureFixture, event: str) -> list[logging.LogRec
     return [each for each in caplog.records if each.message.startswith(event)]
 
 
-@pytest.mark.parametrize("garbage", [NEVER, GarbageLimits()])
+@pytest.mark.parametrize("garbage", [NEVER, GarbageConfig()])
 async def test_what_is_deleted_makes_room_within_a_minute(
-    garbage: GarbageLimits, caplog: pytest.LogCaptureFixture
+    garbage: GarbageConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever is set for other times, and without an order."""
     caplog.set_level(logging.INFO)
@@ -221,7 +223,7 @@ async def test_what_is_deleted_makes_room_within_a_minute(
         assert len(told_of(caplog, "entry log opened")) == 1, "not each that takes nothing"
         assert len(caplog.records) < 3 * told, "nor is anything else said at every attempt"
         unregister(host.coordination, 1)
-        await asyncio.sleep(60 + host.settings.checkpoint_retry_s)
+        await asyncio.sleep(60 + host.config.checkpoint_retry_s)
         assert not bookie.storage.is_read_only
         await add(bookie, client, 2, 3, 3)
         await require(client, 2, range(6))
@@ -243,7 +245,7 @@ async def test_a_disk_that_is_full_by_its_measure_is_collected_every_minute_too(
         await asyncio.sleep(600)
         assert 10 <= len(told_of(caplog, "the disk is full")) <= 11
         unregister(host.coordination, 1)
-        await asyncio.sleep(60 + SPACE.check_interval_s + 1)
+        await asyncio.sleep(60 + SPACE.disk_check_interval_s + 1)
         assert file_name(1) not in host.ledger_disk.files
         assert not bookie.storage.is_read_only
 

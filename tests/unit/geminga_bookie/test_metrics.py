@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.geminga_bookie.fakes import KEY, make_add
 from tests.unit.geminga_bookie.garbage_rig import NEVER, add, register
-from tests.unit.geminga_bookie.host import SETTINGS, Host
+from tests.unit.geminga_bookie.host import CONFIG, Host
 
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.metrics import BookieMetrics
@@ -109,7 +110,11 @@ async def test_the_values_are_true() -> None:
 
 
 async def test_several_journals_and_directories_are_counted_together() -> None:
-    host = Host(SETTINGS, journal_directories=("/j0", "/j1"), ledger_directories=("/l0", "/l1"))
+    host = Host(
+        CONFIG,
+        journal_directories=(Path("/j0"), Path("/j1")),
+        ledger_directories=(Path("/l0"), Path("/l1")),
+    )
     async with host.bookie() as bookie:
         client = host.network.connect_client()
         await client.ask(make_add(0, 0), make_add(1, 0), make_add(2, 0))
@@ -122,7 +127,7 @@ async def test_several_journals_and_directories_are_counted_together() -> None:
 
 
 async def test_what_was_collected_is_counted() -> None:
-    host = Host(SETTINGS, garbage=NEVER, entry_log_bytes_max=1, compaction_bytes_per_s=0.0)
+    host = Host(CONFIG, garbage=NEVER, entry_log_bytes_max=1, compaction_bytes_per_s=0.0)
     async with host.bookie() as bookie:
         client = host.network.connect_client()
         register(host.coordination, 2)
@@ -154,5 +159,5 @@ async def test_a_read_only_bookie_says_so() -> None:
 
 @pytest.mark.parametrize("directory", ["/data/b-1/ledgers"])
 async def test_a_directory_is_named_in_letters_prometheus_takes(directory: str) -> None:
-    async with Host(ledger_directories=(directory,)).bookie() as bookie:
+    async with Host(ledger_directories=(Path(directory),)).bookie() as bookie:
         assert scrape(bookie)["bookie_ledger_dir__data_b_1_ledgers_usage"] == 50

@@ -11,9 +11,9 @@ import pytest
 from tests.unit.geminga_bookie.fakes import make_add
 from tests.unit.geminga_bookie.host import Host
 
+from geminga_bookie.config import BookieConfig
 from geminga_bookie.errors import BookieError, DirectoriesClash
 from geminga_bookie.part import check_health, configuration_of, serve, wait_for_end
-from geminga_bookie.part_settings import BookiePartSettings
 from geminga_server.run import StopRequest
 
 
@@ -47,14 +47,14 @@ async def test_a_directory_named_twice_is_refused_before_anything_is_written(
     tmp_path: Path,
 ) -> None:
     twice = (tmp_path / "one", tmp_path / "one")
-    settings = BookiePartSettings(data_directory=tmp_path / "data", journal_directories=twice)
+    settings = BookieConfig(data_directory=tmp_path / "data", journal_directories=twice)
     with pytest.raises(DirectoriesClash, match="one is the same as"):
         await serve(settings, StopRequest())
     assert not os.listdir(tmp_path)  # noqa: PTH208 - nothing else runs
 
 
 def test_the_settings_are_shown_as_words() -> None:
-    settings = BookiePartSettings(
+    settings = BookieConfig(
         port=1, sync=False, ledger_directories=(Path("one"), Path("two")), bookie_id="b1"
     )
     shown = configuration_of(settings)

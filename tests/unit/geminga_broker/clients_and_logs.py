@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from typing import Any
 from unittest.mock import Mock
 
 from geminga_broker.errors import BrokerError
 from geminga_broker.log.chain import LedgerChain, LedgerSpan
+from geminga_broker.log.config import ManagedLedgerConfig
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.cursor_state import CursorState
 from geminga_broker.log.fetched_entries import FetchedBudget
-from geminga_broker.log.options import LogOptions
+from geminga_broker.log.logs import Logs
 from geminga_broker.log.positions import Entry, EntryId, Position
 from geminga_broker.log.termination import Termination
+from geminga_broker.policies.effective import PolicyConfig
+from geminga_broker.policies.resolver import PoliciesOf, PolicyResolver, no_policies
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.topics.persistent import PersistentTopic
@@ -89,7 +93,7 @@ class MemoryLog:
 
     def __init__(self, *ledgers: tuple[int, int]) -> None:
         self.name = "t/n/persistent/topic"
-        self.options = LogOptions()
+        self.options = ManagedLedgerConfig()
         self.is_cold = False
         self.reads = 0
         self.entries_read = 0
@@ -170,8 +174,15 @@ def cursor_over(chain: LedgerChain, *, name: str = "sub") -> Cursor:
         store=None,
         clock=SystemClock(),
         random=Random(1),
-        options=LogOptions(),
+        options=ManagedLedgerConfig(),
     )
+
+
+def resolver_over(
+    logs: Logs, policies_of: PoliciesOf = no_policies, **config: Any
+) -> PolicyResolver:
+    """What holds for topics whose logs are ``logs``, on a broker with this ``config``."""
+    return PolicyResolver(PolicyConfig(log=logs.options, **config), policies_of)
 
 
 class Told:

@@ -18,8 +18,8 @@ from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 from tests.unit.geminga_broker.stand_ins import MemoryNetwork
 
 from geminga_broker.broker import Broker
+from geminga_broker.config import BrokerConfig
 from geminga_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
-from geminga_broker.options import BrokerOptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import (
@@ -367,13 +367,13 @@ def network() -> MemoryNetwork:
 async def broker(
     request: pytest.FixtureRequest, coordination: Coordination, network: MemoryNetwork
 ) -> Broker:
-    """A broker of an initialized cluster without bookies, to be entered; a test may give it other
-    options than the usual ones."""
-    options = getattr(request, "param", None)
+    """A broker of an initialized cluster without bookies, to be entered; a test may give it another
+    config than the usual one."""
+    config = getattr(request, "param", None)
     urls = ClusterUrls("http://here:8080", "pulsar://here:6650")
     await initialize_cluster_metadata(coordination, "standalone", urls, instance_id="i")
     return Broker(
-        options or BrokerOptions(advertised_host="here", port=6650, web_port=8080),
+        config or BrokerConfig(advertised_address="here", port=6650, web_port=8080),
         coordination=coordination,
         network=cast(Network, network),
         clock=SystemClock(),

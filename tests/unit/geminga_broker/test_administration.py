@@ -17,8 +17,9 @@ from geminga_broker.broker import Broker
 from geminga_broker.errors import NotAllowed
 from geminga_broker.figures import BrokerFigures
 from geminga_broker.health import HealthCheck
+from geminga_broker.log.config import CacheConfig
 from geminga_broker.log.entry_cache import EntryCache
-from geminga_broker.topics.backlog_quota import BacklogQuotas, Quota, QuotaPolicy
+from geminga_broker.policies.backlog import BacklogQuotas, Quota, QuotaPolicy
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_protocol.pulsar import api_pb2 as api
@@ -82,7 +83,7 @@ async def storing_client(
     figures = BrokerFigures(
         clock,
         topics=topics,
-        cache=EntryCache(bytes_max=1000),
+        cache=EntryCache(CacheConfig(cache_bytes_max=1000)),
         ledger_counters=broker.ledgers.counters,
         sessions=context_over(topics),
         health=health,

@@ -12,8 +12,8 @@ import pytest
 from tests.unit.geminga_broker.stand_ins import MemoryNetwork
 
 from geminga_broker.broker import Broker
-from geminga_broker.options import BrokerOptions
-from geminga_broker.settings import BrokerSettings
+from geminga_broker.config import BrokerConfig
+from geminga_broker.ownership.listeners import ListenerConfig
 from geminga_protocol.pulsar import api_pb2 as api
 
 Settle = Callable[[], Awaitable[None]]
@@ -24,20 +24,20 @@ RECORDED: list[dict[str, Any]] = list(map(json.loads, GOLDEN.read_text().splitli
 RECORDED_TEXTS = {row["path"]: row["text"] for row in RECORDED if "path" in row}
 
 
-def recorded_options() -> BrokerOptions:
+def recorded_config() -> BrokerConfig:
     """What the recorded broker was told."""
     told = RECORDED[0]
     assert told["kind"] == "settings"
-    settings = BrokerSettings(
-        advertised_address=told["advertisedAddress"],
+    listeners = ListenerConfig(
         advertised_listeners=tuple(told["advertisedListeners"].split(",")),
         internal_listener_name=told["internalListenerName"],
         bind_addresses=tuple(told["bindAddresses"].split(",")),
     )
-    return settings.options(port=16601, web_port=18601)
+    address = told["advertisedAddress"]
+    return BrokerConfig(advertised_address=address, listeners=listeners, port=16601, web_port=18601)
 
 
-with_recorded_listeners = pytest.mark.parametrize("broker", [recorded_options()], indirect=True)
+with_recorded_listeners = pytest.mark.parametrize("broker", [recorded_config()], indirect=True)
 
 
 async def test_a_client_that_comes_while_the_broker_opens_is_answered_when_it_is_open(

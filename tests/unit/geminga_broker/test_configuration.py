@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from geminga_broker.config import BrokerConfig
 from geminga_broker.configuration import SAME, SCALED, runtime_configuration
-from geminga_broker.log.options import LogOptions
-from geminga_broker.settings import BrokerSettings
+from geminga_broker.log.config import INDEX_INTERCEPTOR
+from geminga_server.config.loading import load_config
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "admin" / "broker-configuration.json"
 THEIRS: dict[str, str] = json.loads(GOLDEN.read_text())["configuration/runtime"]
@@ -31,17 +32,19 @@ DIFFERENT = {
 }
 
 
-def configuration(settings: BrokerSettings) -> dict[str, str]:
-    options = settings.options(port=6651, web_port=8081, connections_max=17_000)
-    return runtime_configuration(settings, options)
+def configuration(**changes: object) -> dict[str, str]:
+    """What a broker tells of its settings that was given ``changes``, by name."""
+    flags = {"port": 6651, "web_port": 8081, "connections_max": 17_000, **changes}
+    config = load_config(BrokerConfig, "broker", environment={}, flags=flags)
+    return runtime_configuration(config)
 
 
 def test_every_name_is_upstreams() -> None:
-    assert configuration(BrokerSettings()).keys() <= THEIRS.keys()
+    assert configuration().keys() <= THEIRS.keys()
 
 
 def test_defaults_are_upstreams_to_the_letter_but_for_those_that_differ() -> None:
-    ours = configuration(BrokerSettings())
+    ours = configuration()
     differing = {name for name, value in ours.items() if value != THEIRS[name]}
     assert differing == DIFFERENT.keys()
     assert set(ours["subscriptionTypesEnabled"]) == set(THEIRS["subscriptionTypesEnabled"])
@@ -55,12 +58,16 @@ def test_no_setting_has_two_names() -> None:
 @pytest.mark.parametrize(
     ("changes", "name", "value"),
     [
-        ({"log": LogOptions(retention_time_ms=-1)}, "defaultRetentionTimeInMinutes", "-1"),
+        ({"log.retention_time_ms": -1}, "defaultRetentionTimeInMinutes", "-1"),
         ({"cache_age_max_s": 0.5}, "managedLedgerCacheEvictionTimeThresholdMillis", "500"),
         ({"keepalive_s": 0.25}, "keepAliveIntervalSeconds", "0.25"),
         ({"auto_topic_partitions": 3}, "allowAutoTopicCreationType", "partitioned"),
         ({"auto_topic_partitions": 3}, "defaultNumPartitions", "3"),
-        ({"broker_entry_metadata_interceptors": ("x",)}, "brokerEntryMetadataInterceptors", "[x]"),
+        (
+            {"broker_entry_metadata_interceptors": (INDEX_INTERCEPTOR,)},
+            "brokerEntryMetadataInterceptors",
+            f"[{INDEX_INTERCEPTOR}]",
+        ),
         ({"zookeeper": "zk1:2181,zk2:2181/c"}, "metadataStoreUrl", "zk:zk1:2181,zk2:2181/c"),
         ({}, "brokerServicePort", "Optional[6651]"),
         ({}, "brokerMaxConnections", "17000"),
@@ -69,4 +76,4 @@ def test_no_setting_has_two_names() -> None:
 def test_values_are_in_upstreams_units_and_words(
     changes: dict[str, Any], name: str, value: str
 ) -> None:
-    assert configuration(BrokerSettings(**changes))[name] == value
+    assert configuration(**changes)[name] == value

@@ -10,7 +10,6 @@ import pytest
 
 from geminga_broker.discovery import Discovery
 from geminga_broker.errors import NotAllowed, TopicNotFound
-from geminga_broker.metadata.auto_creation import AutoCreation
 from geminga_broker.metadata.errors import NamespaceNotFound
 from geminga_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_broker.metadata.namespaces import Namespaces
@@ -18,6 +17,7 @@ from geminga_broker.metadata.partitioned_topics import PartitionedTopics
 from geminga_broker.metadata.persistent_topics import PersistentTopics, topic_path
 from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.ownership import Ownership
+from geminga_broker.policies.auto_creation import AutoCreationConfig
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import AutoTopicCreation
 from geminga_runtime.coordination import Coordination
@@ -41,6 +41,7 @@ async def discovery(coordination: Coordination) -> Discovery:
         partitioned,
         PersistentTopics(coordination),
         non_persistent_topics=lambda _: [VOLATILE],
+        auto_creation=AutoCreationConfig(),
     )
 
 
@@ -143,7 +144,7 @@ async def test_where_topics_are_partitioned_the_question_makes_them_so(
 async def test_the_brokers_rule_holds_where_a_namespace_has_none(
     discovery: Discovery, coordination: Coordination
 ) -> None:
-    discovery.auto_creation = AutoCreation(is_allowed=False)
+    discovery.auto_creation = AutoCreationConfig(auto_topic_creation=False)
     discovery.open()
     assert not await discovery.may_create(PLAIN)
     system = TopicName.parse("persistent://public/default/__change_events")

@@ -8,6 +8,7 @@ from tests.unit.geminga_broker.sessions.stand_ins import context_over
 from geminga_broker.broker import Broker
 from geminga_broker.figures import BrokerFigures
 from geminga_broker.health import HealthCheck
+from geminga_broker.log.config import CacheConfig
 from geminga_broker.log.entry_cache import EntryCache, LedgerCache
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_ledger import LedgerCounters
@@ -40,7 +41,7 @@ async def test_the_load_report_says_what_the_broker_carries(broker: Broker) -> N
 async def test_the_caches_rates_are_those_of_the_last_period(
     broker: Broker, topics: TopicDirectory
 ) -> None:
-    clock, cache = HandClock(), EntryCache(bytes_max=1000)
+    clock, cache = HandClock(), EntryCache(CacheConfig(cache_bytes_max=1000))
     figures = BrokerFigures(
         clock,
         topics=topics,

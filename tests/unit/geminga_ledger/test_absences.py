@@ -9,13 +9,13 @@ from contextlib import AsyncExitStack
 import pytest
 from tests.unit.geminga_ledger.fake_bookie import FakeBookie
 from tests.unit.geminga_ledger.world import FIRST_PORT, Listener, World, until
-from tests.unit.geminga_ledger.writing import OPTIONS, Bench, payloads, writing
+from tests.unit.geminga_ledger.writing import CONFIG, Bench, payloads, writing
 
-from geminga_autorecovery.options import AutoRecoveryOptions
+from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_ledger.absences import WRITERS_AT_ONCE
 from geminga_protocol.records.bookie_info import READ_ONLY_PATH
 
-GRACE_S = OPTIONS.absent_replace_s
+GRACE_S = CONFIG.absent_replace_s
 # When the last look after the grace is over, and what it finds is done.
 SURELY_S = 1.5 * GRACE_S
 
@@ -43,7 +43,7 @@ async def written(bench: Bench) -> None:
 
 
 def test_writers_are_faster_than_auto_recovery() -> None:
-    assert AutoRecoveryOptions().open_ledger_grace_s >= 2 * SURELY_S
+    assert AutoRecoveryConfig().open_ledger_rereplication_grace_s >= 2 * SURELY_S
 
 
 @pytest.mark.parametrize("harm", [FakeBookie.kill, stand_still])
@@ -125,7 +125,7 @@ async def test_two_that_are_gone_are_replaced_both() -> None:
 async def test_very_many_writers_are_told_little_by_little() -> None:
     world, count = World(1), 2 * WRITERS_AT_ONCE + 1
     async with AsyncExitStack() as stack:
-        ledgers = await stack.enter_async_context(world.ledgers(OPTIONS))
+        ledgers = await stack.enter_async_context(world.ledgers(CONFIG))
         writers = [await ledgers.create(listener=Listener()) for _ in range(count)]
         world.add_bookies(1)
         world.unregister(0)

@@ -8,14 +8,14 @@ from random import Random
 import pytest
 from tests.unit.geminga_ledger.world import World, until
 
-from geminga_ledger import BookieUnavailable, LedgerOptions, NotEnoughBookies
+from geminga_ledger import BookieUnavailable, LedgerConfig, NotEnoughBookies
 from geminga_ledger.bookies import Bookies
 from geminga_ledger.links import BookieLinks
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.registry import BookieRegistry
 from geminga_protocol.records.racks import RACKS_PATH, BookieRack, BookieRacks
 
-OPTIONS = LedgerOptions(quarantine_errors_max=1, doubt_s=0.0)
+CONFIG = LedgerConfig(quarantine_errors_max=1, doubt_s=0.0)
 ONE = Quorum(1, 1, 1)
 TIMES = 20
 
@@ -37,9 +37,9 @@ async def bench() -> AsyncIterator[Bench]:
     places = {"b0": "/r0", "b1": "/r1", "b2": "/r1"}
     racks = {bookie_id: BookieRack(rack=rack) for bookie_id, rack in places.items()}
     world.coordination.put(RACKS_PATH, BookieRacks({"default": racks}).encode())
-    registry = BookieRegistry(world.coordination, random=Random(1), options=OPTIONS)
+    registry = BookieRegistry(world.coordination, random=Random(1), config=CONFIG)
     links = BookieLinks(
-        registry, network=world.network, clock=world.clock, random=Random(1), options=OPTIONS
+        registry, network=world.network, clock=world.clock, random=Random(1), config=CONFIG
     )
     async with registry, links:
         yield Bench(world, Bookies(registry, links, Random(1)))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.geminga_ledger.world import World, settle, until
-from tests.unit.geminga_ledger.writing import OPTIONS, payloads, writing
+from tests.unit.geminga_ledger.writing import CONFIG, payloads, writing
 
 from geminga_ledger import (
     AppendRefused,
@@ -73,7 +73,7 @@ async def test_a_bookie_that_does_not_answer_is_replaced() -> None:
         before_s = bench.world.clock.monotonic()
         await bench.all_confirmed()
         waited_s = bench.world.clock.monotonic() - before_s
-        assert OPTIONS.answer_timeout_s <= waited_s <= 1.6 * OPTIONS.answer_timeout_s
+        assert CONFIG.answer_timeout_s <= waited_s <= 1.6 * CONFIG.answer_timeout_s
         assert bench.fragments == (Fragment(0, (bench.spare[0].bookie_id, bench.first[1])),)
 
 

@@ -6,12 +6,12 @@ import asyncio
 
 from tests.unit.geminga_ledger.writing import Bench, writing
 
-from geminga_ledger import LedgerOptions
+from geminga_ledger import LedgerConfig
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.v3_requests import encode_explicit_lac
 
 INTERVAL_S = 0.5
-OPTIONS = LedgerOptions(explicit_lac_interval_s=INTERVAL_S)
+CONFIG = LedgerConfig(explicit_lac_interval_s=INTERVAL_S)
 SIZES = (3, 2, 2)
 
 
@@ -28,7 +28,7 @@ def told(bench: Bench) -> list[list[int]]:
 
 
 async def test_a_pause_is_used_to_tell_what_is_confirmed() -> None:
-    async with writing(SIZES, options=OPTIONS) as bench:
+    async with writing(SIZES, config=CONFIG) as bench:
         bench.append(2)
         await asyncio.sleep(10 * INTERVAL_S)
         # Entry 1 belongs on the second bookie and the third.
@@ -41,7 +41,7 @@ async def test_a_pause_is_used_to_tell_what_is_confirmed() -> None:
 
 
 async def test_while_entries_come_they_tell_it_themselves() -> None:
-    async with writing(SIZES, options=OPTIONS) as bench:
+    async with writing(SIZES, config=CONFIG) as bench:
         for _ in range(20):
             bench.append(1)
             await asyncio.sleep(0.9 * INTERVAL_S)
@@ -57,7 +57,7 @@ async def test_nothing_is_told_unless_the_options_say_so() -> None:
 
 
 async def test_nothing_is_told_of_what_is_not_confirmed() -> None:
-    async with writing(SIZES, options=OPTIONS) as bench:
+    async with writing(SIZES, config=CONFIG) as bench:
         bench.append(1)
         await bench.all_confirmed()
         for bookie in bench.bookies:
@@ -68,7 +68,7 @@ async def test_nothing_is_told_of_what_is_not_confirmed() -> None:
 
 
 async def test_it_is_told_again_until_enough_keep_it() -> None:
-    async with writing(SIZES, options=OPTIONS) as bench:
+    async with writing(SIZES, config=CONFIG) as bench:
         for bookie in bench.bookies:
             bookie.v3.refusals[pb.WRITE_LAC] = pb.EIO
         bench.append(1)
@@ -84,7 +84,7 @@ async def test_it_is_told_again_until_enough_keep_it() -> None:
 
 
 async def test_the_bookies_that_are_written_to_now_are_told() -> None:
-    async with writing((1, 1, 1), options=OPTIONS) as bench:
+    async with writing((1, 1, 1), config=CONFIG) as bench:
         bench.bookies[0].kill()
         bench.append(1)
         newcomer = bench.world.bookie(await bench.replaced(0))
@@ -94,7 +94,7 @@ async def test_the_bookies_that_are_written_to_now_are_told() -> None:
 
 
 async def test_a_closed_writer_tells_no_more() -> None:
-    async with writing(SIZES, options=OPTIONS) as bench:
+    async with writing(SIZES, config=CONFIG) as bench:
         bench.append(1)
         await bench.writer.close()
         await asyncio.sleep(10 * INTERVAL_S)
@@ -104,7 +104,7 @@ async def test_a_closed_writer_tells_no_more() -> None:
 
 
 async def test_a_reader_gets_the_last_entry_before_a_next_one() -> None:
-    async with writing((3, 3, 2), options=OPTIONS) as bench:
+    async with writing((3, 3, 2), config=CONFIG) as bench:
         reader = await bench.ledgers.open(bench.writer.ledger_id, recover=False)
         bench.append(3)
         began_s = bench.world.clock.monotonic()

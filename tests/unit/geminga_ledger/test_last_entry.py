@@ -9,14 +9,14 @@ import pytest
 from tests.unit.geminga_ledger.world import FIRST_PORT, KEY, World, settle
 
 from geminga_ledger import RecoveryUndecided, WrongPassword
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.last_entry import LastEntryPoll
 from geminga_ledger.links import BookieLinks
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.registry import BookieRegistry
 from geminga_protocol.bookkeeper.codes import Flag, Operation, ReturnCode
 
-OPTIONS = LedgerOptions()
+CONFIG = LedgerConfig()
 LEDGER = 5
 ALL = (0, 1, 2)
 
@@ -33,7 +33,7 @@ class Bench:
             LEDGER,
             Quorum(3, 3, 2),
             [self.links.link(f"b{number}") for number in ALL],
-            answer_timeout_s=OPTIONS.answer_timeout_s,
+            answer_timeout_s=CONFIG.answer_timeout_s,
             master_key=master_key,
         )
 
@@ -41,9 +41,9 @@ class Bench:
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
     world = World(3)
-    registry = BookieRegistry(world.coordination, random=Random(1), options=OPTIONS)
+    registry = BookieRegistry(world.coordination, random=Random(1), config=CONFIG)
     links = BookieLinks(
-        registry, network=world.network, clock=world.clock, random=Random(1), options=OPTIONS
+        registry, network=world.network, clock=world.clock, random=Random(1), config=CONFIG
     )
     async with registry, links:
         yield Bench(world, links)
@@ -111,7 +111,7 @@ async def test_silent_bookies_leave_it_undecided_after_the_answer_timeout(bench:
     before_s = bench.world.clock.monotonic()
     with pytest.raises(RecoveryUndecided, match="b0, b1"):
         await bench.poll(KEY).run()
-    assert bench.world.clock.monotonic() - before_s == pytest.approx(OPTIONS.answer_timeout_s)
+    assert bench.world.clock.monotonic() - before_s == pytest.approx(CONFIG.answer_timeout_s)
 
 
 async def test_a_failing_disk_gives_no_answer_that_counts(bench: Bench) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.geminga_ledger.world import payload_of, settle, until
 from tests.unit.geminga_ledger.writing import Bench, payloads, writing
 
-from geminga_ledger import LedgerOptions, LedgerReader, NoSuchLedger
+from geminga_ledger import LedgerConfig, LedgerReader, NoSuchLedger
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
 from geminga_protocol.records.ledger_metadata import LEDGERS_PATH, ledger_path
@@ -172,7 +172,7 @@ async def test_bookies_that_hold_nothing_yet_are_asked_again_soon() -> None:
         began_s = bench.world.clock.monotonic()
         await append_two(bench)
         assert await waiting == 0
-        assert bench.world.clock.monotonic() - began_s <= LedgerOptions().poll_interval_s + 0.01
+        assert bench.world.clock.monotonic() - began_s <= LedgerConfig().poll_interval_s + 0.01
 
 
 async def test_a_wait_that_is_given_up_leaves_nothing_behind() -> None:
@@ -198,7 +198,7 @@ async def test_metadata_that_was_overtaken_is_not_believed() -> None:
 
 
 async def test_short_waits_ask_one_bookie_after_the_other() -> None:
-    async with writing((5, 3, 2), options=LedgerOptions(explicit_lac_interval_s=1)) as bench:
+    async with writing((5, 3, 2), config=LedgerConfig(explicit_lac_interval_s=1)) as bench:
         await append_two(bench)
         reader = await bench.ledgers.open(bench.writer.ledger_id, recover=False)
         # All of a burst tell of what was confirmed before it; the pause is told to three of five.

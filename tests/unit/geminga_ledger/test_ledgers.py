@@ -11,7 +11,7 @@ import pytest
 from tests.unit.geminga_ledger.world import Listener, World, payload_of, until
 
 from geminga_ledger import (
-    LedgerOptions,
+    LedgerConfig,
     NoSuchLedger,
     NotEnoughBookies,
     UnsupportedLedger,
@@ -27,7 +27,7 @@ from geminga_protocol.records.ledger_metadata import (
 )
 from geminga_protocol.records.racks import RACKS_PATH, BookieRack, BookieRacks
 
-OPTIONS = LedgerOptions()
+CONFIG = LedgerConfig()
 CUSTOM = {"application": b"pulsar", "component": b"managed-ledger"}
 # Seen: 4,200 with CPython 3.11, of which the stand-ins for ZooKeeper take 500. A broker may have
 # 100,000 topics that nobody uses, each with a ledger, in a GB.
@@ -64,8 +64,8 @@ async def test_ledgers_spread_over_the_bookies() -> None:
 
 async def test_the_options_give_sizes_and_password_where_nothing_is_said() -> None:
     world = World(3)
-    options = LedgerOptions(ensemble_size=3, write_quorum=3, ack_quorum=2, password=b"secret")
-    async with world.ledgers(options) as ledgers:
+    config = LedgerConfig(ensemble_size=3, write_quorum=3, ack_quorum=2, password=b"secret")
+    async with world.ledgers(config) as ledgers:
         writer = await ledgers.create(listener=Listener())
         writer.append(payload_of(0))
         await until(lambda: writer.last_confirmed == 0)
@@ -86,7 +86,7 @@ async def test_creating_waits_for_bookies_that_come_one_after_the_other() -> Non
     async with world.ledgers() as ledgers:
         creating = asyncio.ensure_future(ledgers.create(listener=Listener(), ensemble_size=3))
         for _ in range(3):
-            await asyncio.sleep(0.9 * OPTIONS.registration_grace_s)
+            await asyncio.sleep(0.9 * CONFIG.registration_grace_s)
             assert not creating.done()
             world.add_bookies(1)
         assert (await creating).ledger_id == 0
@@ -97,7 +97,7 @@ async def test_creating_waits_for_bookies_that_are_read_only_up_to_the_deadline(
     world.coordination.put(f"{READ_ONLY_PATH}/b9", b"")
     async with world.ledgers() as ledgers:
         creating = asyncio.ensure_future(ledgers.create(listener=Listener(), ensemble_size=2))
-        await asyncio.sleep(OPTIONS.create_deadline_s - 1)
+        await asyncio.sleep(CONFIG.create_deadline_s - 1)
         assert not creating.done()
         world.add_bookies(1)
         assert (await creating).ledger_id == 0
@@ -113,7 +113,7 @@ async def test_more_bookies_than_are_registered_are_hardly_waited_for() -> None:
             await ledgers.create(listener=Listener(), ensemble_size=3)
         waited_s = world.clock.monotonic() - began_s
     assert (caught.value.wanted, caught.value.available) == (3, 2)
-    assert waited_s == pytest.approx(OPTIONS.registration_grace_s)
+    assert waited_s == pytest.approx(CONFIG.registration_grace_s)
 
 
 async def test_a_bookie_that_could_not_be_reached_is_chosen_last() -> None:
@@ -219,14 +219,14 @@ async def test_new_ledgers_spread_over_the_racks() -> None:
 
 async def test_a_bookie_in_quarantine_gets_no_new_ledgers_while_there_are_others() -> None:
     world = World(2)
-    options = LedgerOptions(quarantine_errors_max=1)
-    async with world.ledgers(options) as ledgers:
+    config = LedgerConfig(quarantine_errors_max=1)
+    async with world.ledgers(config) as ledgers:
         world.bookies[0].refusals[Operation.ADD] = ReturnCode.EIO
         for _ in range(20):
             writer = await ledgers.create(listener=Listener())
             writer.append(b"entry")
             await until(lambda each=writer: each.last_confirmed == 0)  # type: ignore[misc]
-        await asyncio.sleep(options.doubt_s)
+        await asyncio.sleep(config.doubt_s)
         ensembles = {(await ledgers.create(listener=Listener())).ensemble for _ in range(20)}
         assert ensembles == {("b1",)}
 

@@ -11,13 +11,13 @@ from random import Random
 import pytest
 from tests.unit.geminga_ledger.world import FIRST_PORT, KEY, World, settle, until
 
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.errors import BookieUnavailable
 from geminga_ledger.links import BookieLink, BookieLinks, Purpose
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.registry import BookieRegistry
 from geminga_protocol.bookkeeper.codes import Flag, Operation
 
-OPTIONS = LedgerOptions()
+CONFIG = LedgerConfig()
 
 
 class Writer:
@@ -68,21 +68,19 @@ class Reader:
 
 @asynccontextmanager
 async def links_in(
-    world: World, options: LedgerOptions = OPTIONS
+    world: World, config: LedgerConfig = CONFIG
 ) -> AsyncGenerator[BookieLinks, None]:
-    registry = BookieRegistry(world.coordination, random=Random(1), options=options)
+    registry = BookieRegistry(world.coordination, random=Random(1), config=config)
     links = BookieLinks(
-        registry, network=world.network, clock=world.clock, random=Random(1), options=options
+        registry, network=world.network, clock=world.clock, random=Random(1), config=config
     )
     async with registry, links:
         yield links
 
 
 @asynccontextmanager
-async def link_in(
-    world: World, options: LedgerOptions = OPTIONS
-) -> AsyncGenerator[BookieLink, None]:
-    async with links_in(world, options) as links:
+async def link_in(world: World, config: LedgerConfig = CONFIG) -> AsyncGenerator[BookieLink, None]:
+    async with links_in(world, config) as links:
         yield links.link("b0")
 
 
@@ -121,7 +119,7 @@ async def test_a_bookie_that_swallows_connections_is_given_up_in_time() -> None:
         before_s = world.clock.monotonic()
         with pytest.raises(BookieUnavailable, match="no answer"):
             await link.connected()
-        assert world.clock.monotonic() - before_s == pytest.approx(OPTIONS.connect_timeout_s)
+        assert world.clock.monotonic() - before_s == pytest.approx(CONFIG.connect_timeout_s)
 
 
 async def test_an_attempt_that_ends_as_nobody_foresaw_leaves_nobody_waiting(
@@ -232,8 +230,8 @@ async def test_a_young_connection_is_not_suspected() -> None:
 
 async def test_a_bookie_that_takes_its_bytes_too_slowly_is_dropped() -> None:
     world = World(1)
-    options = replace(OPTIONS, unsent_bytes_max=100)
-    async with link_in(world, options) as link:
+    config = replace(CONFIG, unsent_bytes_max=100)
+    async with link_in(world, config) as link:
         await link.connected()
         link.outbox.pause()
         for _ in range(10):
@@ -299,14 +297,14 @@ async def test_a_bookie_that_failed_is_doubtful_for_all_purposes_for_a_while() -
         await ordinary.connected()
         recovery.note_failure()
         assert (ordinary.is_down, ordinary.is_doubtful, links.is_down("b0")) == (False, True, True)
-        await asyncio.sleep(OPTIONS.doubt_s)
+        await asyncio.sleep(CONFIG.doubt_s)
         assert (ordinary.is_doubtful, links.is_down("b0")) == (False, False)
 
 
 async def test_a_bookie_that_fails_often_is_quarantined(caplog: pytest.LogCaptureFixture) -> None:
     async with links_in(World(1)) as links:
         told: list[bool] = []
-        for _ in range(OPTIONS.quarantine_errors_max):
+        for _ in range(CONFIG.quarantine_errors_max):
             told.append(links.is_quarantined("b0"))
             links.link("b0").note_failure()
         assert not any(told)

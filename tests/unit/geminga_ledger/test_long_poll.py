@@ -34,7 +34,7 @@ def poll(bench: V3Bench, *, timeout_s: float = 60.0, turn: int = 0) -> asyncio.T
         bench.links,
         after=AFTER,
         timeout_s=timeout_s,
-        options=bench.options,
+        config=bench.config,
         turn=turn,
     )
     return asyncio.get_running_loop().create_task(polling.run())

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 from tests.unit.geminga_ledger.virtual_time import LoopClock
 
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.errors import BookieUnavailable, LedgerError, NoSuchLedger
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.patience import Patience
 
 
@@ -27,7 +27,7 @@ class Work:
 
 
 def patience() -> Patience:
-    return Patience(clock=LoopClock(), random=Random(1), options=LedgerOptions())
+    return Patience(clock=LoopClock(), random=Random(1), config=LedgerConfig())
 
 
 async def test_what_works_at_last_is_returned() -> None:

@@ -17,8 +17,8 @@ from geminga_ledger import (
     BookiesReadOnly,
     EntryTooLarge,
     LedgerClosed,
+    LedgerConfig,
     LedgerFenced,
-    LedgerOptions,
     LedgerWriter,
     TooMuchPending,
     WrongPassword,
@@ -26,7 +26,7 @@ from geminga_ledger import (
 from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
 from geminga_protocol.bookkeeper.digest import decode_entry
 
-OPTIONS = LedgerOptions()
+CONFIG = LedgerConfig()
 
 
 class Bench:
@@ -59,11 +59,11 @@ async def writing(
     ensemble_size: int = 1,
     write_quorum: int = 1,
     ack_quorum: int = 1,
-    options: LedgerOptions = OPTIONS,
+    config: LedgerConfig = CONFIG,
 ) -> AsyncGenerator[Bench, None]:
     """A new writer whose bookies are connected."""
     world, listener = World(ensemble_size), Listener()
-    async with world.ledgers(options) as ledgers:
+    async with world.ledgers(config) as ledgers:
         writer = await ledgers.create(
             listener=listener,
             ensemble_size=ensemble_size,
@@ -108,7 +108,7 @@ async def test_a_run_of_entries_is_appended_like_one_after_the_other() -> None:
 
 
 async def test_a_run_that_is_refused_is_refused_whole() -> None:
-    async with writing(options=replace(OPTIONS, frame_bytes_max=100)) as bench:
+    async with writing(config=replace(CONFIG, frame_bytes_max=100)) as bench:
         with pytest.raises(EntryTooLarge):
             bench.writer.append_all([bytes(40), bytes(41)])
         assert (bench.writer.last_pushed, bench.writer.pending_bytes) == (-1, 0)
@@ -383,12 +383,12 @@ async def test_an_idle_writer_has_no_timer() -> None:
         bench.append(1)
         await bench.confirmed(0)
         assert bench.writer._timer is not None
-        await asyncio.sleep(OPTIONS.answer_timeout_s)
+        await asyncio.sleep(CONFIG.answer_timeout_s)
         assert bench.writer._timer is None
 
 
 async def test_more_pending_than_may_be_is_refused_until_some_is_confirmed() -> None:
-    async with writing(options=replace(OPTIONS, pending_bytes_max=25)) as bench:
+    async with writing(config=replace(CONFIG, pending_bytes_max=25)) as bench:
         bench.hold()
         bench.append(2)
         with pytest.raises(TooMuchPending) as caught:
@@ -402,7 +402,7 @@ async def test_more_pending_than_may_be_is_refused_until_some_is_confirmed() -> 
 
 
 async def test_an_entry_that_fits_into_no_frame_is_refused_and_harms_nothing() -> None:
-    async with writing(options=replace(OPTIONS, frame_bytes_max=100)) as bench:
+    async with writing(config=replace(CONFIG, frame_bytes_max=100)) as bench:
         with pytest.raises(EntryTooLarge) as caught:
             bench.writer.append(bytes(41))
         assert caught.value.payload_bytes_max == 40

@@ -10,16 +10,16 @@ from random import Random
 import pytest
 from tests.unit.geminga_ledger.world import KEY, World, entry_of, payload_of, settle
 
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.counters import LedgerCounters
 from geminga_ledger.links import BookieLinks
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.quorum import Verdict
 from geminga_ledger.range_read import Found, RangeRead
 from geminga_ledger.registry import BookieRegistry
 from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
 from geminga_protocol.records.ledger_metadata import Fragment
 
-OPTIONS = LedgerOptions()
+CONFIG = LedgerConfig()
 LEDGER = 5
 ALL = (0, 1, 2)
 
@@ -41,7 +41,7 @@ class Bench:
             self.links.link,
             entry_ids=range(first, last + 1),
             absences_proving=absences_proving,
-            answer_timeout_s=OPTIONS.answer_timeout_s,
+            answer_timeout_s=CONFIG.answer_timeout_s,
             speculative_s=speculative_s,
             counters=self.counters,
         )
@@ -54,9 +54,9 @@ class Bench:
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
     world = World(3)
-    registry = BookieRegistry(world.coordination, random=Random(1), options=OPTIONS)
+    registry = BookieRegistry(world.coordination, random=Random(1), config=CONFIG)
     links = BookieLinks(
-        registry, network=world.network, clock=world.clock, random=Random(1), options=OPTIONS
+        registry, network=world.network, clock=world.clock, random=Random(1), config=CONFIG
     )
     async with registry, links:
         yield Bench(world, links)
@@ -124,7 +124,7 @@ async def test_a_silent_bookie_is_passed_over_after_the_answer_timeout(bench: Be
     bench.world.bookies[0].is_silent = True
     before_s = bench.world.clock.monotonic()
     assert await bench.read(0, 3).run() == [found(number) for number in range(4)]
-    assert bench.world.clock.monotonic() - before_s == pytest.approx(OPTIONS.answer_timeout_s)
+    assert bench.world.clock.monotonic() - before_s == pytest.approx(CONFIG.answer_timeout_s)
 
 
 async def test_a_refusal_that_is_no_absence_leaves_it_undecided(bench: Bench) -> None:
@@ -174,7 +174,7 @@ async def test_a_slow_bookie_is_asked_last_for_a_while(bench: Bench) -> None:
     assert bench.reads_at(0) == [0]
     await bench.read(3, 3).run()
     assert bench.reads_at(0) == [0]
-    await asyncio.sleep(OPTIONS.doubt_s)
+    await asyncio.sleep(CONFIG.doubt_s)
     bench.world.bookies[0].is_silent = False
     await bench.read(3, 3).run()
     assert bench.reads_at(0) == [0, 3]

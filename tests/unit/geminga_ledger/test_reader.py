@@ -12,7 +12,7 @@ from tests.unit.geminga_ledger.world import KEY, Listener, World, entry_of, payl
 from geminga_ledger import (
     BookieUnavailable,
     EntryCorrupt,
-    LedgerOptions,
+    LedgerConfig,
     LedgerReader,
     Ledgers,
     NoSuchEntry,
@@ -51,7 +51,7 @@ class Bench:
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
     world = World(3)
-    async with world.ledgers(LedgerOptions(reads_in_flight_max=20)) as ledgers:
+    async with world.ledgers(LedgerConfig(reads_in_flight_max=20)) as ledgers:
         yield Bench(world, ledgers)
 
 

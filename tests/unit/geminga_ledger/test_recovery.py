@@ -20,8 +20,8 @@ from tests.unit.geminga_ledger.world import (
 )
 
 from geminga_ledger import (
+    LedgerConfig,
     LedgerFenced,
-    LedgerOptions,
     LedgerReader,
     RecoveryUndecided,
     WrongPassword,
@@ -33,13 +33,13 @@ from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata, L
 
 LEDGER = 5
 ALL = (0, 1, 2)
-HASTY = LedgerOptions(recovery_deadline_s=0.0)
+HASTY = LedgerConfig(recovery_deadline_s=0.0)
 
 Holders = dict[int, tuple[int, ...]]
 
 
-async def recover(world: World, options: LedgerOptions | None = None) -> LedgerReader:
-    async with world.ledgers(options) as ledgers:
+async def recover(world: World, config: LedgerConfig | None = None) -> LedgerReader:
+    async with world.ledgers(config) as ledgers:
         return await ledgers.open(LEDGER, recover=True)
 
 
@@ -151,8 +151,8 @@ async def recovery_equals_bookkeepers(
         for entry_id in range(expected + 1)
     ):
         expected = None
-    options = LedgerOptions(recovery_deadline_s=0.0, append_deadline_s=1.0, answer_timeout_s=1.0)
-    async with world.ledgers(options) as ledgers:
+    config = LedgerConfig(recovery_deadline_s=0.0, append_deadline_s=1.0, answer_timeout_s=1.0)
+    async with world.ledgers(config) as ledgers:
         if expected is None:
             with pytest.raises(Exception, match=r"recovered now|not confirmed within"):
                 await ledgers.open(LEDGER, recover=True)
@@ -180,7 +180,7 @@ async def test_only_what_may_be_unconfirmed_is_looked_for() -> None:
 async def test_reads_fence_and_adds_are_marked_as_recovery() -> None:
     world = World(1)
     world.left_behind(LEDGER, (1, 1, 1), {0: (0,)})
-    await recover(world, LedgerOptions(recovery_batch_entries=1))
+    await recover(world, LedgerConfig(recovery_batch_entries=1))
     assert [request[:5] for request in world.bookies[0].requests] == [
         (Operation.READ, Flag.FENCING, LEDGER, -1, KEY),
         (Operation.READ, Flag.FENCING | Flag.HIGH_PRIORITY, LEDGER, 0, KEY),
@@ -201,7 +201,7 @@ async def test_a_tail_longer_than_a_batch_is_recovered_whole() -> None:
     world = World(3)
     holders = dict.fromkeys(range(20), ALL)
     world.left_behind(LEDGER, (3, 3, 2), holders, told=dict.fromkeys(holders, -1))
-    await recover(world, LedgerOptions(recovery_batch_entries=3))
+    await recover(world, LedgerConfig(recovery_batch_entries=3))
     assert ended_at(world, 19)
 
 
@@ -437,7 +437,7 @@ async def test_another_password_cannot_recover() -> None:
     world = World(3)
     world.left_behind(LEDGER, (3, 3, 2), dict.fromkeys(range(3), ALL))
     with pytest.raises(WrongPassword):
-        await recover(world, LedgerOptions(password=b"another"))
+        await recover(world, LedgerConfig(password=b"another"))
 
 
 async def test_a_damaged_copy_in_the_tail_is_replaced_from_a_good_one() -> None:

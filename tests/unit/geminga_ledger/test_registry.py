@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from tests.unit.geminga_ledger.world import World, settle, until
 
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.errors import BookieUnavailable
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.registry import BookieRegistry
 from geminga_protocol.records.bookie_info import (
     AVAILABLE_PATH,
@@ -21,7 +21,7 @@ from geminga_runtime.coordination import SessionState
 
 
 def registry_in(world: World) -> BookieRegistry:
-    return BookieRegistry(world.coordination, random=Random(1), options=LedgerOptions())
+    return BookieRegistry(world.coordination, random=Random(1), config=LedgerConfig())
 
 
 def names(registry: BookieRegistry) -> list[str]:

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.geminga_ledger.fake_coordination import FakeCoordination
 from tests.unit.geminga_ledger.virtual_time import LoopClock
 
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.errors import NoSuchLedger, UnsupportedLedger
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.store import LedgerStore
 from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from geminga_runtime.coordination import ConnectionLost
@@ -22,9 +22,7 @@ PATH = "/ledgers/00/0000/L0000"
 
 
 def store_on(coordination: FakeCoordination, seed: int = 1) -> LedgerStore:
-    return LedgerStore(
-        coordination, clock=LoopClock(), random=Random(seed), options=LedgerOptions()
-    )
+    return LedgerStore(coordination, clock=LoopClock(), random=Random(seed), config=LedgerConfig())
 
 
 def close_at_3(metadata: LedgerMetadata) -> LedgerMetadata | None:

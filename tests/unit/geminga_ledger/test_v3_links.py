@@ -8,8 +8,8 @@ import pytest
 from tests.unit.geminga_ledger.v3_bench import LEDGER, v3_bench
 from tests.unit.geminga_ledger.world import settle
 
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.errors import BookieUnavailable
-from geminga_ledger.options import LedgerOptions
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.v3_requests import long_poll_request, read_lac_request
 
@@ -45,7 +45,7 @@ async def test_a_bookie_that_is_away_is_found_when_it_is_back() -> None:
         with pytest.raises(BookieUnavailable, match="a moment ago"):
             await link.ask(read_lac_request(LEDGER), timeout_s=TIMEOUT_S)
         bench.bookies[0].start()
-        await asyncio.sleep(bench.options.retry_limit_s)
+        await asyncio.sleep(bench.config.retry_limit_s)
         await link.ask(read_lac_request(LEDGER), timeout_s=TIMEOUT_S)
         assert not link.is_doubtful
 
@@ -59,7 +59,7 @@ async def test_one_that_does_not_even_connect_keeps_nobody() -> None:
         ]
         results = await asyncio.gather(*asking, return_exceptions=True)
         assert all(isinstance(each, BookieUnavailable) for each in results)
-        assert bench.world.clock.monotonic() - began_s <= bench.options.connect_timeout_s + 0.1
+        assert bench.world.clock.monotonic() - began_s <= bench.config.connect_timeout_s + 0.1
         assert len(bench.world.network.connects) == 1
 
 
@@ -102,7 +102,7 @@ async def test_a_connection_that_breaks_fails_what_was_asked() -> None:
 
 
 async def test_closing_ends_what_waits_and_what_comes() -> None:
-    async with v3_bench(2, LedgerOptions()) as bench:
+    async with v3_bench(2, LedgerConfig()) as bench:
         bench.store(0)
         asking = asyncio.ensure_future(
             bench.links[0].ask(long_poll_request(LEDGER, 0, 60_000), timeout_s=70)

@@ -9,8 +9,8 @@ from random import Random
 from tests.unit.geminga_ledger.fake_bookie import FakeBookie
 from tests.unit.geminga_ledger.world import KEY, World, entry_of
 
+from geminga_ledger.config import LedgerConfig
 from geminga_ledger.health import BookieHealth
-from geminga_ledger.options import LedgerOptions
 from geminga_ledger.registry import BookieRegistry
 from geminga_ledger.v3_links import V3Link, V3Links
 
@@ -20,9 +20,9 @@ LEDGER = 5
 class V3Bench:
     """``bookies`` b0, b1, …, and the ``links`` to them, in this order."""
 
-    def __init__(self, world: World, links: V3Links, options: LedgerOptions) -> None:
+    def __init__(self, world: World, links: V3Links, config: LedgerConfig) -> None:
         self.world = world
-        self.options = options
+        self.config = config
         self.bookies = world.bookies
         self.find: Callable[[str], V3Link] = links.link
         self.links = [links.link(each.bookie_id) for each in world.bookies]
@@ -36,23 +36,21 @@ class V3Bench:
 
 
 @asynccontextmanager
-async def v3_bench(
-    count: int, options: LedgerOptions | None = None
-) -> AsyncGenerator[V3Bench, None]:
+async def v3_bench(count: int, config: LedgerConfig | None = None) -> AsyncGenerator[V3Bench, None]:
     """So many bookies without any entry."""
-    options = options or LedgerOptions()
+    config = config or LedgerConfig()
     world = World(count)
-    registry = BookieRegistry(world.coordination, random=Random(1), options=options)
+    registry = BookieRegistry(world.coordination, random=Random(1), config=config)
     health = BookieHealth(
-        doubt_s=options.doubt_s, errors_max=5, interval_s=60.0, quarantine_s=1800.0
+        doubt_s=config.doubt_s, errors_max=5, interval_s=60.0, quarantine_s=1800.0
     )
     links = V3Links(
         registry,
         network=world.network,
         clock=world.clock,
         random=Random(1),
-        options=options,
+        config=config,
         health=health,
     )
     async with registry, links:
-        yield V3Bench(world, links, options)
+        yield V3Bench(world, links, config)

@@ -12,7 +12,7 @@ from tests.unit.geminga_ledger.fake_coordination import FakeCoordination
 from tests.unit.geminga_ledger.fake_network import FakeNetwork
 from tests.unit.geminga_ledger.virtual_time import LoopClock
 
-from geminga_ledger import LedgerError, LedgerOptions, Ledgers
+from geminga_ledger import LedgerConfig, LedgerError, Ledgers
 from geminga_protocol.bookkeeper.digest import encode_entry_header, master_key
 from geminga_protocol.records.bookie_info import AVAILABLE_PATH, BookieInfo
 from geminga_protocol.records.ledger_metadata import (
@@ -63,9 +63,9 @@ class World:
     def unregister(self, number: int) -> None:
         self.coordination.remove(f"{AVAILABLE_PATH}/b{number}")
 
-    def ledgers(self, options: LedgerOptions | None = None, *, seed: int = 1) -> Ledgers:
+    def ledgers(self, config: LedgerConfig | None = None, *, seed: int = 1) -> Ledgers:
         """A new client, to be opened with ``async with``."""
-        return Ledgers(self.coordination, self.network, self.clock, Random(seed), options)
+        return Ledgers(self.coordination, self.network, self.clock, Random(seed), config)
 
     def bookie(self, bookie_id: str) -> FakeBookie:
         return next(each for each in self.bookies if each.bookie_id == bookie_id)

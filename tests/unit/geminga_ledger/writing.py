@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from tests.unit.geminga_ledger.fake_bookie import FakeBookie
 from tests.unit.geminga_ledger.world import Listener, World, payload_of, until
 
-from geminga_ledger import LedgerOptions, Ledgers, LedgerWriter
+from geminga_ledger import LedgerConfig, Ledgers, LedgerWriter
 from geminga_protocol.records.ledger_metadata import Fragment
 
-OPTIONS = LedgerOptions()
+CONFIG = LedgerConfig()
 
 
 class Bench:
@@ -58,12 +58,12 @@ class Bench:
 
 @asynccontextmanager
 async def writing(
-    sizes: tuple[int, int, int], *, spare: int = 1, options: LedgerOptions = OPTIONS
+    sizes: tuple[int, int, int], *, spare: int = 1, config: LedgerConfig = CONFIG
 ) -> AsyncGenerator[Bench, None]:
     """A new writer whose bookies are connected."""
     ensemble_size, write_quorum, ack_quorum = sizes
     world, listener = World(ensemble_size + spare), Listener()
-    async with world.ledgers(options) as ledgers:
+    async with world.ledgers(config) as ledgers:
         writer = await ledgers.create(
             listener=listener,
             ensemble_size=ensemble_size,

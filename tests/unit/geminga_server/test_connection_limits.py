@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from geminga_server.config import ConnectionConfig
 from geminga_server.connection_limits import (
     LOG_PERIOD_S,
     ConnectionLimits,
@@ -24,7 +25,7 @@ def test_without_limits_everybody_gets_in() -> None:
 
 
 async def test_one_too_many_is_refused_until_another_leaves() -> None:
-    limits = ConnectionLimits(connections_max=2)
+    limits = ConnectionLimits(ConnectionConfig(connections_max=2))
     assert [limits.admit(host) for host in ("a", "b", "c")] == [None, None, Limit.ALL]
     limits.leave("a")
     assert [limits.admit(host) for host in ("c", "a")] == [None, Limit.ALL]
@@ -32,7 +33,7 @@ async def test_one_too_many_is_refused_until_another_leaves() -> None:
 
 
 async def test_one_address_has_its_own_limit() -> None:
-    limits = ConnectionLimits(per_address_max=2)
+    limits = ConnectionLimits(ConnectionConfig(connections_per_address_max=2))
     assert [limits.admit(host) for host in "aaba"] == [None, None, None, Limit.ADDRESS]
     limits.leave("a")
     assert limits.admit("a") is None
@@ -40,7 +41,7 @@ async def test_one_address_has_its_own_limit() -> None:
 
 
 def test_nothing_is_kept_of_addresses_that_left() -> None:
-    limits = ConnectionLimits(per_address_max=1)
+    limits = ConnectionLimits(ConnectionConfig(connections_per_address_max=1))
     for number in range(100):
         limits.admit(str(number))
         limits.leave(str(number))
@@ -50,7 +51,7 @@ def test_nothing_is_kept_of_addresses_that_left() -> None:
 
 def test_a_flood_of_refusals_is_a_line_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
-        limits = ConnectionLimits(connections_max=3)
+        limits = ConnectionLimits(ConnectionConfig(connections_max=3))
         for host in ("a", "b", "b", *"c" * 100):
             limits.admit(host)
         await asyncio.sleep(2 * LOG_PERIOD_S)
@@ -68,9 +69,16 @@ def test_as_many_are_allowed_as_were_set_or_as_there_is_room_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     files = share_out(256)
-    assert connections_allowed(0, files) == files.clients
-    assert connections_allowed(7, files) == 7
+
+    def allowed(wanted: int) -> int:
+        config = ConnectionConfig(connections_max=wanted, connections_per_address_max=3)
+        told = connections_allowed(config, files)
+        assert told.connections_per_address_max == 3
+        return told.connections_max
+
+    assert allowed(0) == files.clients
+    assert allowed(7) == 7
     assert not caplog.records
-    assert connections_allowed(1_000, files) == files.clients
+    assert allowed(1_000) == files.clients
     (line,) = caplog.records
     assert (line.levelno, line.__dict__["wanted"]) == (logging.WARNING, 1_000)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from geminga_server.errors import SettingsError
+from geminga_server.errors import ConfigError
 from geminga_server.logging import configure_logging, set_log_level
 
 log = logging.getLogger("geminga_test.storage")
@@ -109,7 +109,7 @@ def test_the_level_can_be_changed_while_running() -> None:
 
 @pytest.mark.parametrize("level", ["LOUD", "", "10"])
 def test_a_level_that_is_none_is_refused_with_those_there_are(level: str) -> None:
-    with pytest.raises(SettingsError, match="DEBUG, INFO, WARNING, ERROR, CRITICAL"):
+    with pytest.raises(ConfigError, match="DEBUG, INFO, WARNING, ERROR, CRITICAL"):
         configure_logging("broker", level=level, stream=io.StringIO())
 
 

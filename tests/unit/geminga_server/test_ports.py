@@ -8,12 +8,12 @@ import socket
 
 import pytest
 
-from geminga_server.errors import ServerStartError, SettingsError
+from geminga_server.errors import ConfigError, ServerStartError
 from geminga_server.ports import cannot_listen, free_port, require_distinct
 
 
 def test_the_same_port_twice_is_refused_and_both_options_are_named() -> None:
-    with pytest.raises(SettingsError, match="--port and --web-port are both 7000"):
+    with pytest.raises(ConfigError, match="--port and --web-port are both 7000"):
         require_distinct({"--port": 7000, "--other": 7001, "--web-port": 7000})
 
 

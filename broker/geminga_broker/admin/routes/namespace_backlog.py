@@ -13,10 +13,10 @@ from contextlib import suppress
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from geminga_broker.admin.access import on_namespace
 from geminga_broker.admin.answers import no_content
 from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.facade import Services
-from geminga_broker.admin.one_policy import ADMINISTER, PREFIX
 from geminga_broker.admin.parameters import NamespaceArg, ServicesArg, path_value
 from geminga_broker.admin.routes.namespaces import bundle_in
 from geminga_broker.admin.routes.topics import require_namespace, topics_of
@@ -26,8 +26,11 @@ from geminga_broker.errors import SubscriptionNotFound, TopicNotFound
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_server.authorization import Action
 
-router = APIRouter(prefix=PREFIX)
+router = APIRouter(prefix="/admin/v2/namespaces/{tenant}/{namespace}")
+
+ADMINISTER = [on_namespace(Action.ADMINISTER)]
 
 Work = Callable[[PersistentTopic], Awaitable[None]]
 

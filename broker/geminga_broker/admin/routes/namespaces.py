@@ -1,6 +1,6 @@
 """``/admin/v2/namespaces``: create, delete, list; a namespace's policies as a whole.
 
-The calls that read and change one policy each belong into ``namespace_policies`` beside this.
+The calls that read and change one policy each are made of the table in ``policies`` beside this.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ async def delete_namespace(
 ) -> Response:
     """Delete a namespace without topics; with ``force`` also one with them, where that is on."""
     is_forced = flag(request, "force")
-    if is_forced and not services.force_deletes_namespaces:
+    if is_forced and not services.config.force_deletes_namespaces:
         raise RestError(405, "Broker doesn't allow forced deletion of namespaces")
     try:
         if is_forced:

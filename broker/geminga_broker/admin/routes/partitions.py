@@ -15,9 +15,8 @@ from geminga_broker.admin.parameters import ServicesArg, TopicArg, flag, json_bo
 from geminga_broker.admin.serving import serve_partition
 from geminga_broker.admin.side_by_side import side_by_side
 from geminga_broker.errors import TopicExists, TopicNotFound
-from geminga_broker.metadata.auto_creation import auto_creation
 from geminga_broker.metadata.errors import PartitionedTopicNotFound
-from geminga_broker.metadata.policy_rules import PARTITIONS_MAX
+from geminga_broker.policies.auto_creation import PARTITIONS_MAX, auto_creation
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.partitioned_topics import PartitionedTopicMetadata
 from geminga_server.authorization import Action
@@ -35,7 +34,7 @@ async def get_partitions(request: Request, topic: TopicArg, services: ServicesAr
     policies = await services.namespaces.policies(topic.namespace)
     record = await services.partitioned_topics.metadata(topic)
     if record is None and flag(request, "checkAllowAutoCreation"):
-        rule = auto_creation(policies, services.auto_creation)
+        rule = auto_creation(services.auto_creation, policies)
         if rule.is_allowed and rule.partitions and not await _is_topic(services, topic):
             await _create(services, topic, PartitionedTopicMetadata(partitions=rule.partitions))
             record = await services.partitioned_topics.metadata(topic)

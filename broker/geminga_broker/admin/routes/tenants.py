@@ -63,7 +63,7 @@ async def delete_tenant(request: Request, services: ServicesArg) -> Response:
     broker is told so."""
     tenant = path_value(request, "tenant")
     is_forced = flag(request, "force")
-    if is_forced and not services.force_deletes_tenants:
+    if is_forced and not services.config.force_deletes_tenants:
         raise RestError(405, "Broker doesn't allow forced deletion of tenants")
     try:
         if is_forced:

@@ -15,8 +15,8 @@ from geminga_broker.errors import (
     NotAllowed,
     SubscriptionAbsent,
 )
+from geminga_broker.policies.subscribing import SubscribePolicies
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.topics.consuming.subscribe_policies import SubscribePolicies
 from geminga_broker.topics.consuming.subscribe_rate import SubscribeRate
 from geminga_broker.topics.topic import SubscribeRequest
 

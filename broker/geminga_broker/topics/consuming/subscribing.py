@@ -13,14 +13,14 @@ from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
 from geminga_broker.log.positions import EARLIEST, LATEST, Position
+from geminga_broker.policies.dispatching import DISPATCH_FREELY, DispatchPolicies
+from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.gate import Gate
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.compacting import Compacting, check_read_compacted, check_subscription
 from geminga_broker.topics.consuming.admission import Admission, check_durability, check_name
-from geminga_broker.topics.consuming.dispatch_policies import DispatchPolicies
 from geminga_broker.topics.consuming.throttling import Throttling
-from geminga_broker.topics.policies import DISPATCH_FREELY, TopicPolicies
 from geminga_broker.topics.producing.deduplication import CURSOR_NAME as DEDUPLICATION_CURSOR
 from geminga_broker.topics.topic import SubscribeRequest
 from geminga_protocol.pulsar.topic_names import TopicName
@@ -84,7 +84,7 @@ class Subscribing:
         topic: SubscribedTopic,
         logs: Logs,
         clock: Clock,
-        policies: TopicPolicies,
+        policies: EffectivePolicies,
         broker_gate: Gate | None = None,
     ) -> None:
         self.subscriptions: dict[str, Subscription] = {}
@@ -100,7 +100,7 @@ class Subscribing:
         # Guards which subscriptions exist while one is being created or deleted; None before that.
         self._changing: asyncio.Lock | None = None
 
-    def apply(self, policies: TopicPolicies) -> None:
+    def apply(self, policies: EffectivePolicies) -> None:
         """From now on these hold, for the subscriptions that are there and those to come."""
         self._policies = policies
         self._admission.policies = policies.subscribing

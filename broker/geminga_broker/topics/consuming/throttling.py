@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from geminga_broker.subscriptions.dispatch_rate import DispatchLimit
+from geminga_broker.policies.dispatching import DISPATCH_FREELY, DispatchLimit, DispatchPolicies
 from geminga_broker.subscriptions.gate import Gate, LimitOf
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.dispatch_policies import DEFAULT_POLICIES, DispatchPolicies
 from geminga_runtime.clock import Clock
 
 
@@ -35,7 +34,7 @@ class Throttling:
         self._broker_gate = broker_gate
         self._topic_gate: Gate | None = None
         self._own: dict[Subscription, Gate] = {}
-        self._policies = DEFAULT_POLICIES
+        self._policies = DISPATCH_FREELY
 
     def follow(self, policies: DispatchPolicies, subscriptions: list[Subscription]) -> None:
         """From now on these hold, for ``subscriptions``, which are all there are."""

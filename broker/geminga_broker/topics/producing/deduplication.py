@@ -21,8 +21,8 @@ from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
 from geminga_broker.log.positions import Position
+from geminga_broker.policies.publishing import PublishConfig
 from geminga_broker.topics.producing.producers import Producer
-from geminga_broker.topics.producing.publish_policies import PublishOptions
 from geminga_broker.topics.producing.sequence_ids import (
     SequenceIds,
     Verdict,
@@ -60,7 +60,7 @@ class Deduplication:
         managed_ledger: ManagedLedger,
         logs: Logs,
         clock: Clock,
-        options: PublishOptions,
+        options: PublishConfig,
         *,
         append: Callable[[Sequence[Pending]], None],
         enter: Callable[[Cursor], Awaitable[None]],

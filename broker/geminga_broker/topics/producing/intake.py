@@ -17,10 +17,10 @@ from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
 from geminga_broker.log.positions import Position
+from geminga_broker.policies.publishing import PublishConfig, PublishPolicies
 from geminga_broker.topics.producing.deduplication import Deduplication, delete_cursor
 from geminga_broker.topics.producing.producers import Producer, Producers
 from geminga_broker.topics.producing.publish_gate import Append, PublishGate
-from geminga_broker.topics.producing.publish_policies import PublishOptions, PublishPolicies
 from geminga_broker.topics.producing.publish_rate import PublishRate
 from geminga_broker.topics.producing.sequence_ids import NO_SEQUENCE_ID
 from geminga_protocol.pulsar import api_pb2 as api
@@ -71,7 +71,7 @@ class Intake:
         topic: IntakeTopic,
         logs: Logs,
         clock: Clock,
-        options: PublishOptions,
+        options: PublishConfig,
         broker_rate: PublishRate | None = None,
     ) -> None:
         self.deduplication: Deduplication | None = None

@@ -13,8 +13,8 @@ from geminga_broker.client_session import host_of
 from geminga_broker.errors import InvalidRequest, ProducerBusy
 from geminga_broker.log.appender import Pending
 from geminga_broker.log.payloads import is_encrypted
+from geminga_broker.policies.publishing import PUBLISH_FREELY, PublishPolicies
 from geminga_broker.topics.producing.producers import Producer, Producers
-from geminga_broker.topics.producing.publish_policies import DEFAULT_POLICIES, PublishPolicies
 from geminga_broker.topics.producing.publish_rate import PublishRate
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_runtime.clock import Clock
@@ -43,7 +43,7 @@ class PublishGate:
     def __init__(
         self, name: str, producers: Producers, clock: Clock, broker_rate: PublishRate | None
     ) -> None:
-        self.policies = DEFAULT_POLICIES
+        self.policies = PUBLISH_FREELY
         # How often somebody was not read for a while, since the topic was loaded.
         self.pauses = 0
         self._name = name

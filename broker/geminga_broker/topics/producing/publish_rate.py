@@ -6,25 +6,11 @@ more is saved up than what a second brings.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from geminga_broker.counting.token_bucket import TokenBuckets
+from geminga_broker.policies.publishing import PublishLimits
 
 # Limits on publishing are said for a second.
 PERIOD_S = 1
-
-
-@dataclass(frozen=True, slots=True)
-class PublishLimits:
-    """How much a second; 0 and below: any number."""
-
-    messages_per_s: int = 0
-    bytes_per_s: int = 0
-
-    @property
-    def is_unlimited(self) -> bool:
-        """Whether there is nothing to count."""
-        return self.messages_per_s <= 0 and self.bytes_per_s <= 0
 
 
 class PublishRate:

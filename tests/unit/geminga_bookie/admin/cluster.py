@@ -11,7 +11,7 @@ from typing import Any
 from geminga_bookie.admin.access import AdminAccess
 from geminga_bookie.admin.app import BookieAdmin
 from geminga_bookie.bookie import Bookie
-from geminga_bookie.settings import BookieSettings
+from geminga_bookie.config import BookieConfig
 from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_ledger import LedgerError, Ledgers
 from geminga_protocol.records.bookie_info import READ_ONLY_PATH
@@ -152,7 +152,7 @@ async def cluster_in(world: World) -> AsyncGenerator[Cluster, None]:
         for name in ("b1", "b2"):
             machine = world.host(name)
             bookie = Bookie(
-                BookieSettings(host=name, bookie_id=name),
+                BookieConfig(bind_address=name, bookie_id=name),
                 journal_disks=[machine.disk("journal")],
                 ledger_disks=[machine.disk("ledgers")],
                 index=MemoryStore(),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geminga_bookie.config import SpaceConfig
 from geminga_bookie.disks.space import DiskState, judge, usage_of
-from geminga_bookie.settings import SpaceLimits
 
-LIMITS = SpaceLimits(
-    full_at=0.95,
-    nearly_full_at=0.90,
-    writable_again_below=0.85,
+LIMITS = SpaceConfig(
+    disk_usage_threshold=0.95,
+    disk_usage_warn_threshold=0.90,
+    disk_usage_lwm_threshold=0.85,
     recovery_free_bytes_min=20,
 )
 
@@ -22,16 +21,17 @@ def disk(used: int, *, was_full: bool = False, total: int = 1000) -> DiskState:
 
 
 def test_the_defaults_are_those_of_pulsar() -> None:
-    limits = SpaceLimits()
-    assert (limits.full_at, limits.nearly_full_at) == (0.95, 0.90)
-    assert limits.writable_again_below == 0.95
-    assert limits.check_interval_s == 10
+    limits = SpaceConfig()
+    assert (limits.disk_usage_threshold, limits.disk_usage_warn_threshold) == (0.95, 0.90)
+    assert limits.low_water_mark == 0.95
+    assert limits.disk_check_interval_s == 10
     assert not limits.compacts_when_full
 
 
-def test_limits_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"writable_again_below \(0.9\).*full_at \(0.8\)"):
-        SpaceLimits(full_at=0.8, writable_again_below=0.9)
+def test_the_low_water_mark_is_at_most_the_mark_of_a_full_disk() -> None:
+    assert SpaceConfig(disk_usage_threshold=0.8).low_water_mark == 0.8
+    lower = SpaceConfig(disk_usage_threshold=0.8, disk_usage_lwm_threshold=0.7)
+    assert lower.low_water_mark == 0.7
 
 
 def test_room_enough_is_room_for_everything() -> None:
@@ -85,7 +85,7 @@ def test_while_another_takes_adds_a_freed_disk_counts_at_once() -> None:
 
 
 def test_who_wants_compacts_on_full_disks_too() -> None:
-    limits = SpaceLimits(compacts_when_full=True)
+    limits = SpaceConfig(compacts_when_full=True)
     verdict = judge(limits, [disk(999)])
     assert (verdict.takes_adds, verdict.may_minor, verdict.may_major) == (False, True, True)
 

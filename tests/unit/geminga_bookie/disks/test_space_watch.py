@@ -9,24 +9,26 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.unit.geminga_bookie.fakes import KEY, make_add
 from tests.unit.geminga_bookie.garbage_rig import PAYLOAD, add, code_of, register, require, settle
-from tests.unit.geminga_bookie.host import SETTINGS, Host
+from tests.unit.geminga_bookie.host import CONFIG, Host
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 
 from geminga_bookie.bookie import Bookie
+from geminga_bookie.config import SpaceConfig
 from geminga_bookie.disks.directories import Directories
 from geminga_bookie.disks.space import SpaceVerdict
 from geminga_bookie.disks.space_watch import SpaceWatch
 from geminga_bookie.metrics import BookieMetrics
-from geminga_bookie.settings import SpaceLimits
 from geminga_protocol.bookkeeper.v2 import Flag, ReturnCode, encode_read
 from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH
 
-SPACE = SpaceLimits(full_at=0.9, nearly_full_at=0.8, writable_again_below=0.7)
+SPACE = SpaceConfig(
+    disk_usage_threshold=0.9, disk_usage_warn_threshold=0.8, disk_usage_lwm_threshold=0.7
+)
 RECOVERY = int(Flag.RECOVERY_ADD | Flag.HIGH_PRIORITY)
 
 
 def make_host() -> Host:
-    return Host(SETTINGS, space=SPACE)
+    return Host(CONFIG, space=SPACE)
 
 
 def use(disk: MemoryDisk, share: float) -> None:
@@ -34,7 +36,7 @@ def use(disk: MemoryDisk, share: float) -> None:
 
 
 async def next_look() -> None:
-    await asyncio.sleep(SPACE.check_interval_s + 1)
+    await asyncio.sleep(SPACE.disk_check_interval_s + 1)
     await settle()
 
 
@@ -103,7 +105,7 @@ async def test_it_starts_on_a_full_disk_and_fences() -> None:
 
 async def test_what_was_deleted_makes_room_as_soon_as_it_is_needed() -> None:
     host = make_host()
-    host.settings = SETTINGS.__class__(bookie_id="bookie-1", space=SPACE, entry_log_bytes_max=1)
+    host.config = CONFIG.__class__(bookie_id="bookie-1", space=SPACE, entry_log_bytes_max=1)
     async with host.bookie() as bookie:
         client = host.network.connect_client()
         register(host.coordination, 2)
@@ -149,9 +151,9 @@ async def test_each_change_is_said_once(caplog: pytest.LogCaptureFixture) -> Non
     watch = SpaceWatch(SPACE, Directories([("/l", disk)]), on_verdict=lambda _: None)
     async with watch:
         use(disk, 0.95)
-        await asyncio.sleep(SPACE.check_interval_s * 5)
+        await asyncio.sleep(SPACE.disk_check_interval_s * 5)
         use(disk, 0.5)
-        await asyncio.sleep(SPACE.check_interval_s * 5)
+        await asyncio.sleep(SPACE.disk_check_interval_s * 5)
     assert [record.message for record in caplog.records] == [
         "ledger disk is full",
         "ledger disk has room again",

@@ -20,13 +20,13 @@ from tests.unit.geminga_bookie.garbage_rig import (
     settle,
     unregister,
 )
-from tests.unit.geminga_bookie.host import SETTINGS, Host
+from tests.unit.geminga_bookie.host import CONFIG, Host
 
+from geminga_bookie.config import GarbageConfig
 from geminga_bookie.formats.entry_log_v1 import file_name
 from geminga_bookie.garbage import ledger_deletion as module
 from geminga_bookie.garbage.garbage import Compaction
 from geminga_bookie.garbage.ledger_deletion import StrangeCluster
-from geminga_bookie.settings import GarbageLimits
 from geminga_bookie.storage.index import Counts
 from geminga_protocol.bookkeeper.v2 import ReturnCode, encode_read
 from geminga_protocol.records.bookie_info import READ_ONLY_PATH
@@ -35,17 +35,17 @@ from geminga_protocol.records.underreplication import lock_path
 from geminga_runtime.coordination import ConnectionLost, CoordinationError, NodeStat
 
 # What a forced round compacts: every log that is not almost all of use.
-NEARLY_ALL = GarbageLimits(interval_s=0, major_threshold=0.95)
+NEARLY_ALL = GarbageConfig(gc_interval_s=0, major_compaction_threshold=0.95)
 
 
 def make_host(**changes: object) -> Host:
-    settings: dict[str, object] = {
+    values: dict[str, object] = {
         "garbage": NEVER,
         "entry_log_bytes_max": 1,
         "compaction_bytes_per_s": 0.0,
         **changes,
     }
-    return Host(SETTINGS, **settings)
+    return Host(CONFIG, **values)
 
 
 async def test_a_ledger_whose_metadata_is_gone_goes_with_its_logs() -> None:
@@ -103,7 +103,7 @@ async def test_nor_does_a_count_that_was_too_small_keep_it() -> None:
 async def test_an_error_that_nobody_foresaw_does_not_end_the_collection_for_good(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    host = make_host(garbage=GarbageLimits(interval_s=10))
+    host = make_host(garbage=GarbageConfig(gc_interval_s=10))
     async with host.bookie() as bookie:
         client = host.network.connect_client()
         await add(bookie, client, 1, 0, 10)
@@ -220,7 +220,7 @@ async def test_a_ledger_that_comes_while_zookeeper_is_asked_stays() -> None:
 
 
 async def test_a_closed_ledger_with_its_copies_elsewhere_goes() -> None:
-    host = make_host(garbage=GarbageLimits(interval_s=0, over_replicated_interval_s=10))
+    host = make_host(garbage=GarbageConfig(gc_interval_s=0, gc_over_replicated_interval_s=10))
     announce(host.coordination, "b", "c")
     async with host.bookie() as bookie:
         client = host.network.connect_client()
@@ -240,7 +240,7 @@ async def test_a_closed_ledger_with_its_copies_elsewhere_goes() -> None:
 
 
 async def test_a_ledger_stays_while_a_bookie_of_its_metadata_is_not_there() -> None:
-    host = make_host(garbage=GarbageLimits(interval_s=0, over_replicated_interval_s=10))
+    host = make_host(garbage=GarbageConfig(gc_interval_s=0, gc_over_replicated_interval_s=10))
     announce(host.coordination, "b")
     async with host.bookie() as bookie:
         client = host.network.connect_client()
@@ -254,7 +254,7 @@ async def test_a_ledger_stays_while_a_bookie_of_its_metadata_is_not_there() -> N
 
 
 async def test_a_ledger_that_is_being_copied_is_left_alone() -> None:
-    host = make_host(garbage=GarbageLimits(interval_s=0, over_replicated_interval_s=10))
+    host = make_host(garbage=GarbageConfig(gc_interval_s=0, gc_over_replicated_interval_s=10))
     announce(host.coordination, "b", "c")
     async with host.bookie() as bookie:
         client = host.network.connect_client()
@@ -269,7 +269,7 @@ async def test_a_ledger_that_is_being_copied_is_left_alone() -> None:
 async def test_a_lock_whose_making_got_no_answer_is_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    host = make_host(garbage=GarbageLimits(interval_s=0, over_replicated_interval_s=10))
+    host = make_host(garbage=GarbageConfig(gc_interval_s=0, gc_over_replicated_interval_s=10))
     announce(host.coordination, "b")
     create = host.coordination.create
 
@@ -294,7 +294,7 @@ async def test_who_loses_the_lock_while_a_checkpoint_is_made_deletes_nothing(
     *, is_copied: bool
 ) -> None:
     """A worker takes the lock over, and may have copied the ledger to this bookie already."""
-    host = make_host(garbage=GarbageLimits(interval_s=0, over_replicated_interval_s=10))
+    host = make_host(garbage=GarbageConfig(gc_interval_s=0, gc_over_replicated_interval_s=10))
     announce(host.coordination, "b")
     async with host.bookie() as bookie:
         client = host.network.connect_client()
@@ -317,7 +317,7 @@ async def test_who_loses_the_lock_while_a_checkpoint_is_made_deletes_nothing(
 
 
 async def test_metadata_that_cannot_be_read_is_no_reason_to_delete() -> None:
-    host = make_host(garbage=GarbageLimits(interval_s=0, over_replicated_interval_s=10))
+    host = make_host(garbage=GarbageConfig(gc_interval_s=0, gc_over_replicated_interval_s=10))
     async with host.bookie() as bookie:
         client = host.network.connect_client()
         host.coordination.nodes[ledger_path(1)] = b"garbage", NodeStat(0, 1, 1, 0)
@@ -347,7 +347,7 @@ async def test_many_ledgers_and_blocks_are_looked_at_in_portions(
 
 
 async def test_it_happens_by_itself_and_goes_on_after_a_failure() -> None:
-    host = make_host(garbage=GarbageLimits(interval_s=100))
+    host = make_host(garbage=GarbageConfig(gc_interval_s=100))
     async with host.bookie() as bookie:
         client = host.network.connect_client()
         await add(bookie, client, 1, 0, 3)
@@ -430,7 +430,9 @@ async def test_dying_at_any_moment_loses_nothing_that_lives(
 
 
 async def test_compactions_that_are_suspended_wait_for_the_opposite_order() -> None:
-    limits = GarbageLimits(interval_s=10, minor_interval_s=10, major_interval_s=10)
+    limits = GarbageConfig(
+        gc_interval_s=10, minor_compaction_interval_s=10, major_compaction_interval_s=10
+    )
     host = make_host(garbage=limits)
     async with host.bookie() as bookie:
         assert bookie.collector is not None

@@ -16,12 +16,12 @@ from tests.unit.geminga_bookie.garbage_rig import (
     require_fenced,
     unregister,
 )
-from tests.unit.geminga_bookie.host import SETTINGS, Host
+from tests.unit.geminga_bookie.host import CONFIG, Host
 from tests.unit.geminga_bookie.memory_disk import OpenMemoryFile
 
 from geminga_bookie.bookie import Bookie
+from geminga_bookie.config import GarbageConfig
 from geminga_bookie.formats.entry_log_v1 import file_name
-from geminga_bookie.settings import GarbageLimits
 from geminga_bookie.storage.entry_log import DamagedBlock
 from geminga_bookie.storage.index import Change
 from geminga_bookie.storage.memory_store import MemoryStore
@@ -31,14 +31,14 @@ LOG = 1
 
 
 def make_host(**changes: object) -> Host:
-    settings: dict[str, object] = {
-        "garbage": GarbageLimits(interval_s=0),
+    values: dict[str, object] = {
+        "garbage": GarbageConfig(gc_interval_s=0),
         "entry_log_bytes_max": 9500,
         "block_bytes": 300,
         "compaction_bytes_per_s": 0.0,
         **changes,
     }
-    return Host(SETTINGS, **settings)
+    return Host(CONFIG, **values)
 
 
 async def fill(host: Host, bookie: Bookie, *, gone: int = 30, kept: int = 10) -> None:
@@ -99,12 +99,12 @@ async def test_a_log_that_is_mostly_of_use_stays() -> None:
 
 
 async def test_minor_and_major_have_their_thresholds_and_times() -> None:
-    limits = GarbageLimits(
-        interval_s=10,
-        minor_interval_s=100,
-        minor_threshold=0.01,
-        major_interval_s=1000,
-        major_threshold=0.6,
+    limits = GarbageConfig(
+        gc_interval_s=10,
+        minor_compaction_interval_s=100,
+        minor_compaction_threshold=0.01,
+        major_compaction_interval_s=1000,
+        major_compaction_threshold=0.6,
     )
     host = make_host(garbage=limits)
     async with host.bookie() as bookie:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from geminga_bookie.config import GarbageConfig
 from geminga_bookie.garbage.garbage import (
     Compaction,
     Round,
@@ -18,17 +19,16 @@ from geminga_bookie.garbage.garbage import (
     parents_of,
     unlisted,
 )
-from geminga_bookie.settings import GarbageLimits
 from geminga_bookie.storage.index import LogUsage
 from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 
-LIMITS = GarbageLimits(
-    interval_s=1,
-    over_replicated_interval_s=1000,
-    minor_interval_s=10,
-    minor_threshold=0.2,
-    major_interval_s=100,
-    major_threshold=0.5,
+LIMITS = GarbageConfig(
+    gc_interval_s=1,
+    gc_over_replicated_interval_s=1000,
+    minor_compaction_interval_s=10,
+    minor_compaction_threshold=0.2,
+    major_compaction_interval_s=100,
+    major_compaction_threshold=0.5,
 )
 
 
@@ -52,11 +52,11 @@ def metadata(
 
 
 def test_the_defaults_are_those_of_pulsar() -> None:
-    limits = GarbageLimits()
-    assert limits.interval_s == 900
-    assert (limits.minor_interval_s, limits.minor_threshold) == (3600, 0.2)
-    assert (limits.major_interval_s, limits.major_threshold) == (86_400, 0.5)
-    assert limits.over_replicated_interval_s == 86_400
+    limits = GarbageConfig()
+    assert limits.gc_interval_s == 900
+    assert (limits.minor_compaction_interval_s, limits.minor_compaction_threshold) == (3600, 0.2)
+    assert (limits.major_compaction_interval_s, limits.major_compaction_threshold) == (86_400, 0.5)
+    assert limits.gc_over_replicated_interval_s == 86_400
 
 
 def test_nothing_is_due_at_once() -> None:
@@ -84,7 +84,15 @@ def test_a_forced_round_does_all_that_is_configured() -> None:
     rounds = Rounds(LIMITS, 0.0)
     forced = next_round(rounds, 1.0, is_forced=True)
     assert forced == Round(Compaction.MAJOR, is_over_replication_due=True)
-    off = Rounds(GarbageLimits(1, 0, 0, 0.2, 0, 0.5), 0.0)
+    off = Rounds(
+        GarbageConfig(
+            gc_interval_s=1,
+            gc_over_replicated_interval_s=0,
+            minor_compaction_interval_s=0,
+            major_compaction_interval_s=0,
+        ),
+        0.0,
+    )
     forced = next_round(off, 1.0, is_forced=True)
     assert forced == Round(Compaction.NONE, is_over_replication_due=False)
 
@@ -168,6 +176,6 @@ def test_the_log_that_is_written_to_is_left_only_for_much_room() -> None:
 
 def test_a_compaction_that_is_turned_off_has_no_threshold_on_a_full_disk_either() -> None:
     assert Rounds(LIMITS, 0.0).highest_threshold == 0.5
-    assert Rounds(replace(LIMITS, major_interval_s=0), 0.0).highest_threshold == 0.2
-    off = replace(LIMITS, major_interval_s=0, minor_interval_s=0)
+    assert Rounds(replace(LIMITS, major_compaction_interval_s=0), 0.0).highest_threshold == 0.2
+    off = replace(LIMITS, major_compaction_interval_s=0, minor_compaction_interval_s=0)
     assert Rounds(off, 0.0).highest_threshold == 0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from pathlib import Path
 
 import pytest
 from tests.unit.geminga_bookie.fakes import KEY, Client, make_add, make_entry
 from tests.unit.geminga_bookie.garbage_rig import code_of, require_fenced
-from tests.unit.geminga_bookie.host import SETTINGS, Host
+from tests.unit.geminga_bookie.host import CONFIG, Host
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 
 from geminga_bookie.disks.directories import Directories
@@ -23,8 +24,7 @@ LEDGERS = range(7)
 
 
 def make_host(**changes: object) -> Host:
-    settings: dict[str, object] = {"journal_directories": JOURNALS, **changes}
-    return Host(SETTINGS, **settings)
+    return Host(CONFIG, journal_directories=tuple(map(Path, JOURNALS)), **changes)
 
 
 async def require_all(client: Client, count: int) -> None:

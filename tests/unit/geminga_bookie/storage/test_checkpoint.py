@@ -12,9 +12,9 @@ from tests.unit.geminga_bookie.fakes import KEY
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 from tests.unit.geminga_ledger.virtual_time import LoopClock
 
+from geminga_bookie.config import BookieConfig
 from geminga_bookie.disks.directories import Directories
 from geminga_bookie.journal.mark import JournalMark
-from geminga_bookie.settings import BookieSettings
 from geminga_bookie.storage.checkpoint import Checkpointer
 from geminga_bookie.storage.entry_log import EntryLog
 from geminga_bookie.storage.index import Change, Counts, Index
@@ -23,7 +23,7 @@ from geminga_bookie.storage.storage import Storage
 from geminga_protocol.bookkeeper.errors import BookieReadOnly
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY
 
-SETTINGS = replace(BookieSettings(), write_cache_bytes_max=1000, checkpoint_interval_s=60.0)
+CONFIG = replace(BookieConfig(), write_cache_bytes_max=1000, checkpoint_interval_s=60.0)
 
 
 class Rig:
@@ -34,14 +34,14 @@ class Rig:
         self.store = store or MemoryStore()
         entry_log = EntryLog(Directories([("", self.disk)]), LoopClock(), file_bytes_max=1 << 30)
         self.storage = Storage(
-            SETTINGS, Index(self.store), entry_log, on_read_only=self._note_read_only
+            CONFIG, Index(self.store), entry_log, on_read_only=self._note_read_only
         )
         self.read_only: list[bool] = []
         self.position = JournalMark(1, 32, 1)
         self.trimmed: list[JournalMark] = []
         self.done = 0
         self.checkpointer = Checkpointer(
-            SETTINGS,
+            CONFIG,
             self.storage,
             marks=lambda: [self.position],
             trim=self._trim,
@@ -99,7 +99,7 @@ async def test_it_was_durable_before_the_journal_was_trimmed() -> None:
         entry_log = EntryLog(Directories([("", after)]), LoopClock(), file_bytes_max=1)
         index = Index(store)
         await entry_log.open(index.log_end(), index.logs)
-        storage = Storage(SETTINGS, index, entry_log, on_read_only=rig._note_done)
+        storage = Storage(CONFIG, index, entry_log, on_read_only=rig._note_done)
         seen.append((await storage.fetch(1, 0), storage.index.journal_marks()))
         await trim(marks)
 
@@ -187,11 +187,11 @@ async def test_time_begins_one() -> None:
     rig = Rig()
     async with rig.checkpointer:
         rig.add(1, 0)
-        await asyncio.sleep(SETTINGS.checkpoint_interval_s - 1)
+        await asyncio.sleep(CONFIG.checkpoint_interval_s - 1)
         assert rig.done == 0
         await asyncio.sleep(2)
         assert rig.done == 1
-        await asyncio.sleep(SETTINGS.checkpoint_interval_s * 3)
+        await asyncio.sleep(CONFIG.checkpoint_interval_s * 3)
         assert rig.done == 1
 
 
@@ -227,7 +227,7 @@ async def test_a_failed_one_refuses_adds_loses_nothing_and_is_tried_again(operat
             rig.storage.admit(1, KEY, 0)
         for file in rig.disk.files.values():
             file.broken = None
-        await asyncio.sleep(SETTINGS.checkpoint_retry_s + 1)
+        await asyncio.sleep(CONFIG.checkpoint_retry_s + 1)
         assert rig.read_only == [True, False]
         assert await rig.storage.fetch(1, 0) == b"zero"
         assert len(rig.trimmed) == 1
@@ -245,7 +245,7 @@ async def test_an_error_that_nobody_foresaw_refuses_adds_too_and_is_tried_again(
         with pytest.raises(BookieReadOnly):
             rig.storage.admit(1, KEY, 0)
         rig.store.on_flush = lambda: None
-        await asyncio.sleep(SETTINGS.checkpoint_retry_s + 1)
+        await asyncio.sleep(CONFIG.checkpoint_retry_s + 1)
         assert rig.read_only == [True, False]
         assert rig.done == 1
 

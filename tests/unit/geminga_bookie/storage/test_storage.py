@@ -10,9 +10,9 @@ from tests.unit.geminga_bookie.fakes import KEY, OTHER_KEY, make_add
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 from tests.unit.geminga_ledger.virtual_time import LoopClock
 
+from geminga_bookie.config import BookieConfig
 from geminga_bookie.disks.directories import Directories
 from geminga_bookie.formats.entry_log_v1 import LedgerRecord, cut_blocks
-from geminga_bookie.settings import BookieSettings
 from geminga_bookie.storage.entry_log import EntryLog
 from geminga_bookie.storage.index import Change, Index
 from geminga_bookie.storage.memory_store import MemoryStore
@@ -40,7 +40,7 @@ def make_storage(
 ) -> Storage:
     disk = disk or MemoryDisk()
     entry_log = EntryLog(Directories([("", disk)]), LoopClock(), file_bytes_max=1 << 30)
-    return Storage(BookieSettings(), Index(MemoryStore()), entry_log, on_read_only=on_read_only)
+    return Storage(BookieConfig(), Index(MemoryStore()), entry_log, on_read_only=on_read_only)
 
 
 def add(storage: Storage, ledger_id: int, entry_id: int, entry: bytes, flags: int = 0) -> None:
@@ -200,7 +200,7 @@ async def test_what_was_known_before_a_restart_is_known_after() -> None:
     await flush(storage, 1, {0: b"zero"})
     record = LedgerRecord(2, KEY, is_fenced=True, last_entry=-1)
     await storage.index.commit(Change(ledgers=[record]))
-    again = Storage(BookieSettings(), storage.index, storage.entry_log, on_read_only=nothing)
+    again = Storage(BookieConfig(), storage.index, storage.entry_log, on_read_only=nothing)
     assert await again.fetch(1, 0) == b"zero"
     with pytest.raises(WrongMasterKey):
         again.admit(1, OTHER_KEY, 0)
@@ -266,7 +266,7 @@ def test_an_index_that_cannot_be_read_is_the_bookies_failure(
 
 
 def test_settings_reach_the_caches() -> None:
-    settings = replace(BookieSettings(), read_cache_bytes_max=5)
+    settings = replace(BookieConfig(), read_cache_bytes_max=5)
     entry_log = EntryLog(Directories([("", MemoryDisk())]), LoopClock(), file_bytes_max=1)
     storage = Storage(settings, Index(MemoryStore()), entry_log, on_read_only=nothing)
     storage.read_cache.put(1, {0: b"12345"})

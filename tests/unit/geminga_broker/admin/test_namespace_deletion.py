@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from geminga_broker.admin.app import create_app
+from geminga_broker.admin.config import AdminConfig
 from geminga_broker.admin.facade import Services
 from geminga_broker.errors import ServiceNotReady, StorageUnavailable
 from geminga_broker.ownership.ownership import Ownership
@@ -38,7 +39,8 @@ USED = TopicName.parse("persistent://public/full/used")
 @pytest.fixture
 async def forcing(services: Services) -> AsyncIterator[httpx.AsyncClient]:
     """A client of an application that may delete by force."""
-    app = create_app(replace(services, force_deletes_namespaces=True, force_deletes_tenants=True))
+    forcing = AdminConfig(force_deletes_namespaces=True, force_deletes_tenants=True)
+    app = create_app(replace(services, config=forcing))
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:28080") as opened:
         yield opened

@@ -9,7 +9,7 @@ from tests.unit.geminga_broker.conftest import MemoryZooKeeper
 from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.compaction.report import CompactionStatus
-from geminga_broker.log.options import LogOptions
+from geminga_broker.log.config import ManagedLedgerConfig
 from geminga_broker.log.positions import EARLIEST, Position
 from geminga_broker.log.retention import FOR_EVER, KEEP_NOTHING
 from geminga_broker.subscriptions.consumer import Consumer
@@ -96,7 +96,7 @@ class Rig:
     def __init__(self, *, ledger_entries_max: int = 50_000) -> None:
         self.zookeeper = MemoryZooKeeper()
         self.ledgers = MemoryLedgers()
-        self.options = LogOptions(
+        self.options = ManagedLedgerConfig(
             retry_first_s=0.05,
             retry_limit_s=5,
             ledger_entries_max=ledger_entries_max,

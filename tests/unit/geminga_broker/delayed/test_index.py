@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga_broker.delayed.index import Bucket, Index
-from geminga_broker.delayed.options import DelayedOptions
 from geminga_broker.delayed.segments import cut, summary_of
 from geminga_broker.log.positions import Position
+from geminga_broker.policies.delayed import DelayedConfig
 from geminga_protocol.records.delayed_buckets import BucketKey, DelayedIndex, SegmentSummary
 
-SMALL = DelayedOptions(
+SMALL = DelayedConfig(
     tick_ms=400,
     bucket_messages_min=3,
     bucket_messages_max=6,

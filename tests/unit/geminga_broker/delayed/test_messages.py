@@ -22,13 +22,13 @@ from tests.unit.geminga_broker.log.stepped import Fault, SteppedLedgers, Steps
 
 from geminga_broker.delayed.bucket_store import BucketStore, garbage_of
 from geminga_broker.delayed.messages import DelayedMessages
-from geminga_broker.delayed.options import DelayedOptions
 from geminga_broker.errors import StorageUnavailable
+from geminga_broker.log.config import ManagedLedgerConfig
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import LATEST, Position
+from geminga_broker.policies.delayed import DelayedConfig
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.records.delayed_buckets import BucketKey, buckets_of
@@ -36,7 +36,7 @@ from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import WALL_START_MS, SimulatedClock
 from geminga_simulation.loop import SimulatedLoop
 
-SMALL = DelayedOptions(bucket_messages_min=3, segment_messages_max=2)
+SMALL = DelayedConfig(bucket_messages_min=3, segment_messages_max=2)
 HOUR_MS = 3_600_000
 # Of ledger 0: six messages, the later the earlier; then one of ledger 1.
 DELAYS_MS = [6000, 5000, 4000, 3000, 2000, 1000]
@@ -58,7 +58,7 @@ def payload(delay_ms: int) -> bytes:
 @pytest.fixture
 def logs(coordination: Coordination, ledgers: MemoryLedgers) -> Logs:
     """The broker's logs."""
-    return logs_over(coordination, ledgers, options=LogOptions())
+    return logs_over(coordination, ledgers, options=ManagedLedgerConfig())
 
 
 @pytest.fixture
@@ -419,7 +419,7 @@ async def test_a_bucket_that_is_lost_is_written_again_in_its_place(
 async def test_of_a_mixed_topic_what_is_not_delayed_is_passed_over_by_nobody(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
-    logs = logs_over(coordination, ledgers, options=LogOptions())
+    logs = logs_over(coordination, ledgers, options=ManagedLedgerConfig())
     async with log_over(logs) as log:
         log.append_all(pending(*(payload(1000) if number % 3 else PLAIN for number in range(12))))
         await asyncio.sleep(0.1)

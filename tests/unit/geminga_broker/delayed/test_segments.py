@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from geminga_broker.delayed.options import DelayedOptions
 from geminga_broker.delayed.segments import cut, summary_of
+from geminga_broker.policies.delayed import DelayedConfig
 
-OPTIONS = DelayedOptions(segment_messages_max=3, segment_step_ms=100)
+OPTIONS = DelayedConfig(segment_messages_max=3, segment_step_ms=100)
 
 
 def test_a_segment_ends_with_its_number_or_its_time() -> None:

@@ -8,10 +8,10 @@ from random import Random
 from typing import cast
 
 from geminga_broker.log.appender import Pending
+from geminga_broker.log.config import CacheConfig, ManagedLedgerConfig
 from geminga_broker.log.entry_cache import EntryCache
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import Entry, Position
 from geminga_ledger import (
     EntryTooLarge,
@@ -202,7 +202,7 @@ def logs_over(
     coordination: Coordination,
     ledgers: MemoryLedgers,
     *,
-    options: LogOptions | None = None,
+    options: ManagedLedgerConfig | None = None,
     cache: EntryCache | None = None,
     clock: Clock | None = None,
 ) -> Logs:
@@ -210,10 +210,10 @@ def logs_over(
     return Logs(
         coordination=coordination,
         ledgers=cast(Ledgers, ledgers),
-        cache=cache or EntryCache(),
+        cache=cache or EntryCache(CacheConfig()),
         clock=clock or SystemClock(),
         random=Random(1),
-        options=options or LogOptions(retry_first_s=0.1, retry_limit_s=0.1),
+        options=options or ManagedLedgerConfig(retry_first_s=0.1, retry_limit_s=0.1),
     )
 
 

@@ -8,9 +8,9 @@ from typing import cast
 from tests.unit.geminga_broker.log.stand_ins import LOG, MemoryLedgers
 from tests.unit.geminga_broker.log.stepped import SteppedCoordination, SteppedLedgers, Steps
 
+from geminga_broker.log.config import ManagedLedgerConfig
 from geminga_broker.log.cursor_state import CursorState
 from geminga_broker.log.cursor_store import CursorStore
-from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import Position
 from geminga_ledger import Ledgers
 from geminga_protocol.records.cursor import cursor_path
@@ -19,7 +19,7 @@ from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.loop import SimulatedLoop
 
 PATH = cursor_path(LOG, "sub")
-SMALL = LogOptions(cursor_ledger_entries_max=2)
+SMALL = ManagedLedgerConfig(cursor_ledger_entries_max=2)
 
 
 def state(entry: int, *, holes: int = 0) -> CursorState:
@@ -44,7 +44,7 @@ def store_over(
     coordination: object,
     ledgers: object,
     *,
-    options: LogOptions = SMALL,
+    options: ManagedLedgerConfig = SMALL,
 ) -> CursorStore:
     return CursorStore(
         cast(Coordination, coordination),
@@ -73,7 +73,7 @@ async def fresh(coordination: Coordination, ledgers: MemoryLedgers) -> None:
 
 
 async def created(
-    coordination: Coordination, ledgers: MemoryLedgers, *, options: LogOptions = SMALL
+    coordination: Coordination, ledgers: MemoryLedgers, *, options: ManagedLedgerConfig = SMALL
 ) -> CursorStore:
     """The store of a new cursor."""
     await fresh(coordination, ledgers)

@@ -75,3 +75,27 @@ def test_a_removed_ledger_counts_no_more() -> None:
     assert chain.before_first == Position(4, -1)
     assert chain.span(1) is None
     assert chain.total_entries == 3
+
+
+LEDGERS = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 50)), min_size=1, max_size=6)
+
+
+@given(ledgers=LEDGERS, bytes_max=st.integers(0, 2000))
+def test_as_little_is_passed_as_leaves_no_more_than_that(
+    ledgers: list[tuple[int, int]], bytes_max: int
+) -> None:
+    spans = [
+        LedgerSpan(ledger_id, entries, entries * entry_bytes)
+        for ledger_id, (entries, entry_bytes) in enumerate(ledgers)
+    ]
+    chain = LedgerChain(spans)
+    position = chain.position_leaving(bytes_max)
+    assert chain.bytes_between(position, chain.last_confirmed) <= bytes_max
+    if position > chain.before_first:
+        before = chain.previous_of(position)
+        assert chain.bytes_between(before, chain.last_confirmed) > bytes_max
+
+
+def test_an_empty_log_has_nothing_to_pass() -> None:
+    assert LedgerChain().position_leaving(0) == LedgerChain().before_first
+    assert LedgerChain([LedgerSpan(3)]).position_leaving(0) == Position(3, -1)

@@ -16,10 +16,10 @@ from tests.unit.geminga_broker.log.stand_ins import (
 )
 
 from geminga_broker.errors import BrokerError, ServiceNotReady
+from geminga_broker.log.config import ManagedLedgerConfig
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import Position
 from geminga_ledger import LedgerFenced
 from geminga_runtime.coordination import Coordination
@@ -31,7 +31,7 @@ BEFORE_FIRST = Position(0, -1)
 @pytest.fixture
 def logs(coordination: Coordination, ledgers: MemoryLedgers) -> Logs:
     """The broker's logs."""
-    return logs_over(coordination, ledgers, options=LogOptions())
+    return logs_over(coordination, ledgers, options=ManagedLedgerConfig())
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ async def test_a_write_that_fails_is_tried_again(
 async def test_a_cursor_with_a_great_many_holes_rests_between_writes(
     coordination: Coordination, ledgers: MemoryLedgers, log: ManagedLedger
 ) -> None:
-    slow = LogOptions(cursor_bytes_per_s_max=10)
+    slow = ManagedLedgerConfig(cursor_bytes_per_s_max=10)
     cursor, told = await created(logs_over(coordination, ledgers, options=slow), log), list[float]()
     time = asyncio.get_running_loop().time
     for entry_id in (1, 3):

@@ -8,10 +8,28 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geminga_broker.log.config import CacheConfig
 from geminga_broker.log.entry_cache import ENTRY_OVERHEAD_BYTES, EntryCache, LedgerCache
 from geminga_broker.log.positions import Entry
 
 COST = 5 * (100 + ENTRY_OVERHEAD_BYTES)
+
+
+def cache_of(
+    *,
+    bytes_max: int = CacheConfig().cache_bytes_max,
+    watermark: float = CacheConfig().cache_watermark,
+    age_max_s: float = CacheConfig().cache_age_max_s,
+    wanted_age_max_s: float = CacheConfig().cache_wanted_age_max_s,
+) -> EntryCache:
+    return EntryCache(
+        CacheConfig(
+            cache_bytes_max=bytes_max,
+            cache_watermark=watermark,
+            cache_age_max_s=age_max_s,
+            cache_wanted_age_max_s=wanted_age_max_s,
+        )
+    )
 
 
 def run_of(first: int, count: int, size: int = 100) -> list[Entry]:
@@ -34,7 +52,7 @@ def held(ledger: LedgerCache) -> list[int]:
 
 
 def test_a_run_begins_at_the_entry_asked_for() -> None:
-    cache, ledger = EntryCache(bytes_max=1 << 20), LedgerCache(0)
+    cache, ledger = cache_of(bytes_max=1 << 20), LedgerCache(0)
     insert(cache, ledger, 0)
     insert(cache, ledger, 5)
     assert [entry[0] for entry in ledger.run(3, 4)] == [3, 4, 5, 6]
@@ -44,7 +62,7 @@ def test_a_run_begins_at_the_entry_asked_for() -> None:
 
 def test_entries_are_picked_up_to_the_first_that_is_not_there() -> None:
     ledger = LedgerCache(0)
-    insert(EntryCache(), ledger, 0)
+    insert(EntryCache(CacheConfig()), ledger, 0)
     ledger.drop_front(2)
     assert [entry[0] for entry in ledger.pick([(1, 2), (1, 4), (1, 5), (1, 9)])] == [2, 4]
     assert ledger.pick([(1, 1), (1, 2)]) == []
@@ -52,7 +70,7 @@ def test_entries_are_picked_up_to_the_first_that_is_not_there() -> None:
 
 
 def test_the_oldest_entries_leave_when_the_bound_is_passed_until_the_watermark() -> None:
-    cache, ledger = EntryCache(bytes_max=10 * COST, watermark=0.7), wanted()
+    cache, ledger = cache_of(bytes_max=10 * COST, watermark=0.7), wanted()
     for first in range(0, 50, 5):
         insert(cache, ledger, first)
     assert cache.used_bytes == 10 * COST
@@ -65,7 +83,7 @@ def test_the_oldest_entries_leave_when_the_bound_is_passed_until_the_watermark()
 
 def test_short_runs_leave_as_a_whole() -> None:
     """They are what is counted: each is less than a 64th of the bound."""
-    cache, ledger = EntryCache(bytes_max=64 * COST, watermark=0.7), wanted()
+    cache, ledger = cache_of(bytes_max=64 * COST, watermark=0.7), wanted()
     for first in range(0, 65 * 5, 5):
         insert(cache, ledger, first)
     assert ledger.first_entry_id == 21 * 5, "44 of 65 stay: 0.7 of the bound are 44.8"
@@ -73,7 +91,7 @@ def test_short_runs_leave_as_a_whole() -> None:
 
 
 def test_the_oldest_of_all_ledgers_leave_first() -> None:
-    cache, ledgers = EntryCache(bytes_max=4 * COST, watermark=0.5), [wanted(), wanted()]
+    cache, ledgers = cache_of(bytes_max=4 * COST, watermark=0.5), [wanted(), wanted()]
     for first in (0, 5):
         for ledger in ledgers:
             insert(cache, ledger, first)
@@ -84,7 +102,7 @@ def test_the_oldest_of_all_ledgers_leave_first() -> None:
 
 def test_a_long_run_leaves_piece_by_piece() -> None:
     """What was confirmed at once, and only then passes the bound, is not thrown out at once."""
-    cache, ledger = EntryCache(bytes_max=100 * COST, watermark=0.9), wanted()
+    cache, ledger = cache_of(bytes_max=100 * COST, watermark=0.9), wanted()
     insert(cache, ledger, 0, 400)
     insert(cache, ledger, 400, 101)
     assert 89 * COST <= cache.used_bytes <= 90 * COST
@@ -92,20 +110,20 @@ def test_a_long_run_leaves_piece_by_piece() -> None:
 
 
 def test_of_a_run_beyond_the_bound_the_newest_part_stays() -> None:
-    cache, ledger = EntryCache(bytes_max=10 * COST, watermark=0.9), wanted()
+    cache, ledger = cache_of(bytes_max=10 * COST, watermark=0.9), wanted()
     insert(cache, ledger, 0, 5000)
     assert cache.used_bytes == 9 * COST
     assert held(ledger) == list(range(4955, 5000))
 
 
 def test_an_entry_beyond_the_bound_stays_for_its_dispatch() -> None:
-    cache, ledger = EntryCache(bytes_max=COST), wanted()
+    cache, ledger = cache_of(bytes_max=COST), wanted()
     cache.insert(ledger, run_of(0, 2, size=10 * COST), 20 * COST, 0)
     assert held(ledger) == [1]
 
 
 def test_pieces_are_counted_by_their_own_bytes() -> None:
-    cache, ledger = EntryCache(bytes_max=64 * COST), wanted()
+    cache, ledger = cache_of(bytes_max=64 * COST), wanted()
     sizes = [10, 20_000, 0, 300, 4_000, 1]
     run = [(number, bytes(size), 1) for number, size in enumerate(sizes)]
     cache.insert(ledger, run, sum(sizes), 0)
@@ -115,7 +133,7 @@ def test_pieces_are_counted_by_their_own_bytes() -> None:
 
 
 def test_what_nobody_wants_leaves_before_what_is_older_and_wanted() -> None:
-    cache, late, done = EntryCache(bytes_max=4 * COST, watermark=0.8), wanted(), LedgerCache(0)
+    cache, late, done = cache_of(bytes_max=4 * COST, watermark=0.8), wanted(), LedgerCache(0)
     insert(cache, late, 0, now=1)
     insert(cache, done, 0, now=2)
     insert(cache, late, 5, now=3)
@@ -125,7 +143,7 @@ def test_what_nobody_wants_leaves_before_what_is_older_and_wanted() -> None:
 
 
 def test_what_nobody_wants_leaves_soon_and_the_rest_of_its_ledger_stays() -> None:
-    cache, ledger = EntryCache(age_max_s=1, wanted_age_max_s=60), wanted(7)
+    cache, ledger = cache_of(age_max_s=1, wanted_age_max_s=60), wanted(7)
     for first in (0, 5, 10):
         insert(cache, ledger, first)
     cache.sweep(1.0)
@@ -135,7 +153,7 @@ def test_what_nobody_wants_leaves_soon_and_the_rest_of_its_ledger_stays() -> Non
 
 
 def test_even_what_is_wanted_leaves_when_it_is_too_old() -> None:
-    cache, ledger = EntryCache(age_max_s=1, wanted_age_max_s=60), wanted()
+    cache, ledger = cache_of(age_max_s=1, wanted_age_max_s=60), wanted()
     insert(cache, ledger, 0, now=0)
     insert(cache, ledger, 5, now=30)
     cache.sweep(61)
@@ -143,7 +161,7 @@ def test_even_what_is_wanted_leaves_when_it_is_too_old() -> None:
 
 
 def test_young_runs_stay_though_nobody_wants_them() -> None:
-    cache, ledger = EntryCache(age_max_s=1), LedgerCache(0)
+    cache, ledger = cache_of(age_max_s=1), LedgerCache(0)
     insert(cache, ledger, 0, now=1.0)
     insert(cache, ledger, 5, now=2.0)
     cache.sweep(2.5)
@@ -152,7 +170,7 @@ def test_young_runs_stay_though_nobody_wants_them() -> None:
 
 
 def test_a_discarded_ledger_gives_its_bytes_back_and_others_stay() -> None:
-    cache, gone, kept = EntryCache(bytes_max=1 << 20), LedgerCache(0), LedgerCache(0)
+    cache, gone, kept = cache_of(bytes_max=1 << 20), LedgerCache(0), LedgerCache(0)
     insert(cache, gone, 0)
     insert(cache, kept, 0, 3)
     insert(cache, gone, 5)
@@ -209,7 +227,7 @@ class Counted:
 @given(STEPS)
 def test_the_books_agree_with_a_list_of_all_runs(steps: list[Step]) -> None:
     bytes_max = 10 * (100 + ENTRY_OVERHEAD_BYTES)
-    cache = EntryCache(bytes_max=bytes_max, watermark=0.5, age_max_s=3, wanted_age_max_s=9)
+    cache = cache_of(bytes_max=bytes_max, watermark=0.5, age_max_s=3, wanted_age_max_s=9)
     ledgers = [LedgerCache(0), wanted(), wanted()]  # nobody wants the first
     counted = Counted(bytes_max)
     for now, (what, which, count) in enumerate(steps):

@@ -13,12 +13,12 @@ from tests.unit.geminga_broker.log.stand_ins import LOG, MemoryLedgers, NotedLis
 
 from geminga_broker.errors import EntryDamaged, NotAllowed
 from geminga_broker.log.appender import Pending
+from geminga_broker.log.config import CacheConfig, ManagedLedgerConfig
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.entry_cache import EntryCache
 from geminga_broker.log.entry_stamps import EntryStamps, StampKinds, index_of, stamp_bytes
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import Entry, Position
 from geminga_ledger import AppendTimedOut, Ledgers
 from geminga_protocol.pulsar import api_pb2 as api
@@ -118,17 +118,17 @@ class Cluster:
         kinds: StampKinds = ALL,
         *,
         is_killed: bool = False,
-        options: LogOptions | None = None,
+        options: ManagedLedgerConfig | None = None,
     ) -> AsyncGenerator[ManagedLedger, None]:
         """The log in the hands of the next broker, which closes it, or ``is_killed``."""
         self.number += 1
         logs = Logs(
             coordination=self.session(f"broker-{self.number}"),
             ledgers=cast(Ledgers, self.ledgers),
-            cache=EntryCache(),
+            cache=EntryCache(CacheConfig()),
             clock=SystemClock(),
             random=Random(1),
-            options=options or LogOptions(retry_first_s=0.1, retry_limit_s=0.1),
+            options=options or ManagedLedgerConfig(retry_first_s=0.1, retry_limit_s=0.1),
             stamps=kinds,
         )
         log = logs.log(LOG, NotedListener(), create_with={})

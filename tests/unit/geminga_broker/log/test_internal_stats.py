@@ -13,6 +13,7 @@ from tests.unit.geminga_broker.log.stand_ins import (
     pending,
 )
 
+from geminga_broker.log.config import ManagedLedgerConfig
 from geminga_broker.log.internal_stats import (
     RANGES_SHOWN_MAX,
     LedgerStats,
@@ -21,12 +22,11 @@ from geminga_broker.log.internal_stats import (
 )
 from geminga_broker.log.log_state import LogState
 from geminga_broker.log.logs import Logs
-from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import Position
 from geminga_runtime.coordination import Coordination
 
 Settle = Callable[[], Awaitable[None]]
-OPTIONS = LogOptions(ledger_entries_max=3, ledger_age_min_s=0)
+OPTIONS = ManagedLedgerConfig(ledger_entries_max=3, ledger_age_min_s=0)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 
+from geminga_broker.log.config import CacheConfig
 from geminga_broker.log.entry_cache import EntryCache
 from geminga_broker.log.log_cache import LogCache
 from geminga_broker.log.positions import Entry, Position
@@ -35,7 +36,7 @@ def filled(cache: EntryCache) -> LogCache:
 
 
 def test_a_run_is_of_one_ledger_and_counted() -> None:
-    cache = EntryCache()
+    cache = EntryCache(CacheConfig())
     log = filled(cache)
     assert [entry[0] for entry in log.run(Position(3, 1), 9)] == [1, 2, 3]
     assert log.run(Position(4, 0), 9) == []
@@ -45,7 +46,7 @@ def test_a_run_is_of_one_ledger_and_counted() -> None:
 
 
 def test_single_entries_are_of_one_ledger_and_counted_where_they_are_found() -> None:
-    cache = EntryCache()
+    cache = EntryCache(CacheConfig())
     log = filled(cache)
     assert [entry[0] for entry in log.entries([(3, 0), (3, 2), (3, 4)])] == [0, 2]
     assert log.entries([(4, 0)]) == []
@@ -53,7 +54,7 @@ def test_single_entries_are_of_one_ledger_and_counted_where_they_are_found() -> 
 
 
 def test_what_was_sent_leaves_by_ledger() -> None:
-    cache = EntryCache(age_max_s=1)
+    cache = EntryCache(CacheConfig(cache_age_max_s=1))
     log = filled(cache)
     cache.sweep(5)
     assert log.run(Position(3, 0), 9) == log.run(Position(5, 1), 9) == []
@@ -61,7 +62,7 @@ def test_what_was_sent_leaves_by_ledger() -> None:
 
 
 def test_only_what_is_missing_before_the_cached_entries_is_read() -> None:
-    cache = EntryCache(age_max_s=1)
+    cache = EntryCache(CacheConfig(cache_age_max_s=1))
     log = filled(cache)
     cache.sweep(5)
     assert list(log.missing(5, range(4))) == [0, 1]
@@ -74,7 +75,7 @@ def test_only_what_is_missing_before_the_cached_entries_is_read() -> None:
 
 
 def test_forgotten_ledgers_and_a_closed_log_leave_nothing() -> None:
-    cache = EntryCache()
+    cache = EntryCache(CacheConfig())
     log = filled(cache)
     log.forget(3)
     log.forget(4)
@@ -84,7 +85,7 @@ def test_forgotten_ledgers_and_a_closed_log_leave_nothing() -> None:
 
 
 def test_nothing_of_a_log_that_was_closed_is_kept_alive() -> None:
-    cache, log = EntryCache(bytes_max=1 << 20), Wanted({})
+    cache, log = EntryCache(CacheConfig(cache_bytes_max=1 << 20)), Wanted({})
     entries = LogCache(cache, log)
     entries.begin(7)
     entries.insert(7, [(0, b"a", 1)], 1, 0.0)

@@ -26,11 +26,11 @@ from geminga_broker.errors import (
     TopicFenced,
 )
 from geminga_broker.log.chain import LedgerSpan
+from geminga_broker.log.config import CacheConfig, ManagedLedgerConfig
 from geminga_broker.log.entry_cache import EntryCache
 from geminga_broker.log.fetched_entries import FetchedBudget
 from geminga_broker.log.log_state import LogState
 from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import Position
 from geminga_broker.log.store import LogStore
 from geminga_ledger import (
@@ -74,7 +74,9 @@ class ReluctantLedgers(MemoryLedgers):
         return writer
 
 
-SMALL = LogOptions(ledger_entries_max=2, ledger_age_min_s=0, retry_first_s=0.1, retry_limit_s=0.1)
+SMALL = ManagedLedgerConfig(
+    ledger_entries_max=2, ledger_age_min_s=0, retry_first_s=0.1, retry_limit_s=0.1
+)
 
 
 async def test_entries_are_confirmed_in_order_and_cached(
@@ -154,7 +156,7 @@ async def test_closing_waits_for_entries_on_their_way(
     coordination: Coordination, settle: Settle
 ) -> None:
     listener, ledgers = NotedListener(), MemoryLedgers(is_prompt=False)
-    cache = EntryCache()
+    cache = EntryCache(CacheConfig())
     log = log_over(logs_over(coordination, ledgers, cache=cache), listener)
     await log.__aenter__()
     log.append_all(pending(b"a"))
@@ -296,7 +298,7 @@ async def test_an_entry_that_no_bookie_takes_is_refused_and_the_ledger_kept(
         assert log.state is LogState.LEDGER_OPENED
         assert len(ledgers.writers) == 1
         assert log.pending_count == 0
-    options = LogOptions(entry_bytes_max=3)
+    options = ManagedLedgerConfig(entry_bytes_max=3)
     async with log_over(logs_over(coordination, ledgers, options=options), listener) as log:
         with pytest.raises(NotAllowed, match="limit of 3"):
             log.append_all(pending(b"long"))
@@ -427,11 +429,11 @@ def log_in(store: LogStore, ledgers: MemoryLedgers) -> ManagedLedger:
         LOG,
         ledgers=cast(Ledgers, ledgers),
         store=store,
-        cache=EntryCache(),
+        cache=EntryCache(CacheConfig()),
         fetched_budget=FetchedBudget(0),
         clock=SystemClock(),
         random=Random(1),
-        options=LogOptions(),
+        options=ManagedLedgerConfig(),
         listener=NotedListener(),
         create_with={},
     )

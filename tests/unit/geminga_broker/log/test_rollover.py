@@ -7,10 +7,10 @@ from itertools import product
 import pytest
 
 from geminga_broker.log.chain import LedgerSpan
-from geminga_broker.log.options import LogOptions
+from geminga_broker.log.config import ManagedLedgerConfig
 from geminga_broker.log.rollover import AGE_SPREAD, age_max_s, is_due
 
-LIMITS = LogOptions(
+LIMITS = ManagedLedgerConfig(
     ledger_entries_max=10, ledger_bytes_max=1000, ledger_age_min_s=60, ledger_age_max_s=3600
 )
 
@@ -34,7 +34,7 @@ def test_a_ledger_with_entries_is_due_when_full_and_old_enough_or_very_old(
 
 
 def test_without_a_least_age_a_full_ledger_is_due_at_once() -> None:
-    limits = LogOptions(ledger_entries_max=1, ledger_age_min_s=0)
+    limits = ManagedLedgerConfig(ledger_entries_max=1, ledger_age_min_s=0)
     assert is_due(limits, LedgerSpan(7, 1, 1), 0, 3600)
 
 
@@ -44,7 +44,7 @@ def test_greatest_ages_are_spread() -> None:
 
 
 def test_the_defaults_are_upstreams() -> None:
-    limits = LogOptions()
+    limits = ManagedLedgerConfig()
     assert limits.ledger_entries_max == 50_000
     assert limits.ledger_bytes_max == 2048 * 1024 * 1024
     assert (limits.ledger_age_min_s, limits.ledger_age_max_s) == (10 * 60, 240 * 60)

@@ -13,12 +13,12 @@ import pytest
 from tests.unit.geminga_broker.log.stand_ins import LOG, MemoryLedgers, NotedListener, pending
 
 from geminga_broker.errors import StorageUnavailable, TopicFenced
+from geminga_broker.log.config import CacheConfig, ManagedLedgerConfig
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.entry_cache import EntryCache
 from geminga_broker.log.internal_stats import log_stats
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import Position
 from geminga_broker.log.retention import FOR_EVER, Retention
 from geminga_broker.log.store import GARBAGE_PROPERTY
@@ -28,7 +28,9 @@ from geminga_runtime.coordination import Coordination
 
 Settle = Callable[[], Awaitable[None]]
 # Two entries a ledger.
-OPTIONS = LogOptions(ledger_entries_max=2, ledger_age_min_s=0, retry_first_s=0.1, retry_limit_s=0.1)
+OPTIONS = ManagedLedgerConfig(
+    ledger_entries_max=2, ledger_age_min_s=0, retry_first_s=0.1, retry_limit_s=0.1
+)
 
 
 @dataclass
@@ -115,7 +117,7 @@ class Scene:
 @pytest.fixture
 async def scene(coordination: Coordination, settle: Settle) -> AsyncIterator[Scene]:
     """A new log that is followed by no subscription yet."""
-    clock, ledgers, cache = HandClock(), StubbornLedgers(), EntryCache()
+    clock, ledgers, cache = HandClock(), StubbornLedgers(), EntryCache(CacheConfig())
     logs = Logs(
         coordination=coordination,
         ledgers=cast(Ledgers, ledgers),

@@ -22,6 +22,7 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import PART_NAMES
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action, NotAuthorized, Principal, Resource
+from geminga_server.config import ConnectionConfig
 from geminga_server.connection_limits import ConnectionLimits
 
 Connect = Callable[[], FrameClient]
@@ -62,7 +63,7 @@ async def test_a_ping_is_answered(connect: Connect, settle: Settle) -> None:
     [
         ({"connections_max": 2}, "Reached the maximum number of connections"),
         (
-            {"per_address_max": 2},
+            {"connections_per_address_max": 2},
             "Reached the maximum number of connections on address/10.0.0.1:4711",
         ),
     ],
@@ -70,7 +71,7 @@ async def test_a_ping_is_answered(connect: Connect, settle: Settle) -> None:
 async def test_a_connection_too_many_is_told_so_as_upstream_and_closed(
     context: SessionContext, connect: Connect, settle: Settle, limits: dict[str, int], reason: str
 ) -> None:
-    context.limits = ConnectionLimits(**limits)
+    context.limits = ConnectionLimits(ConnectionConfig(**limits))
     first, second = connect(), connect()
     refused = FrameClient(Connection(context))
     await settle()
@@ -93,7 +94,7 @@ async def test_a_connection_too_many_is_told_so_as_upstream_and_closed(
 async def test_a_connection_too_many_that_says_nothing_is_told_soon_and_one_of_many_at_once(
     context: SessionContext, settle: Settle
 ) -> None:
-    context.limits = ConnectionLimits(connections_max=1)
+    context.limits = ConnectionLimits(ConnectionConfig(connections_max=1))
     admitted = FrameClient(Connection(context))
     waiting = [FrameClient(Connection(context)) for _ in range(REFUSED_WAITING_MAX)]
     one_more = FrameClient(Connection(context))
@@ -205,9 +206,9 @@ async def test_a_client_that_takes_nothing_for_a_keep_alive_interval_is_given_up
     for client in (stuck, slow):
         client.transport.is_stuck = True
         client.connection.send(bytes(2 * WRITE_HIGH_WATER_BYTES))
-    await asyncio.sleep(1.5 * context.keepalive_s)
+    await asyncio.sleep(1.5 * context.config.keepalive_s)
     slow.transport.take(1024)
-    await asyncio.sleep(context.keepalive_s)
+    await asyncio.sleep(context.config.keepalive_s)
     assert stuck.transport.is_aborted
     assert not slow.transport.is_aborted
 

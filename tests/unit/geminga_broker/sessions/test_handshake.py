@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.unit.geminga_broker.sessions.stand_ins import FrameClient
 
+from geminga_broker.sessions.config import SessionConfig
 from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
 from geminga_protocol.pulsar import api_pb2 as api
@@ -66,7 +67,7 @@ async def test_connections_are_counted_by_how_they_went(
 async def test_who_knows_broker_entries_gets_them_where_the_broker_shows_them(
     context: SessionContext, version: int, *, is_known: bool, is_exposed: bool, expected: bool
 ) -> None:
-    context.exposes_broker_entries = is_exposed
+    context.config = SessionConfig(exposing_broker_entry_metadata_to_client_enabled=is_exposed)
     client = FrameClient(Connection(context))
     flags = api.FeatureFlags(supports_broker_entry_metadata=is_known)
     client.say("connect", client_version="c", protocol_version=version, feature_flags=flags)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 from tests.unit.geminga_broker.sessions.stand_ins import FrameClient, MemoryDiscovery
@@ -225,7 +226,7 @@ async def test_a_pattern_that_is_not_matched_here_is_not_watched(
 async def test_where_patterns_are_not_matched_nobody_watches(
     connect: Connect, settle: Settle, context: SessionContext
 ) -> None:
-    context.matches_patterns = False
+    context.config = replace(context.config, matches_patterns=False)
     client = connect()
     await watching(client, settle)
     (answer,) = client.all_of("error")

@@ -21,9 +21,9 @@ from tests.unit.geminga_broker.conftest import MemoryZooKeeper
 from tests.unit.geminga_ledger.entry_sizes import KIB, MIB, mixes
 from tests.unit.geminga_ledger.world import World
 
+from geminga_broker.log.config import CacheConfig, ManagedLedgerConfig
 from geminga_broker.log.entry_cache import EntryCache
 from geminga_broker.log.logs import Logs
-from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import EntryId
 from geminga_broker.log.retention import FOR_EVER
 from geminga_broker.subscriptions.consumer import Consumer
@@ -108,18 +108,18 @@ def payload_of(number: int, size: int) -> bytes:
 
 @asynccontextmanager
 async def reading_of(
-    sizes: Sequence[int], options: LogOptions | None = None
+    sizes: Sequence[int], options: ManagedLedgerConfig | None = None
 ) -> AsyncIterator[Reading]:
     """A topic with messages of these sizes, loaded by a broker that has none of it in memory."""
     world, zookeeper = World(1), MemoryZooKeeper()
-    options = options or LogOptions(retention_time_ms=FOR_EVER, retention_bytes=FOR_EVER)
+    options = options or ManagedLedgerConfig(retention_time_ms=FOR_EVER, retention_bytes=FOR_EVER)
     payloads = [payload_of(number, size) for number, size in enumerate(sizes)]
     async with world.ledgers() as ledgers:
         for life in ("writes", "reads"):
             logs = Logs(
                 coordination=zookeeper.session(life),
                 ledgers=ledgers,
-                cache=EntryCache(),
+                cache=EntryCache(CacheConfig()),
                 clock=SystemClock(),
                 random=Random(1),
                 options=options,

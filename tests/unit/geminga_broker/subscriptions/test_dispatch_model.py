@@ -28,12 +28,12 @@ from tests.unit.geminga_broker.clients_and_logs import (
 
 from geminga_broker.errors import InvalidRequest
 from geminga_broker.log.acknowledged import bits_set
+from geminga_broker.log.config import ManagedLedgerConfig
 from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import Entry, Position
+from geminga_broker.policies.dispatching import COUNT_ALL, DispatchLimit
 from geminga_broker.subscriptions.active_consumer import choose_active
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.dispatch_rate import COUNT_ALL, DispatchLimit
 from geminga_broker.subscriptions.gate import Gate
 from geminga_broker.subscriptions.key_shared.hash_ring import HashRing, ring_hash
 from geminga_broker.subscriptions.subscription import Subscription
@@ -247,7 +247,7 @@ class Rig:
     def begin(self) -> None:
         """A subscription that nobody knows yet."""
         self.log = log = BatchLog(KEYS, *LEDGERS)
-        log.options = LogOptions(read_entries_max=READ_ENTRIES_MAX)
+        log.options = ManagedLedgerConfig(read_entries_max=READ_ENTRIES_MAX)
         self.model = Model(self.kind)
         self.subscription = Subscription(
             Owner(), TOPIC, -1, cast(ManagedLedger, log), cursor_over(log.chain), SystemClock()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from geminga_broker.counting.token_bucket import ANY_NUMBER
-from geminga_broker.subscriptions.dispatch_rate import DispatchLimit, DispatchRate
+from geminga_broker.policies.dispatching import DispatchLimit
+from geminga_broker.subscriptions.dispatch_rate import DispatchRate
 
 
 def test_messages_and_bytes_are_counted_each_for_itself() -> None:

@@ -7,15 +7,20 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of, producer_of
+from tests.unit.geminga_broker.clients_and_logs import (
+    NotedSession,
+    consumer_of,
+    producer_of,
+    resolver_over,
+)
 from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.errors import StorageUnavailable
-from geminga_broker.log.options import LogOptions
+from geminga_broker.log.config import ManagedLedgerConfig
 from geminga_broker.log.positions import Entry, Position
+from geminga_broker.policies.expiry import ExpiryConfig
 from geminga_broker.subscriptions import expiring
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.expiry import ExpiryOptions
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.persistent import PersistentTopic
@@ -65,24 +70,27 @@ def ledgers() -> MemoryLedgers:
 
 
 @pytest.fixture
-def expiry() -> ExpiryOptions:
+def expiry() -> ExpiryConfig:
     """The broker's own settings."""
-    return ExpiryOptions()
+    return ExpiryConfig()
 
 
 @pytest.fixture
 async def topics(
-    coordination: Coordination, ledgers: MemoryLedgers, namespace: Namespace, expiry: ExpiryOptions
+    coordination: Coordination, ledgers: MemoryLedgers, namespace: Namespace, expiry: ExpiryConfig
 ) -> AsyncIterator[TopicDirectory]:
     """Where the topic under test is opened, with small ledgers."""
     logs = logs_over(
         coordination,
         ledgers,
-        options=LogOptions(ledger_entries_max=5, ledger_age_min_s=0),
+        options=ManagedLedgerConfig(ledger_entries_max=5, ledger_age_min_s=0),
         clock=clock_now(),
     )
     async with TopicDirectory(
-        logs, clock_now(), owns=lambda _: True, policies=namespace.of, expiry=expiry
+        logs,
+        clock_now(),
+        owns=lambda _: True,
+        policies=resolver_over(logs, namespace.of, expiry=expiry),
     ) as topics:
         yield topics
 
@@ -164,7 +172,7 @@ async def test_without_a_time_to_live_nothing_is_looked_at(
     assert sub(topic).cursor.backlog_entries == 1
 
 
-@pytest.mark.parametrize("expiry", [ExpiryOptions(ttl_default_s=TTL_S)])
+@pytest.mark.parametrize("expiry", [ExpiryConfig(ttl_default_s=TTL_S)])
 @pytest.mark.parametrize(("policy", "left"), [(None, 0), (-1, 0), (0, 1), (2 * OLD, 1)])
 async def test_the_namespace_s_word_goes_before_the_broker_s(
     topics: TopicDirectory,
@@ -298,7 +306,7 @@ async def test_where_nothing_is_held_back_the_time_begins_with_publishing(
     assert sub(topic).cursor.backlog_entries == 0
 
 
-@pytest.mark.parametrize("expiry", [ExpiryOptions(delayed_from_delivery=False)])
+@pytest.mark.parametrize("expiry", [ExpiryConfig(delayed_from_delivery=False)])
 async def test_as_upstream_where_the_broker_is_told_so(
     topics: TopicDirectory, topic: PersistentTopic
 ) -> None:

@@ -9,7 +9,6 @@ from geminga_broker.log.chain import LedgerChain, LedgerSpan
 from geminga_broker.log.positions import Entry, Position
 from geminga_broker.subscriptions.expiry import (
     NEVER_MS,
-    ExpiryOptions,
     end_of_expired_ledgers,
     is_expired,
     runs_between,
@@ -28,11 +27,6 @@ def entry(entry_id: int, deliver_at_ms: int | None = None, *, published_ms: int 
     if deliver_at_ms is not None:
         metadata.deliver_at_time = deliver_at_ms
     return entry_id, encode_payload(metadata, b"m"), 1
-
-
-def test_the_settings_are_upstream_s() -> None:
-    assert ExpiryOptions().ttl_default_s == 0
-    assert ExpiryOptions().check_s == 300
 
 
 def test_plain_entries_expire_and_delayed_ones_count_from_their_delivery() -> None:

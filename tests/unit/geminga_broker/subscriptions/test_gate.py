@@ -9,7 +9,7 @@ import asyncio
 import pytest
 
 from geminga_broker.errors import NotAllowed
-from geminga_broker.subscriptions.dispatch_rate import DispatchLimit
+from geminga_broker.policies.dispatching import DispatchLimit
 from geminga_broker.subscriptions.gate import PAUSE_S, PAUSE_S_MAX, Gate
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.loop import SimulatedLoop

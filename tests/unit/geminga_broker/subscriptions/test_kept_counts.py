@@ -17,17 +17,17 @@ from tests.unit.geminga_broker.log.stand_ins import (
     pending,
 )
 
+from geminga_broker.log.config import ManagedLedgerConfig
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import Position
 from geminga_broker.subscriptions.kept_counts import KeptCounts, has_kept_counts
 from geminga_broker.subscriptions.subscription import Subscription, SubscriptionOwner
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
 
-OPTIONS = LogOptions()
+OPTIONS = ManagedLedgerConfig()
 # Long after anything was written that was to be written.
 LATER_S = 10.0
 

@@ -17,10 +17,10 @@ from tests.unit.geminga_broker.clients_and_logs import (
 
 from geminga_broker.errors import ConsumerBusy, InvalidRequest, NotAllowed
 from geminga_broker.log.positions import Position
+from geminga_broker.policies.unacknowledged import UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.kept_counts import has_kept_counts
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.subscriptions.unacknowledged_limits import UnacknowledgedLimits
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.records.redelivery_counts import CountedRun, properties_of_runs
 from geminga_runtime.clock import SystemClock

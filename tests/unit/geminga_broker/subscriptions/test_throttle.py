@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from geminga_broker.log.positions import Entry
-from geminga_broker.subscriptions.dispatch_rate import COUNT_ALL, Counting, DispatchLimit
+from geminga_broker.policies.dispatching import COUNT_ALL, Counting, DispatchLimit
 from geminga_broker.subscriptions.gate import Gate
 from geminga_broker.subscriptions.throttle import Throttle
 from geminga_protocol.pulsar import api_pb2 as api

@@ -11,13 +11,14 @@ from tests.unit.geminga_broker.clients_and_logs import (
     consumer_of,
     producer_of,
     publish,
+    resolver_over,
 )
 from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.errors import ProducerHeldByQuota, ProducerRefusedByQuota
 from geminga_broker.metadata.errors import NamespaceNotFound
-from geminga_broker.subscriptions.unacknowledged_limits import UnacknowledgedLimits
-from geminga_broker.topics.backlog_quota import BacklogQuotas, Quota, QuotaPolicy
+from geminga_broker.policies.backlog import BacklogConfig, BacklogQuotas, Quota, QuotaPolicy
+from geminga_broker.policies.unacknowledged import UnacknowledgedLimits
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_broker.topics.producing.producers import Producer
@@ -70,7 +71,7 @@ async def topics(
     """Where the topic under test is opened."""
     logs = logs_over(coordination, ledgers)
     async with TopicDirectory(
-        logs, SystemClock(), owns=lambda _: True, policies=policies.of
+        logs, SystemClock(), owns=lambda _: True, policies=resolver_over(logs, policies.of)
     ) as topics:
         yield topics
 
@@ -279,13 +280,15 @@ async def test_a_topic_of_a_namespace_without_policies_follows_the_settings(
         raise NamespaceNotFound(str(namespace))  # a broker's own, for its health check
 
     logs = logs_over(coordination, ledgers)
-    quotas = BacklogQuotas(size=Quota(10, EVICT))
+    backlog = BacklogConfig(
+        backlog_quota_bytes=10, backlog_quota_policy="consumer_backlog_eviction"
+    )
     async with TopicDirectory(
-        logs, SystemClock(), owns=lambda _: True, policies=of, quotas=quotas
+        logs, SystemClock(), owns=lambda _: True, policies=resolver_over(logs, of, backlog=backlog)
     ) as topics:
         topic = await topics.get(NAME, create=True)
         assert isinstance(topic, PersistentTopic)
-        assert topic.backlog.quotas == quotas
+        assert topic.backlog.quotas == BacklogQuotas(size=Quota(10, EVICT))
         assert ledgers.quorums == [(1, 1, 1)]
 
 
@@ -300,7 +303,9 @@ async def test_a_topic_whose_policies_cannot_be_read_is_not_left_open(
         return answers.pop()
 
     logs = logs_over(coordination, ledgers)
-    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True, policies=of) as topics:
+    async with TopicDirectory(
+        logs, SystemClock(), owns=lambda _: True, policies=resolver_over(logs, of)
+    ) as topics:
         with pytest.raises(ConnectionLost):
             await topics.get(NAME, create=True)
         assert ledgers.writers[0].is_closed

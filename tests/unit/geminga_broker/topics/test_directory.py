@@ -8,7 +8,12 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 import pytest
-from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of, producer_of
+from tests.unit.geminga_broker.clients_and_logs import (
+    NotedSession,
+    consumer_of,
+    producer_of,
+    resolver_over,
+)
 from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.errors import (
@@ -23,8 +28,8 @@ from geminga_broker.errors import (
 )
 from geminga_broker.log.positions import LATEST, Position
 from geminga_broker.metadata.errors import NamespaceNotFound
+from geminga_broker.policies.inactivity import InactivityConfig
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.inactivity import Inactivity
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_broker.topics.topic import SubscribeRequest
 from geminga_ledger import LedgerFenced, NotEnoughBookies
@@ -126,7 +131,7 @@ async def test_a_topic_whose_log_was_taken_while_it_was_loaded_is_not_served(
 
     logs = logs_over(coordination, ledgers)
     async with TopicDirectory(
-        logs, SystemClock(), owns=lambda _: True, policies=policies
+        logs, SystemClock(), owns=lambda _: True, policies=resolver_over(logs, policies)
     ) as topics:
         asking = asyncio.ensure_future(topics.get(NAME, create=True))
         await settle()
@@ -357,24 +362,28 @@ async def test_an_idle_topic_is_loaded_with_three_reads_and_no_write(
 
 
 # Topics that nobody uses
-
-AFTER_A_MINUTE = Inactivity(is_deleting=True, inactive_s_max=60)
-WITH_SUBSCRIPTIONS = Inactivity(is_deleting=True, takes_subscriptions=True, inactive_s_max=60)
+AFTER_A_MINUTE = InactivityConfig(unused_s_max=60)
+WITH_SUBSCRIPTIONS = InactivityConfig(unused_s_max=60, mode="delete_when_subscriptions_caught_up")
 
 
 @asynccontextmanager
 async def forgetful(
-    coordination: Coordination, ledgers: MemoryLedgers, rule: Inactivity, policies: Policies
+    coordination: Coordination,
+    ledgers: MemoryLedgers,
+    rule: InactivityConfig,
+    said: Policies | None,
 ) -> AsyncGenerator[TopicDirectory]:
-    """A directory that deletes what nobody uses."""
+    """A directory that deletes what nobody uses; where nothing is ``said`` is no namespace."""
 
-    async def policies_of(_: NamespaceName) -> Policies:
-        return policies
+    async def policies_of(namespace: NamespaceName) -> Policies:
+        if said is None:
+            raise NamespaceNotFound(str(namespace))
+        return said
 
     clock = SimulatedClock(cast("SimulatedLoop", asyncio.get_running_loop()))
     logs = logs_over(coordination, ledgers)
     async with TopicDirectory(
-        logs, clock, owns=lambda _: True, inactivity=rule, policies=policies_of
+        logs, clock, owns=lambda _: True, policies=resolver_over(logs, policies_of, inactivity=rule)
     ) as topics:
         yield topics
 
@@ -486,14 +495,6 @@ async def test_the_brokers_own_topics_are_kept(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
     """Their namespace has no policies; the health check would make its topic again and again."""
-
-    async def no_policies(namespace: NamespaceName) -> Policies:
-        raise NamespaceNotFound(str(namespace))
-
-    clock = SimulatedClock(cast("SimulatedLoop", asyncio.get_running_loop()))
-    logs = logs_over(coordination, ledgers)
-    async with TopicDirectory(
-        logs, clock, owns=lambda _: True, inactivity=AFTER_A_MINUTE, policies=no_policies
-    ) as topics:
+    async with forgetful(coordination, ledgers, AFTER_A_MINUTE, None) as topics:
         await topics.create(NAME, {})
         assert await later(topics, 600) == [NAME]

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of
+from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of, resolver_over
 from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.errors import ServiceNotReady, TopicNotFound
@@ -32,7 +32,9 @@ async def test_a_namespaces_topics_are_settled_when_they_are_loaded_or_gone(
         return Policies()
 
     logs = logs_over(coordination, ledgers)
-    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True, policies=policies) as one:
+    async with TopicDirectory(
+        logs, SystemClock(), owns=lambda _: True, policies=resolver_over(logs, policies)
+    ) as one:
         await one.settled(NAME.namespace)
         loading = asyncio.ensure_future(one.get(NAME, create=True))
         await settle()
@@ -88,7 +90,9 @@ async def test_an_unload_ends_when_topics_are_gone_that_were_coming_or_going_whe
         return bool(bundles)
 
     logs = logs_over(coordination, ledgers)
-    async with TopicDirectory(logs, SystemClock(), owns=owns, policies=policies) as one:
+    async with TopicDirectory(
+        logs, SystemClock(), owns=owns, policies=resolver_over(logs, policies)
+    ) as one:
         topic = await one.get(going, create=True)
         assert isinstance(topic, PersistentTopic)
         topic.managed_ledger.append_all([(b"a", 1, producer_of(NotedSession()), 0, 0)])

@@ -13,7 +13,12 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
-from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of, producer_of
+from tests.unit.geminga_broker.clients_and_logs import (
+    NotedSession,
+    consumer_of,
+    producer_of,
+    resolver_over,
+)
 from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.log.positions import Position
@@ -61,7 +66,9 @@ def serving(
         return policies
 
     logs = logs_over(coordination, ledgers)
-    return TopicDirectory(logs, SystemClock(), owns=lambda _: True, policies=of_all)
+    return TopicDirectory(
+        logs, SystemClock(), owns=lambda _: True, policies=resolver_over(logs, of_all)
+    )
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from geminga_broker.errors import (
 )
 from geminga_broker.log.positions import Position
 from geminga_broker.subscriptions.key_shared.policy import KeySharedMode, KeySharedPolicy
-from geminga_broker.topics.directory import CLOSE_BUDGET_S, TopicDirectory
+from geminga_broker.topics.config import TopicsConfig
+from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.topic import SubscribeRequest
@@ -146,7 +147,7 @@ async def test_a_broker_that_ends_waits_for_dead_bookies_no_longer_than_its_budg
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     await topics.__aexit__(None, None, None)
-    assert 0 < loop.time() - began_s <= CLOSE_BUDGET_S
+    assert 0 < loop.time() - began_s <= TopicsConfig().close_budget_s
     assert not ledgers.writers[0].is_closed
     assert "topic left open" in caplog.text
 
@@ -157,7 +158,7 @@ async def test_an_unloaded_topic_waits_for_what_is_on_its_way(
     ledgers.is_prompt = False
     publish(await connected(topic, NotedSession()), 1)
     unloading = asyncio.ensure_future(topics.unload(NAME))
-    await asyncio.sleep(10 * CLOSE_BUDGET_S)
+    await asyncio.sleep(10 * TopicsConfig().close_budget_s)
     assert not unloading.done()
     ledgers.writers[0].confirm()
     await unloading

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from tests.unit.geminga_bookie.admin.cluster import Cluster as Simulated
 from tests.unit.geminga_bookie.admin.cluster import cluster_in
 
-from geminga_cli.bookie_admin.cluster import OPTIONS, Cluster
+from geminga_cli.bookie_admin.cluster import CONFIG, Cluster
 from geminga_cli.commands.bookie_admin import make_parser
 from geminga_ledger.links import BookieLinks
 from geminga_ledger.registry import BookieRegistry
@@ -31,15 +31,15 @@ def run(scenario: Scenario) -> None:
         async with World() as world, cluster_in(world) as simulated:
             host = world.host("tool")
             session = simulated.coordination
-            registry = BookieRegistry(session, random=host.random, options=OPTIONS)
+            registry = BookieRegistry(session, random=host.random, config=CONFIG)
             links = BookieLinks(
                 registry,
                 network=host.network,
                 clock=host.clock,
                 random=host.random,
-                options=OPTIONS,
+                config=CONFIG,
             )
-            store = LedgerStore(session, clock=host.clock, random=host.random, options=OPTIONS)
+            store = LedgerStore(session, clock=host.clock, random=host.random, config=CONFIG)
             async with links:
                 await scenario(
                     simulated,

@@ -10,19 +10,20 @@ from typing import Annotated, Any, Literal
 import pytest
 from annotated_types import Ge
 
-from geminga_autorecovery.part_settings import AutoRecoveryPartSettings
-from geminga_bookie.part_settings import BookiePartSettings
-from geminga_broker.settings import BrokerSettings
+from geminga_autorecovery.config import AutoRecoveryPartConfig
+from geminga_bookie.config import BookieConfig
+from geminga_broker.config import BrokerConfig
 from geminga_cli.commands import autorecovery, bookie, broker, standalone, zookeeper
 from geminga_cli.commands.help import HelpPages, SettingsParser, Subject, metavar_of
-from geminga_cli.commands.part import Setting, bare_type, make_parser, settings_of
+from geminga_cli.commands.part import make_parser
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.supervisor.settings import StandaloneSettings
+from geminga_server.config import Setting, settings_of
 
 COMMANDS: dict[str, tuple[type[Any], HelpPages]] = {
-    "autorecovery": (AutoRecoveryPartSettings, autorecovery.PAGES),
-    "bookie": (BookiePartSettings, bookie.PAGES),
-    "broker": (BrokerSettings, broker.PAGES),
+    "autorecovery": (AutoRecoveryPartConfig, autorecovery.PAGES),
+    "bookie": (BookieConfig, bookie.PAGES),
+    "broker": (BrokerConfig, broker.PAGES),
     "standalone": (StandaloneSettings, standalone.PAGES),
     "zookeeper": (ZooKeeperPartSettings, zookeeper.PAGES),
 }
@@ -38,7 +39,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def names(command: str) -> list[str]:
-    return [setting.name for setting in settings_of(COMMANDS[command][0])]
+    return [setting.name for setting in settings_of(COMMANDS[command][0]).values()]
 
 
 def parser_of(command: str) -> SettingsParser:
@@ -51,7 +52,7 @@ def test_the_first_page_is_short_and_names_what_people_need(command: str) -> Non
     first = COMMANDS[command][1].first
     assert len(first) <= FIRST_MAX
     assert len(page.splitlines()) <= FIRST_PAGE_LINES_MAX
-    for setting in settings_of(COMMANDS[command][0]):
+    for setting in settings_of(COMMANDS[command][0]).values():
         if setting.name in first:
             assert f"{setting.option} " in page or f"{setting.option}," in page
 
@@ -73,7 +74,7 @@ def test_all_pages_together_explain_every_setting(command: str) -> None:
     pages = parser_of(command).format_subjects(None)
     missing = [
         setting.name
-        for setting in settings_of(COMMANDS[command][0])
+        for setting in settings_of(COMMANDS[command][0]).values()
         if f"  {setting.option}" not in pages and f", {setting.option}" not in pages
     ]
     assert missing == []
@@ -84,7 +85,9 @@ def test_all_pages_together_explain_every_setting(command: str) -> None:
 @pytest.mark.parametrize("command", ["standalone", "zookeeper"])
 def test_a_command_with_few_settings_has_them_all_on_one_page(command: str) -> None:
     page = parser_of(command).format_help()
-    assert [s.name for s in settings_of(COMMANDS[command][0]) if s.option not in page] == []
+    assert [
+        s.name for s in settings_of(COMMANDS[command][0]).values() if s.option not in page
+    ] == []
     assert "--help-all" not in page
 
 
@@ -173,5 +176,4 @@ def test_a_subject_that_there_is_not_is_refused_with_those_that_there_are(
     ],
 )
 def test_a_value_is_called_what_it_is(name: str, kind: object, metavar: str) -> None:
-    setting = Setting(name, kind, None, Settings)
-    assert metavar_of(setting, bare_type(kind)) == metavar
+    assert metavar_of(Setting(name, (name,), kind, None, Settings)) == metavar

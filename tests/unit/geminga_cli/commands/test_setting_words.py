@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from geminga_autorecovery.part_settings import AutoRecoveryPartSettings
-from geminga_bookie.part_settings import BookiePartSettings
-from geminga_broker.settings import BrokerSettings
-from geminga_cli.commands.part import settings_of
+from geminga_autorecovery.config import AutoRecoveryPartConfig
+from geminga_bookie.config import BookieConfig
+from geminga_broker.config import BrokerConfig
 from geminga_cli.commands.setting_words import default_words, words_of
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
+from geminga_server.config import settings_of
 
-PARTS = [AutoRecoveryPartSettings, BookiePartSettings, BrokerSettings, ZooKeeperPartSettings]
+PARTS = [AutoRecoveryPartConfig, BookieConfig, BrokerConfig, ZooKeeperPartSettings]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def test_what_stands_below_a_field_is_said_of_it_also_by_who_inherits_it() -> No
 def test_every_setting_says_what_it_does(part: type[Any]) -> None:
     silent = [
         setting.name
-        for setting in settings_of(part)
+        for setting in settings_of(part).values()
         if setting.field not in words_of(setting.owner)
     ]
     assert silent == []

@@ -12,7 +12,7 @@ from geminga_cli.errors import StartFailed
 from geminga_cli.supervisor.fleet import PartRules
 from geminga_cli.supervisor.process import Process
 from geminga_cli.supervisor.settings import NO_FILE
-from geminga_server.errors import SettingsError
+from geminga_server.errors import ConfigError
 
 
 def test_without_options_it_is_a_safe_cluster_on_the_usual_ports(
@@ -57,7 +57,7 @@ def test_every_option_arrives() -> None:
     ],
 )
 def test_a_value_that_cannot_be_is_refused_with_the_reason(words: str, reason: str) -> None:
-    with pytest.raises(SettingsError, match=reason):
+    with pytest.raises(ConfigError, match=reason):
         parse(words.split())
 
 

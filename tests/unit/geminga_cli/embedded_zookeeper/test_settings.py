@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
-from geminga_server.errors import SettingsError
-from geminga_server.settings import load_settings
+from geminga_server.config.loading import load_config
+from geminga_server.errors import ConfigError
 
 
 def test_by_default_it_is_a_synced_server_of_this_machine(
@@ -22,7 +22,7 @@ def test_by_default_it_is_a_synced_server_of_this_machine(
 
 
 def test_variables_and_options_arrive() -> None:
-    settings = load_settings(
+    settings = load_config(
         ZooKeeperPartSettings,
         "zookeeper",
         environment={"GEMINGA_ZOOKEEPER_BIND_ADDRESS": "0.0.0.0"},
@@ -36,5 +36,5 @@ def test_variables_and_options_arrive() -> None:
 
 
 def test_a_port_must_be_given_as_clients_have_to_know_it() -> None:
-    with pytest.raises(SettingsError):
-        load_settings(ZooKeeperPartSettings, "zookeeper", environment={}, flags={"port": 0})
+    with pytest.raises(ConfigError):
+        load_config(ZooKeeperPartSettings, "zookeeper", environment={}, flags={"port": 0})

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from geminga_bookie.part_settings import BookiePartSettings
-from geminga_broker.settings import BrokerSettings
+from geminga_bookie.config import BookieConfig
+from geminga_broker.config import BrokerConfig
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.errors import TooFewBookies
 from geminga_cli.supervisor.settings import (
@@ -17,7 +17,8 @@ from geminga_cli.supervisor.settings import (
     parts_file,
     with_bookies_of_data,
 )
-from geminga_server.errors import SettingsError
+from geminga_server.config import settings_of
+from geminga_server.errors import ConfigError
 
 SETTINGS = StandaloneSettings(num_bookies=1)
 
@@ -48,7 +49,7 @@ def test_a_brokers_id_is_what_clients_are_told_and_the_web_port() -> None:
 
 def test_bookies_that_find_no_port_are_refused() -> None:
     settings = replace(SETTINGS, bookie_port=65534, num_bookies=3)
-    with pytest.raises(SettingsError, match=r"no ports for 3 bookies.*choose 65533 or less"):
+    with pytest.raises(ConfigError, match=r"no ports for 3 bookies.*choose 65533 or less"):
         settings.wanted_ports()
 
 
@@ -77,7 +78,7 @@ def written(tmp_path: Path, text: str) -> Path:
 def test_what_a_file_cannot_say_is_named_with_its_section(
     tmp_path: Path, text: str, refusal: str
 ) -> None:
-    with pytest.raises(SettingsError, match=refusal) as refused:
+    with pytest.raises(ConfigError, match=refusal) as refused:
         parts_file(written(tmp_path, text))
     assert "geminga.toml" in str(refused.value)
 
@@ -85,12 +86,12 @@ def test_what_a_file_cannot_say_is_named_with_its_section(
 def test_what_is_decided_are_settings_and_by_settings() -> None:
     classes = {
         "zookeeper": ZooKeeperPartSettings,
-        "bookie": BookiePartSettings,
-        "broker": BrokerSettings,
+        "bookie": BookieConfig,
+        "broker": BrokerConfig,
     }
     own = {each.name for each in fields(StandaloneSettings)}
     for part, decided in DECIDED.items():
-        assert decided.keys() <= {each.name for each in fields(classes[part])}
+        assert decided.keys() <= settings_of(classes[part]).keys()
         assert set(decided.values()) <= own | {""}
 
 

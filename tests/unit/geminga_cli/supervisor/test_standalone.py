@@ -22,7 +22,7 @@ from geminga_cli.supervisor.standalone import (
     broker_options,
     make_parts,
 )
-from geminga_server.errors import SettingsError
+from geminga_server.errors import ConfigError
 
 DATA = Path("/data")
 SETTINGS = StandaloneSettings(data_directory=DATA, num_bookies=1)
@@ -181,7 +181,7 @@ def test_no_port_is_chosen_for_a_zookeeper_that_is_not_ours() -> None:
 )
 def test_two_ports_that_are_the_same_are_refused(wanted: dict[str, int], clash: str) -> None:
     settings = replace(SETTINGS, num_bookies=3, **wanted)  # type: ignore[arg-type] # ports only
-    with pytest.raises(SettingsError, match=clash):
+    with pytest.raises(ConfigError, match=clash):
         PortReservations(settings)
 
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from geminga_broker.admin.facade import Services
-from geminga_broker.metadata.policy_rules import PARTITIONS_MAX
+from geminga_broker.policies.auto_creation import PARTITIONS_MAX
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.namespaces import AutoTopicCreation, BundlesData, Policies
 

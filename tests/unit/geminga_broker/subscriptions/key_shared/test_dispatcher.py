@@ -11,8 +11,8 @@ from tests.unit.geminga_broker.clients_and_logs import (
 )
 
 from geminga_broker.errors import ConsumerNotAssigned
+from geminga_broker.log.config import ManagedLedgerConfig
 from geminga_broker.log.entry_cache import ENTRY_OVERHEAD_BYTES
-from geminga_broker.log.options import LogOptions
 from geminga_broker.log.positions import Entry, Position
 from geminga_broker.subscriptions import tracking_dispatcher
 from geminga_broker.subscriptions.consumer import Consumer
@@ -247,7 +247,7 @@ async def full(
     monkeypatch.setattr(key_shared_dispatcher, "LOOK_AHEAD_BYTES_MAX", 50 * ENTRY_OVERHEAD_BYTES)
     log = KeyedLog(KEYS, (1, 2_000))
     log.is_cold = True
-    log.options = LogOptions(read_entries_max=20)
+    log.options = ManagedLedgerConfig(read_entries_max=20)
     dispatcher = dispatcher_over(log)
     stuck, session = joined(dispatcher, "x", permits=0)
     joined(dispatcher, "y", permits=2_000)

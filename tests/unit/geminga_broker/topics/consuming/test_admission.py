@@ -6,9 +6,9 @@ import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of
 
 from geminga_broker.errors import ConsumerBusy, NameReserved, NotAllowed, SubscriptionAbsent
+from geminga_broker.policies.subscribing import SubscribeLimit, SubscribePolicies
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.topics.consuming.admission import Admission, check_durability, check_name
-from geminga_broker.topics.consuming.subscribe_policies import SubscribeLimit, SubscribePolicies
 from geminga_broker.topics.topic import ConsumerIdentity, SubscribeRequest
 from geminga_protocol.pulsar.enums import SubscriptionType
 

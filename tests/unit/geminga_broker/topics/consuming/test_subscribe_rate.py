@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from geminga_broker.policies.subscribing import SubscribeLimit
 from geminga_broker.topics.consuming import subscribe_rate
-from geminga_broker.topics.consuming.subscribe_policies import SubscribeLimit
 from geminga_broker.topics.consuming.subscribe_rate import SubscribeRate
 from geminga_broker.topics.topic import NOBODY, ConsumerIdentity
 

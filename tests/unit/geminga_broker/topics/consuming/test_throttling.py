@@ -8,12 +8,17 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of, publish
+from tests.unit.geminga_broker.clients_and_logs import (
+    NotedSession,
+    consumer_of,
+    publish,
+    resolver_over,
+)
 from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 
+from geminga_broker.policies.dispatching import DispatchConfig
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.dispatch_policies import DispatchOptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_broker.topics.topic import SubscribeRequest
@@ -31,21 +36,24 @@ Follow = Callable[[Policies], None]
 
 
 @pytest.fixture
-def options() -> DispatchOptions:
+def config() -> DispatchConfig:
     """The broker's settings."""
-    return DispatchOptions()
+    return DispatchConfig()
 
 
 @pytest.fixture
 async def topics(
-    coordination: Coordination, options: DispatchOptions
+    coordination: Coordination, config: DispatchConfig
 ) -> AsyncIterator[TopicDirectory]:
     """The broker's topics, on virtual time."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulatedLoop)
     logs = logs_over(coordination, MemoryLedgers())
     async with TopicDirectory(
-        logs, SimulatedClock(loop), owns=lambda _: True, dispatching=options
+        logs,
+        SimulatedClock(loop),
+        owns=lambda _: True,
+        policies=resolver_over(logs, dispatching=config),
     ) as topics:
         yield topics
 
@@ -130,7 +138,7 @@ async def test_a_batch_comes_whole_and_what_follows_waits_for_it(
     assert await counts(topic, 0.01, 3.9, 5.2) == [50, 50, 52]
 
 
-@pytest.mark.parametrize("options", [DispatchOptions(counts_batches=True)])
+@pytest.mark.parametrize("config", [DispatchConfig(counts_batches=True)])
 @pytest.mark.parametrize("kind", SubscriptionType)
 async def test_batches_may_count_as_one_message(
     topics: TopicDirectory, follow: Follow, kind: SubscriptionType
@@ -163,7 +171,7 @@ async def test_subscriptions_of_a_topic_share_its_rate_and_have_their_own(
     assert sent == pytest.approx([each, each], rel=0.15)
 
 
-@pytest.mark.parametrize("options", [DispatchOptions(broker_messages_per_s_max=100)])
+@pytest.mark.parametrize("config", [DispatchConfig(broker_messages_per_s_max=100)])
 async def test_topics_of_a_broker_share_its_rate_and_none_starves(topics: TopicDirectory) -> None:
     opened_topics = [await opened(topics, name) for name in (NAME, OTHER)]
     for topic in opened_topics:
@@ -198,7 +206,7 @@ async def test_permits_and_rates_hold_both(topics: TopicDirectory, follow: Follo
     assert await counts(topic, 0.01, 1.05) == [25, 35]
 
 
-@pytest.mark.parametrize("options", [DispatchOptions(throttles_non_backlog=False)])
+@pytest.mark.parametrize("config", [DispatchConfig(throttles_non_backlog=False)])
 async def test_who_keeps_up_may_be_let_through(topics: TopicDirectory, follow: Follow) -> None:
     topic = await opened(topics)
     follow(of_subscription(DispatchRate(messages=RATE)))

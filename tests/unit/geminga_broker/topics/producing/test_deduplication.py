@@ -7,18 +7,18 @@ from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
-from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of
+from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of, resolver_over
 from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.admin.topics.internal_stats import internal_stats
 from geminga_broker.errors import NameReserved, TopicFenced
-from geminga_broker.log.options import LogOptions
+from geminga_broker.log.config import ManagedLedgerConfig
 from geminga_broker.log.retention import KEEP_NOTHING
+from geminga_broker.policies.publishing import PublishConfig
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_broker.topics.producing.deduplication import CURSOR_NAME, UNKNOWN_REASON
 from geminga_broker.topics.producing.producers import Producer
-from geminga_broker.topics.producing.publish_policies import PublishOptions
 from geminga_broker.topics.topic import SubscribeRequest
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType
@@ -32,7 +32,7 @@ from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.loop import SimulatedLoop
 
 NAME = TopicName.parse("persistent://t/n/topic")
-OPTIONS = PublishOptions(
+OPTIONS = PublishConfig(
     deduplication=True,
     deduplication_snapshot_entries=3,
     deduplication_snapshot_interval_s=60,
@@ -45,7 +45,12 @@ def directory(coordination: Coordination, ledgers: MemoryLedgers) -> TopicDirect
     logs = logs_over(coordination, ledgers)
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulatedLoop)
-    return TopicDirectory(logs, SimulatedClock(loop), owns=lambda _: True, publishing=OPTIONS)
+    return TopicDirectory(
+        logs,
+        SimulatedClock(loop),
+        owns=lambda _: True,
+        policies=resolver_over(logs, publishing=OPTIONS),
+    )
 
 
 @pytest.fixture
@@ -350,10 +355,10 @@ async def test_nobody_may_subscribe_under_the_cursors_name(topics: TopicDirector
 async def test_what_is_not_in_a_snapshot_yet_is_not_trimmed(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
-    options = LogOptions(ledger_entries_max=1, ledger_age_min_s=0)
+    options = ManagedLedgerConfig(ledger_entries_max=1, ledger_age_min_s=0)
     logs = logs_over(coordination, ledgers, options=options)
     async with TopicDirectory(
-        logs, SystemClock(), owns=lambda _: True, publishing=OPTIONS
+        logs, SystemClock(), owns=lambda _: True, policies=resolver_over(logs, publishing=OPTIONS)
     ) as topics:
         topic = await loaded(topics)
         producer, _ = await connected(topic)

@@ -10,10 +10,10 @@ from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of
 
 from geminga_broker.errors import InvalidRequest, ProducerBusy
 from geminga_broker.log.appender import Pending
+from geminga_broker.policies.publishing import PublishLimits, PublishPolicies
 from geminga_broker.topics.producing.producers import Producer, Producers
 from geminga_broker.topics.producing.publish_gate import PublishGate
-from geminga_broker.topics.producing.publish_policies import PublishPolicies
-from geminga_broker.topics.producing.publish_rate import PublishLimits, PublishRate
+from geminga_broker.topics.producing.publish_rate import PublishRate
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_runtime.clock import SystemClock

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from geminga_broker.topics.producing.publish_rate import PublishLimits, PublishRate
+from geminga_broker.policies.publishing import PublishLimits
+from geminga_broker.topics.producing.publish_rate import PublishRate
 
 
 def test_a_bucket_holds_a_second_and_what_is_owed_must_be_waited_for() -> None:

@@ -1,0 +1,150 @@
+"""What a bookie is told before it starts: where it listens, who it is, and every limit it keeps.
+
+Upstream's names stand in brackets where ours differ; the defaults are Pulsar's where it has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Le
+
+from geminga_autorecovery.config import AutoRecoveryConfig
+from geminga_protocol.bookkeeper.v2 import FRAME_BYTES_MAX_DEFAULT
+from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port
+
+MIB = 1024 * 1024
+GIB = 1024 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GarbageConfig:
+    """When to look for garbage, and how much of it is too much.
+
+    An interval or a threshold of 0 turns off what it is for.
+    """
+
+    gc_interval_s: Annotated[float, Ge(0)] = 900.0
+    """How often deleted ledgers are looked for (gcWaitTime); 0: only by order or on a full disk."""
+    gc_full_disk_interval_s: Annotated[float, Gt(0)] = 60.0
+    """The same while the bookie is read-only because of a full disk, where that is sooner."""
+    gc_over_replicated_interval_s: Annotated[float, Ge(0)] = 86_400.0
+    """How often closed ledgers are looked for that have all copies elsewhere; 0: never."""
+    minor_compaction_interval_s: Annotated[float, Ge(0)] = 3_600.0
+    """How often logs are compacted that are nearly empty; 0: never."""
+    minor_compaction_threshold: Annotated[float, Ge(0), Le(1)] = 0.2
+    """Minor compaction takes logs of which less than this part is of use."""
+    major_compaction_interval_s: Annotated[float, Ge(0)] = 86_400.0
+    """How often logs are compacted that are half empty; 0: never."""
+    major_compaction_threshold: Annotated[float, Ge(0), Le(1)] = 0.5
+    """Major compaction takes logs of which less than this part is of use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceConfig:
+    """When ledger disks count as full; used parts of a disk are 0 to 1."""
+
+    disk_usage_threshold: Annotated[float, Gt(0), Le(1)] = 0.95
+    """A ledger disk used beyond this part is full: no new files; with all full, no adds are taken.
+    (diskUsageThreshold)"""
+    disk_usage_warn_threshold: Annotated[float, Gt(0), Le(1)] = 0.90
+    """Major compaction waits while a ledger disk is used beyond this part."""
+    disk_usage_lwm_threshold: Annotated[float, Gt(0), Le(1)] = 0.95
+    """A read-only bookie takes adds again when its disks together are used less than this part."""
+    disk_check_interval_s: Annotated[float, Gt(0)] = 10.0
+    """How often the ledger disks are looked at."""
+    compacts_when_full: bool = False
+    """Do the compactions that are due also on (nearly) full disks (isForceGCAllowWhenNoSpace).
+    Without it a full disk still gets back, in each round, the logs whose copies take at most half
+    of what is free; more no compaction ever takes."""
+    # What must be free for recovery's adds (minUsableSizeForHighPriorityWrites).
+    recovery_free_bytes_min: Annotated[int, INTERNAL] = GIB
+
+    @property
+    def low_water_mark(self) -> float:
+        """Below which part a read-only bookie takes adds again: at most that of a full disk, or it
+        would change its mind at each look."""
+        return min(self.disk_usage_lwm_threshold, self.disk_usage_threshold)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookieConfig(PartConfig):
+    """The settings of one bookie; bytes and seconds as named, port 0 takes a free one."""
+
+    auto_recovery: Annotated[AutoRecoveryConfig, INLINE] = field(default_factory=AutoRecoveryConfig)
+    data_directory: Path = Path("data/bookie")
+    """Journal, entry logs and index live below it, unless the next settings say otherwise."""
+    bind_address: str = "127.0.0.1"
+    """Where it listens, for clients and for HTTP; 0.0.0.0 is everywhere."""
+    advertised_address: str = ""
+    """What clients are told to connect to; empty: the bind address."""
+    port: Port = 3181
+    """The port of BookKeeper's protocol; 0 takes a free one."""
+    http_port: Port = 8000
+    """The port of metrics, health and admin; 0 takes a free one."""
+    bookie_id: str = ""
+    """Its name in the cluster; empty: that of the VERSION files, made up at the first start."""
+    journal_directories: tuple[Path, ...] = ()
+    """Where journals are, one in each; empty: one below the data directory. Their number stays."""
+    ledger_directories: tuple[Path, ...] = ()
+    """Where entry logs are; empty: one directory below the data directory. Their number stays."""
+    space: Annotated[SpaceConfig, INLINE] = field(default_factory=SpaceConfig)
+    garbage: Annotated[GarbageConfig, INLINE] = field(default_factory=GarbageConfig)
+    compaction_bytes_per_s: Annotated[float, Ge(0)] = 1_000_000.0
+    """What compaction copies in a second (compactionRateByBytes); 0: as fast as it goes."""
+    entry_log_bytes_max: Annotated[int, Ge(MIB)] = 256 * MIB
+    """An entry log is closed at this size; small ones are given back sooner as ledgers go."""
+    auto_recovery_enabled: bool = True
+    """Also look for ledgers that lost copies, and copy them (autoRecoveryDaemonEnabled); off where
+    `geminga autorecovery` does."""
+    accept_lost_entries: bool = False
+    """Start once although entry logs are lost for good, and deny what was in them from then on.
+    Never leave it on: recovery takes a bookie's word for what it never had."""
+    sync: bool = True
+    """Sync before acknowledging; without it a power cut loses acknowledged entries."""
+    write_cache_bytes_max: Annotated[int, Ge(MIB)] = 64 * MIB
+    """Entries in memory that are not in an entry log yet, the part being written included; a
+    checkpoint begins at half of it, so that the other half can fill meanwhile."""
+    read_cache_bytes_max: Annotated[int, Ge(MIB)] = 32 * MIB
+    """Entries in memory that were read ahead."""
+    journal_file_bytes_max: Annotated[int, Ge(MIB)] = 64 * MIB
+    """A journal file is closed at this size, and removed once checkpoints have passed it."""
+    connections: Annotated[ConnectionConfig, INLINE] = field(default_factory=ConnectionConfig)
+
+    # The largest request; Pulsar's brokers send up to 5 MiB and a little.
+    frame_bytes_max: Annotated[int, INTERNAL] = FRAME_BYTES_MAX_DEFAULT
+    # Adds that wait for their sync; beyond it no socket is read. Two groups of a fast disk.
+    journal_queue_bytes_max: Annotated[int, INTERNAL] = 32 * MIB
+    # Under load, syncs begin this far apart (see ``pacing``), to be shared by more entries. At
+    # 40,000 adds a second 3 ms mean 120 entries a sync, where 25 come by themselves.
+    journal_group_interval_max_s: Annotated[float, INTERNAL] = 0.003
+    # With little traffic: how much journal a restart has to replay at the most.
+    checkpoint_interval_s: Annotated[float, INTERNAL] = 60.0
+    # How long to wait after a checkpoint failed: disks that are full get emptied by people.
+    checkpoint_retry_s: Annotated[float, INTERNAL] = 5.0
+    # Entries that are read with one disk read, and checked together.
+    block_bytes: Annotated[int, INTERNAL] = 64 * 1024
+    # Ledgers whose state is kept in memory: about 300 bytes each.
+    ledgers_cached_max: Annotated[int, INTERNAL] = 50_000
+    # Reads of one connection that wait for the disk; beyond it its socket is not read.
+    reads_queued_max: Annotated[int, INTERNAL] = 10_000
+    # How long each step of a clean stop may take: the last sync, the last answers, the last
+    # checkpoint. What is not done by then is replayed at the next start.
+    close_timeout_s: Annotated[float, INTERNAL] = 1.5
+
+    @property
+    def advertised_host(self) -> str:
+        """What clients are told to connect to."""
+        return self.advertised_address or self.bind_address
+
+    @property
+    def journals(self) -> tuple[Path, ...]:
+        """The journal directories."""
+        return self.journal_directories or (self.data_directory / "journal",)
+
+    @property
+    def ledgers(self) -> tuple[Path, ...]:
+        """The ledger directories."""
+        return self.ledger_directories or (self.data_directory / "ledgers",)

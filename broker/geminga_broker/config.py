@@ -1,0 +1,78 @@
+"""What a broker is told, by file, environment or options: one class, made of groups.
+
+A group stands with its subject and is handed whole to what needs it; a setting is declared there
+and nowhere else. What belongs to no subject but the broker itself is declared here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from annotated_types import Gt
+
+from geminga_broker.admin.config import AdminConfig
+from geminga_broker.log.config import CacheConfig, Interceptor
+from geminga_broker.ownership.address import BrokerAddress
+from geminga_broker.ownership.listeners import ListenerConfig
+from geminga_broker.policies.effective import PolicyConfig
+from geminga_broker.sessions.config import SessionConfig
+from geminga_broker.topics.config import TopicsConfig
+from geminga_server.config import INLINE, ConnectionConfig, PartConfig, Port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig(PartConfig):
+    """The settings of one broker; bytes and seconds as the names say, port 0 takes any free one.
+
+    The broker itself is told the ports it has got: they go into records before it listens.
+    """
+
+    cluster: str = "standalone"
+    """The cluster's name."""
+    initialize: bool = False
+    """Write the cluster's first records if they are missing, and its URLs in any case: a
+    standalone."""
+    bind_address: str = "127.0.0.1"
+    """Where it listens; 0.0.0.0 is everywhere."""
+    advertised_address: str = ""
+    """What clients are told to connect to; empty: the bind address."""
+    port: Port = 6650
+    """The port of the Pulsar protocol (brokerServicePort); 0 takes a free one."""
+    web_port: Port = 8080
+    """The port of REST and metrics; 0 takes a free one."""
+    listeners: Annotated[ListenerConfig, INLINE] = field(default_factory=ListenerConfig)
+    former_broker_ids: tuple[str, ...] = ()
+    """Ids (`host:web port`) this broker had before, when its ports or its address changed: its
+    nodes in ZooKeeper are taken over."""
+    connections: Annotated[ConnectionConfig, INLINE] = field(default_factory=ConnectionConfig)
+    sessions: Annotated[SessionConfig, INLINE] = field(default_factory=SessionConfig)
+    cache: Annotated[CacheConfig, INLINE] = field(default_factory=CacheConfig)
+    broker_entry_metadata_interceptors: tuple[Interceptor, ...] = ()
+    """What is written in front of every entry: the broker's time, a running index
+    (brokerEntryMetadataInterceptors)."""
+    policies: Annotated[PolicyConfig, INLINE] = field(default_factory=PolicyConfig)
+    topics: Annotated[TopicsConfig, INLINE] = field(default_factory=TopicsConfig)
+    admin: Annotated[AdminConfig, INLINE] = field(default_factory=AdminConfig)
+    stats_period_s: Annotated[float, Gt(0)] = 60.0
+    """Over how long rates are measured (statsUpdateFrequencyInSecs)."""
+
+    @property
+    def advertised_host(self) -> str:
+        """What clients are told to connect to, and what the broker's id is made of. With listeners
+        the bind address comes last: all brokers that bind 0.0.0.0 would have one id."""
+        internal_host = self.listeners.advertised.internal_host
+        return self.advertised_address or internal_host or self.bind_address
+
+    @property
+    def address(self) -> BrokerAddress:
+        """Where the broker is reached: at its internal listener, or else at its advertised host."""
+        host, listeners = self.advertised_host, self.listeners.advertised
+        return BrokerAddress(
+            broker_id=f"{host}:{self.web_port}",
+            broker_url=listeners.url("pulsar") or f"pulsar://{host}:{self.port}",
+            http_url=listeners.url("http") or f"http://{host}:{self.web_port}",
+            broker_url_tls=listeners.url("pulsar+ssl"),
+            http_url_tls=listeners.url("https"),
+            listeners=listeners.records,
+        )

@@ -1,0 +1,73 @@
+"""What becomes of a topic that is used before it was created. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge
+
+from geminga_broker.policies.errors import InvalidPolicy
+from geminga_protocol.records.namespaces import AutoTopicCreation, Policies
+
+# Each partition is a topic with ledgers and cursors of its own; upstream's largest advice is 1000.
+PARTITIONS_MAX = 10_000
+PARTITIONED = "partitioned"
+TOPIC_TYPES = (PARTITIONED, "non-partitioned")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoCreationConfig:
+    """What holds where a namespace does not say; upstream's names in brackets."""
+
+    auto_topic_creation: bool = True
+    """Using a topic makes it, where its namespace does not say (allowAutoTopicCreation)."""
+    auto_topic_partitions: Annotated[int, Ge(0)] = 0
+    """With how many partitions it is then made (defaultNumPartitions); 0: not partitioned."""
+
+
+@dataclass(frozen=True, slots=True)
+class AutoCreation:
+    """Whether using a topic creates it, and with how many partitions (0: not partitioned)."""
+
+    is_allowed: bool = True
+    partitions: int = 0
+
+
+# What holds for the topics that brokers themselves use.
+ALWAYS = AutoCreation()
+
+
+def auto_creation(config: AutoCreationConfig, policies: Policies) -> AutoCreation:
+    """What holds in a namespace with these policies; topics have no word on it."""
+    override = policies.auto_topic_creation_override
+    if override is None:
+        return AutoCreation(config.auto_topic_creation, config.auto_topic_partitions)
+    if override.topic_type != PARTITIONED:
+        return AutoCreation(override.allowed)
+    return AutoCreation(override.allowed, override.default_num_partitions or 1)
+
+
+def check_auto_topic_creation(policy: AutoTopicCreation) -> None:
+    """Raise ``InvalidPolicy`` for a type there is not, or a number of partitions that cannot be."""
+    if not policy.allowed:
+        return
+    refused = "Invalid configuration for autoTopicCreationOverride. the detail is "
+    count = policy.default_num_partitions
+    if policy.topic_type not in TOPIC_TYPES:
+        raise InvalidPolicy(f"{refused}Unknown topic type [{policy.topic_type}]")
+    if policy.topic_type != PARTITIONED:
+        if count is not None:
+            raise InvalidPolicy(
+                f"{refused}[defaultNumPartitions] is not allowed to be set when the type is "
+                "non-partition."
+            )
+    elif count is None:
+        raise InvalidPolicy(
+            f"{refused}[defaultNumPartitions] cannot be null when the type is partitioned."
+        )
+    elif not 0 < count <= PARTITIONS_MAX:
+        raise InvalidPolicy(
+            f"{refused}[defaultNumPartitions] cannot be less than 1 or more than {PARTITIONS_MAX} "
+            "for partition type."
+        )

@@ -1,0 +1,131 @@
+"""What holds for a topic: what it says itself, its namespace, and its broker's config. Pure.
+
+Each subject resolves its own policies from the levels (``levels.nearest``); a new subject is a
+line in each of the three places below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any
+
+from geminga_broker.log.config import ManagedLedgerConfig
+from geminga_broker.log.retention import Retention
+from geminga_broker.policies.auto_creation import AutoCreationConfig
+from geminga_broker.policies.backlog import (
+    UNLIMITED,
+    BacklogConfig,
+    BacklogQuotas,
+    backlog_quotas,
+)
+from geminga_broker.policies.compaction import CompactionConfig, compaction
+from geminga_broker.policies.delayed import DelayedConfig, delayed
+from geminga_broker.policies.dispatching import (
+    DISPATCH_FREELY,
+    DispatchConfig,
+    DispatchPolicies,
+    dispatch_policies,
+)
+from geminga_broker.policies.expiry import KEEP_ALL, Expiry, ExpiryConfig, expiry
+from geminga_broker.policies.inactivity import NEVER, Inactivity, InactivityConfig, inactivity
+from geminga_broker.policies.levels import Levels
+from geminga_broker.policies.publishing import (
+    PUBLISH_FREELY,
+    PublishConfig,
+    PublishPolicies,
+    publish_policies,
+)
+from geminga_broker.policies.storage import managed_ledger_config, retention
+from geminga_broker.policies.subscribing import (
+    SUBSCRIBE_FREELY,
+    SubscribeConfig,
+    SubscribePolicies,
+    subscribe_policies,
+)
+from geminga_broker.policies.unacknowledged import (
+    NO_LIMITS,
+    UnacknowledgedConfig,
+    UnacknowledgedLimits,
+    unacknowledged_limits,
+)
+from geminga_server.config import INLINE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyConfig:
+    """What the broker says of all topics, subject by subject; ``log`` is what it says of their
+    storage."""
+
+    log: ManagedLedgerConfig = field(default_factory=ManagedLedgerConfig)
+    publishing: PublishConfig = field(default_factory=PublishConfig)
+    compaction: CompactionConfig = field(default_factory=CompactionConfig)
+    delayed: DelayedConfig = field(default_factory=DelayedConfig)
+    expiry: ExpiryConfig = field(default_factory=ExpiryConfig)
+    subscribing: SubscribeConfig = field(default_factory=SubscribeConfig)
+    inactivity: InactivityConfig = field(default_factory=InactivityConfig)
+    dispatching: DispatchConfig = field(default_factory=DispatchConfig)
+    auto_creation: Annotated[AutoCreationConfig, INLINE] = field(default_factory=AutoCreationConfig)
+    backlog: Annotated[BacklogConfig, INLINE] = field(default_factory=BacklogConfig)
+    unacknowledged: Annotated[UnacknowledgedConfig, INLINE] = field(
+        default_factory=UnacknowledgedConfig
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectivePolicies:
+    """How a topic's log is kept, what of it is retained, how large its backlog may be, how it may
+    be published to, how much of it may be with consumers, how long it lives, who may
+    subscribe, and how fast its consumers are served."""
+
+    log: ManagedLedgerConfig = field(default_factory=ManagedLedgerConfig)
+    retention: Retention = field(default_factory=Retention)
+    quotas: BacklogQuotas = UNLIMITED
+    publishing: PublishPolicies = PUBLISH_FREELY
+    unacknowledged: UnacknowledgedLimits = NO_LIMITS
+    compaction: CompactionConfig = field(default_factory=CompactionConfig)
+    delayed: DelayedConfig = field(default_factory=DelayedConfig)
+    expiry: Expiry = KEEP_ALL
+    subscribing: SubscribePolicies = SUBSCRIBE_FREELY
+    inactivity: Inactivity = NEVER
+    dispatching: DispatchPolicies = DISPATCH_FREELY
+
+
+def effective_policies(
+    config: PolicyConfig, said: Levels, *, is_system: bool = False
+) -> EffectivePolicies:
+    """What holds for a topic of which the levels say this; ``is_system``: brokers themselves write
+    to it, and must go on."""
+    held = EffectivePolicies(
+        log=managed_ledger_config(config.log, said),
+        retention=retention(config.log, said),
+        quotas=backlog_quotas(config.backlog, said),
+        publishing=publish_policies(config.publishing, said),
+        unacknowledged=unacknowledged_limits(config.unacknowledged, said),
+        compaction=compaction(config.compaction, said),
+        delayed=delayed(config.delayed, said),
+        expiry=expiry(config.expiry, said),
+        subscribing=subscribe_policies(config.subscribing, said),
+        inactivity=inactivity(config.inactivity, config.auto_creation, said),
+        dispatching=dispatch_policies(config.dispatching, said),
+    )
+    if not is_system:
+        return held
+    return replace(
+        held,
+        quotas=UNLIMITED,
+        expiry=KEEP_ALL,
+        subscribing=SUBSCRIBE_FREELY,
+        inactivity=NEVER,
+        dispatching=DISPATCH_FREELY,
+    )
+
+
+def sharing(held: EffectivePolicies, common: EffectivePolicies) -> EffectivePolicies:
+    """``held`` with the values of ``common`` where they are equal: there may be very many topics,
+    of which most hold to what the broker says, and each keeps what holds for it."""
+    same: dict[str, Any] = {
+        each.name: getattr(common, each.name)
+        for each in fields(held)
+        if getattr(held, each.name) == getattr(common, each.name)
+    }
+    return replace(held, **same)

@@ -1,0 +1,104 @@
+"""On how many bookies a topic is stored, how often its cursors are, what of it stays. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from geminga_broker.log.config import ManagedLedgerConfig
+from geminga_broker.log.retention import FOR_EVER, Retention
+from geminga_broker.policies.errors import InvalidPolicy
+from geminga_broker.policies.levels import INT_MAX, LONG_MAX, Levels, nearest
+from geminga_protocol.records.namespaces import PersistencePolicies, RetentionPolicies
+
+BOOKIES_MAX = 5
+"""So many bookies at most may a namespace ask for (upstream's, a constant there too)."""
+UNLIMITED = -1
+MINUTE_MS = 60_000
+MIB = 1024 * 1024
+# However seldom a cursor may be stored: what a crash forgets is at most so much.
+CURSOR_FLUSH_DELAY_S_MAX = 60.0
+
+
+def managed_ledger_config(config: ManagedLedgerConfig, said: Levels) -> ManagedLedgerConfig:
+    """How the log is kept of a topic of which the levels say this."""
+    persistence = nearest(
+        _usable(said.topic.persistence), _usable(said.namespace.persistence), None
+    )
+    if persistence is None:
+        return config
+    return replace(
+        config,
+        ensemble_size=persistence.ensemble,
+        write_quorum=persistence.write_quorum,
+        ack_quorum=persistence.ack_quorum,
+        cursor_flush_delay_s=_flush_delay_s(
+            persistence.mark_delete_rate_max, config.cursor_flush_delay_s
+        ),
+    )
+
+
+def _usable(policies: PersistencePolicies | None) -> PersistencePolicies | None:
+    """None for what was written by somebody who did not check it: no ledger could be created."""
+    if policies is None:
+        return None
+    try:
+        check_persistence(policies)
+    except InvalidPolicy:
+        return None
+    return policies
+
+
+def _flush_delay_s(rate_max: float, default_s: float) -> float:
+    """Between two writes of a cursor that nobody waits for, at ``rate_max`` a second (0: any)."""
+    if not rate_max > 0:
+        return default_s
+    return max(default_s, min(1 / rate_max, CURSOR_FLUSH_DELAY_S_MAX))
+
+
+def retention(config: ManagedLedgerConfig, said: Levels) -> Retention:
+    """What is kept of what all subscriptions have passed, where the levels say this of a topic."""
+    policies = nearest(said.topic.retention, said.namespace.retention, None)
+    if policies is None:
+        return Retention(config.retention_time_ms, config.retention_bytes)
+    return Retention(
+        time_ms=_scaled(policies.time_minutes, MINUTE_MS),
+        size_bytes=_scaled(policies.size_mib, MIB),
+    )
+
+
+def _scaled(limit: int, unit: int) -> int:
+    return FOR_EVER if limit < 0 else limit * unit
+
+
+def check_persistence(policies: PersistencePolicies) -> None:
+    """Raise ``InvalidPolicy`` for quorums that no ledger can have."""
+    sizes = {
+        "Ensemble": policies.ensemble,
+        "WriteQuorum": policies.write_quorum,
+        "AckQuorum": policies.ack_quorum,
+    }
+    for name, size in sizes.items():
+        if not 0 < size <= BOOKIES_MAX:
+            raise InvalidPolicy(f"Bookkeeper-{name} must be <= {BOOKIES_MAX} and > 0.")
+    if not policies.ensemble >= policies.write_quorum >= policies.ack_quorum:
+        raise InvalidPolicy(
+            f"Bookkeeper Ensemble ({policies.ensemble}) >= WriteQuorum ({policies.write_quorum}) "
+            f">= AckQuorum ({policies.ack_quorum})"
+        )
+
+
+def check_retention(policies: RetentionPolicies) -> None:
+    """Raise ``InvalidPolicy`` for limits that contradict each other."""
+    time, size = policies.time_minutes, policies.size_mib
+    if time < UNLIMITED:
+        raise InvalidPolicy("Invalid retention policy: time limit must be >= -1")
+    if size < UNLIMITED:
+        raise InvalidPolicy("Invalid retention policy: size limit must be >= -1")
+    if time > INT_MAX or size > LONG_MAX:
+        raise InvalidPolicy("Invalid retention policy: a limit is too large")
+    if (time == 0) != (size == 0):
+        raise InvalidPolicy(
+            "Invalid retention policy: Setting a single time or size limit to 0 is invalid when "
+            "one of the limits has a non-zero value. Use the value of -1 instead of 0 to ignore a "
+            "specific limit. To disable retention both limits must be set to 0."
+        )

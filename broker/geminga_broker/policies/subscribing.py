@@ -1,0 +1,137 @@
+"""Who may subscribe to a topic: how many, how often, by which types of subscription. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated, Literal, get_args
+
+from annotated_types import Ge, Gt
+
+from geminga_broker.policies.dispatching import check_period
+from geminga_broker.policies.errors import InvalidPolicy
+from geminga_broker.policies.levels import INT_MAX, Levels, nearest, nearest_limit
+from geminga_protocol.pulsar.enums import SubscriptionType
+from geminga_protocol.records.namespaces import AutoSubscriptionCreation, SubscribeRate
+
+# Types of subscription, by the names that policies have for them.
+TypeLabel = Literal["Exclusive", "Shared", "Failover", "Key_Shared"]
+LABELS: tuple[TypeLabel, ...] = get_args(TypeLabel)
+ALL_TYPES = frozenset(SubscriptionType)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribeConfig:
+    """What holds where neither topic nor namespace says something, and what no policy changes;
+    upstream's names in brackets, its defaults here."""
+
+    consumers_per_topic_max: Annotated[int, Ge(0)] = 0
+    """So many consumers may a topic have; 0: any number (maxConsumersPerTopic)."""
+    consumers_per_subscription_max: Annotated[int, Ge(0)] = 0
+    """So many may a subscription have; 0: any number (maxConsumersPerSubscription)."""
+    same_address_consumers_per_topic_max: Annotated[int, Ge(0)] = 0
+    """So many of a topic's consumers may be clients of one host; 0: any number
+    (maxSameAddressConsumersPerTopic)."""
+    subscriptions_per_topic_max: Annotated[int, Ge(0)] = 0
+    """So many subscriptions may a topic have; 0: any number (maxSubscriptionsPerTopic)."""
+    types_enabled: tuple[TypeLabel, ...] = LABELS
+    """The types of subscription that there may be (subscriptionTypesEnabled)."""
+    auto_creation: bool = True
+    """Whether subscribing makes a durable subscription (allowAutoSubscriptionCreation)."""
+    failover_delay_s: Annotated[float, Ge(0)] = 0.0
+    """When another consumer of a Failover subscription becomes the active one: how long the one
+    before may still acknowledge what it was sent, before that goes to the next one
+    (activeConsumerFailoverDelayTimeMillis, a second by default upstream)."""
+    rate_per_consumer: Annotated[int, Ge(0)] = 0
+    """So often may a consumer subscribe to a topic in one period; 0: any number
+    (subscribeThrottlingRatePerConsumer)."""
+    rate_period_s: Annotated[int, Gt(0)] = 30
+    """How long a period is (subscribeRatePeriodPerConsumerInSecond)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeLimit:
+    """How often a consumer may subscribe in a period; 0 and below: any number."""
+
+    per_consumer: int = 0
+    period_s: int = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscribePolicies:
+    """What holds for one topic; 0 is any number."""
+
+    consumers_max: int = 0
+    consumers_per_subscription_max: int = 0
+    consumers_per_host_max: int = 0
+    subscriptions_max: int = 0
+    types: frozenset[SubscriptionType] = ALL_TYPES
+    auto_creation: bool = True
+    failover_delay_s: float = 0.0
+    rate: SubscribeLimit = SubscribeLimit()
+
+
+SUBSCRIBE_FREELY = SubscribePolicies()
+
+
+def subscribe_policies(config: SubscribeConfig, said: Levels) -> SubscribePolicies:
+    """What holds for a topic of which the levels say this."""
+    topic, namespace = said.topic, said.namespace
+    return SubscribePolicies(
+        consumers_max=nearest_limit(
+            topic.consumers_per_topic_max,
+            namespace.consumers_per_topic_max,
+            config.consumers_per_topic_max,
+        ),
+        consumers_per_subscription_max=nearest_limit(
+            topic.consumers_per_subscription_max,
+            namespace.consumers_per_subscription_max,
+            config.consumers_per_subscription_max,
+        ),
+        consumers_per_host_max=config.same_address_consumers_per_topic_max,
+        subscriptions_max=nearest_limit(
+            topic.subscriptions_per_topic_max,
+            namespace.subscriptions_per_topic_max,
+            config.subscriptions_per_topic_max,
+        ),
+        types=nearest(
+            _types(topic.subscription_types_enabled),
+            _types(namespace.subscription_types_enabled),
+            _types(config.types_enabled) or ALL_TYPES,
+        ),
+        auto_creation=nearest(
+            _allowed(topic.auto_subscription_creation_override),
+            _allowed(namespace.auto_subscription_creation_override),
+            config.auto_creation,
+        ),
+        failover_delay_s=config.failover_delay_s,
+        rate=nearest(
+            _limit(topic.cluster_subscribe_rate),
+            _limit(namespace.cluster_subscribe_rate.get(said.cluster)),
+            SubscribeLimit(config.rate_per_consumer, config.rate_period_s),
+        ),
+    )
+
+
+def _types(labels: Iterable[str]) -> frozenset[SubscriptionType] | None:
+    """The types of these names, None where there is none: then nothing was said."""
+    named = frozenset(labels)
+    return frozenset(each for each in SubscriptionType if each.label in named) or None
+
+
+def _allowed(override: AutoSubscriptionCreation | None) -> bool | None:
+    return None if override is None else override.allowed
+
+
+def _limit(rate: SubscribeRate | None) -> SubscribeLimit | None:
+    """None for a rate that limits nothing: it is as good as none, as upstream has it."""
+    if rate is None or rate.per_consumer <= 0 or rate.period_s <= 0:
+        return None
+    return SubscribeLimit(rate.per_consumer, rate.period_s)
+
+
+def check_subscribe_rate(rate: SubscribeRate) -> None:
+    """Raise ``InvalidPolicy`` for a rate that nobody can keep."""
+    if abs(rate.per_consumer) > INT_MAX:
+        raise InvalidPolicy("A subscribe rate is too large")
+    check_period(rate.period_s)

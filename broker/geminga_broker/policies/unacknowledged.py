@@ -1,0 +1,52 @@
+"""How many messages may be with consumers that share a subscription, sent and unacknowledged. Pure.
+
+Whoever reaches a limit gets no more until half of it is acknowledged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge
+
+from geminga_broker.policies.levels import Levels, nearest_limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnacknowledgedConfig:
+    """What holds where neither topic nor namespace says something."""
+
+    max_unacked_messages_per_consumer: Annotated[int, Ge(0)] = 50_000
+    """What a consumer of a Shared or Key_Shared subscription may hold unacknowledged, where its
+    namespace does not say; 0: no limit."""
+    max_unacked_messages_per_subscription: Annotated[int, Ge(0)] = 200_000
+    """What all consumers of such a subscription may hold together; 0: no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnacknowledgedLimits:
+    """What holds for a topic, for one consumer and for all of a subscription; 0: no limit."""
+
+    per_consumer: int = 0
+    per_subscription: int = 0
+
+
+NO_LIMITS = UnacknowledgedLimits()
+
+
+def unacknowledged_limits(config: UnacknowledgedConfig, said: Levels) -> UnacknowledgedLimits:
+    """What holds for a topic of which the levels say this."""
+    topic, namespace = said.topic, said.namespace
+    return UnacknowledgedLimits(
+        nearest_limit(
+            topic.unacked_per_consumer_max,
+            namespace.unacked_per_consumer_max,
+            config.max_unacked_messages_per_consumer,
+        ),
+        nearest_limit(
+            topic.unacked_per_subscription_max,
+            namespace.unacked_per_subscription_max,
+            config.max_unacked_messages_per_subscription,
+        ),
+    )

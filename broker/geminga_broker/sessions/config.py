@@ -1,0 +1,34 @@
+"""What sessions keep to: sizes, patience, and what clients are served of what brokers know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Gt
+
+from geminga_protocol.pulsar.frames import FRAME_OVERHEAD_BYTES, MAX_MESSAGE_BYTES_DEFAULT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionConfig:
+    """The settings of all sessions of a broker; upstream's names in brackets."""
+
+    max_message_bytes: Annotated[int, Ge(1024)] = MAX_MESSAGE_BYTES_DEFAULT
+    """The largest message that is taken (maxMessageSize)."""
+    matches_patterns: bool = True
+    """Lists of topics are filtered by the clients' patterns
+    (enableBrokerSideSubscriptionPatternEvaluation)."""
+    pattern_length_max: Annotated[int, Ge(0)] = 50
+    """The longest such pattern (subscriptionPatternMaxLength)."""
+    keepalive_s: Annotated[float, Gt(0)] = 30.0
+    """How often a silent client is asked for a sign of life; after two it is cut off
+    (keepAliveIntervalSeconds)."""
+    exposing_broker_entry_metadata_to_client_enabled: bool = False
+    """Clients that know it are sent what the broker wrote in front of an entry along with its
+    messages (exposingBrokerEntryMetadataToClientEnabled)."""
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """The largest frame a client may send."""
+        return self.max_message_bytes + FRAME_OVERHEAD_BYTES

@@ -1,0 +1,108 @@
+"""What a config class declares, and what its settings are called outside.
+
+A config class is a frozen dataclass. Each field is a setting: its type says what is allowed
+(``Annotated[int, Ge(0), Le(65535)]``, of ``annotated_types``), the string below it what it is for.
+Nothing else declares a setting: file, variable, option and help all follow from the field.
+
+A field whose type is a config class itself is a group: ``entries_max`` of the broker's group
+``log`` is ``entries_max`` below ``[broker.log]`` in the file, ``GEMINGA_BROKER_LOG__ENTRIES_MAX``
+and ``--log-entries-max``. A group that is ``INLINE`` gives its settings no prefix: it is a group
+because its subject is a room of the source, which users need not know. A field that is ``INTERNAL``
+is no setting: a limit that tests and simulations make small, and operators have no reason to touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import Enum
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+
+class Mark(Enum):
+    """What stands in ``Annotated`` beside the type of a field."""
+
+    INLINE = "inline"
+    INTERNAL = "internal"
+
+
+INLINE = Mark.INLINE
+INTERNAL = Mark.INTERNAL
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: its name (``log.entries_max`` in a group), its type with its limits, its default
+    (``MISSING`` where it must be given).
+
+    ``path`` is the way from the config to the value, through all groups; ``owner`` is the class
+    that declares the setting.
+    """
+
+    name: str
+    path: tuple[str, ...]
+    kind: object
+    default: object
+    owner: type[Any]
+
+    @property
+    def field(self) -> str:
+        """``entries_max``."""
+        return self.path[-1]
+
+    @property
+    def option(self) -> str:
+        """``--log-entries-max``."""
+        return "--" + self.name.replace(".", "-").replace("_", "-")
+
+    def variable(self, part: str) -> str:
+        """``GEMINGA_BROKER_LOG__ENTRIES_MAX``."""
+        return f"GEMINGA_{part}_{self.name.replace('.', '__')}".upper().replace("-", "_")
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it has several values, which are written ``a,b`` in one word."""
+        return get_origin(bare_type(self.kind)) in (tuple, list)
+
+    def value_in(self, config: object) -> object:
+        """What ``config`` says of it."""
+        value = config
+        for step in self.path:
+            value = getattr(value, step)
+        return value
+
+
+def settings_of(kind: type[Any]) -> dict[str, Setting]:
+    """Every setting of a config class and of its groups, by name, in the order of declaration."""
+    found: dict[str, Setting] = {}
+    for setting in _declared(kind, "", ()):
+        assert setting.name not in found, f"{kind.__name__} has two settings {setting.name}"
+        found[setting.name] = setting
+    return found
+
+
+def _declared(kind: type[Any], prefix: str, above: tuple[str, ...]) -> Iterator[Setting]:
+    hints = get_type_hints(kind, include_extras=True)
+    for each in fields(kind):
+        hint = hints[each.name]
+        bare, path = bare_type(hint), (*above, each.name)
+        marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        if INTERNAL in marks:
+            continue
+        if isinstance(bare, type) and is_dataclass(bare):
+            yield from _declared(bare, prefix if INLINE in marks else f"{prefix}{each.name}.", path)
+        else:
+            default = each.default
+            if default is MISSING and each.default_factory is not MISSING:
+                default = each.default_factory()
+            yield Setting(prefix + each.name, path, hint, default, kind)
+
+
+def bare_type(hint: object) -> object:
+    """``int`` for ``Annotated[int, Ge(0)]``."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def list_of_words(words: str) -> tuple[str, ...]:
+    """The values of a list, of a variable's or an option's words: ``a,b`` is two."""
+    return tuple(word.strip() for word in words.split(",") if word.strip())

@@ -1,0 +1,61 @@
+"""What every part is told that works with the cluster's ZooKeeper, and the client made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from annotated_types import Ge, Gt, Le
+
+from geminga_runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from geminga_server.run import StopRequest
+    from geminga_server.zookeeper import ZooKeeper
+
+# A standalone's parts must see each other's death within seconds; 6 s is three of kazoo's pings.
+SESSION_TIMEOUT_S = 6.0
+
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
+Port = Annotated[int, Ge(0), Le(65535)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionConfig:
+    """How many clients a server takes."""
+
+    connections_max: Annotated[int, Ge(0)] = 0
+    """How many clients may be connected (a broker's brokerMaxConnections); 0: as many as the limit
+    on open files (`ulimit -n`) leaves room for, which is the most in any case."""
+    connections_per_address_max: Annotated[int, Ge(0)] = 0
+    """How many connections may come from one address (a broker's brokerMaxConnectionsPerIp); 0: no
+    limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartConfig:
+    """The settings of such a process; a part adds its own."""
+
+    zookeeper: str = "127.0.0.1:2181"
+    """The cluster's ZooKeeper, `HOST:PORT,HOST:PORT`; `HOST:PORT/path` keeps to a path."""
+    zookeeper_session_timeout_s: Annotated[float, Gt(0)] = SESSION_TIMEOUT_S
+    """How long ZooKeeper waits for a sign of life before it counts this process as gone."""
+    zookeeper_connect_timeout_s: Annotated[float, Gt(0)] = 30.0
+    """How long a starting process waits for ZooKeeper."""
+    log_level: LogLevel = "INFO"
+    """DEBUG, INFO, WARNING or ERROR."""
+    log_json: bool = False
+    """Log one JSON object a line."""
+
+    def zookeeper_client(self, clock: Clock, stop: StopRequest) -> ZooKeeper:
+        """A client of that ZooKeeper, to be entered; it hurries once the process is to end."""
+        from geminga_server.zookeeper import ZooKeeper  # noqa: PLC0415 - 60 ms, not for --help
+
+        zookeeper = ZooKeeper(
+            self.zookeeper,
+            clock,
+            session_timeout_s=self.zookeeper_session_timeout_s,
+            connect_timeout_s=self.zookeeper_connect_timeout_s,
+        )
+        stop.on_asked(zookeeper.hurry)
+        return zookeeper

@@ -1,0 +1,25 @@
+"""What a part is told of ZooKeeper reaches its client."""
+
+from __future__ import annotations
+
+import pytest
+
+from geminga_runtime.clock import SystemClock
+from geminga_runtime.coordination import ConnectionLost
+from geminga_server.config import PartConfig
+from geminga_server.config.loading import load_config
+from geminga_server.errors import ConfigError
+from geminga_server.run import StopRequest
+
+
+async def test_the_client_looks_where_it_is_told_for_as_long_as_it_is_told() -> None:
+    config = PartConfig(zookeeper="127.0.0.1:1", zookeeper_connect_timeout_s=0.01)
+    with pytest.raises(ConnectionLost, match=r"no ZooKeeper answered at 127.0.0.1:1 within 0.01 s"):
+        async with config.zookeeper_client(SystemClock(), StopRequest()):
+            pass
+
+
+@pytest.mark.parametrize("name", ["zookeeper_session_timeout_s", "zookeeper_connect_timeout_s"])
+def test_a_time_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=name.replace("_", "-")):
+        load_config(PartConfig, "part", environment={}, flags={name: 0})
