@@ -6,12 +6,12 @@ same broker runs as a process and inside a simulation.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
+from typing import Any
 
 from geminga_broker.admin.facade import Services
 from geminga_broker.administration import Administration
@@ -120,12 +120,20 @@ class Broker(Service):
         await stack.enter_async_context(self.brokers)
         self.discovery.open()
         await stack.enter_async_context(self._policy_follower())
-        self.spawn(self._renew_figures(), name="renew figures")
-        self.spawn(self._enforce_quotas(), name="enforce quotas")
-        self.spawn(self._sweep_deduplication(), name="sweep deduplication")
-        self.spawn_lasting(self._expire_messages, name="expire messages")
-        self.spawn_lasting(self._check_compaction, name="check compaction")
-        self.spawn_lasting(self._delete_unused, name="delete unused topics")
+        for period_s, work in self._periodic_work():
+            self.spawn_every(period_s, work, name=work.__name__.replace("_", " "))
+
+    def _periodic_work(self) -> list[tuple[float, Callable[[], Coroutine[Any, Any, None]]]]:
+        """What is done again and again, and how many seconds pass before each time."""
+        options, topics = self.options, self.topics
+        return [
+            (options.stats_period_s, self.figures.renew),
+            (options.backlog_quota_check_s, topics.enforce_quotas),
+            (options.expiry.check_s, topics.expire_messages),
+            (options.publishing.deduplication_check_s, topics.sweep_deduplication),
+            (options.compaction.check_s, topics.check_compaction),
+            (options.inactivity.check_s, topics.delete_unused),
+        ]
 
     async def _listen(self, stack: AsyncExitStack) -> None:
         """Take connections on the broker's own port, and on those of its other listeners."""
@@ -237,38 +245,6 @@ class Broker(Service):
     def _close_connections(self) -> None:
         for connection in list(self._context.connections):
             connection.close()
-
-    # Housekeeping
-
-    async def _renew_figures(self) -> None:
-        while True:
-            await asyncio.sleep(self.options.stats_period_s)
-            await self.figures.renew()
-
-    async def _enforce_quotas(self) -> None:
-        while True:
-            await asyncio.sleep(self.options.backlog_quota_check_s)
-            await self.topics.enforce_quotas()
-
-    async def _expire_messages(self) -> None:
-        while True:
-            await asyncio.sleep(self.options.expiry.check_s)
-            await self.topics.expire_messages()
-
-    async def _sweep_deduplication(self) -> None:
-        while True:
-            await asyncio.sleep(self.options.publishing.deduplication_check_s)
-            await self.topics.sweep_deduplication()
-
-    async def _check_compaction(self) -> None:
-        while True:
-            await asyncio.sleep(self.options.compaction.check_s)
-            await self.topics.check_compaction()
-
-    async def _delete_unused(self) -> None:
-        while True:
-            await asyncio.sleep(self.options.inactivity.check_s)
-            await self.topics.delete_unused()
 
     # What others ask
 
