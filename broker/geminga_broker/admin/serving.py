@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from fastapi import Request
@@ -16,6 +18,13 @@ from geminga_broker.metadata.errors import PartitionedTopicNotFound
 from geminga_broker.topics.persistent import PersistentTopic
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.partitioned_topics import PartitionedTopicMetadata
+from geminga_runtime.work_pool import WorkPool
+
+# Where something is done to many topics: each may have to be loaded, waits for its cursors, or for
+# its ledgers' deletions, one after the other.
+TOPICS_AT_ONCE_MAX = 16
+
+ItemT = TypeVar("ItemT")
 
 Work = Callable[[TopicName], Awaitable[None]]
 """Something that is done to a topic."""
@@ -63,6 +72,12 @@ async def to_each_partition(
             await _to_partition(services, topic.partition(index), work)
         return
     await to_one_topic(request, services, topic, work)
+
+
+async def to_each(work: Callable[[ItemT], Awaitable[None]], items: Iterable[ItemT]) -> None:
+    """Do ``work`` to each of ``items``, topics or their numbers, a few at a time and whatever
+    becomes of the others; when all are done, the first of the errors is raised."""
+    await WorkPool(TOPICS_AT_ONCE_MAX).run(work, deque(items))
 
 
 async def to_one_topic(request: Request, services: Services, topic: TopicName, work: Work) -> None:

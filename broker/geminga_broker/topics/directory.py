@@ -31,7 +31,6 @@ from geminga_broker.topics.backlog_quota import UNLIMITED, BacklogQuotas
 from geminga_broker.topics.consuming.dispatch_policies import DEFAULT_OPTIONS as DISPATCH_FREELY
 from geminga_broker.topics.consuming.dispatch_policies import DispatchOptions
 from geminga_broker.topics.consuming.subscribe_policies import SubscribeOptions
-from geminga_broker.topics.in_turn import InTurn
 from geminga_broker.topics.inactivity import NEVER, Inactivity, is_over
 from geminga_broker.topics.non_persistent import NonPersistentTopic
 from geminga_broker.topics.persistent import PersistentTopic
@@ -45,6 +44,7 @@ from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import NodeMissing
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
+from geminga_runtime.work_pool import WorkPool
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ class TopicDirectory(Service):
         self._doomed: set[TopicName] = set()
         # Topics that are being closed or deleted: to be loaded again, they must be gone first.
         self._leaving: dict[TopicName, asyncio.Future[None]] = {}
-        self._unloads = InTurn(UNLOADS_AT_ONCE_MAX)
+        self._unloads = WorkPool(UNLOADS_AT_ONCE_MAX)
 
     async def _open(self, stack: AsyncExitStack) -> None:
         stack.push_async_callback(self._close_all)
@@ -456,7 +456,7 @@ class TopicDirectory(Service):
         """Close all topics of a bundle that is no longer ours: all stop serving, then they are
         closed, not too many at once. What could not be closed in order is raised when all are.
         Those are waited for, too, that were being loaded or closed already."""
-        await self._unloads.work(self._unload, await self._disconnect_where(is_lost))
+        await self._unloads.run(self._unload, await self._disconnect_where(is_lost))
         await self._settled_where(is_lost)
 
     async def _disconnect_where(self, is_lost: Callable[[TopicName], bool]) -> deque[AnyTopic]:
@@ -485,7 +485,7 @@ class TopicDirectory(Service):
         for topic in self._topics.values():
             if isinstance(topic, PersistentTopic):
                 topic.close_by_s = close_by_s
-        await self._unloads.work(self._unload, await self._disconnect_where(lambda _: True))
+        await self._unloads.run(self._unload, await self._disconnect_where(lambda _: True))
 
     async def renew_rates(self) -> None:
         """Once a stats period: every topic's rates, and their ``totals``."""

@@ -20,8 +20,7 @@ from geminga_broker.admin.one_policy import ADMINISTER, PREFIX
 from geminga_broker.admin.parameters import NamespaceArg, ServicesArg, path_value
 from geminga_broker.admin.routes.namespaces import bundle_in
 from geminga_broker.admin.routes.topics import require_namespace, topics_of
-from geminga_broker.admin.serving import serve_partition
-from geminga_broker.admin.side_by_side import side_by_side
+from geminga_broker.admin.serving import serve_partition, to_each
 from geminga_broker.errors import SubscriptionNotFound, TopicNotFound
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.persistent import PersistentTopic
@@ -100,7 +99,7 @@ async def _of_every_topic(
         with suppress(TopicNotFound):  # deleted meanwhile
             await work(await services.broker.persistent_topic(name))
 
-    await side_by_side(on_topic, topics)
+    await to_each(on_topic, topics)
     return no_content()
 
 
