@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 from geminga_broker.counting.meter import Meter
 from geminga_broker.errors import ConsumerBusy, NotAllowed, TopicFenced
-from geminga_broker.log.appender import Pending
+from geminga_broker.log.append_request import AppendRequest
 from geminga_broker.log.cursor import OnDurable
 from geminga_broker.log.payloads import message_count
 from geminga_broker.log.positions import AckedEntry, Entry, EntryId, Position
@@ -260,7 +261,7 @@ class NonPersistentTopic(Service):
         self.gate.apply(policies.publishing)
         take = self.gate.before(self._publish)
         for producer in self.producers:
-            producer.append_all = take
+            producer.append_all = partial(take, producer)
         self.gate.let_go()
 
     async def connect_producer(self, producer: Producer) -> None:
@@ -272,12 +273,12 @@ class NonPersistentTopic(Service):
         self.epoch.check(producer)
         self.producers.add(producer)
         if not producer.is_waiting:
-            producer.append_all = self.gate.before(self._publish)
+            producer.append_all = partial(self.gate.before(self._publish), producer)
             await self.epoch.admit(producer)
 
     def producer_promoted(self, producer: Producer) -> None:
         """It is the turn of one that waits."""
-        producer.append_all = self.gate.before(self._publish)
+        producer.append_all = partial(self.gate.before(self._publish), producer)
         self.spawn(self.epoch.promote(producer), name=f"let in {producer.name}")
 
     def producer_left(self, producer: Producer) -> None:
@@ -291,14 +292,13 @@ class NonPersistentTopic(Service):
     async def settle(self, producer_name: str) -> None:
         """What was sent is there, or lost, at once."""
 
-    def _publish(self, items: Sequence[Pending]) -> None:
-        for item in items:
-            payload, messages, producer, _, _ = item
-            assert isinstance(producer, Producer)
+    def _publish(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
+        for request in requests:
+            payload, messages, _, _, _ = request
             for subscription in self.subscriptions.values():
                 subscription.deliver(payload, messages)
             entry: Entry = (NOWHERE.entry_id, payload, messages)
-            producer.confirm(NOWHERE.ledger_id, [(entry, item)])
+            producer.confirm(NOWHERE.ledger_id, [(entry, request)])
             self.messages_in += messages or 1
             self.bytes_in += len(payload)
         self.last_publish_ms = self._clock.wall_ms()

@@ -12,13 +12,12 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import cast
 
 from geminga_broker.counting.durations import Durations
 from geminga_broker.counting.meter import Meter
 from geminga_broker.counting.write_latency import WriteLatency
 from geminga_broker.errors import TopicFenced, TopicTerminated
-from geminga_broker.log.appender import Pending
+from geminga_broker.log.append_request import AppendRequest, Publisher, Stored, publisher_of
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.positions import Entry, Position
@@ -240,21 +239,24 @@ class PersistentTopic(Service):
         if self._is_fenced:
             raise TopicFenced(str(self.name))
 
-    def append(self, items: Sequence[Pending]) -> None:
+    def append(self, items: Sequence[AppendRequest]) -> None:
         """Hand messages to the log; raises what it raises."""
         self.managed_ledger.append_all(items)
         if self.write_latency is None:
             self.write_latency = WriteLatency(self._publish_durations)
         self.write_latency.taken(len(items), self._clock.monotonic())
 
-    def run_appended(self, ledger_id: int, entries: list[Entry], batch: list[Pending]) -> None:
+    def run_appended(
+        self, ledger_id: int, entries: list[Entry], batch: list[AppendRequest]
+    ) -> None:
         """A run is durable: receipts, then dispatch."""
         messages = size_bytes = 0
-        by_publisher: defaultdict[object, list[tuple[Entry, Pending]]] = defaultdict(list)
-        for stored in zip(entries, batch, strict=True):
-            by_publisher[stored[1][2]].append(stored)
+        by_publisher: defaultdict[Publisher, list[Stored]] = defaultdict(list)
+        stored = zip(entries, batch, strict=True)
+        for publisher, each in zip(map(publisher_of, batch), stored, strict=True):
+            by_publisher[publisher].append(each)
         for publisher, run in by_publisher.items():
-            run_messages, run_bytes = cast(Producer, publisher).confirm(ledger_id, run)
+            run_messages, run_bytes = publisher.confirm(ledger_id, run)
             messages += run_messages
             size_bytes += run_bytes
         self.messages_in += messages

@@ -13,10 +13,14 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from itertools import groupby
-from typing import cast
 
-from geminga_broker.errors import NotAllowed
-from geminga_broker.log.appender import Pending
+from geminga_broker.errors import NotAllowed, StorageUnavailable
+from geminga_broker.log.append_request import (
+    AppendRequest,
+    payload_of,
+    publisher_of,
+    sequence_id_of,
+)
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
@@ -30,7 +34,6 @@ from geminga_broker.topics.producing.sequence_ids import (
     highest_of,
     number_of_stored,
 )
-from geminga_protocol.pulsar import api_pb2 as api
 from geminga_runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -62,7 +65,7 @@ class Deduplication:
         clock: Clock,
         options: PublishOptions,
         *,
-        append: Callable[[Sequence[Pending]], None],
+        append: Callable[[Sequence[AppendRequest]], None],
         enter: Callable[[Cursor], Awaitable[None]],
     ) -> None:
         self.status = DeduplicationStatus.DISABLED
@@ -177,42 +180,44 @@ class Deduplication:
 
     # Publishing
 
-    def take(self, items: Sequence[Pending]) -> None:
-        """Append those of ``items``, a run of one producer, that are not stored yet; answer the
-        others. Raises what the log raises, then none was taken."""
-        producer = cast(Producer, items[0][2])
+    def take(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
+        """Append those of a run of ``producer`` that are not stored yet; answer the others. Raises
+        what the log raises, then none was taken."""
         if not producer.is_chunking:
-            last = self._numbers.all_new(producer.name, items)
+            last = self._numbers.all_new(producer.name, requests)
             if last is not None:
-                self._append(items)
+                self._append(requests)
                 self._numbers.taken(producer.name, last)
                 return
-        for number, item in enumerate(items, 1):
-            self._take_one(producer, item, entries_behind=len(items) - number)
+        for number, request in enumerate(requests, 1):
+            self._take_one(producer, request, entries_behind=len(requests) - number)
 
-    def _take_one(self, producer: Producer, item: Pending, *, entries_behind: int) -> None:
+    def _take_one(self, producer: Producer, request: AppendRequest, *, entries_behind: int) -> None:
         """``entries_behind`` came with it and follow it."""
-        counts = not producer.is_chunking or completes_message(item[0])
-        verdict = self._numbers.judge(producer.name, item[3]) if counts else Verdict.NEW
+        counts = not producer.is_chunking or completes_message(payload_of(request))
+        verdict = Verdict.NEW
+        if counts:
+            verdict = self._numbers.judge(producer.name, sequence_id_of(request))
         if verdict is Verdict.STORED:
-            producer.confirm_repeat(item, entries_behind=entries_behind)
+            producer.confirm_repeat(request, entries_behind=entries_behind)
         elif verdict is Verdict.UNKNOWN:
-            producer.refuse(item, api.PersistenceError, UNKNOWN_REASON)
+            producer.fail(request, StorageUnavailable(UNKNOWN_REASON))
         else:
             try:
-                self._append([item])
+                self._append([request])
             except NotAllowed as error:
-                producer.refuse(item, api.NotAllowedError, str(error))
+                producer.fail(request, error)
                 return
             if counts:
-                self._numbers.taken(producer.name, highest_of(item))
+                self._numbers.taken(producer.name, highest_of(request))
 
-    def stored(self, last: Position, batch: Sequence[Pending]) -> None:
+    def stored(self, last: Position, batch: Sequence[AppendRequest]) -> None:
         """``batch`` is durable up to ``last``."""
         if not self.is_enabled:
             return
-        for publisher, run in groupby(batch, key=lambda item: cast(Producer, item[2])):
-            self._numbers.stored(publisher.name, run, is_chunking=publisher.is_chunking)
+        for publisher, run in groupby(batch, key=publisher_of):
+            if publisher.is_numbering:
+                self._numbers.stored(publisher.name, run, is_chunking=publisher.is_chunking)
         if self._waiting:
             self._wake()
         self._entries_since_snapshot += len(batch)

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Protocol, cast
+from functools import partial
+from typing import Protocol
 from weakref import proxy
 
 from geminga_broker.delayed.deliver_at import is_delayed_longer
-from geminga_broker.log.appender import Pending
+from geminga_broker.errors import NotAllowed
+from geminga_broker.log.append_request import AppendRequest, payload_of
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
 from geminga_broker.log.positions import Position
 from geminga_broker.topics.producing.deduplication import Deduplication, delete_cursor
 from geminga_broker.topics.producing.producers import Producer, Producers
-from geminga_broker.topics.producing.publish_gate import Append, PublishGate
+from geminga_broker.topics.producing.publish_gate import PublishGate, Step
 from geminga_broker.topics.producing.publish_policies import PublishOptions, PublishPolicies
 from geminga_broker.topics.producing.publish_rate import PublishRate
 from geminga_broker.topics.producing.sequence_ids import NO_SEQUENCE_ID
-from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError
@@ -31,7 +32,7 @@ from geminga_runtime.errors import GemingaError
 log = logging.getLogger(__name__)
 
 
-def _take_nothing(_: Sequence[Pending]) -> None:
+def _take_nothing(_: Producer, __: Sequence[AppendRequest]) -> None:
     """The last step of a topic that is closed: its producers are gone."""
 
 
@@ -42,7 +43,7 @@ class IntakeTopic(Protocol):
     managed_ledger: ManagedLedger
     producers: Producers
 
-    def append(self, items: Sequence[Pending]) -> None:
+    def append(self, items: Sequence[AppendRequest]) -> None:
         """Hand messages to the log."""
         ...
 
@@ -171,13 +172,18 @@ class Intake:
 
     def _lead_in(self, producer: Producer) -> None:
         """Steps want to know whose messages they take; the log does not."""
-        producer.append_all = self._first_step()
-        producer.is_mixable = producer.append_all == self._topic.append
+        first = self._first_step()
+        is_straight = first == self._append
+        producer.append_all = self._topic.append if is_straight else partial(first, producer)
 
-    def _first_step(self) -> Append:
+    def _append(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
+        del producer
+        self._topic.append(requests)
+
+    def _first_step(self) -> Step:
         """Put the steps that are on together, from the last to the first: each knows the one behind
         it."""
-        first: Append = self._topic.append
+        first: Step = self._append
         deduplication = self.deduplication
         if self.policies.deduplicates and deduplication is not None and deduplication.is_enabled:
             first = deduplication.take
@@ -187,18 +193,18 @@ class Intake:
 
     # Steps
 
-    def _take_not_too_late(self, items: Sequence[Pending]) -> None:
+    def _take_not_too_late(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
         """Refuse what is delayed for too long."""
         limit_ms = self._delay_max_ms
-        allowed: list[Pending] = []
-        for item in items:
-            if is_delayed_longer(item[0], limit_ms):
+        allowed: list[AppendRequest] = []
+        for request in requests:
+            if is_delayed_longer(payload_of(request), limit_ms):
                 reason = f"Exceeds max allowed delivery delay of {limit_ms} milliseconds"
-                cast(Producer, item[2]).refuse(item, api.NotAllowedError, reason)
+                producer.fail(request, NotAllowed(reason))
             else:
-                allowed.append(item)
+                allowed.append(request)
         if allowed:
-            self._behind_delays(allowed)
+            self._behind_delays(producer, allowed)
 
     # Producers
 
@@ -225,7 +231,7 @@ class Intake:
         if self.deduplication is not None:
             self.deduplication.disconnected(producer)
 
-    def stored(self, ledger_id: int, last_entry_id: int, batch: Sequence[Pending]) -> None:
+    def stored(self, ledger_id: int, last_entry_id: int, batch: Sequence[AppendRequest]) -> None:
         """A run is durable: called where anything wants to know."""
         if self.deduplication is not None:
             self.deduplication.stored(Position(ledger_id, last_entry_id), batch)

@@ -7,19 +7,17 @@ handed, and hands out others when the policies change.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
 
 from geminga_broker.client_session import host_of
 from geminga_broker.errors import InvalidRequest, ProducerBusy
-from geminga_broker.log.appender import Pending
+from geminga_broker.log.append_request import AppendRequest, messages_of, payload_of
 from geminga_broker.log.payloads import is_encrypted
 from geminga_broker.topics.producing.producers import Producer, Producers
 from geminga_broker.topics.producing.publish_policies import DEFAULT_POLICIES, PublishPolicies
 from geminga_broker.topics.producing.publish_rate import PublishRate
-from geminga_protocol.pulsar import api_pb2 as api
 from geminga_runtime.clock import Clock
 
-Append = Callable[[Sequence[Pending]], None]
+Step = Callable[[Producer, Sequence[AppendRequest]], None]
 """Takes a run of one producer; raises ``BrokerError``, then none of it is taken."""
 
 
@@ -86,7 +84,7 @@ class PublishGate:
         host = host_of(producer.session.address)
         return sum(host_of(each.session.address) == host for each in self._producers)
 
-    def before(self, take: Append) -> Append:
+    def before(self, take: Step) -> Step:
         """The steps that are on, with ``take`` behind them; ``take`` itself where none is."""
         if self.policies.requires_encryption:
             self._behind_encryption, take = take, self._take_encrypted
@@ -96,12 +94,11 @@ class PublishGate:
             self._behind_rate, take = take, self._take_counted
         return take
 
-    def _take_counted(self, items: Sequence[Pending]) -> None:
+    def _take_counted(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
         """Count what is published, and have its client not read while that is too much."""
-        self._behind_rate(items)
-        producer = cast(Producer, items[0][2])
-        messages = sum(item[1] or 1 for item in items)
-        size_bytes = sum(len(item[0]) for item in items)
+        self._behind_rate(producer, requests)
+        messages = sum(count or 1 for count in map(messages_of, requests))
+        size_bytes = sum(map(len, map(payload_of, requests)))
         now_s = self._clock.monotonic()
         for rate in self._rates:
             rate.take(messages, size_bytes, now_s)
@@ -109,14 +106,13 @@ class PublishGate:
                 self.pauses += 1
                 producer.session.throttle(rate.wait_s)
 
-    def _take_encrypted(self, items: Sequence[Pending]) -> None:
+    def _take_encrypted(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
         """Refuse what is not encrypted."""
-        producer = cast(Producer, items[0][2])
-        allowed: list[Pending] = []
-        for item in items:
-            if is_encrypted(item[0]):
-                allowed.append(item)
+        allowed: list[AppendRequest] = []
+        for request in requests:
+            if is_encrypted(payload_of(request)):
+                allowed.append(request)
             else:
-                producer.refuse(item, api.MetadataError, "Messages must be encrypted")
+                producer.fail(request, InvalidRequest("Messages must be encrypted"))
         if allowed:
-            self._behind_encryption(allowed)
+            self._behind_encryption(producer, allowed)
