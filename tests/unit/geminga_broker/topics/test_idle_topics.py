@@ -187,7 +187,7 @@ def parts_of(topics: TopicDirectory) -> list[object]:
     """The parts of the only topic that others lead to."""
     (topic,) = topics.loaded
     assert isinstance(topic, PersistentTopic)
-    return [topic, topic.managed_ledger, *topic.subscriptions.values()]
+    return [topic, topic.managed_ledger, *topic.subscriptions.values(), *topic.producers]
 
 
 @pytest.mark.parametrize("using", [use, have_used])
