@@ -7,11 +7,10 @@ same broker runs as a process and inside a simulation.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
-from typing import Any
 
 from geminga_broker.admin.facade import Services
 from geminga_broker.administration import Administration
@@ -37,6 +36,7 @@ from geminga_broker.producer_names import ProducerNames
 from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.upkeep import PeriodicWork, TopicUpkeep
 from geminga_ledger import Ledgers
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
@@ -86,6 +86,7 @@ class Broker(Service):
         )
         # What serves
         self.topics = self._new_topics()
+        self._upkeep = TopicUpkeep(self.topics, clock)
         self.discovery = self._new_discovery()
         self._context = self._session_context()
         self._is_unload_due = False
@@ -120,19 +121,16 @@ class Broker(Service):
         await stack.enter_async_context(self.brokers)
         self.discovery.open()
         await stack.enter_async_context(self._policy_follower())
-        for period_s, work in self._periodic_work():
-            self.spawn_every(period_s, work, name=work.__name__.replace("_", " "))
+        for name, period_s, work in self._periodic_work():
+            self.spawn_every(period_s, work, name=name)
 
-    def _periodic_work(self) -> list[tuple[float, Callable[[], Coroutine[Any, Any, None]]]]:
-        """What is done again and again, and how many seconds pass before each time."""
-        options, topics = self.options, self.topics
+    def _periodic_work(self) -> list[PeriodicWork]:
+        """All that is done again and again."""
+        options, upkeep = self.options, self._upkeep
         return [
-            (options.stats_period_s, self.figures.renew),
-            (options.backlog_quota_check_s, topics.enforce_quotas),
-            (options.expiry.check_s, topics.expire_messages),
-            (options.publishing.deduplication_check_s, topics.sweep_deduplication),
-            (options.compaction.check_s, topics.check_compaction),
-            (options.inactivity.check_s, topics.delete_unused),
+            PeriodicWork("renew figures", options.stats_period_s, self.figures.renew),
+            PeriodicWork("delete unused topics", options.inactivity.check_s, upkeep.delete_unused),
+            *upkeep.work_of_parts(),
         ]
 
     async def _listen(self, stack: AsyncExitStack) -> None:
@@ -180,6 +178,7 @@ class Broker(Service):
             subscribing=self.options.subscribing,
             inactivity=self.options.inactivity_default,
             dispatching=self.options.dispatching,
+            backlog_quota_check_s=self.options.backlog_quota_check_s,
             close_budget_s=self.options.close_budget_s,
         )
 
@@ -197,6 +196,7 @@ class Broker(Service):
         return BrokerFigures(
             self._clock,
             topics=self.topics,
+            upkeep=self._upkeep,
             cache=self._cache,
             ledger_counters=self.ledgers.counters,
             sessions=self._context,

@@ -8,10 +8,9 @@ from itertools import count
 
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.persistent import PersistentTopic
 from geminga_broker.topics.producing.producers import Producer
-from geminga_broker.topics.topic import SubscribeRequest
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
@@ -85,7 +84,7 @@ class HealthCheck:
         number = next(self._numbers)
         text = f"health check {number} at {self._clock.wall_ms()}".encode()
         topic = await self._topics.get(self.topic, create=True)
-        if isinstance(topic, PersistentTopic) and topic.managed_ledger.pending_count:
+        if topic.managed_ledger.pending_count:
             # Another one would wait behind it: a queue that grows as long as nobody takes it.
             raise StorageUnavailable("the message of an earlier health check is not stored yet")
         reading, writing = _Probe(), _Probe()

@@ -15,7 +15,7 @@ from geminga_broker.admin.parameters import listener_of
 from geminga_broker.errors import TopicNotFound
 from geminga_broker.metadata.auto_creation import auto_creation
 from geminga_broker.metadata.errors import PartitionedTopicNotFound
-from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.partitioned_topics import PartitionedTopicMetadata
 from geminga_runtime.work_pool import WorkPool
@@ -108,9 +108,7 @@ async def serve_partition(services: Services, partition: TopicName) -> None:
         raise RestError(503, f"{partition} is served by another broker: ask for it alone")
 
 
-async def topic_here(
-    services: Services, topic: TopicName, *, create: bool = False
-) -> PersistentTopic:
+async def topic_here(services: Services, topic: TopicName, *, create: bool = False) -> Topic:
     """A topic that keeps its messages; made, with ``create``, where its namespace wants that.
 
     Raises ``TopicNotFound``, as it does for every topic that keeps none.

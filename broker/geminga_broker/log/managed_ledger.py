@@ -14,7 +14,6 @@ import logging
 from collections.abc import Mapping, MutableMapping, Sequence
 from random import Random
 
-from geminga_broker import errors
 from geminga_broker.errors import NotAllowed, StorageUnavailable, TopicExists, TopicFenced
 from geminga_broker.log.append_request import AppendRequest, payload_of
 from geminga_broker.log.appender import Appender
@@ -205,8 +204,7 @@ class ManagedLedger(Service):
                 return
         if self.is_fenced or self._is_closing:
             raise TopicFenced(self.name)
-        if self.termination.refuses_entries:
-            raise errors.TopicTerminated
+        self.termination.check_entries()
         largest, limit = max(map(len, map(payload_of, items))), self.options.entry_bytes_max
         if largest > limit:
             raise NotAllowed(f"an entry of {largest} bytes is over the limit of {limit}")

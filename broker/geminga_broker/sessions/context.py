@@ -10,7 +10,8 @@ from geminga_broker.counting.durations import Durations
 from geminga_broker.errors import ServiceNotReady
 from geminga_broker.metadata.topic_lists import TopicLists
 from geminga_broker.ownership.address import Owner
-from geminga_broker.topics.directory import AnyTopic, TopicDirectory
+from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.frames import FRAME_OVERHEAD_BYTES, MAX_MESSAGE_BYTES_DEFAULT
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.clock import Clock
@@ -94,7 +95,7 @@ class SessionContext:
     held_back: dict[Connection, None] = field(default_factory=dict)
     counts: SessionCounts = field(default_factory=SessionCounts)
 
-    async def topic(self, name: TopicName, *, create: bool) -> AnyTopic:
+    async def topic(self, name: TopicName, *, create: bool) -> Topic:
         """The topic that a client uses; made where the client and its namespace want that. Its
         bundle is taken if nobody owns it, as by a lookup.
 

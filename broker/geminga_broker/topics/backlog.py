@@ -1,5 +1,5 @@
-"""The backlog of one persistent topic: how large and how old it is, and keeping it within its
-quotas. The rules are in ``backlog_quota``.
+"""The backlog of one topic: how large and how old it is, keeping it within its quotas, and passing
+what has grown too old for anybody. The rules of quotas are in ``backlog_quota``.
 
 Only durable subscriptions count: one that is not holds nothing back.
 """
@@ -7,10 +7,7 @@ Only durable subscriptions count: one that is not holds nothing back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
-from weakref import proxy
 
 from geminga_broker.errors import (
     BrokerError,
@@ -23,25 +20,18 @@ from geminga_broker.log.payloads import entry_time_ms
 from geminga_broker.log.positions import Position
 from geminga_broker.log.search import first_position_where, read_one
 from geminga_broker.topics.backlog_quota import (
-    UNLIMITED,
+    BacklogQuotas,
     Quota,
     QuotaPolicy,
     is_age_exceeded,
     is_size_exceeded,
     position_leaving,
 )
-from geminga_protocol.records.compacted_ledger import COMPACTION_CURSOR
-from geminga_runtime.clock import Clock
+from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
+from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.publish_path import PublishPath
 
 log = logging.getLogger(__name__)
-
-
-class Cursors(Protocol):
-    """The topic, as far as its backlog must know it."""
-
-    def cursors(self) -> Iterable[Cursor]:
-        """The cursors of all subscriptions."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,36 +42,32 @@ class OldestMessage:
     subscription: str
 
 
-class Backlog:
-    """What the durable subscriptions of a topic have left behind. ``quotas`` may be set at any
-    time. ``oldest`` is the message that was found when the age was last looked at; the evictions
-    are those since the topic was loaded."""
+class Backlog(TopicPart):
+    """What those have left behind who are still to be sent messages of a topic. ``oldest`` is the
+    message that was found when the age was last looked at; the evictions are those since the topic
+    was loaded."""
 
-    __slots__ = (
-        "_clock",
-        "_log",
-        "_topic",
-        "age_evictions",
-        "oldest",
-        "quotas",
-        "size_evictions",
-    )
+    __slots__ = ("_clock", "age_evictions", "oldest", "size_evictions")
 
-    def __init__(self, managed_ledger: ManagedLedger, topic: Cursors, clock: Clock) -> None:
-        self.quotas = UNLIMITED
+    def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
+        super().__init__(topic, services)
         self.oldest: OldestMessage | None = None
         self.size_evictions = 0
         self.age_evictions = 0
-        self._log = managed_ledger
-        self._topic: Cursors = proxy(topic)
-        self._clock = clock
+        self._clock = services.clock
+
+    @property
+    def quotas(self) -> BacklogQuotas:
+        """What holds."""
+        return self._topic.policies.quotas
+
+    @property
+    def _log(self) -> ManagedLedger:
+        return self._topic.managed_ledger
 
     def _durable(self) -> list[Cursor]:
-        return [
-            cursor
-            for cursor in self._topic.cursors()
-            if cursor.is_durable and cursor.name != COMPACTION_CURSOR
-        ]
+        owing = (part for part in self._topic.parts if part.has_backlog)
+        return [cursor for part in owing for cursor in part.cursors() if cursor.is_durable]
 
     @property
     def size_bytes(self) -> int:
@@ -112,15 +98,32 @@ class Backlog:
 
     # Quotas
 
-    async def check_producer(self) -> None:
+    async def check_producer(self, producer: Producer) -> None:
         """Raise ``ProducerHeldByQuota`` or ``ProducerRefusedByQuota`` for one more producer."""
+        del producer
         size, age = self.quotas.size, self.quotas.age
         if size and size.policy.stops_producers and is_size_exceeded(size, self.size_bytes):
             raise _refusal(size)
         if age and age.policy.stops_producers and is_age_exceeded(age, await self.oldest_s()):
             raise _refusal(age)
 
-    async def reduce(self) -> bool:
+    @classmethod
+    def period_s(cls, services: TopicServices) -> float:
+        """How often backlogs are compared with their quotas."""
+        return services.backlog_quota_check_s
+
+    @property
+    def needs_care(self) -> bool:
+        """Whether there are any quotas."""
+        return not self.quotas.is_unlimited
+
+    async def look_after(self) -> None:
+        """Keep the backlog within its quotas. Raises ``StorageUnavailable``."""
+        if await self._reduce():
+            self._topic.part(PublishPath).disconnect()  # when they come back, they are told why
+        self._topic.cursors_moved()
+
+    async def _reduce(self) -> bool:
         """Evict what is too much; True where the quota's policy is to let producers go instead.
 
         Raises ``StorageUnavailable``.
@@ -163,6 +166,27 @@ class Backlog:
                 "policy": quota.policy.value,
             },
         )
+
+
+class MessageExpiry(TopicPart):
+    """Looks for messages that are too old; the parts that owe them to somebody pass them."""
+
+    __slots__ = ()
+
+    @classmethod
+    def period_s(cls, services: TopicServices) -> float:
+        """How often it is looked for them."""
+        return services.expiry.check_s
+
+    @property
+    def needs_care(self) -> bool:
+        """Whether messages ever grow too old here."""
+        return self._topic.policies.expiry.ttl_s > 0
+
+    async def look_after(self) -> None:
+        """Pass what has grown too old. Raises ``StorageUnavailable``."""
+        for part in self._topic.parts:
+            await part.expire(self._topic.policies.expiry)
 
 
 def _refusal(quota: Quota) -> BrokerError:

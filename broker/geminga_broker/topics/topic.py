@@ -1,158 +1,310 @@
-"""What sessions know of a topic, whether it keeps its messages or not."""
+"""A topic: a log, where it keeps its messages, and its parts, which do all that a topic does.
+
+The topic itself opens and closes them in order, hands to each part what is its, and knows who may
+still come. What happens to messages is said by ``publish_path`` and the subscriptions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from weakref import proxy
 
-from geminga_broker.log.cursor import OnDurable
-from geminga_broker.log.positions import AckedEntry, EntryId, Position
-from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_broker.counting.meter import Meter
+from geminga_broker.errors import NotAllowed, TopicFenced, TopicTerminated
+from geminga_broker.log.append_request import AppendRequest
+from geminga_broker.log.cursor import Cursor
+from geminga_broker.log.managed_ledger import ManagedLedger
+from geminga_broker.log.positions import Entry, Position
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
+from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
+from geminga_broker.topics.consuming.volatile_subscriptions import VolatileSubscriptions
+from geminga_broker.topics.inactivity import Inactivity
+from geminga_broker.topics.part import OwningTopic, PartT, TopicPart, TopicServices
+from geminga_broker.topics.parts import STORED, VOLATILE
+from geminga_broker.topics.policies import TopicPolicies
 from geminga_broker.topics.producing.producers import Producer
-from geminga_protocol.pulsar.enums import SubscriptionType
+from geminga_broker.topics.producing.publish_path import PublishPath
 from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_runtime.service import Service
+
+log = logging.getLogger(__name__)
 
 
-class ConsumerIdentity(NamedTuple):
-    """Who a consumer is, from one connection to the next: its client's host, its name, its id."""
+class Topic(Service):
+    """Topic ``name``, open while the service is. ``on_fenced`` is called when another broker has
+    taken its log. ``policies`` hold until others are applied."""
 
-    host: str
-    name: str
-    consumer_id: int
-
-
-NOBODY = ConsumerIdentity("", "", 0)
-"""The broker itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class SubscribeRequest:
-    """What a consumer asks for; ``start_position`` is for subscriptions that are not durable,
-    ``key_shared`` for those of that type."""
-
-    subscription: str
-    type: SubscriptionType
-    is_durable: bool = True
-    starts_at_earliest: bool = False
-    reads_compacted: bool = False
-    start_position: Position | None = None
-    key_shared: KeySharedPolicy = AUTO_SPLIT
-    properties: Mapping[str, str] = field(default_factory=dict)
-    consumer: ConsumerIdentity = NOBODY
-
-    def check(self) -> None:
-        """Raise ``ConsumerNotAssigned`` for what no subscription can give."""
-        if self.type is SubscriptionType.KEY_SHARED:
-            self.key_shared.check()
-
-
-class TopicSubscription(Protocol):
-    """A subscription with at least one consumer connected."""
-
-    @property
-    def type(self) -> SubscriptionType | None:
-        """What its consumers are; None while none has ever come."""
-        ...
-
-    @property
-    def backlog_entries(self) -> int:
-        """How many entries are still to be acknowledged."""
-        ...
-
-    @property
-    def expiry_rate(self) -> float:
-        """How many entries a second grow too old."""
-        ...
-
-    @property
-    def mark_delete(self) -> Position | None:
-        """Everything up to here is acknowledged; None where nothing is kept."""
-        ...
-
-    def connected(self, consumer: Consumer) -> None:
-        """The client knows that it is subscribed: it may be told more now."""
-        ...
-
-    def flow(self, consumer: Consumer, permits: int) -> None:
-        """``consumer`` has room for ``permits`` more messages."""
-        ...
-
-    def entries_available(self) -> None:
-        """Look whether something can be sent: entries came, or a socket drained."""
-        ...
-
-    def acknowledge(
-        self, consumer: Consumer, entries: Iterable[AckedEntry], on_durable: OnDurable | None
-    ) -> None:
-        """Acknowledge single entries."""
-        ...
-
-    def acknowledge_entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
-        """Acknowledge whole entries, by the thousand; ``ids`` may come back in another order."""
-        ...
-
-    def acknowledge_upto(
+    def __init__(
         self,
-        consumer: Consumer,
-        position: Position,
-        ack_set: Sequence[int],
-        on_durable: OnDurable | None,
+        name: TopicName,
+        services: TopicServices,
+        policies: TopicPolicies,
+        *,
+        create_with: Mapping[str, str] | None,
+        on_fenced: Callable[[Topic], None],
     ) -> None:
-        """Acknowledge everything up to ``position``; raises ``NotAllowed`` on Shared."""
-        ...
+        super().__init__()
+        self.name = name
+        self.policies = policies
+        self.created_at_ms = services.clock.wall_ms()
+        now_s = services.clock.monotonic()
+        # Messages and bytes in, messages and bytes out.
+        self.meter = Meter(now_s, 0, 0, 0, 0)
+        # When somebody was last seen using it, by the monotonic clock.
+        self.last_used_s = now_s
+        # When closing must be over, by the event loop's time; what is still open then is left to
+        # the next owner to recover, as after a crash. None: it takes as long as it takes.
+        self.close_by_s: float | None = None
+        self._services = services
+        self._on_fenced = on_fenced
+        self._is_fenced = False
+        self._log: ManagedLedger | None = None
+        if name.is_persistent:
+            log_name = name.managed_ledger_name
+            self._log = services.logs.log(log_name, self, create_with=create_with)
+        owner: OwningTopic = proxy(self)
+        kinds = STORED if name.is_persistent else VOLATILE
+        self.parts: tuple[TopicPart, ...] = tuple(kind(owner, services) for kind in kinds)
+        self.publishing = self.part(PublishPath)
+        self.subscribing: StoredSubscriptions | VolatileSubscriptions
+        if name.is_persistent:
+            self.subscribing = self.part(StoredSubscriptions)
+        else:
+            self.subscribing = self.part(VolatileSubscriptions)
+        self.apply(policies)
 
-    def redeliver(self, consumer: Consumer, positions: list[Position] | None) -> None:
-        """Send again what ``consumer`` holds: ``positions``, or everything for None."""
-        ...
+    # Its parts
 
-    async def seek(self, position: Position, remaining: Sequence[int] = ()) -> None:
-        """Make ``position`` the next entry to deliver, and of its batch what the bit set
-        ``remaining`` holds; consumers are told to come back first."""
-        ...
+    def find(self, kind: type[PartT]) -> PartT | None:
+        """The part of that kind, where the topic has one."""
+        for part in self.parts:
+            if isinstance(part, kind):
+                return part
+        return None
 
-    async def seek_time(self, time_ms: int) -> None:
-        """Make the first message published at or after that time the next to deliver."""
-        ...
+    def part(self, kind: type[PartT]) -> PartT:
+        """The part of that kind. Raises ``NotAllowed`` where the topic has none."""
+        part = self.find(kind)
+        if part is None:
+            raise NotAllowed(f"{self.name} keeps no messages")
+        return part
 
-    async def last_message(self, *, reads_compacted: bool = False) -> tuple[Position, int]:
-        """The newest entry and the index of the last message in its batch (-1: no batch)."""
-        ...
+    @property
+    def keeps_messages(self) -> bool:
+        """Whether it has a log."""
+        return self._log is not None
 
-    async def disconnect(self, consumer: Consumer) -> None:
-        """``consumer`` is gone."""
-        ...
+    @property
+    def managed_ledger(self) -> ManagedLedger:
+        """Its log. Raises ``NotAllowed`` where it has none."""
+        if self._log is None:
+            raise NotAllowed(f"{self.name} keeps no messages")
+        return self._log
 
-    async def unsubscribe(self, consumer: Consumer, *, force: bool) -> None:
-        """Delete the subscription; only its sole consumer may, unless ``force``."""
-        ...
+    def apply(self, policies: TopicPolicies) -> None:
+        """From now on these hold: for the next ledgers, for what is trimmed, for all parts."""
+        self.policies = policies
+        if self._log is not None:
+            self._log.options = policies.log
+            for cursor in self.cursors():
+                cursor.options = policies.log
+            is_kept_otherwise = self._log.retention != policies.retention
+            self._log.retention = policies.retention
+            if is_kept_otherwise:
+                self._log.trim_soon()
+        for part in reversed(self.parts):
+            part.apply(policies)
 
+    # Loading
 
-class Topic(Protocol):
-    """A topic that is being served here."""
+    async def _open_parts(self) -> None:
+        if self._log is not None:
+            await self._log.__aenter__()
+            for cursor in await self._services.logs.load_cursors(self._log.name, self._log.chain):
+                await self._owner_of(cursor.name).adopt(cursor)
+        for part in self.parts:
+            await part.opened()
+        if self._log is not None:
+            self._log.follow(self)
 
-    name: TopicName
+    def _owner_of(self, cursor_name: str) -> TopicPart:
+        return next((part for part in self.parts if part.claims(cursor_name)), self.subscribing)
+
+    def claims(self, cursor_name: str) -> bool:
+        """Whether some part has cursors of that name: no subscription can be called so."""
+        return any(part.claims(cursor_name) for part in self.parts)
+
+    async def enter_cursor(self, cursor: Cursor) -> None:
+        """Tie a cursor to the topic and open it."""
+        cursor.on_lost = self.log_fenced
+        cursor.on_ledger_left = self.managed_ledger.trim_soon
+        cursor.options = self.managed_ledger.options
+        await cursor.__aenter__()
+
+    # What the log asks and tells
+
+    def cursors(self) -> list[Cursor]:
+        """All cursors."""
+        return [cursor for part in self.parts for cursor in part.cursors()]
+
+    def reads_from(self) -> Position | None:
+        """The least position that somebody has still to be sent; None where nobody has."""
+        positions = (part.reads_from() for part in self.parts)
+        return min((each for each in positions if each is not None), default=None)
+
+    def run_appended(
+        self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
+    ) -> None:
+        """A run is durable: receipts, then dispatch."""
+        for part in self.parts:
+            part.run_appended(ledger_id, entries, batch)
+
+    def log_fenced(self) -> None:
+        """Another broker has the log."""
+        self._is_fenced = True
+        for part in self.parts:
+            part.log_fenced()
+        self._on_fenced(self)
+
+    # Clients
 
     async def connect_producer(self, producer: Producer) -> None:
-        """Let ``producer`` in; raises ``ProducerBusy``, ``ProducerFenced``, ``TopicFenced``."""
-        ...
+        """Let ``producer`` in; one of its name whose client is gone without a word makes room."""
+        await self.publishing.connect(producer)
 
     async def subscribe(self, request: SubscribeRequest) -> TopicSubscription:
-        """The subscription, made where it is new, ready for one more consumer: ``connected`` then
-        lets it take part. Raises ``ConsumerBusy``."""
-        ...
+        """The subscription, new or known, ready for one more consumer: ``connected`` then lets it
+        take part. Raises ``ConsumerBusy``."""
+        return await self.subscribing.subscribe(request)
 
     async def create_subscription(self, name: str, *, from_earliest: bool = False) -> bool:
         """Make a durable subscription without a consumer; whether it was made: nothing is to be
-        done where it exists."""
-        ...
+        done where it exists, or where no messages are kept for it."""
+        return await self.subscribing.create(name, from_earliest=from_earliest)
+
+    @property
+    def subscriptions(self) -> Mapping[str, TopicSubscription]:
+        """By name."""
+        return self.subscribing.subscriptions
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the topic takes nobody any more: another broker has its log, or it is ending."""
+        return self._is_fenced
+
+    def check_open(self) -> None:
+        """Raise ``TopicFenced`` where the topic takes nobody any more."""
+        if self._is_fenced:
+            raise TopicFenced(str(self.name))
 
     @property
     def connected_count(self) -> int:
         """How many producers and consumers are connected."""
-        ...
+        return sum(part.connected_count for part in self.parts)
+
+    def note_use(self) -> None:
+        """Somebody used the topic until now."""
+        self.last_used_s = self._services.clock.monotonic()
+
+    def is_used(self, rule: Inactivity) -> bool:
+        """Whether anybody needs the topic, in the sense of ``rule``."""
+        return bool(self.connected_count) or any(part.is_used(rule) for part in self.parts)
+
+    @property
+    def retention_ms(self) -> int:
+        """How long what nobody needs is kept; -1: for ever."""
+        return 0 if self._log is None else self._log.retention.time_ms
+
+    # Time goes by
+
+    def tick(self, now_s: float) -> None:
+        """Once a stats period: the topic's rates and those of all who are connected."""
+        period_s = self.meter.elapsed_s(now_s)
+        for part in self.parts:
+            part.tick(now_s, period_s)
+        publishing, subscribing = self.publishing, self.subscribing
+        self.meter.tick(
+            now_s,
+            publishing.messages_in,
+            publishing.bytes_in,
+            subscribing.messages_out,
+            subscribing.bytes_out,
+        )
+
+    @property
+    def publish_rates(self) -> tuple[float, float]:
+        """Messages and bytes a second, in the last stats period."""
+        return self.meter.rates[0], self.meter.rates[1]
+
+    # What is done to its messages
+
+    def cursors_moved(self) -> None:
+        """Cursors were moved on, by a quota or a truncation."""
+        for part in self.parts:
+            part.cursors_moved()
+
+    async def terminate(self) -> Position:
+        """Take no more messages, for ever; the last one's position. Consumers may read on.
+
+        Producers are let go when all that was taken is confirmed; when they come back, they are
+        told. Raises ``StorageUnavailable``.
+        """
+        try:
+            position = await self.managed_ledger.termination.terminate()
+        finally:
+            self.publishing.refuse_all(TopicTerminated())
+        for part in self.parts:
+            part.terminated()
+        return position
+
+    async def truncate(self) -> None:
+        """Delete all messages there are now, whatever keeps them, those that are compacted too.
+
+        Raises ``TopicFenced``, ``StorageUnavailable``.
+        """
+        managed_ledger = self.managed_ledger
+        for part in self.parts:
+            await part.forget_messages()
+        try:
+            await managed_ledger.truncate()
+        finally:
+            self.cursors_moved()
+
+    # Ending
+
+    def disconnect_all(self) -> None:
+        """Let all clients go: they look the topic up again."""
+        self._is_fenced = True
+        for part in self.parts:
+            part.disconnect()
+
+    async def _close(self) -> None:
+        self.disconnect_all()
+        try:
+            async with asyncio.timeout_at(self.close_by_s):
+                await asyncio.gather(*(part.close() for part in self.parts))
+        except TimeoutError:
+            log.warning("cursors left open", extra={"topic": str(self.name)})
+        try:
+            async with asyncio.timeout_at(self.close_by_s):
+                await super()._close()
+        except TimeoutError:
+            log.warning("topic left open", extra={"topic": str(self.name)})
+
+    async def _close_parts(self) -> None:
+        if self._log is not None:
+            await self._log.__aexit__(None, None, None)
+        # Only now: until the log is closed, it is trimmed by what these have still to read.
+        for part in self.parts:
+            part.let_go()
 
     async def delete(self) -> None:
-        """Let all clients go and delete everything the topic has stored."""
-        ...
+        """Let all clients go and delete all that is stored; then close the service."""
+        self.disconnect_all()
+        for part in reversed(self.parts):
+            await part.delete()
+        if self._log is not None:
+            await self._log.delete()

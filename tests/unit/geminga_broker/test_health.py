@@ -24,7 +24,7 @@ async def test_each_check_publishes_one_message_and_leaves_nobody_connected(
     assert claims == [None, True]
     topic = topics.find(health.topic)
     assert topic is not None
-    assert topic.messages_in == 2
+    assert topic.publishing.messages_in == 2
     assert not topic.connected_count
     assert not topic.subscriptions
     assert str(health.topic) == "persistent://pulsar/here:8080/healthcheck"

@@ -23,12 +23,13 @@ from geminga_broker.admin.routes.topics import require_namespace, topics_of
 from geminga_broker.admin.serving import serve_partition, to_each
 from geminga_broker.errors import SubscriptionNotFound, TopicNotFound
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 
 router = APIRouter(prefix=PREFIX)
 
-Work = Callable[[PersistentTopic], Awaitable[None]]
+Work = Callable[[Topic], Awaitable[None]]
 
 
 @router.post("/clearBacklog", dependencies=ADMINISTER)
@@ -38,8 +39,8 @@ async def clear_backlog(
 ) -> Response:
     """Have every subscription pass all there is now."""
 
-    async def clear(topic: PersistentTopic) -> None:
-        for subscription in list(topic.subscriptions.values()):
+    async def clear(topic: Topic) -> None:
+        for subscription in list(topic.part(StoredSubscriptions).subscriptions.values()):
             await subscription.skipping.everything()
 
     return await _of_every_topic(request, services, namespace, clear)
@@ -52,7 +53,7 @@ async def clear_backlog_of_subscription(
 ) -> Response:
     """Have the subscriptions of that name pass all there is now."""
 
-    async def clear(_: PersistentTopic, subscription: Subscription) -> None:
+    async def clear(_: Topic, subscription: Subscription) -> None:
         await subscription.skipping.everything()
 
     return await _of_every_topic(request, services, namespace, _where_named(request, clear))
@@ -63,23 +64,21 @@ async def clear_backlog_of_subscription(
 async def unsubscribe(request: Request, namespace: NamespaceArg, services: ServicesArg) -> Response:
     """Forget the subscriptions of that name; none that has consumers."""
 
-    async def forget(topic: PersistentTopic, subscription: Subscription) -> None:
+    async def forget(topic: Topic, subscription: Subscription) -> None:
         if subscription.consumers:
             raise RestError(412, "Subscription has active connected consumers")
-        await topic.subscribing.delete_subscription(subscription)
+        await topic.part(StoredSubscriptions).delete_subscription(subscription)
 
     return await _of_every_topic(request, services, namespace, _where_named(request, forget))
 
 
-def _where_named(
-    request: Request, work: Callable[[PersistentTopic, Subscription], Awaitable[None]]
-) -> Work:
+def _where_named(request: Request, work: Callable[[Topic, Subscription], Awaitable[None]]) -> Work:
     """``work`` on the subscription in the path, where a topic has it."""
     name = path_value(request, "subscription")
 
-    async def on_topic(topic: PersistentTopic) -> None:
+    async def on_topic(topic: Topic) -> None:
         try:
-            subscription = topic.subscribing.named(name)
+            subscription = topic.part(StoredSubscriptions).named(name)
         except SubscriptionNotFound:
             return
         await work(topic, subscription)

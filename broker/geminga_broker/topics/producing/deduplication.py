@@ -24,8 +24,11 @@ from geminga_broker.log.append_request import (
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.positions import Position
+from geminga_broker.log.positions import Entry, Position
+from geminga_broker.topics.part import OwningTopic, Step, TopicPart, TopicServices
+from geminga_broker.topics.policies import TopicPolicies
 from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.publish_path import PublishPath
 from geminga_broker.topics.producing.publish_policies import PublishOptions
 from geminga_broker.topics.producing.sequence_ids import (
     SequenceIds,
@@ -35,6 +38,7 @@ from geminga_broker.topics.producing.sequence_ids import (
     number_of_stored,
 )
 from geminga_runtime.clock import Clock
+from geminga_runtime.errors import GemingaError
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +57,177 @@ class DeduplicationStatus(Enum):
     REMOVING = "Removing"
 
 
+class TopicDeduplication(TopicPart):
+    """Knows repeats where the topic's policies say so: ``deduplication`` does the work, which is
+    there while it is on, and while it is turned on or off in the background."""
+
+    __slots__ = ("_found", "_is_open", "_services", "deduplication")
+
+    def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
+        super().__init__(topic, services)
+        self.deduplication: Deduplication | None = None
+        self._services = services
+        # What an owner before has kept, until the topic is opened.
+        self._found: Cursor | None = None
+        self._is_open = False
+
+    # Turning it on and off
+
+    def claims(self, cursor_name: str) -> bool:
+        """Upstream's cursor for it."""
+        return cursor_name == CURSOR_NAME
+
+    async def adopt(self, cursor: Cursor) -> None:
+        """Keep it until all is loaded: the numbers are read again from the log."""
+        self._found = cursor
+
+    async def opened(self) -> None:
+        """Go on where the owner before ended, or delete what it kept."""
+        found, self._found = self._found, None
+        if self._is_wanted:
+            await self._begin(found)
+        elif found is not None:
+            await delete_cursor(found)
+        self._is_open = True
+
+    @property
+    def _is_wanted(self) -> bool:
+        return self._topic.policies.publishing.deduplicates
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it is to be turned on or off."""
+        present = self.deduplication
+        return self._is_wanted is not (present is not None and present.is_enabled)
+
+    def apply(self, policies: TopicPolicies) -> None:
+        """Once the topic is open: turn it on or off in the background."""
+        del policies
+        if self._is_open and self.is_behind:
+            self._topic.spawn(self._catch_up(), name=f"follow the policies of {self._topic.name}")
+
+    async def _catch_up(self) -> None:
+        """Where it cannot be turned on or off, it is tried again later."""
+        try:
+            while self.is_behind:
+                if self._is_wanted:
+                    present = self.deduplication
+                    await self._begin(None if present is None else present.cursor)
+                else:
+                    await self._end()
+        except GemingaError as error:
+            log.warning(
+                "deduplication not changed",
+                extra={"log": self._topic.managed_ledger.name, "error": str(error)},
+            )
+
+    async def _begin(self, cursor: Cursor | None) -> None:
+        topic, services = self._topic, self._services
+        if self.deduplication is None:
+            self.deduplication = Deduplication(
+                topic.managed_ledger,
+                services.logs,
+                services.clock,
+                services.publishing,
+                enter=topic.enter_cursor,
+            )
+        await self.deduplication.enable(cursor)
+        publishing = topic.part(PublishPath)
+        for producer in publishing.producers:
+            self.deduplication.connected(producer)
+        publishing.rearrange()
+
+    async def _end(self) -> None:
+        if self.deduplication is not None:
+            self._topic.part(PublishPath).rearrange()
+            await self.deduplication.disable()
+            self.deduplication = None
+
+    def cursors(self) -> list[Cursor]:
+        """The one by which repeats are known, where there is one."""
+        present = self.deduplication
+        return [] if present is None or present.cursor is None else [present.cursor]
+
+    # Publishing
+
+    def before(self, take: Step) -> Step:
+        """What is new goes on to ``take``."""
+        present = self.deduplication
+        if present is None or not present.is_enabled or not self._is_wanted:
+            return take
+        present.behind = take
+        return present.take
+
+    def producer_let_in(self, producer: Producer) -> None:
+        """What it has sent is remembered while it is here, and for a while after that."""
+        if self.deduplication is not None:
+            self.deduplication.connected(producer)
+
+    def producer_gone(self, producer: Producer) -> None:
+        """It is forgotten unless it comes back."""
+        if self.deduplication is not None:
+            self.deduplication.disconnected(producer)
+
+    def last_sequence_id(self, producer_name: str) -> int | None:
+        """The last number that was sent under this name."""
+        present = self.deduplication
+        return None if present is None else present.last_sequence_id(producer_name)
+
+    async def settled(self, producer_name: str) -> None:
+        """Return when ``last_sequence_id`` is that of a stored message."""
+        if self.deduplication is not None:
+            await self.deduplication.settled(producer_name)
+
+    def run_appended(
+        self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
+    ) -> None:
+        """A run is durable: repeats of it are answered from now on."""
+        if self.deduplication is not None:
+            self.deduplication.stored(Position(ledger_id, entries[-1][0]), batch)
+
+    # Time goes by
+
+    @classmethod
+    def period_s(cls, services: TopicServices) -> float:
+        """How often it is looked whether a snapshot's time has come."""
+        return services.publishing.deduplication_check_s
+
+    @property
+    def needs_care(self) -> bool:
+        """Whether it is on, or should be."""
+        return self.deduplication is not None or self.is_behind
+
+    async def look_after(self) -> None:
+        """Keep what producers have sent, forget who is gone for long, try again what failed."""
+        policies = self._topic.policies
+        if self.deduplication is not None:
+            self.deduplication.sweep(policies.publishing.snapshot_interval_s)
+        self.apply(policies)
+
+    # Ending
+
+    async def close(self) -> None:
+        """Keep the newest numbers."""
+        if self.deduplication is not None:
+            await self.deduplication.close()
+
+    def let_go(self) -> None:
+        """Its cursor knows the topic."""
+        self.deduplication = None
+
+    async def delete(self) -> None:
+        """Delete what is kept."""
+        if self.deduplication is not None:
+            await self.deduplication.disable()
+            self.deduplication = None
+
+
 class Deduplication:
     """Of one topic, whose log is ``managed_ledger``. ``cursor`` is there from when it is enabled
     until it is disabled; ``enter`` ties it to the topic and enters it. What is new goes on to
-    ``append``."""
+    ``behind``."""
+
+    behind: Step
 
     def __init__(
         self,
@@ -65,7 +236,6 @@ class Deduplication:
         clock: Clock,
         options: PublishOptions,
         *,
-        append: Callable[[Sequence[AppendRequest]], None],
         enter: Callable[[Cursor], Awaitable[None]],
     ) -> None:
         self.status = DeduplicationStatus.DISABLED
@@ -74,7 +244,6 @@ class Deduplication:
         self._logs = logs
         self._clock = clock
         self._options = options
-        self._append = append
         self._enter = enter
         self._numbers = SequenceIds()
         self._entries_since_snapshot = 0
@@ -186,7 +355,7 @@ class Deduplication:
         if not producer.is_chunking:
             last = self._numbers.all_new(producer.name, requests)
             if last is not None:
-                self._append(requests)
+                self.behind(producer, requests)
                 self._numbers.taken(producer.name, last)
                 return
         for number, request in enumerate(requests, 1):
@@ -204,7 +373,7 @@ class Deduplication:
             producer.fail(request, StorageUnavailable(UNKNOWN_REASON))
         else:
             try:
-                self._append([request])
+                self.behind(producer, [request])
             except NotAllowed as error:
                 producer.fail(request, error)
                 return

@@ -1,4 +1,4 @@
-"""Who may publish to a topic, how fast, and whether in the clear: the same for all kinds of topics.
+"""Who may publish to a topic, how fast, whether in the clear, and with how much delay.
 
 What is off costs nothing: the gate puts its steps before the topic's own, which producers are
 handed, and hands out others when the policies change.
@@ -6,19 +6,22 @@ handed, and hands out others when the policies change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from geminga_broker.client_session import host_of
-from geminga_broker.errors import InvalidRequest, ProducerBusy
+from geminga_broker.delayed.deliver_at import is_delayed_longer
+from geminga_broker.errors import InvalidRequest, NotAllowed, ProducerBusy
 from geminga_broker.log.append_request import AppendRequest, messages_of, payload_of
 from geminga_broker.log.payloads import is_encrypted
+from geminga_broker.topics.part import Step, TopicPart
 from geminga_broker.topics.producing.producers import Producer, Producers
 from geminga_broker.topics.producing.publish_policies import DEFAULT_POLICIES, PublishPolicies
 from geminga_broker.topics.producing.publish_rate import PublishRate
 from geminga_runtime.clock import Clock
 
-Step = Callable[[Producer, Sequence[AppendRequest]], None]
-"""Takes a run of one producer; raises ``BrokerError``, then none of it is taken."""
+
+def _take_nothing(_: Producer, __: Sequence[AppendRequest]) -> None:
+    """The last step of a topic that is closed."""
 
 
 class PublishGate:
@@ -94,6 +97,10 @@ class PublishGate:
             self._behind_rate, take = take, self._take_counted
         return take
 
+    def forget_steps(self) -> None:
+        """The topic is closed, its producers are gone: keep no steps, which know it."""
+        self._behind_rate = self._behind_encryption = _take_nothing
+
     def _take_counted(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
         """Count what is published, and have its client not read while that is too much."""
         self._behind_rate(producer, requests)
@@ -116,3 +123,35 @@ class PublishGate:
                 producer.fail(request, InvalidRequest("Messages must be encrypted"))
         if allowed:
             self._behind_encryption(producer, allowed)
+
+
+class DelayLimit(TopicPart):
+    """Refuses messages that are delayed for longer than a topic's policies allow."""
+
+    __slots__ = ("_behind",)
+
+    _behind: Step
+
+    @property
+    def _limit_ms(self) -> int:
+        delayed = self._topic.policies.delayed
+        return delayed.delay_max_ms if delayed.enabled else 0
+
+    def before(self, take: Step) -> Step:
+        """What is not delayed for too long goes on to ``take``."""
+        if not self._limit_ms:
+            return take
+        self._behind = take
+        return self._take
+
+    def _take(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
+        limit_ms = self._limit_ms
+        allowed: list[AppendRequest] = []
+        for request in requests:
+            if is_delayed_longer(payload_of(request), limit_ms):
+                reason = f"Exceeds max allowed delivery delay of {limit_ms} milliseconds"
+                producer.fail(request, NotAllowed(reason))
+            else:
+                allowed.append(request)
+        if allowed:
+            self._behind(producer, allowed)

@@ -12,8 +12,8 @@ from geminga_broker.topics.consuming.subscribe_policies import (
     SubscribePolicies,
     subscribe_policies,
 )
+from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.policies import TopicPolicies, topic_policies
-from geminga_broker.topics.topic import SubscribeRequest
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.namespaces import AutoSubscriptionCreation, Policies, SubscribeRate
