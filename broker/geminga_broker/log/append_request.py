@@ -31,9 +31,11 @@ class Publisher(Protocol):
         """Whether its sequence ids tell a message that is sent again from a new one."""
         ...
 
-    def confirm(self, ledger_id: int, stored: Sequence[Stored]) -> tuple[int, int]:
-        """A run of its entries is durable, in the order of appending; the messages and bytes of
-        that run, as the publisher sent them."""
+    def confirm(
+        self, ledger_id: int, entries: Sequence[Entry], requests: Sequence[AppendRequest]
+    ) -> tuple[int, int]:
+        """A run of its ``requests`` is durable, in the order of appending, as these ``entries``;
+        the messages and bytes of that run, as the publisher sent them."""
         ...
 
     def fail(self, request: AppendRequest, error: BrokerError) -> None:
@@ -45,9 +47,6 @@ AppendRequest = tuple[bytes, int, Publisher, int, int]
 """``(payload, messages, publisher, sequence_id, highest_sequence_id)``: ``messages`` as
 ``take_payload`` counts them (0: to be looked at by the dispatcher, and one by itself); the sequence
 ids as the client sent them, the highest one 0 where it sent none."""
-
-Stored = tuple[Entry, AppendRequest]
-"""A durable entry, and the request that it came with."""
 
 payload_of: Callable[[AppendRequest], bytes] = itemgetter(0)
 messages_of: Callable[[AppendRequest], int] = itemgetter(1)

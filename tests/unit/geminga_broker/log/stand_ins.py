@@ -8,7 +8,7 @@ from random import Random
 from typing import cast
 
 from geminga_broker.errors import BrokerError
-from geminga_broker.log.append_request import AppendRequest, Stored
+from geminga_broker.log.append_request import AppendRequest, payload_of
 from geminga_broker.log.entry_cache import EntryCache
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
@@ -203,9 +203,11 @@ class QuietPublisher:
     is_chunking = False
     is_numbering = True
 
-    def confirm(self, ledger_id: int, stored: Sequence[Stored]) -> tuple[int, int]:
-        del ledger_id
-        return len(stored), sum(len(payload) for _, (payload, *_) in stored)
+    def confirm(
+        self, ledger_id: int, entries: Sequence[Entry], requests: Sequence[AppendRequest]
+    ) -> tuple[int, int]:
+        del ledger_id, entries
+        return len(requests), sum(map(len, map(payload_of, requests)))
 
     def fail(self, request: AppendRequest, error: BrokerError) -> None:
         del request

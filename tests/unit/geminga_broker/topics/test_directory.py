@@ -213,10 +213,10 @@ async def test_a_topic_whose_deletion_failed_is_closed_all_the_same(
 ) -> None:
     topic = await opened(topics)
 
-    async def cut_off() -> None:
+    async def cut_off(_: Topic) -> None:
         raise ConnectionLost("delete")
 
-    monkeypatch.setattr(topic, "delete", cut_off)
+    monkeypatch.setattr(Topic, "delete", cut_off)
     with pytest.raises(ConnectionLost):
         await topics.delete(NAME, force=True)
     assert ledgers.writers[0].is_closed
