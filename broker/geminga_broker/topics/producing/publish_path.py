@@ -19,6 +19,7 @@ from geminga_broker.log.positions import Entry
 from geminga_broker.subscriptions.volatile_subscription import NOWHERE
 from geminga_broker.topics.part import OwningTopic, Step, TopicPart, TopicServices
 from geminga_broker.topics.policies import TopicPolicies
+from geminga_broker.topics.producing.internal_publisher import InternalPublisher
 from geminga_broker.topics.producing.producers import Producer, Producers
 from geminga_broker.topics.producing.publish_gate import PublishGate
 from geminga_broker.topics.producing.sequence_ids import NO_SEQUENCE_ID
@@ -44,6 +45,7 @@ class PublishPath(TopicPart):
         "_durations",
         "_gate",
         "_had_chunks",
+        "_internal",
         "_log",
         "bytes_in",
         "epoch",
@@ -69,6 +71,7 @@ class PublishPath(TopicPart):
         self._durations = services.publish_durations
         # Those who have gone again published in parts.
         self._had_chunks = False
+        self._internal: InternalPublisher | None = None
 
     async def opened(self) -> None:
         """Go on with the epoch of the owner before."""
@@ -216,8 +219,22 @@ class PublishPath(TopicPart):
         """Let all producers go: they look the topic up again."""
         self.refuse_all(TopicFenced(str(self._topic.name)))
 
+    @property
+    def internal(self) -> InternalPublisher:
+        """Publishes the broker's own messages; made when it is first asked for, as most topics have
+        none of these."""
+        if self._internal is None:
+            self._internal = InternalPublisher(self._append_own)
+        return self._internal
+
+    def _append_own(self, requests: Sequence[AppendRequest]) -> None:
+        self._topic.check_open()  # after that nobody would be told
+        self.append(requests)
+
     def refuse_all(self, reason: BrokerError) -> None:
         """Let all producers go, and tell those that wait to be let in why they are not."""
+        if self._internal is not None:
+            self._internal.fail_all(reason)
         if self.producers:  # as very many topics have none
             self.producers.remove_all(reason)
 
@@ -247,5 +264,6 @@ class PublishPath(TopicPart):
             self.write_latency.renew()
 
     def let_go(self) -> None:
-        """Its gate knows the steps behind it, and so this."""
+        """Its gate knows the steps behind it, and so this; as its own publisher does."""
         self._gate.forget_steps()
+        self._internal = None
