@@ -10,6 +10,7 @@ from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 from geminga_broker.errors import ServiceNotReady, StorageUnavailable
 from geminga_broker.health import CHECK_TIMEOUT_S, HealthCheck
 from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.producing.publish_policies import PublishOptions
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
 
@@ -62,6 +63,17 @@ async def test_checks_while_the_bookies_are_away_do_not_pile_up(
     ledgers.writers[0].confirm()
     await health.run()
     assert health.is_healthy
+
+
+async def test_what_is_asked_of_clients_is_not_asked_of_the_check(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    logs = logs_over(coordination, ledgers)
+    strict = PublishOptions(encryption_required=True, deduplication=True)
+    async with TopicDirectory(
+        logs, SystemClock(), owns=lambda _: True, publishing=strict
+    ) as topics:
+        await HealthCheck(topics, SystemClock(), "here:8080").run()
 
 
 async def test_a_topic_that_is_not_ours_is_the_answer(
