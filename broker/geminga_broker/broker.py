@@ -36,7 +36,7 @@ from geminga_broker.producer_names import ProducerNames
 from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.upkeep import PeriodicWork, TopicUpkeep
+from geminga_broker.topics.maintenance import PeriodicWork, TopicMaintenance
 from geminga_ledger import Ledgers
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
@@ -86,7 +86,7 @@ class Broker(Service):
         )
         # What serves
         self.topics = self._new_topics()
-        self._upkeep = TopicUpkeep(self.topics, clock)
+        self._maintenance = TopicMaintenance(self.topics, clock)
         self.discovery = self._new_discovery()
         self._context = self._session_context()
         self._is_unload_due = False
@@ -126,11 +126,13 @@ class Broker(Service):
 
     def _periodic_work(self) -> list[PeriodicWork]:
         """All that is done again and again."""
-        options, upkeep = self.options, self._upkeep
+        options, maintenance = self.options, self._maintenance
         return [
             PeriodicWork("renew figures", options.stats_period_s, self.figures.renew),
-            PeriodicWork("delete unused topics", options.inactivity.check_s, upkeep.delete_unused),
-            *upkeep.work_of_parts(),
+            PeriodicWork(
+                "delete unused topics", options.inactivity.check_s, maintenance.delete_unused
+            ),
+            *maintenance.work_of_parts(),
         ]
 
     async def _listen(self, stack: AsyncExitStack) -> None:
@@ -196,7 +198,7 @@ class Broker(Service):
         return BrokerFigures(
             self._clock,
             topics=self.topics,
-            upkeep=self._upkeep,
+            maintenance=self._maintenance,
             cache=self._cache,
             ledger_counters=self.ledgers.counters,
             sessions=self._context,

@@ -22,7 +22,7 @@ from geminga_broker.log.entry_cache import EntryCache
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.upkeep import TopicUpkeep
+from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_ledger import LedgerCounters
 from geminga_protocol.records.brokers import LocalBrokerData
 from geminga_runtime.clock import Clock
@@ -36,7 +36,7 @@ class BrokerFigures:
         clock: Clock,
         *,
         topics: TopicDirectory,
-        upkeep: TopicUpkeep,
+        maintenance: TopicMaintenance,
         cache: EntryCache,
         ledger_counters: LedgerCounters,
         sessions: SessionContext,
@@ -45,7 +45,7 @@ class BrokerFigures:
     ) -> None:
         self._clock = clock
         self._topics = topics
-        self._upkeep = upkeep
+        self._maintenance = maintenance
         self._cache = cache
         self._ledger_counters = ledger_counters
         self._sessions = sessions
@@ -58,7 +58,7 @@ class BrokerFigures:
 
     async def renew(self) -> None:
         """A stats period is over."""
-        await self._upkeep.renew_rates()
+        await self._maintenance.renew_rates()
         self._sessions.counts.lookup_durations.renew()
         cache = self._cache
         self._cache_meter.tick(
@@ -69,7 +69,7 @@ class BrokerFigures:
 
     def load(self) -> LocalBrokerData:
         """What this broker carries; who is connected and the rates as of the last stats period."""
-        totals = self._upkeep.totals
+        totals = self._maintenance.totals
         bundles = tuple(sorted(str(bundle) for bundle in self._ownership.owned()))
         return LocalBrokerData(
             num_topics=self._topics.loaded_count,

@@ -1,5 +1,5 @@
-"""The backlog of one topic: how large and how old it is, keeping it within its quotas, and passing
-what has grown too old for anybody. The rules of quotas are in ``backlog_quota``.
+"""The backlog of one topic: its size and age, its quotas, and the expiry of its messages. The rules
+of quotas are in ``backlog_quota``.
 
 Only durable subscriptions count: one that is not holds nothing back.
 """
@@ -43,9 +43,9 @@ class OldestMessage:
 
 
 class Backlog(TopicPart):
-    """What those have left behind who are still to be sent messages of a topic. ``oldest`` is the
-    message that was found when the age was last looked at; the evictions are those since the topic
-    was loaded."""
+    """The entries that cursors of parts with a backlog have not passed, and the quotas on them.
+    ``oldest`` is the message that the last check of the age found; the evictions are counted since
+    the topic was loaded."""
 
     __slots__ = ("_clock", "age_evictions", "oldest", "size_evictions")
 
@@ -58,7 +58,7 @@ class Backlog(TopicPart):
 
     @property
     def quotas(self) -> BacklogQuotas:
-        """What holds."""
+        """The quotas that hold now."""
         return self._topic.policies.quotas
 
     @property
@@ -108,19 +108,19 @@ class Backlog(TopicPart):
             raise _refusal(age)
 
     @classmethod
-    def period_s(cls, services: TopicServices) -> float:
+    def maintenance_period_s(cls, services: TopicServices) -> float:
         """How often backlogs are compared with their quotas."""
         return services.backlog_quota_check_s
 
     @property
-    def needs_care(self) -> bool:
-        """Whether there are any quotas."""
+    def needs_maintenance(self) -> bool:
+        """Whether there is a quota."""
         return not self.quotas.is_unlimited
 
-    async def look_after(self) -> None:
+    async def maintain(self) -> None:
         """Keep the backlog within its quotas. Raises ``StorageUnavailable``."""
         if await self._reduce():
-            self._topic.part(PublishPath).disconnect()  # when they come back, they are told why
+            self._topic.part(PublishPath).disconnect()  # refused with the reason when they return
         self._topic.cursors_moved()
 
     async def _reduce(self) -> bool:
@@ -169,22 +169,22 @@ class Backlog(TopicPart):
 
 
 class MessageExpiry(TopicPart):
-    """Looks for messages that are too old; the parts that owe them to somebody pass them."""
+    """Lets the parts with cursors pass messages that are older than the time to live."""
 
     __slots__ = ()
 
     @classmethod
-    def period_s(cls, services: TopicServices) -> float:
-        """How often it is looked for them."""
+    def maintenance_period_s(cls, services: TopicServices) -> float:
+        """How often topics are searched for messages that are too old."""
         return services.expiry.check_s
 
     @property
-    def needs_care(self) -> bool:
-        """Whether messages ever grow too old here."""
+    def needs_maintenance(self) -> bool:
+        """Whether messages have a time to live."""
         return self._topic.policies.expiry.ttl_s > 0
 
-    async def look_after(self) -> None:
-        """Pass what has grown too old. Raises ``StorageUnavailable``."""
+    async def maintain(self) -> None:
+        """Let all parts pass what is too old. Raises ``StorageUnavailable``."""
         for part in self._topic.parts:
             await part.expire(self._topic.policies.expiry)
 

@@ -1,8 +1,9 @@
-"""What a topic is made of: its parts, one for each feature, and what they may ask of their topic.
+"""The parts that a topic is made of, one for each feature, and what a part may ask of its topic.
 
-``parts.py`` lists them, and a new feature is a module with a part and a line there. Whatever comes
-to a topic (policies, a cursor that was stored, a producer, a durable run, a stats period, its end)
-comes to all of its parts, in the order of that list, unless it says otherwise below.
+``parts.py`` lists them: a new feature is a module with a part, and a line in that list. The topic
+hands everything that happens to it (new policies, a stored cursor, a producer, a durable run, the
+end of a stats period, its own end) to each of its parts, in the order of the list unless a method
+below says otherwise.
 """
 
 from __future__ import annotations
@@ -36,15 +37,16 @@ log = logging.getLogger(__name__)
 PartT = TypeVar("PartT", bound="TopicPart")
 
 Step = Callable[[Producer, Sequence[AppendRequest]], None]
-"""Takes a run of one producer on its way to the log; raises ``BrokerError``, then nothing of the
-run is taken."""
+"""One step on the way of messages to the log: takes a run of one producer, and hands on to the next
+step what it does not answer itself. Raises ``BrokerError`` when it takes nothing of the run."""
 
 
 class TopicServices:
-    """What the topics of a broker share, and the broker's settings as far as they are no policies.
+    """What all topics of a broker share: its logs, its clock, the settings that are no policies.
 
-    ``broker_rate`` counts what is published to all of them, ``broker_gate`` what is dispatched,
-    where that is limited. How long publishing takes is added to ``publish_durations``.
+    ``broker_rate`` limits what is published to all topics together, ``broker_gate`` what is
+    dispatched from them; each is None where the broker has no such limit. ``publish_durations`` is
+    the histogram of how long entries take to become durable.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class TopicServices:
 
 
 class OwningTopic(Protocol):
-    """The topic, as far as its parts know it."""
+    """What a part may ask of its topic."""
 
     name: TopicName
     policies: TopicPolicies
@@ -85,201 +87,208 @@ class OwningTopic(Protocol):
 
     @property
     def keeps_messages(self) -> bool:
-        """Whether it has a log."""
+        """Whether the topic has a log."""
         ...
 
     @property
     def managed_ledger(self) -> ManagedLedger:
-        """Its log. Raises ``NotAllowed`` where it has none."""
+        """The topic's log. Raises ``NotAllowed`` where the topic has none."""
         ...
 
     @property
     def is_fenced(self) -> bool:
-        """Whether the topic takes nobody any more: another broker has its log, or it is ending."""
+        """Whether the topic refuses all clients: another broker has its log, or it is closing."""
         ...
 
     @property
     def publish_rates(self) -> tuple[float, float]:
-        """Messages and bytes a second, in the last stats period."""
+        """Messages and bytes published a second, in the last stats period."""
         ...
 
     def part(self, kind: type[PartT]) -> PartT:
-        """The part of that kind. Raises ``NotAllowed`` where the topic has none."""
+        """The topic's part of that kind. Raises ``NotAllowed`` where the topic has none."""
         ...
 
     def claims(self, cursor_name: str) -> bool:
-        """Whether some part has cursors of that name: no subscription can be called so."""
+        """Whether a part claims cursors of that name, which no subscription may have then."""
         ...
 
     async def enter_cursor(self, cursor: Cursor) -> None:
-        """Tie a cursor to the topic and open it."""
+        """Connect a cursor with the topic and its log, and open it."""
         ...
 
     def run_appended(
         self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
     ) -> None:
-        """What was given to the log is durable."""
+        """Tell all parts that the requests of ``batch`` are durable as ``entries``."""
         ...
 
     def cursors_moved(self) -> None:
-        """Cursors were moved on, by a quota or a truncation."""
+        """Tell all parts that a quota or a truncation moved cursors on."""
         ...
 
     def check_open(self) -> None:
-        """Raise ``TopicFenced`` where the topic takes nobody any more."""
+        """Raise ``TopicFenced`` where the topic refuses all clients."""
         ...
 
     def note_use(self) -> None:
-        """Somebody used the topic until now."""
+        """Count the topic as used until now: a client or a subscription leaves."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, object], *, name: str) -> asyncio.Task[object]:
-        """Do ``work`` in the background while the topic is open."""
+        """Run ``work`` in the background; closing the topic cancels it."""
         ...
 
 
 class TopicPart:
-    """A feature of one topic. A part overrides what concerns it: here, everything does nothing.
+    """One feature of one topic. A subclass overrides the methods that concern it; here, each does
+    nothing.
 
-    ``topic`` is a weak reference, so that a topic is freed as soon as it is closed; it has no parts
-    yet while they are constructed. ``apply`` is called before all else.
+    ``topic`` is a weak reference, so that a closed topic is freed at once. While the parts are
+    constructed, the topic has none of them yet. ``apply`` is the first call after that.
     """
 
     __slots__ = ("_topic",)
 
     has_backlog: ClassVar[bool] = False
-    """Whether messages that its cursors have not passed are still to be delivered to somebody: they
-    count for the backlog's quotas, which may move these cursors on."""
+    """Whether entries that its cursors have not passed still have to be delivered: these cursors
+    count for the topic's backlog, and a backlog quota may move them on."""
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         del services
         self._topic = topic
 
     def apply(self, policies: TopicPolicies) -> None:
-        """From now on these hold; the topic's ``policies`` are these already. Comes to the last
-        part first: the first one then puts the steps of publishing together, as they all say."""
+        """Follow ``policies``, which are the topic's from now on.
 
-    # Loading: the log is open
+        The last part is called first: the first part composes the steps of publishing, after all
+        others have decided which of these are on.
+        """
+
+    # Loading. The log is open.
 
     def claims(self, cursor_name: str) -> bool:
-        """Whether a cursor of that name is this part's; one that no part claims is that of a
-        subscription."""
+        """Whether a cursor of that name belongs to this part. A cursor that no part claims belongs
+        to a subscription."""
         del cursor_name
         return False
 
     async def adopt(self, cursor: Cursor) -> None:
-        """Take a cursor that was stored, and ``enter_cursor`` it."""
+        """Take over a stored cursor that this part claims; ``enter_cursor`` of the topic opens
+        it."""
 
     async def opened(self) -> None:
-        """All cursors are with their parts; after this the topic serves."""
+        """All stored cursors are adopted. The topic serves clients when every part returned."""
 
     def cursors(self) -> list[Cursor]:
-        """Its cursors that are entered: they keep ledgers from being trimmed."""
+        """The part's open cursors. Ledgers that a durable one of them has not passed are kept."""
         return []
 
     def reads_from(self) -> Position | None:
-        """The least position that it has still to read: entries from there on stay in the cache."""
+        """The least position that the part has still to read; None where it reads nothing. The
+        entry cache keeps entries from there on longer."""
         return None
 
     # Publishing
 
-    def before(self, take: Step) -> Step:
-        """The step that is to be before ``take``, or ``take``: what is off is in nobody's way."""
-        return take
+    def step_before(self, following: Step) -> Step:
+        """The part's step, which hands messages on to ``following``; where the part has no step, or
+        its step is off, ``following`` itself, so that it costs messages nothing."""
+        return following
 
     async def check_producer(self, producer: Producer) -> None:
-        """Raise ``BrokerError`` for one that may not be let in."""
+        """Raise ``BrokerError`` to refuse ``producer``."""
 
-    def producer_let_in(self, producer: Producer) -> None:
-        """A producer may publish from now on."""
+    def producer_connected(self, producer: Producer) -> None:
+        """``producer`` may publish from now on. Not called while it waits to be exclusive."""
 
-    def producer_gone(self, producer: Producer) -> None:
-        """One that was let in is here no more."""
+    def producer_disconnected(self, producer: Producer) -> None:
+        """``producer``, which could publish, has left the topic."""
 
     def last_sequence_id(self, producer_name: str) -> int | None:
-        """The last number that was sent under this name; None where the part does not keep it."""
+        """The last sequence id published under that name; None where the part keeps none."""
         del producer_name
         return None
 
     async def settled(self, producer_name: str) -> None:
-        """Return when what was sent under this name is stored or lost, as far as that has to be
-        known before a producer of the name goes on."""
+        """Return when every message published under that name is durable or lost, if the part must
+        know that before it lets a producer of the name continue."""
 
     def run_appended(
         self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
     ) -> None:
-        """A run is durable and cached; ``batch`` is what it came from."""
+        """The requests of ``batch`` are durable, and cached, as ``entries``. Called for every run
+        that bookies confirm: only parts that override this are."""
 
     def log_fenced(self) -> None:
-        """Another broker has the log: what is still on its way there will never be confirmed."""
+        """Another broker has the log: it confirms no pending entry any more."""
 
-    # Who is connected
+    # Clients
 
     @property
     def connected_count(self) -> int:
-        """How many clients are connected to it."""
+        """How many clients are connected to this part."""
         return 0
 
     def is_used(self, rule: Inactivity) -> bool:
-        """Whether somebody needs the topic, in the sense of ``rule``, who is not connected."""
+        """Whether the part keeps an inactive topic from being deleted by ``rule``, though no client
+        is connected."""
         del rule
         return False
 
     def disconnect(self) -> None:
-        """Let all clients go: they look the topic up again."""
+        """Disconnect all clients; they look the topic up again."""
 
-    # What happens to messages
+    # What is done to messages
 
     async def expire(self, expiry: Expiry) -> None:
-        """Pass what has grown too old. Raises ``StorageUnavailable``."""
+        """Move the part's cursors past messages that are too old. Raises ``StorageUnavailable``."""
 
-    async def forget_messages(self) -> None:
-        """All messages are about to be deleted. Raises ``StorageUnavailable``."""
+    async def truncate(self) -> None:
+        """Forget all messages: the log deletes them next. Raises ``StorageUnavailable``."""
 
     def cursors_moved(self) -> None:
-        """Cursors were moved on, by a quota or a truncation: what they have passed is not to be
-        sent any more."""
+        """A quota or a truncation moved cursors on: do not send what they have passed."""
 
     def terminated(self) -> None:
         """The topic takes no more messages, for ever."""
 
-    # Time goes by
+    # Time
 
     def tick(self, now_s: float, period_s: float) -> None:
-        """Once a stats period, which lasted so long: renew the rates."""
+        """A stats period of ``period_s`` seconds ended: compute the rates."""
 
     @classmethod
-    def period_s(cls, services: TopicServices) -> float:
-        """Seconds between two times that all topics' parts of this kind are looked after; 0: they
-        never are."""
+    def maintenance_period_s(cls, services: TopicServices) -> float:
+        """Seconds between two rounds in which all parts of this kind are maintained; 0: none."""
         del services
         return 0.0
 
     @property
-    def needs_care(self) -> bool:
-        """Whether ``look_after`` would do anything now: asked of all topics, of which there may be
-        very many."""
+    def needs_maintenance(self) -> bool:
+        """Whether ``maintain`` has something to do now. Each round asks every topic: be quick."""
         return False
 
-    async def look_after(self) -> None:
-        """Once in a while. Raises ``GemingaError``, which is logged."""
+    async def maintain(self) -> None:
+        """Do the part's periodic work. A ``GemingaError`` is logged."""
 
     @classmethod
-    async def look_after_all(cls, parts: Sequence[TopicPart]) -> None:
-        """Look after these, which are of this kind and need it, one after the other."""
+    async def maintain_all(cls, parts: Sequence[TopicPart]) -> None:
+        """Maintain ``parts``, which are of this kind and need it, one after the other. Overridden
+        where the work of one topic depends on that of others."""
         for part in parts:
-            await part.attempt(part.look_after)
+            await part.attempt(part.maintain)
 
     async def attempt(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do periodic ``work`` unless the topic is ending. An error is logged: other topics' parts
-        are looked after all the same."""
+        """Do periodic ``work``, unless the topic is closing. An error of one topic is logged, and
+        the round continues with the others."""
         if self._topic.is_fenced:
             return
         try:
             await work()
         except GemingaError as error:
             log.warning(
-                "topic not looked after",
+                "topic maintenance failed",
                 extra={
                     "topic": str(self._topic.name),
                     "part": type(self).__name__,
@@ -290,11 +299,15 @@ class TopicPart:
     # Ending
 
     async def close(self) -> None:
-        """Keep what the next owner must know; the log is still open. Side by side with the other
-        parts, and within the time that closing may take: after that it is cancelled."""
+        """Store what the next owner needs, and close the cursors. The log is still open.
 
-    def let_go(self) -> None:
-        """The log is closed: keep nothing that knows this part, so that all is freed at once."""
+        Parts close side by side. A broker that ends cancels this after its close budget.
+        """
+
+    def release(self) -> None:
+        """The log is closed. Drop references that lead back to this part, so that the topic's
+        memory is freed without the cycle collector."""
 
     async def delete(self) -> None:
-        """Delete what is stored; the log is deleted after this. Comes to the last part first."""
+        """Delete what the part has stored; the log is deleted afterwards. The last part is called
+        first."""

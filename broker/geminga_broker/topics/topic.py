@@ -1,7 +1,8 @@
-"""A topic: a log, where it keeps its messages, and its parts, which do all that a topic does.
+"""A topic: the parts that make it up, and a log if it keeps its messages.
 
-The topic itself opens and closes them in order, hands to each part what is its, and knows who may
-still come. What happens to messages is said by ``publish_path`` and the subscriptions.
+The topic opens and closes log and parts in order, gives each stored cursor to the part that claims
+it, passes events on to the parts, and refuses clients once it is fenced. ``publish_path`` and the
+subscriptions say what happens to messages.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ log = logging.getLogger(__name__)
 
 @cache
 def _overriding(kinds: tuple[type[TopicPart], ...], hook: str) -> tuple[int, ...]:
-    """Which of the parts have something to do there: for what has to be quick, and for what costs
-    a task. Calling the other four as well for every run would take 0.3 us, a tenth of what is done
-    for a run of one message."""
+    """The indexes of the kinds that override ``hook``: for calls on the hot path, and for calls
+    that cost a task. Calling the other four kinds for every run takes 0.3 us."""
     base: object = getattr(TopicPart, hook)
     return tuple(at for at, kind in enumerate(kinds) if getattr(kind, hook) is not base)
 
 
 class Topic(Service):
-    """Topic ``name``, open while the service is. ``on_fenced`` is called when another broker has
-    taken its log. ``policies`` hold until others are applied."""
+    """Topic ``name``. It follows ``policies`` until ``apply`` brings others. ``create_with`` are
+    the properties of a new log; None: a log that does not exist is not created. ``on_fenced`` is
+    called when another broker has taken the log over."""
 
     __slots__ = (
         "__weakref__",
@@ -81,7 +82,7 @@ class Topic(Service):
         now_s = services.clock.monotonic()
         # Messages and bytes in, messages and bytes out.
         self.meter = Meter(now_s, 0, 0, 0, 0)
-        # When somebody was last seen using it, by the monotonic clock.
+        # When the topic was last known to be in use, by the monotonic clock.
         self.last_used_s = now_s
         # When closing must be over, by the event loop's time; what is still open then is left to
         # the next owner to recover, as after a crash. None: it takes as long as it takes.
@@ -108,14 +109,15 @@ class Topic(Service):
     # Its parts
 
     def find(self, kind: type[PartT]) -> PartT | None:
-        """The part of that kind, where the topic has one."""
+        """The topic's part of that kind; None where the topic has none."""
         for part in self.parts:
             if isinstance(part, kind):
                 return part
         return None
 
     def part(self, kind: type[PartT]) -> PartT:
-        """The part of that kind. Raises ``NotAllowed`` where the topic has none."""
+        """The topic's part of that kind. Raises ``NotAllowed`` where the topic has none, as one
+        without a log has few."""
         part = self.find(kind)
         if part is None:
             raise NotAllowed(f"{self.name} keeps no messages")
@@ -123,18 +125,19 @@ class Topic(Service):
 
     @property
     def keeps_messages(self) -> bool:
-        """Whether it has a log."""
+        """Whether the topic has a log."""
         return self._log is not None
 
     @property
     def managed_ledger(self) -> ManagedLedger:
-        """Its log. Raises ``NotAllowed`` where it has none."""
+        """The topic's log. Raises ``NotAllowed`` where the topic has none."""
         if self._log is None:
             raise NotAllowed(f"{self.name} keeps no messages")
         return self._log
 
     def apply(self, policies: TopicPolicies) -> None:
-        """From now on these hold: for the next ledgers, for what is trimmed, for all parts."""
+        """Follow ``policies`` from now on: the log with its next ledgers and with what it trims,
+        the parts as they say."""
         self.policies = policies
         if self._log is not None:
             self._log.options = policies.log
@@ -166,37 +169,37 @@ class Topic(Service):
         return None
 
     def claims(self, cursor_name: str) -> bool:
-        """Whether some part has cursors of that name: no subscription can be called so."""
+        """Whether a part claims cursors of that name, which no subscription may have then."""
         return self._claimer(cursor_name) is not None
 
     async def enter_cursor(self, cursor: Cursor) -> None:
-        """Tie a cursor to the topic and open it."""
+        """Connect a cursor with the topic and its log, and open it."""
         cursor.on_lost = self.log_fenced
         cursor.on_ledger_left = self.managed_ledger.trim_soon
         cursor.options = self.managed_ledger.options
         await cursor.__aenter__()
 
-    # What the log asks and tells
+    # For the log
 
     def cursors(self) -> list[Cursor]:
-        """All cursors."""
+        """The cursors of all parts."""
         return [cursor for part in self.parts for cursor in part.cursors()]
 
     def reads_from(self) -> Position | None:
-        """The least position that somebody has still to be sent; None where nobody has."""
+        """The least position that a part has still to read; None where no part reads."""
         positions = (part.reads_from() for part in self.parts)
         return min((each for each in positions if each is not None), default=None)
 
     def run_appended(
         self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
     ) -> None:
-        """A run is durable: receipts, then dispatch."""
+        """Called by the log: a run is durable. Producers get receipts, then consumers the run."""
         parts = self.parts
         for index in self._hearing:
             parts[index].run_appended(ledger_id, entries, batch)
 
     def log_fenced(self) -> None:
-        """Another broker has the log."""
+        """Called by the log and by cursors: another broker has taken them over."""
         self._is_fenced = True
         for part in self.parts:
             part.log_fenced()
@@ -205,31 +208,31 @@ class Topic(Service):
     # Clients
 
     async def connect_producer(self, producer: Producer) -> None:
-        """Let ``producer`` in; one of its name whose client is gone without a word makes room."""
+        """Let ``producer`` publish, or wait to be the exclusive one. Raises ``BrokerError``."""
         await self.publishing.connect(producer)
 
     async def subscribe(self, request: SubscribeRequest) -> TopicSubscription:
-        """The subscription, new or known, ready for one more consumer: ``connected`` then lets it
-        take part. Raises ``ConsumerBusy``."""
+        """The subscription, created if need be, with room for one more consumer, which
+        ``connected`` then adds. Raises ``BrokerError``."""
         return await self.subscribing.subscribe(request)
 
     async def create_subscription(self, name: str, *, from_earliest: bool = False) -> bool:
-        """Make a durable subscription without a consumer; whether it was made: nothing is to be
-        done where it exists, or where no messages are kept for it."""
+        """Create a durable subscription without a consumer. False where it exists, or where the
+        topic keeps no messages for it."""
         return await self.subscribing.create(name, from_earliest=from_earliest)
 
     @property
     def subscriptions(self) -> Mapping[str, TopicSubscription]:
-        """By name."""
+        """All subscriptions by name."""
         return self.subscribing.subscriptions
 
     @property
     def is_fenced(self) -> bool:
-        """Whether the topic takes nobody any more: another broker has its log, or it is ending."""
+        """Whether the topic refuses all clients: another broker has its log, or it is closing."""
         return self._is_fenced
 
     def check_open(self) -> None:
-        """Raise ``TopicFenced`` where the topic takes nobody any more."""
+        """Raise ``TopicFenced`` where the topic refuses all clients."""
         if self._is_fenced:
             raise TopicFenced(str(self.name))
 
@@ -239,22 +242,22 @@ class Topic(Service):
         return sum(part.connected_count for part in self.parts)
 
     def note_use(self) -> None:
-        """Somebody used the topic until now."""
+        """Count the topic as used until now: a client or a subscription leaves."""
         self.last_used_s = self._services.clock.monotonic()
 
     def is_used(self, rule: Inactivity) -> bool:
-        """Whether anybody needs the topic, in the sense of ``rule``."""
+        """Whether a client or a part keeps the topic from being deleted by ``rule``."""
         return bool(self.connected_count) or any(part.is_used(rule) for part in self.parts)
 
     @property
     def retention_ms(self) -> int:
-        """How long what nobody needs is kept; -1: for ever."""
+        """How long acknowledged messages are retained; -1: for ever."""
         return 0 if self._log is None else self._log.retention.time_ms
 
-    # Time goes by
+    # Rates
 
     def tick(self, now_s: float) -> None:
-        """Once a stats period: the topic's rates and those of all who are connected."""
+        """A stats period ended: compute the rates of the topic and of its clients."""
         period_s = self.meter.elapsed_s(now_s)
         for part in self.parts:
             part.tick(now_s, period_s)
@@ -269,21 +272,21 @@ class Topic(Service):
 
     @property
     def publish_rates(self) -> tuple[float, float]:
-        """Messages and bytes a second, in the last stats period."""
+        """Messages and bytes published a second, in the last stats period."""
         return self.meter.rates[0], self.meter.rates[1]
 
-    # What is done to its messages
+    # What is done to messages
 
     def cursors_moved(self) -> None:
-        """Cursors were moved on, by a quota or a truncation."""
+        """Tell all parts that a quota or a truncation moved cursors on."""
         for part in self.parts:
             part.cursors_moved()
 
     async def terminate(self) -> Position:
-        """Take no more messages, for ever; the last one's position. Consumers may read on.
+        """Take no more messages, for ever; the position of the last one. Consumers read on.
 
-        Producers are let go when all that was taken is confirmed; when they come back, they are
-        told. Raises ``StorageUnavailable``.
+        Producers are disconnected when all that they sent is confirmed, and refused when they come
+        back. Raises ``StorageUnavailable``.
         """
         try:
             position = await self.managed_ledger.termination.terminate()
@@ -294,13 +297,13 @@ class Topic(Service):
         return position
 
     async def truncate(self) -> None:
-        """Delete all messages there are now, whatever keeps them, those that are compacted too.
+        """Delete all present messages, compacted ones too, whether or not they are acknowledged.
 
         Raises ``TopicFenced``, ``StorageUnavailable``.
         """
         managed_ledger = self.managed_ledger
         for part in self.parts:
-            await part.forget_messages()
+            await part.truncate()
         try:
             await managed_ledger.truncate()
         finally:
@@ -309,7 +312,7 @@ class Topic(Service):
     # Ending
 
     def disconnect_all(self) -> None:
-        """Let all clients go: they look the topic up again."""
+        """Disconnect all clients; they look the topic up again."""
         self._is_fenced = True
         for part in self.parts:
             part.disconnect()
@@ -318,8 +321,7 @@ class Topic(Service):
         self.disconnect_all()
         try:
             async with asyncio.timeout_at(self.close_by_s):
-                closing = _overriding(STORED if self.keeps_messages else VOLATILE, "close")
-                await asyncio.gather(*(self.parts[index].close() for index in closing))
+                await self._close_side_by_side()
         except TimeoutError:
             log.warning("cursors left open", extra={"topic": str(self.name)})
         try:
@@ -328,15 +330,25 @@ class Topic(Service):
         except TimeoutError:
             log.warning("topic left open", extra={"topic": str(self.name)})
 
+    async def _close_side_by_side(self) -> None:
+        """Close the parts. One that fails does not keep the others, and the log, open."""
+        closing = _overriding(STORED if self.keeps_messages else VOLATILE, "close")
+        results = await asyncio.gather(
+            *(self.parts[index].close() for index in closing), return_exceptions=True
+        )
+        for error in results:
+            if error is not None:
+                log.error("part not closed", exc_info=error, extra={"topic": str(self.name)})
+
     async def _close_parts(self) -> None:
         if self._log is not None:
             await self._log.__aexit__(None, None, None)
-        # Only now: until the log is closed, it is trimmed by what these have still to read.
+        # Not earlier: while the log closes, it still asks them what it may trim.
         for part in self.parts:
-            part.let_go()
+            part.release()
 
     async def delete(self) -> None:
-        """Let all clients go and delete all that is stored; then close the service."""
+        """Disconnect all clients and delete everything stored. Close the topic after that."""
         self.disconnect_all()
         for part in reversed(self.parts):
             await part.delete()

@@ -23,7 +23,7 @@ COMPACTIONS_AT_ONCE_MAX = 4
 
 
 class TopicCompaction(TopicPart):
-    """Compacts the topic when it is told to, or when more than a threshold is not compacted yet."""
+    """Compacts the topic on request, and when too much of its log is not compacted yet."""
 
     __slots__ = ("_services", "compaction", "view")
 
@@ -39,7 +39,7 @@ class TopicCompaction(TopicPart):
         return CompactionReport() if self.compaction is None else self.compaction.report
 
     def claims(self, cursor_name: str) -> bool:
-        """Upstream's cursor for it."""
+        """The cursor that upstream names so."""
         return cursor_name == COMPACTION_CURSOR
 
     async def adopt(self, cursor: Cursor) -> None:
@@ -75,26 +75,26 @@ class TopicCompaction(TopicPart):
         return self.compaction is not None and self.compaction.is_running
 
     def tick(self, now_s: float, period_s: float) -> None:
-        """Renew the report's rates."""
+        """Compute the rates in the report."""
         del now_s, period_s
         if self.compaction is not None:
             self.compaction.report.renew()
 
-    # By itself
+    # Compaction by threshold
 
     @classmethod
-    def period_s(cls, services: TopicServices) -> float:
-        """How often it is looked how much is not compacted yet."""
+    def maintenance_period_s(cls, services: TopicServices) -> float:
+        """How often the uncompacted part of a log is compared with its threshold."""
         return services.compaction.check_s
 
     @property
-    def needs_care(self) -> bool:
-        """Whether it is compacted by itself, or just now."""
+    def needs_maintenance(self) -> bool:
+        """Whether there is a threshold, or a compaction that counts as running."""
         return self.is_running or self._topic.policies.compaction.threshold_bytes > 0
 
     @classmethod
-    async def look_after_all(cls, parts: Sequence[TopicPart]) -> None:
-        """Compact the topics of which too much is not compacted yet, but few at once."""
+    async def maintain_all(cls, parts: Sequence[TopicPart]) -> None:
+        """Compact the topics that are over their threshold, few of them at once."""
         compactions = [part for part in parts if isinstance(part, cls)]
         running = sum(each.is_running for each in compactions)
         for each in compactions:
@@ -104,25 +104,24 @@ class TopicCompaction(TopicPart):
                 running += each.is_running
 
     async def check_threshold(self, *, may_begin: bool) -> None:
-        """Compact where more than the threshold is not compacted yet, unless enough others are
-        being compacted."""
+        """Compact if the topic is over its threshold and ``may_begin``."""
         if self._topic.policies.compaction.threshold_bytes:
             await (await self._used()).check(may_begin=may_begin)
 
     # Ending
 
-    async def forget_messages(self) -> None:
-        """The topic is truncated: so is what it was compacted to."""
+    async def truncate(self) -> None:
+        """Delete the compacted ledger."""
         if self.compaction is not None:
             await self.compaction.forget()
 
     async def delete(self) -> None:
-        """Delete the ledger that it was compacted to."""
+        """Delete the compacted ledger and the cursor."""
         if self.compaction is not None:
             await self.compaction.delete()
 
     async def close(self) -> None:
-        """A compaction that runs ends."""
+        """Cancel a running compaction, and close the cursor."""
         if self.compaction is not None:
             await self.compaction.__aexit__(None, None, None)
 

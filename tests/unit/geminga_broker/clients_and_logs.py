@@ -18,10 +18,10 @@ from geminga_broker.log.termination import Termination
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.part import TopicPart
 from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.topic import Topic
-from geminga_broker.topics.upkeep import TopicUpkeep
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import parse_command
 from geminga_protocol.pulsar.enums import AccessMode
@@ -248,9 +248,9 @@ def producer_of(
     )
 
 
-async def look_after(topics: TopicDirectory, kind: type[TopicPart]) -> None:
-    """Have a broker's periodic work done for the parts of that kind."""
-    await TopicUpkeep(topics, SystemClock()).look_after(kind)
+async def maintain(topics: TopicDirectory, kind: type[TopicPart]) -> None:
+    """Do a broker's periodic work on the parts of that kind."""
+    await TopicMaintenance(topics, SystemClock()).maintain(kind)
 
 
 async def publish(topic: Topic, *batches: int, age_s: int = 0) -> None:

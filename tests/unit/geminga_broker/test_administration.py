@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from tests.unit.geminga_broker.clients_and_logs import NotedSession, look_after, producer_of
+from tests.unit.geminga_broker.clients_and_logs import NotedSession, maintain, producer_of
 from tests.unit.geminga_broker.sessions.stand_ins import context_over
 
 from geminga_broker.admin.app import create_app
@@ -21,8 +21,8 @@ from geminga_broker.log.entry_cache import EntryCache
 from geminga_broker.topics.backlog import Backlog
 from geminga_broker.topics.backlog_quota import BacklogQuotas, Quota, QuotaPolicy
 from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.topic import Topic
-from geminga_broker.topics.upkeep import TopicUpkeep
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import TopicName
@@ -84,7 +84,7 @@ async def storing_client(
     figures = BrokerFigures(
         clock,
         topics=topics,
-        upkeep=TopicUpkeep(topics, clock),
+        maintenance=TopicMaintenance(topics, clock),
         cache=EntryCache(bytes_max=1000),
         ledger_counters=broker.ledgers.counters,
         sessions=context_over(topics),
@@ -124,9 +124,9 @@ async def test_metrics_count_each_eviction_under_the_quota_that_asked_for_it(
     large.apply(replace(large.policies, quotas=BacklogQuotas(size=Quota(limit, evict))))
     old.apply(replace(old.policies, quotas=BacklogQuotas(size=Quota(1, refuse))))
     for _ in range(2):  # the second time there is nothing left to evict, and producers are no loss
-        await look_after(topics, Backlog)
+        await maintain(topics, Backlog)
     old.apply(replace(old.policies, quotas=BacklogQuotas(age=Quota(HOUR_S, evict))))
-    await look_after(topics, Backlog)
+    await maintain(topics, Backlog)
     lines = (await storing_client.get("/metrics/")).text.splitlines()
     evictions = "storage_backlog_quota_exceeded_evictions_total"
     of = 'cluster="standalone",namespace="t/n",topic="persistent://t/n'
@@ -150,7 +150,7 @@ async def test_metrics_show_a_topics_quotas_and_the_age_of_its_backlog(
         replace(topic.policies, quotas=BacklogQuotas(Quota(10_000, hold), Quota(2 * HOUR_S, hold)))
     )
     await with_backlog(topics, "unlimited")
-    await look_after(topics, Backlog)
+    await maintain(topics, Backlog)
     lines = (await storing_client.get("/metrics/")).text.splitlines()
     shown = {
         name: value

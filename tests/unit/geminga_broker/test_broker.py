@@ -17,9 +17,9 @@ from geminga_broker.figures import BrokerFigures
 from geminga_broker.options import BrokerOptions
 from geminga_broker.settings import BrokerSettings
 from geminga_broker.topics.backlog import Backlog, MessageExpiry
+from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.producing.deduplication import TopicDeduplication
 from geminga_broker.topics.topic_compaction import TopicCompaction
-from geminga_broker.topics.upkeep import TopicUpkeep
 from geminga_protocol.pulsar import api_pb2 as api
 
 Settle = Callable[[], Awaitable[None]]
@@ -47,11 +47,11 @@ with_recorded_listeners = pytest.mark.parametrize("broker", [recorded_options()]
 # All that a broker does again and again: who does it, and what.
 PERIODIC = [
     (BrokerFigures, "renew"),
-    (TopicUpkeep, "delete_unused"),
-    (Backlog, "look_after_all"),
-    (MessageExpiry, "look_after_all"),
-    (TopicCompaction, "look_after_all"),
-    (TopicDeduplication, "look_after_all"),
+    (TopicMaintenance, "delete_unused"),
+    (Backlog, "maintain_all"),
+    (MessageExpiry, "maintain_all"),
+    (TopicCompaction, "maintain_all"),
+    (TopicDeduplication, "maintain_all"),
 ]
 # Longer than two periods of any of it.
 TWO_PERIODS_S = 3600.0

@@ -46,7 +46,7 @@ def _reads_from(subscription: Subscription) -> Position:
 
 
 class StoredSubscriptions(SubscriptionRegistry[Subscription]):
-    """Of a topic that keeps its messages: each has a cursor."""
+    """The subscriptions of a topic with a log; each has a cursor."""
 
     __slots__ = (
         "_broker_gate",
@@ -62,7 +62,7 @@ class StoredSubscriptions(SubscriptionRegistry[Subscription]):
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
-        # Entries written, sent to consumers, and of these read from bookies.
+        # Entries appended, entries sent to consumers, and how many of these were read from bookies.
         self.entry_meter = Meter(services.clock.monotonic(), 0, 0, 0)
         self._topic_name = str(topic.name)
         self._is_closed = False
@@ -73,7 +73,7 @@ class StoredSubscriptions(SubscriptionRegistry[Subscription]):
         self._changing: asyncio.Lock | None = None
 
     def apply(self, policies: TopicPolicies) -> None:
-        """From now on these hold, for the subscriptions that are there and those to come."""
+        """Hold present and new subscriptions to these policies."""
         super().apply(policies)
         self._throttle(policies.dispatching)
         for subscription in self.subscriptions.values():
@@ -92,48 +92,48 @@ class StoredSubscriptions(SubscriptionRegistry[Subscription]):
         """How long after a change of the active consumer the next one is sent messages."""
         return self._topic.policies.subscribing.failover_delay_s
 
-    # What the topic tells
+    # Events of the topic
 
     async def adopt(self, cursor: Cursor) -> None:
-        """A cursor that is no other part's is a subscription's."""
+        """A cursor that no other part claims is a subscription's."""
         await self._add(cursor)
 
     def cursors(self) -> list[Cursor]:
-        """Those of all subscriptions."""
+        """The cursors of all subscriptions."""
         return [each.cursor for each in self.subscriptions.values()]
 
     def reads_from(self) -> Position | None:
-        """Where the subscription reads that is furthest behind."""
+        """Where the slowest subscription reads."""
         return min(map(_reads_from, self.subscriptions.values()), default=None)
 
     def run_appended(
         self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
     ) -> None:
-        """A run can be dispatched."""
+        """Let every subscription dispatch the run."""
         del ledger_id, entries, batch
         for subscription in self.subscriptions.values():
             subscription.entries_available()
 
     async def expire(self, expiry: Expiry) -> None:
-        """Let subscriptions pass what has grown too old. Raises ``StorageUnavailable``."""
+        """Let every subscription pass messages that are too old. Raises ``StorageUnavailable``."""
         for subscription in list(self.subscriptions.values()):
             if self.subscriptions.get(subscription.name) is subscription:
                 await subscription.expire(expiry)
 
     def cursors_moved(self) -> None:
-        """Consumers that held what was passed have room for more."""
+        """Consumers no longer hold what was passed, and have room for more."""
         for subscription in self.subscriptions.values():
             subscription.skip_acknowledged()
             subscription.entries_available()
 
     def terminated(self) -> None:
-        """Tell consumers, once each, where all that will ever come is acknowledged."""
+        """Tell the consumers of subscriptions that have acknowledged everything."""
         for subscription in self.subscriptions.values():
             subscription.tell_end()
 
     def is_used(self, rule: Inactivity) -> bool:
-        """Whether there is a subscription, or one comes or goes; where the rule takes subscriptions
-        with the topic: one that has something left to read."""
+        """Whether a subscription exists, or is being created or deleted. Where the rule deletes
+        topics with subscriptions, only one with a backlog keeps the topic."""
         if self._changing is not None and self._changing.locked():
             return True
         if rule.takes_subscriptions:
@@ -141,7 +141,7 @@ class StoredSubscriptions(SubscriptionRegistry[Subscription]):
         return bool(self.subscriptions)
 
     def tick(self, now_s: float, period_s: float) -> None:
-        """Renew the rates of consumers, of entries, and of what grows too old."""
+        """Compute the rates of consumers, of entries, and of expired messages."""
         super().tick(now_s, period_s)
         subscriptions = self.subscriptions.values()
         self.entry_meter.tick(
@@ -153,7 +153,7 @@ class StoredSubscriptions(SubscriptionRegistry[Subscription]):
         for each in subscriptions:
             each.tick(now_s, period_s)
 
-    # Subscriptions that come
+    # Creating subscriptions
 
     async def _add(self, cursor: Cursor) -> Subscription:
         topic, policies = self._topic, self._topic.policies
@@ -336,7 +336,7 @@ class StoredSubscriptions(SubscriptionRegistry[Subscription]):
                 self._throttling.close()
             await asyncio.gather(*(each.close() for each in self.subscriptions.values()))
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """The topic is closed: keep no subscriptions, which know this, so that all is freed."""
         self.subscriptions.clear()
 

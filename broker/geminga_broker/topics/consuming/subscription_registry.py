@@ -125,7 +125,8 @@ SubscriptionT = TypeVar("SubscriptionT", bound=TopicSubscription)
 
 
 class SubscriptionRegistry(TopicPart, Generic[SubscriptionT]):
-    """Who may subscribe, and how much is sent: the same whether messages are kept or not."""
+    """The subscriptions by name, the limits on subscribing, and the rates of consumers. Subclasses
+    create the subscriptions."""
 
     __slots__ = ("_admission", "_clock", "subscriptions")
 
@@ -136,12 +137,12 @@ class SubscriptionRegistry(TopicPart, Generic[SubscriptionT]):
         self._admission = Admission(str(topic.name), SUBSCRIBE_FREELY)
 
     def apply(self, policies: TopicPolicies) -> None:
-        """From now on these hold, for consumers that come."""
+        """Hold new consumers to these policies."""
         self._admission.policies = policies.subscribing
 
     def _check_consumers(self, request: SubscribeRequest, of_subscription: int) -> None:
-        """Raise ``ConsumerBusy`` where one more would be too many, for the topic or for its
-        subscription that has so many."""
+        """Raise ``ConsumerBusy`` where the topic, or its subscription with ``of_subscription``
+        consumers, may not have one more."""
         if self._admission.limits_consumers:
             of_topic = [each for other in self.subscriptions.values() for each in other.consumers]
             self._admission.check_consumers(request.consumer.host, of_topic, of_subscription)
@@ -152,22 +153,22 @@ class SubscriptionRegistry(TopicPart, Generic[SubscriptionT]):
         return sum(len(each.consumers) for each in self.subscriptions.values())
 
     def disconnect(self) -> None:
-        """Let all consumers go."""
+        """Disconnect all consumers; they look the topic up again."""
         for subscription in list(self.subscriptions.values()):
             subscription.close_consumers()
 
     @property
     def messages_out(self) -> int:
-        """Messages sent, of the subscriptions that are there."""
+        """Messages sent by the present subscriptions."""
         return sum(each.messages_out for each in self.subscriptions.values())
 
     @property
     def bytes_out(self) -> int:
-        """Bytes sent, of the subscriptions that are there."""
+        """Bytes sent by the present subscriptions."""
         return sum(each.bytes_out for each in self.subscriptions.values())
 
     def tick(self, now_s: float, period_s: float) -> None:
-        """Renew the consumers' rates."""
+        """Compute the consumers' rates."""
         for subscription in self.subscriptions.values():
             for consumer in subscription.consumers:
                 consumer.meter.tick(

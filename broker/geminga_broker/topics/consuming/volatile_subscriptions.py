@@ -14,21 +14,21 @@ from geminga_broker.topics.consuming.subscription_registry import SubscriptionRe
 
 
 class VolatileSubscriptions(SubscriptionRegistry[VolatileSubscription]):
-    """Sends every message on at once, to the consumers that have permits."""
+    """The subscriptions of a topic without a log, which live while consumers are connected."""
 
     __slots__ = ()
 
     def run_appended(
         self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
     ) -> None:
-        """Messages came: now or never."""
+        """Send the messages to consumers that have permits; the others miss them."""
         del ledger_id, batch
         for _, payload, messages in entries:
             for subscription in self.subscriptions.values():
                 subscription.deliver(payload, messages)
 
     async def subscribe(self, request: SubscribeRequest) -> VolatileSubscription:
-        """The subscription, new or known, ready for one more consumer."""
+        """The subscription, created if need be, with room for one more consumer."""
         request.check()
         self._topic.check_open()
         if request.reads_compacted:
@@ -48,12 +48,12 @@ class VolatileSubscriptions(SubscriptionRegistry[VolatileSubscription]):
         return subscription
 
     async def create(self, name: str, *, from_earliest: bool = False) -> bool:
-        """A subscription without consumers would get nothing: there is nothing to make."""
+        """Create nothing: a subscription without consumers gets no messages here."""
         del name, from_earliest
         return False
 
     def tick(self, now_s: float, period_s: float) -> None:
-        """Renew the rates of consumers, and of what none could take."""
+        """Compute the rates of consumers, and of messages that no consumer could take."""
         super().tick(now_s, period_s)
         for each in self.subscriptions.values():
             each.drop_meter.tick(now_s, each.messages_dropped, period_s=period_s)
@@ -62,6 +62,6 @@ class VolatileSubscriptions(SubscriptionRegistry[VolatileSubscription]):
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
 
-    def let_go(self) -> None:
-        """Keep no subscriptions, which know this."""
+    def release(self) -> None:
+        """The subscriptions know this part."""
         self.subscriptions.clear()

@@ -58,8 +58,11 @@ class DeduplicationStatus(Enum):
 
 
 class TopicDeduplication(TopicPart):
-    """Knows repeats where the topic's policies say so: ``deduplication`` does the work, which is
-    there while it is on, and while it is turned on or off in the background."""
+    """Deduplicates messages while the topic's policies ask for it.
+
+    ``deduplication`` does the work. It exists while deduplication is on, and while it is turned on
+    or off in the background; most topics never have one.
+    """
 
     __slots__ = ("_found", "_is_open", "_services", "deduplication")
 
@@ -67,22 +70,22 @@ class TopicDeduplication(TopicPart):
         super().__init__(topic, services)
         self.deduplication: Deduplication | None = None
         self._services = services
-        # What an owner before has kept, until the topic is opened.
+        # The stored cursor, from ``adopt`` to ``opened``.
         self._found: Cursor | None = None
         self._is_open = False
 
     # Turning it on and off
 
     def claims(self, cursor_name: str) -> bool:
-        """Upstream's cursor for it."""
+        """The cursor that upstream names so."""
         return cursor_name == CURSOR_NAME
 
     async def adopt(self, cursor: Cursor) -> None:
-        """Keep it until all is loaded: the numbers are read again from the log."""
+        """Keep the cursor; the policies at the end of loading decide what becomes of it."""
         self._found = cursor
 
     async def opened(self) -> None:
-        """Go on where the owner before ended, or delete what it kept."""
+        """Continue from the cursor's snapshot, or delete the cursor where deduplication is off."""
         found, self._found = self._found, None
         if self._is_wanted:
             await self._begin(found)
@@ -96,18 +99,18 @@ class TopicDeduplication(TopicPart):
 
     @property
     def is_behind(self) -> bool:
-        """Whether it is to be turned on or off."""
+        """Whether the policies ask for the opposite of what is."""
         present = self.deduplication
         return self._is_wanted is not (present is not None and present.is_enabled)
 
     def apply(self, policies: TopicPolicies) -> None:
-        """Once the topic is open: turn it on or off in the background."""
+        """Turn deduplication on or off in the background; ``opened`` does so while loading."""
         del policies
         if self._is_open and self.is_behind:
             self._topic.spawn(self._catch_up(), name=f"follow the policies of {self._topic.name}")
 
     async def _catch_up(self) -> None:
-        """Where it cannot be turned on or off, it is tried again later."""
+        """Turn deduplication on or off. After an error the next maintenance tries again."""
         try:
             while self.is_behind:
                 if self._is_wanted:
@@ -144,61 +147,62 @@ class TopicDeduplication(TopicPart):
             self.deduplication = None
 
     def cursors(self) -> list[Cursor]:
-        """The one by which repeats are known, where there is one."""
+        """The cursor that keeps the snapshots, where deduplication is on."""
         present = self.deduplication
         return [] if present is None or present.cursor is None else [present.cursor]
 
     # Publishing
 
-    def before(self, take: Step) -> Step:
-        """What is new goes on to ``take``."""
+    def step_before(self, following: Step) -> Step:
+        """While deduplication is on, only new messages go on to ``following``."""
         present = self.deduplication
         if present is None or not present.is_enabled or not self._is_wanted:
-            return take
-        present.behind = take
+            return following
+        present.following = following
         return present.take
 
-    def producer_let_in(self, producer: Producer) -> None:
-        """What it has sent is remembered while it is here, and for a while after that."""
+    def producer_connected(self, producer: Producer) -> None:
+        """Keep its sequence ids while it is connected."""
         if self.deduplication is not None:
             self.deduplication.connected(producer)
 
-    def producer_gone(self, producer: Producer) -> None:
-        """It is forgotten unless it comes back."""
+    def producer_disconnected(self, producer: Producer) -> None:
+        """Keep its sequence ids for a while, in case it comes back."""
         if self.deduplication is not None:
             self.deduplication.disconnected(producer)
 
     def last_sequence_id(self, producer_name: str) -> int | None:
-        """The last number that was sent under this name."""
+        """The last sequence id under that name, while deduplication is on."""
         present = self.deduplication
         return None if present is None else present.last_sequence_id(producer_name)
 
     async def settled(self, producer_name: str) -> None:
-        """Return when ``last_sequence_id`` is that of a stored message."""
+        """Return when ``last_sequence_id`` is that of a durable message."""
         if self.deduplication is not None:
             await self.deduplication.settled(producer_name)
 
     def run_appended(
         self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
     ) -> None:
-        """A run is durable: repeats of it are answered from now on."""
+        """Confirm repeats of these messages from now on."""
         if self.deduplication is not None:
             self.deduplication.stored(Position(ledger_id, entries[-1][0]), batch)
 
-    # Time goes by
+    # Maintenance
 
     @classmethod
-    def period_s(cls, services: TopicServices) -> float:
-        """How often it is looked whether a snapshot's time has come."""
+    def maintenance_period_s(cls, services: TopicServices) -> float:
+        """How often snapshots are looked at whether they are due."""
         return services.publishing.deduplication_check_s
 
     @property
-    def needs_care(self) -> bool:
-        """Whether it is on, or should be."""
+    def needs_maintenance(self) -> bool:
+        """Whether deduplication is on, or should be."""
         return self.deduplication is not None or self.is_behind
 
-    async def look_after(self) -> None:
-        """Keep what producers have sent, forget who is gone for long, try again what failed."""
+    async def maintain(self) -> None:
+        """Take a snapshot that is due, forget producers that are long gone, try again to turn
+        deduplication on or off."""
         policies = self._topic.policies
         if self.deduplication is not None:
             self.deduplication.sweep(policies.publishing.snapshot_interval_s)
@@ -207,16 +211,16 @@ class TopicDeduplication(TopicPart):
     # Ending
 
     async def close(self) -> None:
-        """Keep the newest numbers."""
+        """Store a last snapshot."""
         if self.deduplication is not None:
             await self.deduplication.close()
 
-    def let_go(self) -> None:
-        """Its cursor knows the topic."""
+    def release(self) -> None:
+        """The cursor refers to the topic."""
         self.deduplication = None
 
     async def delete(self) -> None:
-        """Delete what is kept."""
+        """Delete the cursor."""
         if self.deduplication is not None:
             await self.deduplication.disable()
             self.deduplication = None
@@ -225,9 +229,9 @@ class TopicDeduplication(TopicPart):
 class Deduplication:
     """Of one topic, whose log is ``managed_ledger``. ``cursor`` is there from when it is enabled
     until it is disabled; ``enter`` ties it to the topic and enters it. What is new goes on to
-    ``behind``."""
+    ``following``."""
 
-    behind: Step
+    following: Step
 
     def __init__(
         self,
@@ -355,7 +359,7 @@ class Deduplication:
         if not producer.is_chunking:
             last = self._numbers.all_new(producer.name, requests)
             if last is not None:
-                self.behind(producer, requests)
+                self.following(producer, requests)
                 self._numbers.taken(producer.name, last)
                 return
         for number, request in enumerate(requests, 1):
@@ -373,7 +377,7 @@ class Deduplication:
             producer.fail(request, StorageUnavailable(UNKNOWN_REASON))
         else:
             try:
-                self.behind(producer, [request])
+                self.following(producer, [request])
             except NotAllowed as error:
                 producer.fail(request, error)
                 return

@@ -1,7 +1,7 @@
-"""Publishes the broker's own messages to a topic: its health checks, what it has to note or mark.
+"""Publishes the broker's own messages to a topic, such as those of its health check.
 
-They go to the log past the steps that policies put in the way of clients' messages, and the broker
-is none of the topic's producers: no access mode and no limit keeps it out, and it keeps nobody out.
+These messages skip the steps that policies prescribe for messages of clients. The publisher is not
+among the topic's producers: an exclusive producer does not exclude it, nor does it exclude one.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from geminga_broker.errors import BrokerError, StorageUnavailable
 from geminga_broker.log.append_request import AppendRequest, sequence_id_of
 from geminga_broker.log.positions import Entry, Position
 
-# Messages that may be on their way: a broker that goes on while bookies are away must not fill its
-# memory.
+# Messages that may be pending: while bookies are away, they must not fill the broker's memory.
 UNDER_WAY_MAX = 1000
 
 
 class InternalPublisher:
-    """Publishes to the topic that has this ``append``."""
+    """The broker as a publisher to one topic, whose ``append`` takes requests to the log."""
 
     __slots__ = ("_append", "_numbers", "_under_way")
 
@@ -31,15 +30,15 @@ class InternalPublisher:
     def __init__(self, append: Callable[[Sequence[AppendRequest]], None]) -> None:
         self._append = append
         self._numbers = count()
-        # Who waits for a message, and its size, by the number that it was given.
+        # The caller that waits for a message, and the size of the message, by its number.
         self._under_way: dict[int, tuple[asyncio.Future[Position], int]] = {}
 
     async def publish(self, payload: bytes, messages: int = 1) -> Position:
-        """Store ``payload``; the position where it is, once it is durable.
+        """Append ``payload``, which holds so many messages; its position, once it is durable.
 
         Raises what the log raises (``TopicFenced``, ``TopicTerminated``, ``NotAllowed``),
-        ``TopicFenced`` also where the topic ends first, and ``StorageUnavailable`` where too many
-        are under way.
+        ``TopicFenced`` if the topic closes meanwhile, and ``StorageUnavailable`` if too many
+        messages are pending.
         """
         if len(self._under_way) >= UNDER_WAY_MAX:
             raise StorageUnavailable(f"{UNDER_WAY_MAX} messages before it are not stored yet")
@@ -56,22 +55,22 @@ class InternalPublisher:
     def confirm(
         self, ledger_id: int, entries: Sequence[Entry], requests: Sequence[AppendRequest]
     ) -> tuple[int, int]:
-        """Tell those who wait for these messages where they are."""
+        """Return the positions of these messages to the callers that wait for them."""
         messages = size_bytes = 0
         for (entry_id, _, _), (_, told, _, number, _) in zip(entries, requests, strict=True):
             stored, payload_bytes = self._under_way.pop(number, (None, 0))
-            if stored is not None and not stored.done():  # else nobody waits for it any more
+            if stored is not None and not stored.done():  # else the caller was cancelled
                 stored.set_result(Position(ledger_id, entry_id))
             messages += told or 1
             size_bytes += payload_bytes
         return messages, size_bytes
 
     def fail(self, request: AppendRequest, error: BrokerError) -> None:
-        """Tell who waits for this message why it is not stored."""
+        """Raise ``error`` for the caller that waits for this message."""
         self._fail(sequence_id_of(request), error)
 
     def fail_all(self, error: BrokerError) -> None:
-        """The topic ends: whether messages under way will be stored is not known."""
+        """Raise ``error`` for all callers that wait. Pending messages may still become durable."""
         for number in list(self._under_way):
             self._fail(number, error)
 

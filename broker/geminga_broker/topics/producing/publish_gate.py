@@ -21,12 +21,12 @@ from geminga_runtime.clock import Clock
 
 
 def _take_nothing(_: Producer, __: Sequence[AppendRequest]) -> None:
-    """The last step of a topic that is closed."""
+    """The step after the gate of a closed topic, which has no producers."""
 
 
 class PublishGate:
     """Of the topic ``name``, with these ``producers``; ``broker_rate`` counts all topics of the
-    broker. ``apply`` comes first and whenever the policies change, then ``before``."""
+    broker. ``apply`` comes first and whenever the policies change, then ``step_before``."""
 
     __slots__ = (
         "_behind_encryption",
@@ -64,7 +64,7 @@ class PublishGate:
             now_s = self._clock.monotonic()
             self._rate = PublishRate(policies.limits, now_s) if is_limited else None
 
-    def let_go(self) -> None:
+    def disconnect_disallowed(self) -> None:
         """Part with the producers that may not be here any more; coming back, they are told why."""
         if self.policies.requires_encryption:
             for producer in self._producers:
@@ -87,18 +87,19 @@ class PublishGate:
         host = host_of(producer.session.address)
         return sum(host_of(each.session.address) == host for each in self._producers)
 
-    def before(self, take: Step) -> Step:
-        """The steps that are on, with ``take`` behind them; ``take`` itself where none is."""
+    def step_before(self, following: Step) -> Step:
+        """The gate's first step that is on; the last of them hands on to ``following``."""
+        first = following
         if self.policies.requires_encryption:
-            self._behind_encryption, take = take, self._take_encrypted
+            self._behind_encryption, first = first, self._take_encrypted
         rates = (self._rate, self._broker_rate)
         self._rates = tuple(each for each in rates if each is not None)
         if self._rates:
-            self._behind_rate, take = take, self._take_counted
-        return take
+            self._behind_rate, first = first, self._take_counted
+        return first
 
-    def forget_steps(self) -> None:
-        """The topic is closed, its producers are gone: keep no steps, which know it."""
+    def release(self) -> None:
+        """The topic is closed: drop the following steps, which lead back to this gate."""
         self._behind_rate = self._behind_encryption = _take_nothing
 
     def _take_counted(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
@@ -126,22 +127,22 @@ class PublishGate:
 
 
 class DelayLimit(TopicPart):
-    """Refuses messages that are delayed for longer than a topic's policies allow."""
+    """Refuses messages whose delivery is delayed for longer than a topic's policies allow."""
 
-    __slots__ = ("_behind",)
+    __slots__ = ("_following",)
 
-    _behind: Step
+    _following: Step
 
     @property
     def _limit_ms(self) -> int:
         delayed = self._topic.policies.delayed
         return delayed.delay_max_ms if delayed.enabled else 0
 
-    def before(self, take: Step) -> Step:
-        """What is not delayed for too long goes on to ``take``."""
+    def step_before(self, following: Step) -> Step:
+        """While there is a limit, messages that keep it go on to ``following``."""
         if not self._limit_ms:
-            return take
-        self._behind = take
+            return following
+        self._following = following
         return self._take
 
     def _take(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
@@ -154,4 +155,4 @@ class DelayLimit(TopicPart):
             else:
                 allowed.append(request)
         if allowed:
-            self._behind(producer, allowed)
+            self._following(producer, allowed)

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.geminga_broker.clients_and_logs import (
     NotedSession,
     consumer_of,
-    look_after,
+    maintain,
     producer_of,
 )
 from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
@@ -141,7 +141,7 @@ def sub(topic: Topic) -> Subscription:
 
 async def test_what_is_older_is_passed_and_counted(topics: TopicDirectory, topic: Topic) -> None:
     await publish(topic, *[OLD] * 12, *[YOUNG] * 3)
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     skipping = sub(topic).skipping
     assert (sub(topic).cursor.backlog_entries, skipping.expired) == (3, 12)
     assert skipping.last_expired_ms == pytest.approx(clock_now().wall_ms(), abs=1000)
@@ -152,10 +152,10 @@ async def test_what_is_older_is_passed_and_counted(topics: TopicDirectory, topic
 
 async def test_time_makes_messages_old(topics: TopicDirectory, topic: Topic) -> None:
     await publish(topic, *[YOUNG] * 3)
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 3
     await asyncio.sleep(TTL_S - YOUNG)
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 0
 
 
@@ -165,7 +165,7 @@ async def test_without_a_time_to_live_nothing_is_looked_at(
     namespace.policies = Policies()
     topics.apply_policies(NAME.namespace, namespace.policies)
     await publish(topic, OLD)
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 1
 
 
@@ -181,7 +181,7 @@ async def test_the_namespace_s_word_goes_before_the_broker_s(
     namespace.policies = replace(namespace.policies, message_ttl_s=policy)
     topics.apply_policies(NAME.namespace, namespace.policies)
     await publish(topic, OLD)
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == left
 
 
@@ -190,7 +190,7 @@ async def test_topics_of_the_brokers_themselves_keep_everything(topics: TopicDir
     topic = await topics.get(name, create=True)
     await topic.create_subscription("sub")
     await publish(topic, OLD)
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 1
 
 
@@ -201,7 +201,7 @@ async def test_compaction_s_cursor_stays_where_it_is(topics: TopicDirectory, top
     (cursor,) = topic.part(TopicCompaction).cursors()
     await publish(topic, OLD)
     before = cursor.mark_delete
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 0
     assert cursor.mark_delete == before
 
@@ -212,7 +212,7 @@ async def test_a_subscription_that_is_not_durable_passes_them_too(
     await publish(topic, OLD, YOUNG)
     request = SubscribeRequest("reader", EXCLUSIVE, is_durable=False, starts_at_earliest=True)
     reader = await topic.subscribe(request)
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert reader.backlog_entries == 1
 
 
@@ -222,7 +222,7 @@ async def test_what_consumers_hold_counts_against_them_no_more(
 ) -> None:
     await publish(topic, *[OLD] * 4, YOUNG)
     consumer, session = await connected(topic, kind, 2)
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert (consumer.unacknowledged, consumer.pending) == (0, {})
     sub(topic).flow(consumer, 5)
     await asyncio.sleep(0.1)
@@ -238,16 +238,16 @@ async def test_the_time_of_a_delayed_message_begins_with_its_delivery(
     await publish(topic, *[OLD] * 7, due_in_s=due_s)
     await publish(topic, *[OLD] * 7)
     consumer, session = await connected(topic, kind, 0)
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert (sub(topic).cursor.backlog_entries, sub(topic).skipping.expired) == (7, 8)
     await asyncio.sleep(due_s)
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 7, "they are due, and young"
     sub(topic).flow(consumer, 5)
     await asyncio.sleep(1)
     assert len(session.positions()) == 5
     await asyncio.sleep(TTL_S)
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert (sub(topic).cursor.backlog_entries, consumer.unacknowledged) == (0, 0)
     assert sub(topic).skipping.expired == 15
 
@@ -256,10 +256,10 @@ async def test_a_young_message_stays_though_old_ones_lie_behind_it(
     topics: TopicDirectory, topic: Topic
 ) -> None:
     await publish(topic, OLD, YOUNG, OLD, OLD)
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 1
     await asyncio.sleep(TTL_S)
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 0
 
 
@@ -267,7 +267,7 @@ async def test_delayed_messages_are_spared_before_anybody_comes(
     topics: TopicDirectory, topic: Topic
 ) -> None:
     await publish(topic, OLD, due_in_s=TTL_S)
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 1
 
 
@@ -275,7 +275,7 @@ async def test_delayed_messages_are_looked_at_once_not_each_time(
     topics: TopicDirectory, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await publish(topic, *[OLD] * 8, due_in_s=10 * TTL_S)
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     looked: list[object] = []
     log = topic.managed_ledger
     cached_run = log.cached_run
@@ -286,7 +286,7 @@ async def test_delayed_messages_are_looked_at_once_not_each_time(
 
     monkeypatch.setattr(log, "cached_run", noted)
     for _ in range(5):
-        await look_after(topics, MessageExpiry)
+        await maintain(topics, MessageExpiry)
     assert looked == []
 
 
@@ -296,7 +296,7 @@ async def test_where_nothing_is_held_back_the_time_begins_with_publishing(
 ) -> None:
     await connected(topic, kind, 0)
     await publish(topic, OLD, due_in_s=TTL_S)
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 0
 
 
@@ -306,7 +306,7 @@ async def test_as_upstream_where_the_broker_is_told_so(
 ) -> None:
     await connected(topic, SHARED, 0)
     await publish(topic, OLD, due_in_s=TTL_S)
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 0
 
 
@@ -317,7 +317,7 @@ async def test_where_the_namespace_delays_nothing_the_time_begins_with_publishin
     await publish(topic, OLD, due_in_s=TTL_S)
     off = replace(namespace.policies, delayed_delivery=DelayedDelivery(active=False, tick_ms=1))
     topics.apply_policies(NAME.namespace, off)
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 0
 
 
@@ -327,11 +327,11 @@ async def test_after_a_seek_back_everything_is_looked_at_again(
     await publish(topic, OLD, due_in_s=TTL_S)
     await publish(topic, *[OLD] * 4)
     await topic.subscribe(SubscribeRequest("keeps", SHARED))
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     first = topic.managed_ledger.chain.readable_from(topic.managed_ledger.chain.before_first)
     await sub(topic).seek(first)
     assert sub(topic).cursor.backlog_entries == 5
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 1
 
 
@@ -351,7 +351,7 @@ async def test_a_seek_while_entries_are_read_ends_the_look(
     monkeypatch.setattr(log, "cached_run", nothing_cached)
     monkeypatch.setattr(log, "read", slowly)
     monkeypatch.setattr(expiring, "LOOK_ENTRIES_MAX", 1)
-    looking = asyncio.ensure_future(look_after(topics, MessageExpiry))
+    looking = asyncio.ensure_future(maintain(topics, MessageExpiry))
     for _ in range(100):
         await asyncio.sleep(1.1)
         if sub(topic).skipping.expired == 2:
@@ -359,7 +359,7 @@ async def test_a_seek_while_entries_are_read_ends_the_look(
     await sub(topic).seek(first)
     await looking
     assert sub(topic).cursor.backlog_entries == 4
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 1
 
 
@@ -376,6 +376,6 @@ async def test_bookies_that_do_not_answer_stop_nobody_else(
 
     monkeypatch.setattr(topic.managed_ledger, "cached_run", nothing_cached)
     monkeypatch.setattr(topic.managed_ledger, "read", fails)
-    await look_after(topics, MessageExpiry)
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 1
     assert sub(other).cursor.backlog_entries == 0

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.geminga_broker.clients_and_logs import (
     NotedSession,
     consumer_of,
-    look_after,
+    maintain,
     producer_of,
     publish,
 )
@@ -139,7 +139,7 @@ async def test_producers_are_refused_while_the_backlog_is_too_large(
     with pytest.raises(error, match="backlog quota exceeded"):
         await topic.connect_producer(Connected("q").producer)
     assert first.closed == 0
-    await topic.part(Backlog).look_after()
+    await topic.part(Backlog).maintain()
     assert first.closed == 1
     assert not len(topic.publishing.producers)
     hold_to(topic, BacklogQuotas(size=Quota(topic.part(Backlog).size_bytes + 1, policy)))
@@ -159,7 +159,7 @@ async def test_producers_are_refused_while_the_backlog_is_too_old(
     oldest = topic.part(Backlog).oldest
     assert oldest is not None
     assert oldest.subscription == "slow"
-    await topic.part(Backlog).look_after()
+    await topic.part(Backlog).maintain()
     assert first.closed == 1
     hold_to(topic, BacklogQuotas(age=Quota(3 * HOUR_S, policy)))
     await topic.connect_producer(Connected("q").producer)
@@ -172,11 +172,11 @@ async def test_an_eviction_by_size_leaves_the_newest_and_every_producer(
     limit = topic.part(Backlog).size_bytes // 2
     hold_to(topic, BacklogQuotas(size=Quota(limit, EVICT)))
     await topic.connect_producer(Connected("q").producer)
-    await topic.part(Backlog).look_after()
+    await topic.part(Backlog).maintain()
     assert 0.8 * limit < topic.part(Backlog).size_bytes <= 0.9 * limit
     assert topic.part(StoredSubscriptions).named("slow").cursor.backlog_entries == 9
     assert producer.closed == 0
-    await topic.part(Backlog).look_after()
+    await topic.part(Backlog).maintain()
     assert topic.part(StoredSubscriptions).named("slow").cursor.backlog_entries == 9
 
 
@@ -190,7 +190,7 @@ async def test_a_connected_consumer_is_sent_what_an_eviction_left(
     subscription.connected(consumer)
     await published(topic, *[0] * 20)
     hold_to(topic, BacklogQuotas(size=Quota(topic.part(Backlog).size_bytes // 2, EVICT)))
-    await topic.part(Backlog).look_after()
+    await topic.part(Backlog).maintain()
     subscription.flow(consumer, 100)
     await asyncio.sleep(1)
     assert [entry_id for _, entry_id in session.positions()] == list(range(11, 20))
@@ -220,7 +220,7 @@ async def test_who_held_what_was_evicted_is_sent_what_was_left_at_once(
 ) -> None:
     session = await full_consumer(topic)
     hold_to(topic, BacklogQuotas(size=Quota(topic.part(Backlog).size_bytes // 2, EVICT)))
-    await topic.part(Backlog).look_after()
+    await topic.part(Backlog).maintain()
     assert [entry_id for _, entry_id in session.positions()[5:]] == list(range(11, 16))
 
 
@@ -234,7 +234,7 @@ async def test_who_held_what_was_deleted_is_sent_what_comes(topic: Topic) -> Non
 async def test_an_eviction_by_age_leaves_what_is_young(topic: Topic) -> None:
     producer = await published(topic, 3 * HOUR_S, 2 * HOUR_S, 57 * 60, 50 * 60, 0)
     hold_to(topic, BacklogQuotas(age=Quota(HOUR_S, EVICT)))
-    await topic.part(Backlog).look_after()
+    await topic.part(Backlog).maintain()
     assert topic.part(StoredSubscriptions).named("slow").cursor.backlog_entries == 2
     assert producer.closed == 0
 
@@ -245,7 +245,7 @@ async def test_a_backlog_within_its_quotas_is_left_alone(
     producer = await published(topic, HOUR_S)
     quotas = BacklogQuotas(size=Quota(10_000, EVICT), age=Quota(2 * HOUR_S, REFUSE))
     hold_to(topic, quotas)
-    await look_after(topics, Backlog)
+    await maintain(topics, Backlog)
     assert producer.closed == 0
     assert topic.part(StoredSubscriptions).named("slow").cursor.backlog_entries == 1
     await topic.connect_producer(Connected("q").producer)
@@ -263,9 +263,9 @@ async def test_a_topic_whose_oldest_message_cannot_be_read_goes_on(
     again = await topics.get(NAME, create=False)
     hold_to(again, BacklogQuotas(age=Quota(1, REFUSE)))
     del ledgers.entries[0]
-    await look_after(topics, Backlog)
+    await maintain(topics, Backlog)
     (record,) = caplog.records
-    assert (record.message, record.__dict__["part"]) == ("topic not looked after", "Backlog")
+    assert (record.message, record.__dict__["part"]) == ("topic maintenance failed", "Backlog")
 
 
 async def test_a_new_topic_has_the_namespaces_policies_from_the_beginning(

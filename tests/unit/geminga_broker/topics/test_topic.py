@@ -21,8 +21,10 @@ from geminga_broker.subscriptions.key_shared.policy import KeySharedMode, KeySha
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import CLOSE_BUDGET_S, TopicDirectory
+from geminga_broker.topics.part import TopicPart
 from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.topic import Topic
+from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_ledger import LedgerFenced
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SubscriptionType
@@ -148,6 +150,30 @@ async def test_a_broker_that_ends_waits_for_dead_bookies_no_longer_than_its_budg
     assert 0 < loop.time() - began_s <= CLOSE_BUDGET_S
     assert not ledgers.writers[0].is_closed
     assert "topic left open" in caplog.text
+
+
+async def test_a_part_that_cannot_close_keeps_neither_the_others_nor_the_log_open(
+    topic: Topic,
+    topics: TopicDirectory,
+    ledgers: MemoryLedgers,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def fail(_: TopicPart) -> None:
+        raise ValueError("a bug")
+
+    await topic.create_subscription("sub")
+    publish(await connected(topic, NotedSession()), 1, 2)
+    await asyncio.sleep(0)
+    cursor = topic.part(StoredSubscriptions).named("sub").cursor
+    cursor.acknowledged.acknowledge_upto(Position(0, 0))
+    cursor.changed()
+    monkeypatch.setattr(TopicCompaction, "close", fail)
+    await topics.unload(NAME)
+    assert [record.message for record in caplog.records] == ["part not closed"]
+    assert ledgers.writers[0].is_closed
+    again = await topics.get(NAME, create=False)
+    assert again.part(StoredSubscriptions).named("sub").mark_delete == Position(0, 0)
 
 
 async def test_an_unloaded_topic_waits_for_what_is_on_its_way(

@@ -7,7 +7,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.unit.geminga_broker.clients_and_logs import NotedSession, look_after
+from tests.unit.geminga_broker.clients_and_logs import NotedSession, maintain
 from tests.unit.geminga_broker.compaction.compacted_topics import (
     DURABLE,
     NAME,
@@ -215,15 +215,15 @@ async def test_a_topic_with_a_threshold_is_compacted_by_itself() -> None:
     async with Rig().directory() as topics:
         topic = await loaded(topics)
         compact_by_itself(topic, CompactionOptions(threshold_bytes=500))
-        await look_after(topics, TopicCompaction)
+        await maintain(topics, TopicCompaction)
         assert [cursor.name for cursor in topic.part(TopicCompaction).cursors()] == [
             COMPACTION_CURSOR
         ]
         await publish(topic, single("a", b"1"))
-        await look_after(topics, TopicCompaction)
+        await maintain(topics, TopicCompaction)
         assert topic.part(TopicCompaction).report.succeeded_total == 0
         await publish(topic, single("a", b"2" * 600))
-        await look_after(topics, TopicCompaction)
+        await maintain(topics, TopicCompaction)
         await asyncio.sleep(1)
         assert topic.part(TopicCompaction).report.succeeded_total == 1
 
@@ -237,14 +237,14 @@ async def test_few_topics_are_compacted_at_once_and_the_others_later() -> None:
         compactions = [topic.part(TopicCompaction) for topic in many]
         for topic in many:
             compact_by_itself(topic, CompactionOptions(threshold_bytes=5, read_bytes_per_s_max=100))
-            await look_after(topics, TopicCompaction)
+            await maintain(topics, TopicCompaction)
             await publish(topic, single("a", b"1"))
-        await look_after(topics, TopicCompaction)
+        await maintain(topics, TopicCompaction)
         assert sum(each.is_running for each in compactions) == COMPACTIONS_AT_ONCE_MAX
-        await look_after(topics, TopicCompaction)
+        await maintain(topics, TopicCompaction)
         assert sum(each.is_running for each in compactions) == COMPACTIONS_AT_ONCE_MAX
         await asyncio.sleep(60)
-        await look_after(topics, TopicCompaction)
+        await maintain(topics, TopicCompaction)
         await asyncio.sleep(60)
         assert [each.report.succeeded_total for each in compactions] == [1] * len(many)
 

@@ -16,8 +16,8 @@ from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.gate import LimitOf
 from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.topic import Topic
-from geminga_broker.topics.upkeep import TopicUpkeep
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
@@ -97,12 +97,12 @@ async def test_publishers_and_consumers_are_left_out_on_request(topics: TopicDir
 
 async def test_rates_are_those_of_the_period_before(topics: TopicDirectory) -> None:
     topic = await opened(topics, "persistent")
-    await TopicUpkeep(topics, LoopClock()).renew_rates()
+    await TopicMaintenance(topics, LoopClock()).renew_rates()
     await subscribed(topic, permits=50)
     await publish(topic, 100)
     await asyncio.sleep(PERIOD_S - 1)
-    upkeep = TopicUpkeep(topics, LoopClock())
-    await upkeep.renew_rates()
+    maintenance = TopicMaintenance(topics, LoopClock())
+    await maintenance.renew_rates()
     snapshot = topic_snapshot(topic)
     assert snapshot.rate_in == pytest.approx(100 / PERIOD_S, rel=0.01)
     assert snapshot.average_message_bytes == pytest.approx(len(PAYLOAD))
@@ -114,11 +114,11 @@ async def test_rates_are_those_of_the_period_before(topics: TopicDirectory) -> N
     assert snapshot.storage_read_cache_misses_rate == 0
     assert snapshot.write_latency_ms.count == 100
     assert snapshot.backlog_bytes == 100 * len(PAYLOAD)
-    totals = upkeep.totals
+    totals = maintenance.totals
     assert (totals.producers, totals.consumers) == (1, 1)
     assert totals.rate_in == snapshot.rate_in
     await asyncio.sleep(PERIOD_S)
-    await TopicUpkeep(topics, LoopClock()).renew_rates()
+    await TopicMaintenance(topics, LoopClock()).renew_rates()
     assert topic_snapshot(topic).rate_in == 0
     assert topic_snapshot(topic).write_latency_ms.count == 0
 
@@ -154,13 +154,13 @@ async def test_chunks_are_counted_and_remembered_of_those_who_have_gone(
     topics: TopicDirectory,
 ) -> None:
     topic = await opened(topics, "persistent")
-    await TopicUpkeep(topics, LoopClock()).renew_rates()
+    await TopicMaintenance(topics, LoopClock()).renew_rates()
     producer = producer_of(NotedSession())
     await topic.connect_producer(producer)
     assert not topic_stats(topic, EVERYTHING, "here:8080")["msgChunkPublished"]
     producer.chunks_in = 20
     await asyncio.sleep(PERIOD_S)
-    await TopicUpkeep(topics, LoopClock()).renew_rates()
+    await TopicMaintenance(topics, LoopClock()).renew_rates()
     stats = topic_stats(topic, EVERYTHING, "here:8080")
     assert stats["msgChunkPublished"]
     assert stats["publishers"][0]["chunkedMessageRate"] == pytest.approx(20 / PERIOD_S)
@@ -213,11 +213,11 @@ async def test_who_publishes_too_fast_is_counted(topics: TopicDirectory) -> None
 
 async def test_what_nobody_could_take_is_a_drop_rate(topics: TopicDirectory) -> None:
     topic = await opened(topics, "non-persistent")
-    await TopicUpkeep(topics, LoopClock()).renew_rates()
+    await TopicMaintenance(topics, LoopClock()).renew_rates()
     await subscribed(topic, permits=40)
     await publish(topic, 100)
     await asyncio.sleep(PERIOD_S - 1)
-    await TopicUpkeep(topics, LoopClock()).renew_rates()
+    await TopicMaintenance(topics, LoopClock()).renew_rates()
     stats = topic_stats(topic, EVERYTHING, "here:8080")
     drop_rate = stats["subscriptions"]["sub"]["msgDropRate"]
     assert drop_rate == pytest.approx(60 / PERIOD_S, rel=0.01)

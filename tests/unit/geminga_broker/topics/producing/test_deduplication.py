@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
-from tests.unit.geminga_broker.clients_and_logs import NotedSession, look_after, producer_of
+from tests.unit.geminga_broker.clients_and_logs import NotedSession, maintain, producer_of
 from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.admin.topics.internal_stats import internal_stats
@@ -302,15 +302,15 @@ async def test_a_snapshot_is_taken_by_time_too_and_who_is_gone_is_forgotten(
     producer, _ = await connected(topic)
     publish(producer, 1)
     await asyncio.sleep(59)
-    await look_after(topics, TopicDeduplication)
+    await maintain(topics, TopicDeduplication)
     assert kept_by(topic)
     assert kept_by(topic)[0].position_properties == {}
     await asyncio.sleep(2)
-    await look_after(topics, TopicDeduplication)
+    await maintain(topics, TopicDeduplication)
     assert kept_by(topic)[0].position_properties == {"p": 1}
     producer.disconnect()
     await asyncio.sleep(601)
-    await look_after(topics, TopicDeduplication)
+    await maintain(topics, TopicDeduplication)
     assert kept_by(topic)[0].position_properties == {}
 
 
@@ -326,7 +326,7 @@ async def test_waiting_in_vain_keeps_no_numbers(topics: TopicDirectory) -> None:
     assert again.is_waiting
     again.disconnect()
     await asyncio.sleep(601)
-    await look_after(topics, TopicDeduplication)
+    await maintain(topics, TopicDeduplication)
     assert kept_by(topic)
     assert kept_by(topic)[0].position_properties == {}
 

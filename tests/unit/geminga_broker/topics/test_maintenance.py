@@ -20,8 +20,8 @@ from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscript
 from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.inactivity import Inactivity
+from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.topic import Topic
-from geminga_broker.topics.upkeep import TopicUpkeep
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import AutoTopicCreation, Policies, RetentionPolicies
@@ -77,7 +77,7 @@ async def later(topics: TopicDirectory, seconds: float) -> list[TopicName]:
     """What is left after that time, with a look every half minute."""
     for _ in range(int(seconds / 30)):
         await asyncio.sleep(30)
-        await TopicUpkeep(topics, clock_of_test()).delete_unused()
+        await TopicMaintenance(topics, clock_of_test()).delete_unused()
     return [each.name for each in topics.loaded]
 
 

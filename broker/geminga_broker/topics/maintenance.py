@@ -1,4 +1,6 @@
-"""What is done for all topics of a broker again and again: rates, the parts' work, deletion."""
+"""The periodic work on all topics of a broker: rates, the maintenance of their parts, and the
+deletion of unused topics.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,13 @@ from geminga_runtime.errors import GemingaError
 
 log = logging.getLogger(__name__)
 
-# Topics that are looked at before others get a turn of the event loop: each takes a few
-# microseconds, and there may be very many.
+# Topics that are visited in one turn of the event loop: each takes a few microseconds, and a broker
+# may have 100,000.
 LOOKED_AT_TOPICS_MAX = 500
 
 
 class PeriodicWork(NamedTuple):
-    """``work`` is done again and again, with ``period_s`` seconds before each time."""
+    """``work`` is repeated, with a pause of ``period_s`` seconds before each time."""
 
     name: str
     period_s: float
@@ -34,7 +36,7 @@ class PeriodicWork(NamedTuple):
 
 @dataclass(slots=True)
 class TopicTotals:
-    """What all topics of a broker have together, for the load it reports. Rates are per second."""
+    """Sums over all topics of a broker, for its load report. Rates are per second."""
 
     producers: int = 0
     consumers: int = 0
@@ -44,7 +46,7 @@ class TopicTotals:
     throughput_out: float = 0.0
 
     def add(self, topic: Topic) -> None:
-        """Count one topic."""
+        """Add one topic."""
         rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
         self.producers += topic.publishing.connected_count
         self.consumers += topic.subscribing.connected_count
@@ -54,8 +56,8 @@ class TopicTotals:
         self.throughput_out += throughput_out
 
 
-class TopicUpkeep:
-    """Looks after the topics of ``directory``."""
+class TopicMaintenance:
+    """Does the periodic work on the topics of ``directory``."""
 
     def __init__(self, directory: TopicDirectory, clock: Clock) -> None:
         self.totals = TopicTotals()
@@ -63,30 +65,30 @@ class TopicUpkeep:
         self._clock = clock
 
     def work_of_parts(self) -> list[PeriodicWork]:
-        """What the parts of topics want to have done again and again."""
+        """The maintenance of each kind of part that has any."""
         periods_s = {
-            kind: kind.period_s(self._directory.services)
+            kind: kind.maintenance_period_s(self._directory.services)
             for kind in dict.fromkeys((*STORED, *VOLATILE))
         }
         return [
-            PeriodicWork(f"look after {kind.__name__}", period_s, partial(self.look_after, kind))
+            PeriodicWork(f"maintain {kind.__name__}", period_s, partial(self.maintain, kind))
             for kind, period_s in periods_s.items()
             if period_s
         ]
 
-    async def look_after(self, kind: type[PartT]) -> None:
-        """Look after all topics' parts of that kind that need it."""
-        found: list[tuple[Topic, PartT]] = []  # which keeps the topics, as their parts do not
+    async def maintain(self, kind: type[PartT]) -> None:
+        """Maintain the parts of that kind that need it, of all topics."""
+        found: list[tuple[Topic, PartT]] = []  # a part does not keep its topic: this does
         for number, topic in enumerate(self._directory.loaded, 1):
             part = topic.find(kind)
-            if part is not None and part.needs_care:
+            if part is not None and part.needs_maintenance:
                 found.append((topic, part))
             if number % LOOKED_AT_TOPICS_MAX == 0:
                 await asyncio.sleep(0)
-        await kind.look_after_all([part for _, part in found])
+        await kind.maintain_all([part for _, part in found])
 
     async def renew_rates(self) -> None:
-        """Once a stats period: every topic's rates, and their ``totals``."""
+        """End a stats period: compute every topic's rates, and their ``totals``."""
         totals = TopicTotals()
         for number, topic in enumerate(self._directory.loaded, 1):
             topic.tick(self._clock.monotonic())
@@ -98,7 +100,7 @@ class TopicUpkeep:
         self._directory.load_durations.renew()
 
     async def delete_unused(self) -> None:
-        """Delete the topics that nobody has used for too long."""
+        """Delete the topics that were unused for as long as their policies say."""
         now_s = self._clock.monotonic()
         for number, topic in enumerate(self._directory.loaded, 1):
             rule = topic.policies.inactivity
