@@ -18,7 +18,6 @@ from geminga_broker.log.append_request import AppendRequest
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.positions import Entry, Position
 from geminga_broker.subscriptions.expiry import Expiry
-from geminga_broker.subscriptions.subscription_type import SubscriptionType
 from geminga_broker.topics import maintenance
 from geminga_broker.topics import topic as topic_module
 from geminga_broker.topics.backlog import Backlog, MessageExpiry
@@ -30,6 +29,7 @@ from geminga_broker.topics.parts import STORED
 from geminga_broker.topics.policies import TopicPolicies
 from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.topic import Topic
+from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import SystemClock
 
