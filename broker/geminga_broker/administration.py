@@ -21,8 +21,10 @@ from geminga_broker.figures import BrokerFigures
 from geminga_broker.health import HealthCheck
 from geminga_broker.log.positions import Position
 from geminga_broker.ownership.ownership import Ownership
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.topic import Topic
+from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_ledger import Ledgers, NoSuchLedger
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.ledger_metadata import LedgerMetadata
@@ -57,22 +59,23 @@ class Administration:
         """Stats of a topic, which is loaded if it exists. Raises ``TopicNotFound``."""
         loaded = await self._topics.get(topic, create=False)
         stats = topic_stats(loaded, query, self._ownership.address.broker_id)
-        if query.earliest_time_in_backlog and isinstance(loaded, PersistentTopic):
+        if query.earliest_time_in_backlog and loaded.keeps_messages:
             await add_earliest(stats, loaded)
         return stats
 
     async def internal_stats(self, topic: TopicName, *, with_metadata: bool) -> Document:
         """The insides of a topic, which is loaded if it exists. Raises ``TopicNotFound``."""
         loaded = await self._topics.get(topic, create=False)
-        if not isinstance(loaded, PersistentTopic):
+        compaction = loaded.find(TopicCompaction)
+        if compaction is None:
             return internal_stats(loaded, {})
-        compacted = await loaded.compacting.view.ledger_stats()
+        compacted = await compaction.view.ledger_stats()
         metadata: dict[int, LedgerMetadata] = {}
         if with_metadata:
             metadata = await self._metadata_of(loaded)
         return internal_stats(loaded, metadata, compacted)
 
-    async def _metadata_of(self, topic: PersistentTopic) -> dict[int, LedgerMetadata]:
+    async def _metadata_of(self, topic: Topic) -> dict[int, LedgerMetadata]:
         found: dict[int, LedgerMetadata] = {}
         for span in topic.managed_ledger.chain.spans:
             with suppress(NoSuchLedger):  # trimmed meanwhile
@@ -95,20 +98,20 @@ class Administration:
 
     async def compact_topic(self, topic: TopicName) -> None:
         """Begin to compact a topic. Raises ``TopicNotFound``, ``CompactionRunning``."""
-        await (await self.persistent_topic(topic)).compacting.trigger()
+        await (await self.persistent_topic(topic)).part(TopicCompaction).trigger()
 
     async def compaction_report(self, topic: TopicName) -> CompactionReport:
         """How a topic's compactions went. Raises ``TopicNotFound``."""
-        return (await self.persistent_topic(topic)).compacting.report
+        return (await self.persistent_topic(topic)).part(TopicCompaction).report
 
     async def terminate_topic(self, topic: TopicName) -> Position:
         """Have a topic take no more messages; its last one. Raises ``TopicNotFound``."""
         return await (await self.persistent_topic(topic)).terminate()
 
-    async def persistent_topic(self, topic: TopicName, *, create: bool = False) -> PersistentTopic:
+    async def persistent_topic(self, topic: TopicName, *, create: bool = False) -> Topic:
         """The topic itself. Raises ``TopicNotFound``, ``NotAllowed`` for one that keeps nothing."""
         loaded = await self._topics.get(topic, create=create)
-        if not isinstance(loaded, PersistentTopic):
+        if not loaded.keeps_messages:
             raise NotAllowed(f"{topic} keeps no messages")
         return loaded
 
@@ -126,8 +129,9 @@ class Administration:
         except TopicNotFound:
             return False
         fresh = await self._topics.get(target, create=False)
-        if isinstance(known, PersistentTopic):
-            for subscription in known.subscriptions.values():
+        stored = known.find(StoredSubscriptions)
+        if stored is not None:
+            for subscription in stored.subscriptions.values():
                 if subscription.cursor.is_durable:
                     await fresh.create_subscription(subscription.name, from_earliest=True)
         return True

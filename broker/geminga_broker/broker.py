@@ -6,7 +6,6 @@ same broker runs as a process and inside a simulation.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -39,6 +38,7 @@ from geminga_broker.producer_names import ProducerNames
 from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.maintenance import PeriodicWork, TopicMaintenance
 from geminga_ledger import Ledgers
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
@@ -92,6 +92,7 @@ class Broker(Service):
         )
         # What serves
         self.topics = self._new_topics()
+        self._maintenance = TopicMaintenance(self.topics, clock)
         self.discovery = self._new_discovery()
         self._context = self._session_context()
         self._is_unload_due = False
@@ -126,12 +127,21 @@ class Broker(Service):
         await stack.enter_async_context(self.brokers)
         self.discovery.open()
         await stack.enter_async_context(self._policy_follower())
-        self.spawn(self._renew_figures(), name="renew figures")
-        self.spawn(self._enforce_quotas(), name="enforce quotas")
-        self.spawn(self._sweep_deduplication(), name="sweep deduplication")
-        self.spawn_lasting(self._expire_messages, name="expire messages")
-        self.spawn_lasting(self._check_compaction, name="check compaction")
-        self.spawn_lasting(self._delete_unused, name="delete unused topics")
+        for name, period_s, work in self._periodic_work():
+            self.spawn_every(period_s, work, name=name)
+
+    def _periodic_work(self) -> list[PeriodicWork]:
+        """All that is done again and again."""
+        config, maintenance = self.config, self._maintenance
+        return [
+            PeriodicWork("renew figures", config.stats_period_s, self.figures.renew),
+            PeriodicWork(
+                "delete unused topics",
+                config.policies.inactivity.check_s,
+                maintenance.delete_unused,
+            ),
+            *maintenance.work_of_parts(),
+        ]
 
     async def _listen(self, stack: AsyncExitStack) -> None:
         """Take connections on the broker's own port, and on those of its other listeners."""
@@ -187,6 +197,7 @@ class Broker(Service):
         return BrokerFigures(
             self._clock,
             topics=self.topics,
+            maintenance=self._maintenance,
             cache=self._cache,
             ledger_counters=self.ledgers.counters,
             sessions=self._context,
@@ -228,38 +239,6 @@ class Broker(Service):
     def _close_connections(self) -> None:
         for connection in list(self._context.connections):
             connection.close()
-
-    # Housekeeping
-
-    async def _renew_figures(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.stats_period_s)
-            await self.figures.renew()
-
-    async def _enforce_quotas(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.policies.backlog.backlog_quota_check_s)
-            await self.topics.enforce_quotas()
-
-    async def _expire_messages(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.policies.expiry.check_s)
-            await self.topics.expire_messages()
-
-    async def _sweep_deduplication(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.policies.publishing.deduplication_check_s)
-            await self.topics.sweep_deduplication()
-
-    async def _check_compaction(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.policies.compaction.check_s)
-            await self.topics.check_compaction()
-
-    async def _delete_unused(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.policies.inactivity.check_s)
-            await self.topics.delete_unused()
 
     # What others ask
 

@@ -22,7 +22,7 @@ from geminga_broker.log.entry_cache import EntryCache
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_ledger import LedgerCounters
 from geminga_protocol.records.brokers import LocalBrokerData
 from geminga_runtime.clock import Clock
@@ -36,6 +36,7 @@ class BrokerFigures:
         clock: Clock,
         *,
         topics: TopicDirectory,
+        maintenance: TopicMaintenance,
         cache: EntryCache,
         ledger_counters: LedgerCounters,
         sessions: SessionContext,
@@ -44,6 +45,7 @@ class BrokerFigures:
     ) -> None:
         self._clock = clock
         self._topics = topics
+        self._maintenance = maintenance
         self._cache = cache
         self._ledger_counters = ledger_counters
         self._sessions = sessions
@@ -56,7 +58,7 @@ class BrokerFigures:
 
     async def renew(self) -> None:
         """A stats period is over."""
-        await self._topics.renew_rates()
+        await self._maintenance.renew_rates()
         self._sessions.counts.lookup_durations.renew()
         cache = self._cache
         self._cache_meter.tick(
@@ -67,7 +69,7 @@ class BrokerFigures:
 
     def load(self) -> LocalBrokerData:
         """What this broker carries; who is connected and the rates as of the last stats period."""
-        totals = self._topics.totals
+        totals = self._maintenance.totals
         bundles = tuple(sorted(str(bundle) for bundle in self._ownership.owned()))
         return LocalBrokerData(
             num_topics=self._topics.loaded_count,
@@ -106,7 +108,7 @@ class BrokerFigures:
                 topic_loads_pending=topics.loading_count,
                 topic_loads_failed=topics.loads_failed,
             ),
-            publish_latency_ms=_summary(topics.publish_durations),
+            publish_latency_ms=_summary(topics.services.publish_durations),
             lookup_ms=_summary(counts.lookup_durations),
             topic_load_ms=_summary(topics.load_durations),
             is_healthy=self._health.is_healthy,
@@ -116,7 +118,7 @@ class BrokerFigures:
         cache = self._cache
         hits_rate, hits_throughput, misses_rate, misses_throughput = self._cache_meter.rates
         return CacheSnapshot(
-            managed_ledgers=sum(isinstance(each, PersistentTopic) for each in self._topics.loaded),
+            managed_ledgers=sum(each.keeps_messages for each in self._topics.loaded),
             used_bytes=cache.used_bytes,
             entries=cache.entry_count,
             hits_rate=hits_rate,

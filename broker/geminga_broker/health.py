@@ -3,52 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from itertools import count
 
 from geminga_broker.errors import StorageUnavailable
-from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.log.search import read_one
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.producing.producers import Producer
-from geminga_broker.topics.topic import SubscribeRequest
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError
 
 CHECK_TIMEOUT_S = 10.0
-
-
-class _Probe:
-    """A session that belongs to no connection: it only notes what it is sent."""
-
-    def __init__(self) -> None:
-        self.out: list[bytes] = []
-        self.is_writable = True
-        self.address = "health check"
-        self.client_version = ""
-        self.protocol_version = 0
-        self.heard = asyncio.Event()
-
-    def send(self, frame: bytes) -> None:
-        self.out.append(frame)
-        self.heard.set()
-
-    def delivered(self, size_bytes: int) -> None:
-        del size_bytes
-        self.heard.set()
-
-    def confirmed(self, size_bytes: int) -> None:
-        """Nobody counts here."""
-
-    def throttle(self, wait_s: Callable[[float], float]) -> None:
-        """One message is never too fast."""
-
-    async def is_alive(self) -> bool:
-        return True
 
 
 class HealthCheck:
@@ -82,47 +48,15 @@ class HealthCheck:
             ) from None
 
     async def _publish_and_read(self) -> None:
-        number = next(self._numbers)
-        text = f"health check {number} at {self._clock.wall_ms()}".encode()
+        number, now_ms = next(self._numbers), self._clock.wall_ms()
         topic = await self._topics.get(self.topic, create=True)
-        if isinstance(topic, PersistentTopic) and topic.managed_ledger.pending_count:
+        if topic.managed_ledger.pending_count:
             # Another one would wait behind it: a queue that grows as long as nobody takes it.
             raise StorageUnavailable("the message of an earlier health check is not stored yet")
-        reading, writing = _Probe(), _Probe()
-        consumer = Consumer(
-            reading,
-            0,
-            f"health-check-{number}",
-            priority=0,
-            partition=-1,
-            metadata={},
-            clock=self._clock,
-            on_active_changed=lambda _, __: None,
-            on_closed=lambda _: None,
+        metadata = api.MessageMetadata(
+            producer_name=f"health-check-{number}", sequence_id=0, publish_time=now_ms
         )
-        producer = Producer(
-            writing,
-            0,
-            f"health-check-{number}",
-            epoch=0,
-            access_mode=AccessMode.SHARED,
-            metadata={},
-            connected_at_ms=self._clock.wall_ms(),
-            on_closed=lambda _: None,
-        )
-        request = SubscribeRequest(consumer.name, SubscriptionType.EXCLUSIVE, is_durable=False)
-        subscription = await topic.subscribe(request)
-        subscription.connected(consumer)
-        try:
-            subscription.flow(consumer, 1)
-            await topic.connect_producer(producer)
-            metadata = api.MessageMetadata(
-                producer_name=producer.name, sequence_id=0, publish_time=self._clock.wall_ms()
-            )
-            producer.append_all([(encode_payload(metadata, text), 1, producer, 0, 0)])
-            while not any(text in frame for frame in reading.out):
-                reading.heard.clear()
-                await reading.heard.wait()
-        finally:
-            producer.disconnect()
-            await subscription.disconnect(consumer)
+        text = f"health check {number} at {now_ms}".encode()
+        position = await topic.publishing.internal.publish(encode_payload(metadata, text))
+        if text not in await read_one(topic.managed_ledger, position):
+            raise StorageUnavailable(f"what is at {position} is not the message that was published")

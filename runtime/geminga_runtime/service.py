@@ -90,6 +90,20 @@ class Service:
         """
         return self.spawn(self._go_on(work, name), name=name)
 
+    def spawn_every(
+        self, period_s: float, work: Callable[[], Coroutine[Any, Any, None]], *, name: str
+    ) -> asyncio.Task[object]:
+        """``spawn_lasting`` ``work`` that is done again and again, with ``period_s`` seconds before
+        each time. An error ends that one time only.
+        """
+
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(period_s)
+                await work()
+
+        return self.spawn_lasting(repeat, name=name)
+
     async def _go_on(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         while True:
             try:

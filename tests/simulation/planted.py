@@ -29,7 +29,7 @@ from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatcher import Dispatcher
 from geminga_broker.subscriptions.key_shared.draining import Draining
 from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
-from geminga_broker.topics.consuming.subscribing import Subscribing
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.producing.deduplication import Deduplication
 from geminga_broker.topics.producing.producers import Producers
 from geminga_ledger import recovery
@@ -250,7 +250,7 @@ def forget_to_send_on(patch: pytest.MonkeyPatch) -> None:
 
 def keep_consumers_of_closed_topics(patch: pytest.MonkeyPatch) -> None:
     """Topics that are unloaded do not tell their consumers."""
-    patch.setattr(Subscribing, "disconnect_all", _do_nothing)
+    patch.setattr(StoredSubscriptions, "disconnect", _do_nothing)
 
 
 def acknowledge_whole_ledgers(patch: pytest.MonkeyPatch) -> None:

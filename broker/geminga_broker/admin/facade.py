@@ -24,7 +24,7 @@ from geminga_broker.metadata.tenants import Tenants
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.policies.auto_creation import AutoCreationConfig
-from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_server.authorization import Authorize
 from geminga_server.metrics import PartMetrics
@@ -87,7 +87,7 @@ class BrokerFacade(Protocol):
         """Have a persistent topic take no more messages; its last one. Raises ``TopicNotFound``."""
         ...
 
-    async def persistent_topic(self, topic: TopicName, *, create: bool = False) -> PersistentTopic:
+    async def persistent_topic(self, topic: TopicName, *, create: bool = False) -> Topic:
         """The topic itself, loaded if it exists, or made with ``create``: for calls about its
         subscriptions and its messages. Raises ``TopicNotFound``, ``NotAllowed`` for one that keeps
         no messages."""

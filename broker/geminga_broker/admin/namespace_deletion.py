@@ -16,8 +16,7 @@ from functools import partial
 from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.routes.topics import topics_of
-from geminga_broker.admin.serving import serve_partition
-from geminga_broker.admin.side_by_side import side_by_side
+from geminga_broker.admin.serving import serve_partition, to_each
 from geminga_broker.errors import ServiceNotReady, TopicFenced, TopicNotFound
 from geminga_broker.metadata.errors import NamespaceNotFound, PartitionedTopicNotFound
 from geminga_broker.metadata.system_topics import is_system_topic
@@ -117,7 +116,7 @@ async def _delete_each(
         with suppress(TopicNotFound, TopicFenced, ServiceNotReady):
             await delete(topic)
 
-    await side_by_side(delete_one, topics)
+    await to_each(delete_one, topics)
 
 
 async def _forget_partitioned(services: Services, namespace: NamespaceName) -> None:

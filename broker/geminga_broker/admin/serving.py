@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from fastapi import Request
@@ -13,9 +15,16 @@ from geminga_broker.admin.parameters import listener_of
 from geminga_broker.errors import TopicNotFound
 from geminga_broker.metadata.errors import PartitionedTopicNotFound
 from geminga_broker.policies.auto_creation import auto_creation
-from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.partitioned_topics import PartitionedTopicMetadata
+from geminga_runtime.work_pool import WorkPool
+
+# Where something is done to many topics: each may have to be loaded, waits for its cursors, or for
+# its ledgers' deletions, one after the other.
+TOPICS_AT_ONCE_MAX = 16
+
+ItemT = TypeVar("ItemT")
 
 Work = Callable[[TopicName], Awaitable[None]]
 """Something that is done to a topic."""
@@ -65,6 +74,12 @@ async def to_each_partition(
     await to_one_topic(request, services, topic, work)
 
 
+async def to_each(work: Callable[[ItemT], Awaitable[None]], items: Iterable[ItemT]) -> None:
+    """Do ``work`` to each of ``items``, topics or their numbers, a few at a time and whatever
+    becomes of the others; when all are done, the first of the errors is raised."""
+    await WorkPool(TOPICS_AT_ONCE_MAX).run(work, deque(items))
+
+
 async def to_one_topic(request: Request, services: Services, topic: TopicName, work: Work) -> None:
     """Do ``work`` to a topic that is not partitioned, or to one partition."""
     await serve_here(request, services, topic)
@@ -93,9 +108,7 @@ async def serve_partition(services: Services, partition: TopicName) -> None:
         raise RestError(503, f"{partition} is served by another broker: ask for it alone")
 
 
-async def topic_here(
-    services: Services, topic: TopicName, *, create: bool = False
-) -> PersistentTopic:
+async def topic_here(services: Services, topic: TopicName, *, create: bool = False) -> Topic:
     """A topic that keeps its messages; made, with ``create``, where its namespace wants that.
 
     Raises ``TopicNotFound``, as it does for every topic that keeps none.

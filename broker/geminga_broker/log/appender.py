@@ -11,20 +11,16 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
+from geminga_broker.log.append_request import AppendRequest, payload_of
 from geminga_broker.log.positions import Entry
 from geminga_ledger import LedgerError, LedgerWriter
-
-Pending = tuple[bytes, int, object, int, int]
-"""An entry on its way: ``(payload, message_count, publisher, sequence_id, highest_sequence_id)``,
-the count as ``take_payload`` gives it (0: to be looked at by who sends it on, and one by itself).
-The log knows the first two; the rest comes back to the topic as it was given."""
 
 
 class AppendListener(Protocol):
     """What an appender tells its managed ledger."""
 
     def run_confirmed(
-        self, appender: Appender, entries: list[Entry], batch: list[Pending], size_bytes: int
+        self, appender: Appender, entries: list[Entry], batch: list[AppendRequest], size_bytes: int
     ) -> None:
         """Consecutive entries are durable, with what was given along with them."""
         ...
@@ -48,7 +44,7 @@ class Appender:
         self._has_stamps = has_stamps
         self._writer: LedgerWriter | None = None
         # None before the first entry: there may be very many logs that nobody writes to.
-        self._pending: deque[Pending] | None = None
+        self._pending: deque[AppendRequest] | None = None
         self._confirmed = -1
 
     def attach(self, writer: LedgerWriter) -> None:
@@ -67,10 +63,10 @@ class Appender:
         """Entries appended and not yet confirmed."""
         return len(self._pending or ())
 
-    def append_all(self, items: Sequence[Pending]) -> None:
+    def append_all(self, items: Sequence[AppendRequest]) -> None:
         """Send entries on their way. Raises ``LedgerError``, then none of them is."""
         assert self._writer is not None
-        self._writer.append_all([item[0] for item in items])
+        self._writer.append_all(list(map(payload_of, items)))
         if self._pending is None:
             self._pending = deque()
         self._pending.extend(items)
@@ -90,9 +86,8 @@ class Appender:
             batch = [take() for _ in range(count)]
         entries: list[Entry] = []
         size_bytes = 0
-        for item in batch:
-            payload = item[0]
-            entries.append((first, payload, item[1]))
+        for payload, messages, _, _, _ in batch:
+            entries.append((first, payload, messages))
             first += 1
             size_bytes += len(payload)
         if self._has_stamps:
@@ -103,7 +98,7 @@ class Appender:
         """Called by the ledger writer: it gives up."""
         self._listener.appender_failed(self, error)
 
-    def take_pending(self) -> list[Pending]:
+    def take_pending(self) -> list[AppendRequest]:
         """The unconfirmed entries, in order; they are no longer this appender's."""
         rest, self._pending = list(self._pending or ()), None
         return rest

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from geminga_broker.errors import EntryDamaged
-from geminga_broker.log.appender import Pending
+from geminga_broker.log.append_request import AppendRequest
 from geminga_broker.log.chain import LedgerChain
 from geminga_broker.log.config import INDEX_INTERCEPTOR, TIME_INTERCEPTOR, Interceptor
 from geminga_broker.log.positions import Entry, Position
@@ -93,11 +93,13 @@ class EntryStamps:
         self._kinds = kinds
         self._clock = clock
 
-    def append(self, items: Sequence[Pending], take: Callable[[Sequence[Pending]], None]) -> None:
+    def append(
+        self, items: Sequence[AppendRequest], take: Callable[[Sequence[AppendRequest]], None]
+    ) -> None:
         """Give ``take`` the items with their stamps; raises what it raises, then none is taken."""
         index = self.index
         noted_time = TIME_TAG + encode_varint(self._clock.wall_ms()) if self._kinds.time else b""
-        stamped: list[Pending] = []
+        stamped: list[AppendRequest] = []
         for payload, messages, publisher, sequence_id, highest_sequence_id in items:
             noted = noted_time
             if self._kinds.index:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from geminga_broker.log.appender import Pending
+from geminga_broker.log.append_request import AppendRequest
 from geminga_broker.log.positions import Entry
 
 
 class LogListener(Protocol):
     """Whom the log tells what became of appended entries."""
 
-    def run_appended(self, ledger_id: int, entries: list[Entry], batch: list[Pending]) -> None:
+    def run_appended(
+        self, ledger_id: int, entries: list[Entry], batch: list[AppendRequest]
+    ) -> None:
         """Consecutive entries are durable and cached; ``batch`` is what was given with them."""
         ...
 
@@ -23,7 +25,9 @@ class LogListener(Protocol):
 class Nobody:
     """Whom a log tells once it is closed."""
 
-    def run_appended(self, ledger_id: int, entries: list[Entry], batch: list[Pending]) -> None:
+    def run_appended(
+        self, ledger_id: int, entries: list[Entry], batch: list[AppendRequest]
+    ) -> None:
         """Nobody wants to know."""
 
     def log_fenced(self) -> None:

@@ -63,22 +63,18 @@ class Logs(Service):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         del stack
-        self.spawn(self._sweep_cache(), name="sweep the entry cache")
-        self.spawn(self._sweep_logs(), name="sweep the logs")
+        self.spawn_every(CACHE_SWEEP_S, self._sweep_cache, name="sweep the entry cache")
+        self.spawn_every(self.options.sweep_period_s, self._sweep_logs, name="sweep the logs")
 
     async def _sweep_cache(self) -> None:
-        while True:
-            await asyncio.sleep(CACHE_SWEEP_S)
-            self.cache.sweep(self._clock.monotonic())
+        self.cache.sweep(self._clock.monotonic())
 
     async def _sweep_logs(self) -> None:
         """One timer for all logs, idle ones too: they turn over and are trimmed by time."""
-        while True:
-            await asyncio.sleep(self.options.sweep_period_s)
-            for number, log in enumerate(list(self._opened.values()), 1):
-                log.sweep()
-                if number % LOGS_SWEPT_AT_ONCE == 0:
-                    await asyncio.sleep(0)
+        for number, log in enumerate(list(self._opened.values()), 1):
+            log.sweep()
+            if number % LOGS_SWEPT_AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     async def exists(self, name: str) -> bool:
         """Whether there is such a log."""

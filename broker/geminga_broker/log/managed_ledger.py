@@ -14,9 +14,9 @@ import logging
 from collections.abc import Mapping, MutableMapping, Sequence
 from random import Random
 
-from geminga_broker import errors
 from geminga_broker.errors import NotAllowed, StorageUnavailable, TopicExists, TopicFenced
-from geminga_broker.log.appender import Appender, Pending
+from geminga_broker.log.append_request import AppendRequest, payload_of
+from geminga_broker.log.appender import Appender
 from geminga_broker.log.chain import LedgerChain, LedgerSpan
 from geminga_broker.log.config import ManagedLedgerConfig
 from geminga_broker.log.entry_cache import EntryCache
@@ -97,7 +97,7 @@ class ManagedLedger(Service):
         self._appender: Appender | None = None
         self._finishing: tuple[Appender, ...] = ()
         self._appender_since_s = self._appender_age_max_s = 0.0
-        self._waiting: list[Pending] = []
+        self._waiting: list[AppendRequest] = []
         self._switching: asyncio.Task[object] | None = None
 
     # Opening and closing
@@ -179,7 +179,7 @@ class ManagedLedger(Service):
 
     # Appending
 
-    def append_all(self, items: Sequence[Pending]) -> None:
+    def append_all(self, items: Sequence[AppendRequest]) -> None:
         """Take entries; ``LogListener.run_appended`` says when they are durable, in this order.
 
         Raises ``TopicFenced`` once another broker has the log or it closes, ``TopicTerminated``,
@@ -190,7 +190,7 @@ class ManagedLedger(Service):
         else:
             self.stamps.append(items, self._append_all)
 
-    def _append_all(self, items: Sequence[Pending]) -> None:
+    def _append_all(self, items: Sequence[AppendRequest]) -> None:
         appender = self._appender
         if appender is not None:
             try:
@@ -204,9 +204,8 @@ class ManagedLedger(Service):
                 return
         if self.is_fenced or self._is_closing:
             raise TopicFenced(self.name)
-        if self.termination.refuses_entries:
-            raise errors.TopicTerminated
-        largest, limit = max(len(item[0]) for item in items), self.options.entry_bytes_max
+        self.termination.check_entries()
+        largest, limit = max(map(len, map(payload_of, items))), self.options.entry_bytes_max
         if largest > limit:
             raise NotAllowed(f"an entry of {largest} bytes is over the limit of {limit}")
         self._waiting.extend(items)
@@ -229,7 +228,7 @@ class ManagedLedger(Service):
         return self._finishing if self._appender is None else (*self._finishing, self._appender)
 
     def run_confirmed(
-        self, appender: Appender, entries: list[Entry], batch: list[Pending], size_bytes: int
+        self, appender: Appender, entries: list[Entry], batch: list[AppendRequest], size_bytes: int
     ) -> None:
         """Called by an appender: a run is durable."""
         ledger_id = appender.ledger_id

@@ -6,7 +6,7 @@ import asyncio
 from typing import Protocol
 from weakref import proxy
 
-from geminga_broker.errors import StorageUnavailable, TopicFenced
+from geminga_broker.errors import StorageUnavailable, TopicFenced, TopicTerminated
 from geminga_broker.log.own_record import OWNERSHIP_LOST
 from geminga_broker.log.positions import Position
 from geminga_broker.log.recorded_chain import RecordedChain
@@ -46,10 +46,10 @@ class Termination:
         """The record was read."""
         self.at = self._recorded.terminated_at
 
-    @property
-    def refuses_entries(self) -> bool:
-        """Whether the log has ended, or is about to."""
-        return self._is_under_way or self.at is not None
+    def check_entries(self) -> None:
+        """Raise ``TopicTerminated`` where the log has ended, or is about to."""
+        if self._is_under_way or self.at is not None:
+            raise TopicTerminated
 
     async def terminate(self) -> Position:
         """Take nothing more, now and for ever; the position of the last entry.

@@ -81,7 +81,7 @@ class Brokers(Service):
         self._coordination.on_session(self._session_changed)
         stack.push_async_callback(self._withdraw)
         await asyncio.gather(self._register(), self._elect(), self._delete_former())
-        self.spawn(self._keep_load_current(), name="report load")
+        self.spawn_lasting(self._keep_load_current, name="report load")
 
     # The others
 

@@ -19,7 +19,8 @@ from geminga_broker.log.positions import Position
 from geminga_broker.sessions.consumer_stats import encode_consumer_stats
 from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
 from geminga_broker.subscriptions.key_shared.policy import KeySharedMode, KeySharedPolicy
-from geminga_broker.topics.topic import ConsumerIdentity, SubscribeRequest, TopicSubscription
+from geminga_broker.topics.consuming.subscribe_request import ConsumerIdentity, SubscribeRequest
+from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.ack import Ids

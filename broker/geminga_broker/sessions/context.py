@@ -11,7 +11,8 @@ from geminga_broker.errors import ServiceNotReady
 from geminga_broker.metadata.topic_lists import TopicLists
 from geminga_broker.ownership.address import Owner
 from geminga_broker.sessions.config import SessionConfig
-from geminga_broker.topics.directory import AnyTopic, TopicDirectory
+from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.clock import Clock
 from geminga_server.authorization import Authorizer
@@ -87,7 +88,7 @@ class SessionContext:
     held_back: dict[Connection, None] = field(default_factory=dict)
     counts: SessionCounts = field(default_factory=SessionCounts)
 
-    async def topic(self, name: TopicName, *, create: bool) -> AnyTopic:
+    async def topic(self, name: TopicName, *, create: bool) -> Topic:
         """The topic that a client uses; made where the client and its namespace want that. Its
         bundle is taken if nobody owns it, as by a lookup.
 

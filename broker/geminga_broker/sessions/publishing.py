@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from geminga_broker.errors import BrokerError, NotAllowed
-from geminga_broker.log.appender import Pending
+from geminga_broker.log.append_request import AppendRequest, publisher_of
 from geminga_broker.topics.producing.producers import Producer
 from geminga_protocol.errors import ChecksumMismatch, WireError
 from geminga_protocol.framing import Bounds
@@ -45,7 +45,6 @@ def _goes_along(following: Producer | None, producer: Producer | None) -> bool:
     return (
         following is not None
         and producer is not None
-        and following.is_mixable
         and not following.is_closed
         and not producer.is_closed
         and following.append_all == producer.append_all
@@ -72,7 +71,7 @@ class Publishing:
         Returns where that one stands. Consecutive messages of a producer go to its topic together,
         with those of others if the topic takes them so.
         """
-        run: list[Pending] = []
+        run: list[AppendRequest] = []
         run_of, run_messages, run_bytes, run_start = -1, 0, 0, 0
         producer: Producer | None = None
         while index < len(bounds):
@@ -117,7 +116,7 @@ class Publishing:
         producer.entries_taken += entries
         self._connection.published(size_bytes)
 
-    def _append(self, producer: Producer | None, run: list[Pending]) -> None:
+    def _append(self, producer: Producer | None, run: list[AppendRequest]) -> None:
         """Append a run, of ``producer`` in the end, as it says."""
         if producer is None or not run or producer.is_closed:
             return
@@ -127,7 +126,7 @@ class Publishing:
             # The topic is going: the client is told so by CLOSE_PRODUCER and sends again elsewhere.
             log.info("publish refused", extra={"producer": producer.name, "error": str(error)})
 
-    def _hand_over(self, producer: Producer, run: list[Pending]) -> None:
+    def _hand_over(self, producer: Producer, run: list[AppendRequest]) -> None:
         """Append ``run``; where some of it is not allowed, the rest all the same."""
         try:
             producer.append_all(run)
@@ -136,7 +135,7 @@ class Publishing:
                 for each in run:
                     self._hand_over(producer, [each])
                 return
-            cast(Producer, run[0][2]).refuse(run[0], api.NotAllowedError, str(error))
+            publisher_of(run[0]).fail(run[0], error)
 
     def _find(self, producer_id: int) -> Producer | None:
         """The producer; None for one that was closed, whose messages will come again.

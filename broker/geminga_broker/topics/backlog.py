@@ -1,5 +1,5 @@
-"""The backlog of one persistent topic: how large and how old it is, and keeping it within its
-quotas. The rules are in ``backlog_quota``.
+"""The backlog of one topic: its size and age, its quotas, and the expiry of its messages. The rules
+of quotas are in ``backlog_quota``.
 
 Only durable subscriptions count: one that is not holds nothing back.
 """
@@ -7,10 +7,7 @@ Only durable subscriptions count: one that is not holds nothing back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
-from weakref import proxy
 
 from geminga_broker.errors import (
     BrokerError,
@@ -23,24 +20,17 @@ from geminga_broker.log.payloads import entry_time_ms
 from geminga_broker.log.positions import Position
 from geminga_broker.log.search import first_position_where, read_one
 from geminga_broker.policies.backlog import (
-    UNLIMITED,
+    BacklogQuotas,
     Quota,
     QuotaPolicy,
     is_age_exceeded,
     is_size_exceeded,
 )
-from geminga_protocol.records.compacted_ledger import COMPACTION_CURSOR
-from geminga_runtime.clock import Clock
+from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
+from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.publish_path import PublishPath
 
 log = logging.getLogger(__name__)
-
-
-class Cursors(Protocol):
-    """The topic, as far as its backlog must know it."""
-
-    def cursors(self) -> Iterable[Cursor]:
-        """The cursors of all subscriptions."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,36 +41,32 @@ class OldestMessage:
     subscription: str
 
 
-class Backlog:
-    """What the durable subscriptions of a topic have left behind. ``quotas`` may be set at any
-    time. ``oldest`` is the message that was found when the age was last looked at; the evictions
-    are those since the topic was loaded."""
+class Backlog(TopicPart):
+    """The entries that cursors of parts with a backlog have not passed, and the quotas on them.
+    ``oldest`` is the message that the last check of the age found; the evictions are counted since
+    the topic was loaded."""
 
-    __slots__ = (
-        "_clock",
-        "_log",
-        "_topic",
-        "age_evictions",
-        "oldest",
-        "quotas",
-        "size_evictions",
-    )
+    __slots__ = ("_clock", "age_evictions", "oldest", "size_evictions")
 
-    def __init__(self, managed_ledger: ManagedLedger, topic: Cursors, clock: Clock) -> None:
-        self.quotas = UNLIMITED
+    def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
+        super().__init__(topic, services)
         self.oldest: OldestMessage | None = None
         self.size_evictions = 0
         self.age_evictions = 0
-        self._log = managed_ledger
-        self._topic: Cursors = proxy(topic)
-        self._clock = clock
+        self._clock = services.clock
+
+    @property
+    def quotas(self) -> BacklogQuotas:
+        """The quotas that hold now."""
+        return self._topic.policies.quotas
+
+    @property
+    def _log(self) -> ManagedLedger:
+        return self._topic.managed_ledger
 
     def _durable(self) -> list[Cursor]:
-        return [
-            cursor
-            for cursor in self._topic.cursors()
-            if cursor.is_durable and cursor.name != COMPACTION_CURSOR
-        ]
+        owing = (part for part in self._topic.parts if part.has_backlog)
+        return [cursor for part in owing for cursor in part.cursors() if cursor.is_durable]
 
     @property
     def size_bytes(self) -> int:
@@ -111,15 +97,32 @@ class Backlog:
 
     # Quotas
 
-    async def check_producer(self) -> None:
+    async def check_producer(self, producer: Producer) -> None:
         """Raise ``ProducerHeldByQuota`` or ``ProducerRefusedByQuota`` for one more producer."""
+        del producer
         size, age = self.quotas.size, self.quotas.age
         if size and size.policy.stops_producers and is_size_exceeded(size, self.size_bytes):
             raise _refusal(size)
         if age and age.policy.stops_producers and is_age_exceeded(age, await self.oldest_s()):
             raise _refusal(age)
 
-    async def reduce(self) -> bool:
+    @classmethod
+    def maintenance_period_s(cls, services: TopicServices) -> float:
+        """How often backlogs are compared with their quotas."""
+        return services.config.backlog.backlog_quota_check_s
+
+    @property
+    def needs_maintenance(self) -> bool:
+        """Whether there is a quota."""
+        return not self.quotas.is_unlimited
+
+    async def maintain(self) -> None:
+        """Keep the backlog within its quotas. Raises ``StorageUnavailable``."""
+        if await self._reduce():
+            self._topic.part(PublishPath).disconnect()  # refused with the reason when they return
+        self._topic.cursors_moved()
+
+    async def _reduce(self) -> bool:
         """Evict what is too much; True where the quota's policy is to let producers go instead.
 
         Raises ``StorageUnavailable``.
@@ -162,6 +165,27 @@ class Backlog:
                 "policy": quota.policy.value,
             },
         )
+
+
+class MessageExpiry(TopicPart):
+    """Lets the parts with cursors pass messages that are older than the time to live."""
+
+    __slots__ = ()
+
+    @classmethod
+    def maintenance_period_s(cls, services: TopicServices) -> float:
+        """How often topics are searched for messages that are too old."""
+        return services.config.expiry.check_s
+
+    @property
+    def needs_maintenance(self) -> bool:
+        """Whether messages have a time to live."""
+        return self._topic.policies.expiry.ttl_s > 0
+
+    async def maintain(self) -> None:
+        """Let all parts pass what is too old. Raises ``StorageUnavailable``."""
+        for part in self._topic.parts:
+            await part.expire(self._topic.policies.expiry)
 
 
 def _refusal(quota: Quota) -> BrokerError:

@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from geminga_broker.counting.durations import Durations
 from geminga_broker.errors import (
     ServiceNotReady,
-    StorageUnavailable,
     TopicBusy,
     TopicExists,
     TopicFenced,
@@ -19,52 +18,28 @@ from geminga_broker.errors import (
 )
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.nothing import NO_TEXTS
-from geminga_broker.policies.dispatching import DispatchConfig
 from geminga_broker.policies.effective import PolicyConfig
-from geminga_broker.policies.inactivity import Inactivity, is_over
-from geminga_broker.policies.publishing import PublishConfig
 from geminga_broker.policies.resolver import PolicyResolver, no_policies
-from geminga_broker.subscriptions.gate import Gate, LimitOf
 from geminga_broker.topics.config import TopicsConfig
-from geminga_broker.topics.in_turn import InTurn
-from geminga_broker.topics.non_persistent import NonPersistentTopic
-from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.producing.publish_rate import PublishRate
-from geminga_broker.topics.totals import TopicTotals
+from geminga_broker.topics.part import TopicServices
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import Policies
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import NodeMissing
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
+from geminga_runtime.work_pool import WorkPool
 
 log = logging.getLogger(__name__)
 
-AnyTopic = PersistentTopic | NonPersistentTopic
-
-# Topics whose rates are renewed before others get a turn: a topic takes a few microseconds.
-TICK_TOPICS_MAX = 500
 # Topics of which it is asked whether they are still ours before others get a turn: that takes some
 # microseconds for each, and all bundles of a namespace may ask at the same time.
 LOOKED_AT_TOPICS_MAX = 50
-# So many topics are compacted at once by themselves: each holds its keys in memory meanwhile.
-COMPACTIONS_AT_ONCE_MAX = 4
 # So many topics are closed at once: each asks ZooKeeper and bookies a few questions, of which no
 # more may wait than a session holds (65,536) or can be answered before they are given up (6 s). As
 # quick as 500, which took 20 KB each meanwhile.
 UNLOADS_AT_ONCE_MAX = 100
-
-
-def _broker_rate(config: PublishConfig, clock: Clock) -> PublishRate | None:
-    """What counts all that is published to a broker, where that is limited."""
-    limits = config.broker_limits
-    return None if limits.is_unlimited else PublishRate(limits, clock.monotonic())
-
-
-def _broker_gate(config: DispatchConfig, clock: Clock) -> Gate | None:
-    """What all that a broker dispatches must pass, where that is limited."""
-    limit = config.broker_limit
-    return None if limit.is_unlimited else Gate(limit, clock, limit_of=LimitOf.BROKER)
 
 
 def _moved(name: TopicName) -> ServiceNotReady:
@@ -92,26 +67,23 @@ class TopicDirectory(Service):
         self._clock = clock
         self._owns = owns
         self._policies = policies or PolicyResolver(PolicyConfig(log=logs.options), no_policies)
-        self._broker_rate = _broker_rate(self._policies.config.publishing, clock)
-        self._broker_gate = _broker_gate(self._policies.config.dispatching, clock)
         self._config = config or TopicsConfig()
+        self.services = TopicServices(logs, clock, self._policies.config)
         self._loading: dict[TopicName, asyncio.Future[None]] = {}
-        self._topics: dict[TopicName, AnyTopic] = {}
-        self.totals = TopicTotals()
-        self.publish_durations = Durations()
+        self._topics: dict[TopicName, Topic] = {}
         self.load_durations = Durations()
         self.loads_failed = 0
         # Topics that go with their namespace.
         self._doomed: set[TopicName] = set()
         # Topics that are being closed or deleted: to be loaded again, they must be gone first.
         self._leaving: dict[TopicName, asyncio.Future[None]] = {}
-        self._unloads = InTurn(UNLOADS_AT_ONCE_MAX)
+        self._unloads = WorkPool(UNLOADS_AT_ONCE_MAX)
 
     async def _open(self, stack: AsyncExitStack) -> None:
         stack.push_async_callback(self._close_all)
 
     @property
-    def loaded(self) -> list[AnyTopic]:
+    def loaded(self) -> list[Topic]:
         """Topics that are open now."""
         return list(self._topics.values())
 
@@ -131,13 +103,13 @@ class TopicDirectory(Service):
             name for name in self._topics if not name.is_persistent and name.namespace == namespace
         ]
 
-    def find(self, name: TopicName) -> AnyTopic | None:
+    def find(self, name: TopicName) -> Topic | None:
         """The topic if it is open."""
         return self._topics.get(name)
 
     async def get(
         self, name: TopicName, *, create: bool, properties: Mapping[str, str] | None = None
-    ) -> AnyTopic:
+    ) -> Topic:
         """The topic, loaded if need be; made where it does not exist and ``create`` allows. Raises
         ``TopicNotFound``; ``ServiceNotReady`` where this broker does not own it: look it up again.
         """
@@ -194,23 +166,10 @@ class TopicDirectory(Service):
                 loaded.set_exception(failure)
                 loaded.exception()  # whoever waited may have gone
 
-    async def _opened(self, name: TopicName, create_with: Mapping[str, str] | None) -> AnyTopic:
+    async def _opened(self, name: TopicName, create_with: Mapping[str, str] | None) -> Topic:
         policies = await self._policies.of(name)
-        if not name.is_persistent:
-            return await NonPersistentTopic(
-                name, self._clock, policies.subscribing, policies.publishing, self._broker_rate
-            ).__aenter__()
-        topic = PersistentTopic(
-            name,
-            self._logs,
-            self._clock,
-            create_with=create_with,
-            on_fenced=self._fenced,
-            publish_durations=self.publish_durations,
-            policies=policies,
-            publishing=self._policies.config.publishing,
-            broker_rate=self._broker_rate,
-            broker_gate=self._broker_gate,
+        topic = Topic(
+            name, self.services, policies, create_with=create_with, on_fenced=self._fenced
         )
         try:
             await topic.__aenter__()
@@ -237,84 +196,6 @@ class TopicDirectory(Service):
         """The namespaces of the topics that are open."""
         return (name.namespace for name in self._topics)
 
-    async def enforce_quotas(self) -> None:
-        """Once in a while: keep every topic's backlog within its quotas, if it has any."""
-        for topic in self.loaded:
-            if isinstance(topic, PersistentTopic) and not topic.backlog.quotas.is_unlimited:
-                try:
-                    await topic.enforce_quotas()
-                except StorageUnavailable as error:
-                    log.warning(
-                        "backlog quota not checked",
-                        extra={"topic": str(topic.name), "error": str(error)},
-                    )
-
-    async def expire_messages(self) -> None:
-        """Once in a while: let subscriptions pass what has grown too old."""
-        for topic in self.loaded:
-            if isinstance(topic, PersistentTopic) and topic.subscribing.expires:
-                try:
-                    await topic.subscribing.expire()
-                except StorageUnavailable as error:
-                    log.warning(
-                        "messages not looked at for expiry",
-                        extra={"topic": str(topic.name), "error": str(error)},
-                    )
-
-    async def sweep_deduplication(self) -> None:
-        """Once in a while: see that every topic keeps what its producers have sent."""
-        for topic in self.loaded:
-            if isinstance(topic, PersistentTopic) and (
-                topic.intake.deduplication is not None or topic.intake.is_behind
-            ):
-                topic.sweep_deduplication()
-                await asyncio.sleep(0)
-
-    async def check_compaction(self) -> None:
-        """Once in a while: compact the topics of which too much is not compacted yet, but few at
-        once."""
-        topics = [each for each in self.loaded if isinstance(each, PersistentTopic)]
-        running = sum(each.compacting.is_running for each in topics)
-        for topic in topics:
-            if not topic.is_fenced and not topic.compacting.is_running:
-                try:
-                    await topic.compacting.check(may_begin=running < COMPACTIONS_AT_ONCE_MAX)
-                    running += topic.compacting.is_running
-                except GemingaError as error:
-                    log.warning(
-                        "not looked at for compaction",
-                        extra={"topic": str(topic.name), "error": str(error)},
-                    )
-
-    async def delete_unused(self) -> None:
-        """Once in a while: delete the topics that nobody has used for too long."""
-        now_s = self._clock.monotonic()
-        for number, topic in enumerate(self.loaded):
-            rule = await self._inactivity_of(topic)
-            if topic.is_used(rule):
-                topic.last_used_s = now_s
-            elif rule.is_deleting and is_over(
-                rule, idle_s=now_s - topic.last_used_s, retention_ms=topic.retention_ms
-            ):
-                await self._delete_unused(topic)
-            if number % TICK_TOPICS_MAX == TICK_TOPICS_MAX - 1:
-                await asyncio.sleep(0)
-
-    async def _inactivity_of(self, topic: AnyTopic) -> Inactivity:
-        if isinstance(topic, PersistentTopic):
-            return topic.inactivity
-        return (await self._policies.of(topic.name)).inactivity
-
-    async def _delete_unused(self, topic: AnyTopic) -> None:
-        name = str(topic.name)
-        try:
-            async with self._left(topic):  # as it was judged: nothing was awaited since
-                await topic.delete()
-        except GemingaError as error:
-            log.warning("unused topic not deleted", extra={"topic": name, "error": str(error)})
-        else:
-            log.info("unused topic deleted", extra={"topic": name})
-
     # Creating and deleting on request
 
     async def create(self, name: TopicName, properties: Mapping[str, str]) -> None:
@@ -333,6 +214,10 @@ class TopicDirectory(Service):
         topic = await self.get(name, create=False)
         if (connected := topic.connected_count) and not force:
             raise TopicBusy(f"Topic has {connected} connected producers/consumers")
+        await self.delete_topic(topic)
+
+    async def delete_topic(self, topic: Topic) -> None:
+        """Delete this very topic. Raises ``TopicFenced`` where it is not served any more."""
         async with self._left(topic):
             await topic.delete()
 
@@ -362,7 +247,7 @@ class TopicDirectory(Service):
             await asyncio.wait(waiting)
 
     @asynccontextmanager
-    async def _left(self, topic: AnyTopic) -> AsyncGenerator[None, None]:
+    async def _left(self, topic: Topic) -> AsyncGenerator[None, None]:
         """Take ``topic`` out, and close it in the end; until then nobody loads it again."""
         name = topic.name
         if self._topics.get(name) is not topic:
@@ -378,7 +263,7 @@ class TopicDirectory(Service):
             del self._leaving[name]
             left.set_result(None)
 
-    def _fenced(self, topic: PersistentTopic) -> None:
+    def _fenced(self, topic: Topic) -> None:
         if self._topics.get(topic.name) is topic:
             self.spawn(self.unload(topic.name), name=f"unload fenced {topic.name}")
 
@@ -386,12 +271,12 @@ class TopicDirectory(Service):
         """Close all topics of a bundle that is no longer ours: all stop serving, then they are
         closed, not too many at once. What could not be closed in order is raised when all are.
         Those are waited for, too, that were being loaded or closed already."""
-        await self._unloads.work(self._unload, await self._disconnect_where(is_lost))
+        await self._unloads.run(self._unload, await self._disconnect_where(is_lost))
         await self._settled_where(is_lost)
 
-    async def _disconnect_where(self, is_lost: Callable[[TopicName], bool]) -> deque[AnyTopic]:
+    async def _disconnect_where(self, is_lost: Callable[[TopicName], bool]) -> deque[Topic]:
         """Let the clients of those topics go, of all before any is closed."""
-        lost = deque[AnyTopic]()
+        lost = deque[Topic]()
         for number, topic in enumerate(self.loaded, 1):
             if is_lost(topic.name):
                 topic.disconnect_all()
@@ -400,7 +285,7 @@ class TopicDirectory(Service):
                 await asyncio.sleep(0)
         return lost
 
-    async def _unload(self, topic: AnyTopic) -> None:
+    async def _unload(self, topic: Topic) -> None:
         if self._topics.get(topic.name) is topic:
             async with self._left(topic):
                 pass
@@ -413,18 +298,5 @@ class TopicDirectory(Service):
             self._loading.popitem()[1].set_result(None)
         close_by_s = asyncio.get_running_loop().time() + self._config.close_budget_s
         for topic in self._topics.values():
-            if isinstance(topic, PersistentTopic):
-                topic.close_by_s = close_by_s
-        await self._unloads.work(self._unload, await self._disconnect_where(lambda _: True))
-
-    async def renew_rates(self) -> None:
-        """Once a stats period: every topic's rates, and their ``totals``."""
-        totals = TopicTotals()
-        for number, topic in enumerate(self.loaded):
-            topic.tick(self._clock.monotonic())
-            totals.add(topic)
-            if number % TICK_TOPICS_MAX == TICK_TOPICS_MAX - 1:
-                await asyncio.sleep(0)
-        self.totals = totals
-        self.publish_durations.renew()
-        self.load_durations.renew()
+            topic.close_by_s = close_by_s
+        await self._unloads.run(self._unload, await self._disconnect_where(lambda _: True))

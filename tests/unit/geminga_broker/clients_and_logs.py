@@ -21,8 +21,11 @@ from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.resolver import PoliciesOf, PolicyResolver, no_policies
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
-from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.maintenance import TopicMaintenance
+from geminga_broker.topics.part import TopicPart
 from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import parse_command
 from geminga_protocol.pulsar.enums import AccessMode
@@ -256,7 +259,12 @@ def producer_of(
     )
 
 
-async def publish(topic: PersistentTopic, *batches: int, age_s: int = 0) -> None:
+async def maintain(topics: TopicDirectory, kind: type[TopicPart]) -> None:
+    """Do a broker's periodic work on the parts of that kind."""
+    await TopicMaintenance(topics, SystemClock()).maintain(kind)
+
+
+async def publish(topic: Topic, *batches: int, age_s: int = 0) -> None:
     """Publish entries of so many messages each (1: none is a batch), as if that long ago, and wait
     until they are durable."""
     producer = producer_of(NotedSession())

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of
+from tests.unit.geminga_broker.clients_and_logs import NotedSession, maintain, producer_of
 from tests.unit.geminga_broker.sessions.stand_ins import context_over
 
 from geminga_broker.admin.app import create_app
@@ -20,8 +20,10 @@ from geminga_broker.health import HealthCheck
 from geminga_broker.log.config import CacheConfig
 from geminga_broker.log.entry_cache import EntryCache
 from geminga_broker.policies.backlog import BacklogQuotas, Quota, QuotaPolicy
+from geminga_broker.topics.backlog import Backlog
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.maintenance import TopicMaintenance
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import TopicName
@@ -83,6 +85,7 @@ async def storing_client(
     figures = BrokerFigures(
         clock,
         topics=topics,
+        maintenance=TopicMaintenance(topics, clock),
         cache=EntryCache(CacheConfig(cache_bytes_max=1000)),
         ledger_counters=broker.ledgers.counters,
         sessions=context_over(topics),
@@ -96,10 +99,9 @@ async def storing_client(
         yield client
 
 
-async def with_backlog(topics: TopicDirectory, name: str, *ages_s: int) -> PersistentTopic:
+async def with_backlog(topics: TopicDirectory, name: str, *ages_s: int) -> Topic:
     """A topic with a subscription that has left messages of these ages."""
     topic = await topics.get(TopicName.parse(f"persistent://t/n/{name}"), create=True)
-    assert isinstance(topic, PersistentTopic)
     await topic.create_subscription("slow")
     producer = producer_of(NotedSession())
     await topic.connect_producer(producer)
@@ -118,14 +120,14 @@ async def test_metrics_count_each_eviction_under_the_quota_that_asked_for_it(
 ) -> None:
     large = await with_backlog(topics, "large", *[0] * 20)
     old = await with_backlog(topics, "old", 3 * HOUR_S, 2 * HOUR_S, 0)
-    limit = large.backlog.size_bytes // 2
+    limit = large.part(Backlog).size_bytes // 2
     evict, refuse = QuotaPolicy.EVICT_BACKLOG, QuotaPolicy.REFUSE_PRODUCERS
-    large.backlog.quotas = BacklogQuotas(size=Quota(limit, evict))
-    old.backlog.quotas = BacklogQuotas(size=Quota(1, refuse))
+    large.apply(replace(large.policies, quotas=BacklogQuotas(size=Quota(limit, evict))))
+    old.apply(replace(old.policies, quotas=BacklogQuotas(size=Quota(1, refuse))))
     for _ in range(2):  # the second time there is nothing left to evict, and producers are no loss
-        await topics.enforce_quotas()
-    old.backlog.quotas = BacklogQuotas(age=Quota(HOUR_S, evict))
-    await topics.enforce_quotas()
+        await maintain(topics, Backlog)
+    old.apply(replace(old.policies, quotas=BacklogQuotas(age=Quota(HOUR_S, evict))))
+    await maintain(topics, Backlog)
     lines = (await storing_client.get("/metrics/")).text.splitlines()
     evictions = "storage_backlog_quota_exceeded_evictions_total"
     of = 'cluster="standalone",namespace="t/n",topic="persistent://t/n'
@@ -145,9 +147,11 @@ async def test_metrics_show_a_topics_quotas_and_the_age_of_its_backlog(
 ) -> None:
     topic = await with_backlog(topics, "topic", HOUR_S)
     hold = QuotaPolicy.HOLD_PRODUCERS
-    topic.backlog.quotas = BacklogQuotas(Quota(10_000, hold), Quota(2 * HOUR_S, hold))
+    topic.apply(
+        replace(topic.policies, quotas=BacklogQuotas(Quota(10_000, hold), Quota(2 * HOUR_S, hold)))
+    )
     await with_backlog(topics, "unlimited")
-    await topics.enforce_quotas()
+    await maintain(topics, Backlog)
     lines = (await storing_client.get("/metrics/")).text.splitlines()
     shown = {
         name: value

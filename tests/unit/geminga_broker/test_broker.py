@@ -3,6 +3,7 @@ answers for its listeners as a real Pulsar 4.0.6 was recorded to do (`golden/rec
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,7 +14,12 @@ from tests.unit.geminga_broker.stand_ins import MemoryNetwork
 
 from geminga_broker.broker import Broker
 from geminga_broker.config import BrokerConfig
+from geminga_broker.figures import BrokerFigures
 from geminga_broker.ownership.listeners import ListenerConfig
+from geminga_broker.topics.backlog import Backlog, MessageExpiry
+from geminga_broker.topics.maintenance import TopicMaintenance
+from geminga_broker.topics.producing.deduplication import TopicDeduplication
+from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_protocol.pulsar import api_pb2 as api
 
 Settle = Callable[[], Awaitable[None]]
@@ -38,6 +44,17 @@ def recorded_config() -> BrokerConfig:
 
 
 with_recorded_listeners = pytest.mark.parametrize("broker", [recorded_config()], indirect=True)
+# All that a broker does again and again: who does it, and what.
+PERIODIC = [
+    (BrokerFigures, "renew"),
+    (TopicMaintenance, "delete_unused"),
+    (Backlog, "maintain_all"),
+    (MessageExpiry, "maintain_all"),
+    (TopicCompaction, "maintain_all"),
+    (TopicDeduplication, "maintain_all"),
+]
+# Longer than two periods of any of it.
+TWO_PERIODS_S = 3600.0
 
 
 async def test_a_client_that_comes_while_the_broker_opens_is_answered_when_it_is_open(
@@ -103,3 +120,19 @@ async def test_listeners_stand_in_the_brokers_records_as_upstream_writes_them(
     registered, recorded = json.loads(nodes[path]), json.loads(RECORDED_TEXTS[path])
     told = ("webServiceUrl", "pulsarServiceUrl", "pulsarServiceUrlTls", "advertisedListeners")
     assert [registered[name] for name in told] == [recorded[name] for name in told]
+
+
+@pytest.mark.parametrize(("owner", "work"), PERIODIC)
+async def test_what_a_broker_does_again_and_again_goes_on_after_an_error_nobody_foresaw(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, owner: type, work: str
+) -> None:
+    calls: list[str] = []
+
+    def fail(*_: object) -> None:
+        calls.append(work)
+        raise ValueError(f"a bug in {work}")
+
+    monkeypatch.setattr(owner, work, fail)
+    async with broker:
+        await asyncio.sleep(TWO_PERIODS_S)
+    assert len(calls) > 1

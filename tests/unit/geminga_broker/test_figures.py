@@ -11,6 +11,7 @@ from geminga_broker.health import HealthCheck
 from geminga_broker.log.config import CacheConfig
 from geminga_broker.log.entry_cache import EntryCache, LedgerCache
 from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_ledger import LedgerCounters
 from geminga_protocol.pulsar.topic_names import TopicName
 
@@ -45,6 +46,7 @@ async def test_the_caches_rates_are_those_of_the_last_period(
     figures = BrokerFigures(
         clock,
         topics=topics,
+        maintenance=TopicMaintenance(topics, clock),
         cache=cache,
         ledger_counters=LedgerCounters(),
         sessions=context_over(topics),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.unit.geminga_broker.clients_and_logs import resolver_over
 from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.errors import ServiceNotReady, StorageUnavailable
 from geminga_broker.health import CHECK_TIMEOUT_S, HealthCheck
+from geminga_broker.policies.publishing import PublishConfig
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
@@ -24,7 +26,7 @@ async def test_each_check_publishes_one_message_and_leaves_nobody_connected(
     assert claims == [None, True]
     topic = topics.find(health.topic)
     assert topic is not None
-    assert topic.messages_in == 2
+    assert topic.publishing.messages_in == 2
     assert not topic.connected_count
     assert not topic.subscriptions
     assert str(health.topic) == "persistent://pulsar/here:8080/healthcheck"
@@ -62,6 +64,17 @@ async def test_checks_while_the_bookies_are_away_do_not_pile_up(
     ledgers.writers[0].confirm()
     await health.run()
     assert health.is_healthy
+
+
+async def test_what_is_asked_of_clients_is_not_asked_of_the_check(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    logs = logs_over(coordination, ledgers)
+    strict = resolver_over(
+        logs, publishing=PublishConfig(encryption_required=True, deduplication=True)
+    )
+    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True, policies=strict) as topics:
+        await HealthCheck(topics, SystemClock(), "here:8080").run()
 
 
 async def test_a_topic_that_is_not_ours_is_the_answer(

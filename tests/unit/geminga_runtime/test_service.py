@@ -104,6 +104,29 @@ async def test_lasting_work_goes_on_after_an_error_that_is_logged_and_counted(
     ] * 2
 
 
+async def test_what_is_done_again_and_again_waits_before_each_time_and_outlives_errors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "RESTART_S", 0.0)
+    done: list[float] = []
+    is_done_thrice = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def fail() -> None:
+        done.append(loop.time())
+        if len(done) == 3:
+            is_done_thrice.set()
+        raise ValueError("broken")
+
+    began_s = loop.time()
+    async with Service() as service:
+        service.spawn_every(0.01, fail, name="the work")
+        await is_done_thrice.wait()
+    waits_s = [later - earlier for earlier, later in zip([began_s, *done], done, strict=False)]
+    assert min(waits_s) >= 0.009, "the loop's clock may be early by its resolution"
+    assert service.faults == 3
+
+
 async def test_a_task_that_ended_well_or_was_cancelled_is_not_worth_a_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

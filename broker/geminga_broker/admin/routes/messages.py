@@ -43,7 +43,8 @@ from geminga_broker.log.browsing import (
     scan_backlog,
 )
 from geminga_broker.log.positions import Position
-from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action
 
@@ -62,7 +63,7 @@ async def peek(request: Request, topic: TopicArg, services: ServicesArg) -> Resp
         request, services, topic, "Peek messages on a partitioned topic is not allowed"
     )
     await loaded.subscribing.create(name, from_earliest=True)
-    cursor = loaded.subscribing.named(name).cursor
+    cursor = loaded.part(StoredSubscriptions).named(name).cursor
     found = await nth_in_backlog(loaded.managed_ledger, cursor, number) if number > 0 else None
     if found is None:
         raise RestError(404, "Message not found")
@@ -188,7 +189,7 @@ async def analyze_backlog(request: Request, topic: TopicArg, services: ServicesA
         "Analyze backlog on a partitioned topic is not allowed, please try do it on specific topic "
         "partition",
     )
-    subscription = loaded.subscribing.named(path_value(request, "subscription"))
+    subscription = loaded.part(StoredSubscriptions).named(path_value(request, "subscription"))
     scan = await scan_backlog(loaded.managed_ledger, subscription.cursor)
     return Json(
         {
@@ -209,7 +210,7 @@ async def analyze_backlog(request: Request, topic: TopicArg, services: ServicesA
 
 async def _loaded(
     request: Request, services: Services, topic: TopicName, partitioned_reason: str
-) -> PersistentTopic:
+) -> Topic:
     """The topic; ``partitioned_reason`` is why not, where it is partitioned."""
     await refuse_partitioned(services, topic, partitioned_reason)
     await serve_here(request, services, topic)

@@ -20,11 +20,11 @@ from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import NamespaceArg, ServicesArg, path_value
 from geminga_broker.admin.routes.namespaces import bundle_in
 from geminga_broker.admin.routes.topics import require_namespace, topics_of
-from geminga_broker.admin.serving import serve_partition
-from geminga_broker.admin.side_by_side import side_by_side
+from geminga_broker.admin.serving import serve_partition, to_each
 from geminga_broker.errors import SubscriptionNotFound, TopicNotFound
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_server.authorization import Action
 
@@ -32,7 +32,7 @@ router = APIRouter(prefix="/admin/v2/namespaces/{tenant}/{namespace}")
 
 ADMINISTER = [on_namespace(Action.ADMINISTER)]
 
-Work = Callable[[PersistentTopic], Awaitable[None]]
+Work = Callable[[Topic], Awaitable[None]]
 
 
 @router.post("/clearBacklog", dependencies=ADMINISTER)
@@ -42,8 +42,8 @@ async def clear_backlog(
 ) -> Response:
     """Have every subscription pass all there is now."""
 
-    async def clear(topic: PersistentTopic) -> None:
-        for subscription in list(topic.subscriptions.values()):
+    async def clear(topic: Topic) -> None:
+        for subscription in list(topic.part(StoredSubscriptions).subscriptions.values()):
             await subscription.skipping.everything()
 
     return await _of_every_topic(request, services, namespace, clear)
@@ -56,7 +56,7 @@ async def clear_backlog_of_subscription(
 ) -> Response:
     """Have the subscriptions of that name pass all there is now."""
 
-    async def clear(_: PersistentTopic, subscription: Subscription) -> None:
+    async def clear(_: Topic, subscription: Subscription) -> None:
         await subscription.skipping.everything()
 
     return await _of_every_topic(request, services, namespace, _where_named(request, clear))
@@ -67,23 +67,21 @@ async def clear_backlog_of_subscription(
 async def unsubscribe(request: Request, namespace: NamespaceArg, services: ServicesArg) -> Response:
     """Forget the subscriptions of that name; none that has consumers."""
 
-    async def forget(topic: PersistentTopic, subscription: Subscription) -> None:
+    async def forget(topic: Topic, subscription: Subscription) -> None:
         if subscription.consumers:
             raise RestError(412, "Subscription has active connected consumers")
-        await topic.subscribing.delete_subscription(subscription)
+        await topic.part(StoredSubscriptions).delete_subscription(subscription)
 
     return await _of_every_topic(request, services, namespace, _where_named(request, forget))
 
 
-def _where_named(
-    request: Request, work: Callable[[PersistentTopic, Subscription], Awaitable[None]]
-) -> Work:
+def _where_named(request: Request, work: Callable[[Topic, Subscription], Awaitable[None]]) -> Work:
     """``work`` on the subscription in the path, where a topic has it."""
     name = path_value(request, "subscription")
 
-    async def on_topic(topic: PersistentTopic) -> None:
+    async def on_topic(topic: Topic) -> None:
         try:
-            subscription = topic.subscribing.named(name)
+            subscription = topic.part(StoredSubscriptions).named(name)
         except SubscriptionNotFound:
             return
         await work(topic, subscription)
@@ -103,7 +101,7 @@ async def _of_every_topic(
         with suppress(TopicNotFound):  # deleted meanwhile
             await work(await services.broker.persistent_topic(name))
 
-    await side_by_side(on_topic, topics)
+    await to_each(on_topic, topics)
     return no_content()
 
 

@@ -12,8 +12,7 @@ from geminga_broker.admin.answers import json_record, no_content
 from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg, TopicArg, flag, json_body
-from geminga_broker.admin.serving import serve_partition
-from geminga_broker.admin.side_by_side import side_by_side
+from geminga_broker.admin.serving import serve_partition, to_each
 from geminga_broker.errors import TopicExists, TopicNotFound
 from geminga_broker.metadata.errors import PartitionedTopicNotFound
 from geminga_broker.policies.auto_creation import PARTITIONS_MAX, auto_creation
@@ -129,7 +128,7 @@ async def _delete_all(
             await services.ownership.owner(partition)
             await services.broker.delete_topic(partition, force=force)
 
-    await side_by_side(delete, range(partitions))
+    await to_each(delete, range(partitions))
 
 
 async def _is_topic(services: Services, topic: TopicName) -> bool:

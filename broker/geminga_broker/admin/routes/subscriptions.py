@@ -36,7 +36,8 @@ from geminga_broker.errors import NotAllowed, SubscriptionNotFound
 from geminga_broker.log.browsing import batch_size_at
 from geminga_broker.log.positions import LATEST
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action
 
@@ -45,7 +46,7 @@ router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic
 READ = [on_topic(Action.READ)]
 ADMINISTER = [on_topic(Action.ADMINISTER)]
 
-Work = Callable[[PersistentTopic, Subscription], Awaitable[None]]
+Work = Callable[[Topic, Subscription], Awaitable[None]]
 
 NOTHING_EXPIRED = (
     "Expire message by {what} not issued on topic {topic} for subscription {subscription} due to "
@@ -86,7 +87,7 @@ async def create_subscription(request: Request, topic: TopicArg, services: Servi
     async def create(part: TopicName) -> None:
         loaded = await topic_here(services, part, create=True)
         try:
-            is_new = await loaded.subscribing.create(
+            is_new = await loaded.part(StoredSubscriptions).create(
                 name,
                 start=None if start is None or start.position >= LATEST else start.position,
                 properties=properties,
@@ -107,10 +108,10 @@ async def delete_subscription(request: Request, topic: TopicArg, services: Servi
     """Forget a subscription; ``force`` closes its consumers first."""
     force = flag(request, "force")
 
-    async def delete(loaded: PersistentTopic, subscription: Subscription) -> None:
+    async def delete(loaded: Topic, subscription: Subscription) -> None:
         if subscription.consumers and not force:
             raise RestError(412, "Subscription has active connected consumers")
-        await loaded.subscribing.delete_subscription(subscription, force=force)
+        await loaded.part(StoredSubscriptions).delete_subscription(subscription, force=force)
 
     try:
         await _of_every_partition(request, services, topic, delete)
@@ -148,7 +149,7 @@ async def expire_by_time(request: Request, topic: TopicArg, services: ServicesAr
     """Pass what is older than so many seconds."""
     seconds = integer_in_path(request, "seconds")
 
-    async def expire(loaded: PersistentTopic, subscription: Subscription) -> None:
+    async def expire(loaded: Topic, subscription: Subscription) -> None:
         await _expire(loaded, subscription, seconds)
 
     await _of_every_partition(request, services, topic, expire)
@@ -162,7 +163,7 @@ async def expire_for_all(request: Request, topic: TopicArg, services: ServicesAr
 
     async def expire(part: TopicName) -> None:
         loaded = await topic_here(services, part)
-        for subscription in list(loaded.subscriptions.values()):
+        for subscription in list(loaded.part(StoredSubscriptions).subscriptions.values()):
             await _expire(loaded, subscription, seconds)
 
     await to_each_partition(request, services, topic, expire)
@@ -177,7 +178,7 @@ async def expire_by_position(request: Request, topic: TopicArg, services: Servic
         services, topic, "Expire message at position is not supported for partitioned-topic"
     )
 
-    async def expire(loaded: PersistentTopic, subscription: Subscription) -> None:
+    async def expire(loaded: Topic, subscription: Subscription) -> None:
         if not subscription.cursor.backlog_entries:
             raise _not_issued("position", loaded, subscription)
         last = upto.position
@@ -188,13 +189,13 @@ async def expire_by_position(request: Request, topic: TopicArg, services: Servic
     return await _of_one(request, services, topic, expire)
 
 
-async def _expire(loaded: PersistentTopic, subscription: Subscription, seconds: int) -> None:
+async def _expire(loaded: Topic, subscription: Subscription, seconds: int) -> None:
     if not subscription.cursor.backlog_entries:
         raise _not_issued("timestamp", loaded, subscription)
     await subscription.skipping.expire_older_than(seconds)
 
 
-def _not_issued(what: str, loaded: PersistentTopic, subscription: Subscription) -> RestError:
+def _not_issued(what: str, loaded: Topic, subscription: Subscription) -> RestError:
     reason = NOTHING_EXPIRED.format(what=what, topic=loaded.name, subscription=subscription.name)
     return RestError(409, reason + EXPIRED_IN_PART if what == "timestamp" else reason)
 
@@ -220,7 +221,7 @@ async def reset_to_position(request: Request, topic: TopicArg, services: Service
         services, topic, "Reset-cursor at position is not allowed for partitioned-topic"
     )
 
-    async def reset(loaded: PersistentTopic, subscription: Subscription) -> None:
+    async def reset(loaded: Topic, subscription: Subscription) -> None:
         batch_size = await batch_size_at(loaded.managed_ledger, target.position)
         first, remaining = target.first_and_remaining(batch_size)
         await subscription.seek(first, remaining)
@@ -236,7 +237,7 @@ async def get_properties(request: Request, topic: TopicArg, services: ServicesAr
     """What its makers noted of it."""
     found: dict[str, str] = {}
 
-    async def add(_: PersistentTopic, subscription: Subscription) -> None:
+    async def add(_: Topic, subscription: Subscription) -> None:
         found.update(_shown(subscription.cursor.properties))
 
     await _of_every_partition(request, services, topic, add)
@@ -248,7 +249,7 @@ async def set_properties(request: Request, topic: TopicArg, services: ServicesAr
     """Note this instead of what was noted."""
     properties = _shown(await text_map_body(request))
 
-    async def relabel(_: PersistentTopic, subscription: Subscription) -> None:
+    async def relabel(_: Topic, subscription: Subscription) -> None:
         cursor = subscription.cursor
         await cursor.change_properties(properties, remove=tuple(_shown(cursor.properties)))
 
@@ -281,7 +282,7 @@ def _on_subscription(
 
     async def on_topic(part: TopicName) -> None:
         loaded = await topic_here(services, part)
-        await work(loaded, loaded.subscribing.named(name))
+        await work(loaded, loaded.part(StoredSubscriptions).named(name))
 
     return on_topic
 

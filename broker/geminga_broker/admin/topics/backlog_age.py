@@ -8,20 +8,22 @@ from geminga_broker.log.managed_ledger import ManagedLedger
 from geminga_broker.log.payloads import entry_time_ms
 from geminga_broker.log.positions import Position
 from geminga_broker.log.search import read_one
-from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.topic import Topic
 
 # What upstream shows of a subscription that has left nothing.
 NOTHING_LEFT = -1
 
 
-async def add_earliest(stats: TopicStats, topic: PersistentTopic) -> None:
+async def add_earliest(stats: TopicStats, topic: Topic) -> None:
     """Complete ``stats``: of each subscription, and of the one that is furthest behind.
 
     Raises ``StorageUnavailable``.
     """
     marks: list[Position] = []
+    stored = topic.part(StoredSubscriptions).subscriptions
     for name, of_subscription in stats["subscriptions"].items():
-        subscription = topic.subscriptions.get(name)
+        subscription = stored.get(name)
         if subscription is None or not subscription.backlog_entries:
             of_subscription["earliestMsgPublishTimeInBacklog"] = NOTHING_LEFT
             continue

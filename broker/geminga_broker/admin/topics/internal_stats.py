@@ -13,30 +13,31 @@ from geminga_broker.admin.documents.internal_stats import (
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.internal_stats import LedgerStats, cursor_stats, log_stats
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.directory import AnyTopic
-from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.records.ledger_metadata import LedgerMetadata
 
 
 def internal_stats(
-    topic: AnyTopic,
+    topic: Topic,
     metadata: Mapping[int, LedgerMetadata],
     compacted: LedgerStats | None = None,
 ) -> Document:
     """The internal stats of ``topic``, with those ledgers' ``metadata`` and the ledger into
     which it is ``compacted``."""
-    if not isinstance(topic, PersistentTopic):
+    stored = topic.find(StoredSubscriptions)
+    if stored is None:
         return volatile_document()
-    subscriptions = {name: _subscription(topic, each) for name, each in topic.subscriptions.items()}
-    kept = topic.compacting.cursors()
-    if topic.intake.cursor is not None:
-        kept.append(topic.intake.cursor)
-    for cursor in kept:
-        subscriptions[cursor.name] = _unread(topic, cursor)
+    subscriptions = {
+        name: _subscription(topic, each) for name, each in stored.subscriptions.items()
+    }
+    for cursor in topic.cursors():
+        if cursor.name not in subscriptions:
+            subscriptions[cursor.name] = _unread(topic, cursor)
     return persistent_document(log_stats(topic.managed_ledger), subscriptions, metadata, compacted)
 
 
-def _subscription(topic: PersistentTopic, subscription: Subscription) -> SubscriptionFacts:
+def _subscription(topic: Topic, subscription: Subscription) -> SubscriptionFacts:
     log, cursor, dispatcher = topic.managed_ledger, subscription.cursor, subscription.dispatcher
     if dispatcher is None or not dispatcher.consumers:
         return _unread(topic, cursor)
@@ -51,7 +52,7 @@ def _subscription(topic: PersistentTopic, subscription: Subscription) -> Subscri
     )
 
 
-def _unread(topic: PersistentTopic, cursor: Cursor) -> SubscriptionFacts:
+def _unread(topic: Topic, cursor: Cursor) -> SubscriptionFacts:
     """Of a cursor that nobody reads by."""
     log = topic.managed_ledger
     return SubscriptionFacts(

@@ -22,19 +22,22 @@ from geminga_broker.subscriptions.gate import LimitOf
 from geminga_broker.subscriptions.key_shared.dispatcher import KeySharedDispatcher
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.subscriptions.throttle import Stalls
+from geminga_broker.subscriptions.volatile_subscription import VolatileSubscription
 from geminga_broker.topics.backlog import Backlog
-from geminga_broker.topics.directory import AnyTopic
-from geminga_broker.topics.non_persistent import NonPersistentTopic, VolatileSubscription
-from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
+from geminga_broker.topics.consuming.volatile_subscriptions import VolatileSubscriptions
+from geminga_broker.topics.producing.deduplication import TopicDeduplication
 from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.topic import Topic
+from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_protocol.pulsar.timestamps import iso_time
 
 # Properties of a cursor that are Pulsar's own (ManagedCursor.CURSOR_INTERNAL_PROPERTY_PREFIX).
 INTERNAL_PROPERTY = "#pulsar.internal."
-AnySubscription = Subscription | VolatileSubscription
 
 
-def topic_stats(topic: AnyTopic, query: StatsQuery, owner_broker: str) -> TopicStats:
+def topic_stats(topic: Topic, query: StatsQuery, owner_broker: str) -> TopicStats:
     """The stats of ``topic``, with what ``query`` asks for."""
     stats = new_topic_stats()
     rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
@@ -42,45 +45,63 @@ def topic_stats(topic: AnyTopic, query: StatsQuery, owner_broker: str) -> TopicS
     stats["msgThroughputIn"] = throughput_in
     stats["msgRateOut"] = rate_out
     stats["msgThroughputOut"] = throughput_out
-    stats["msgInCounter"] = topic.messages_in
-    stats["bytesInCounter"] = topic.bytes_in
+    publishing = topic.publishing
+    stats["msgInCounter"] = publishing.messages_in
+    stats["bytesInCounter"] = publishing.bytes_in
     stats["averageMsgSize"] = _average(throughput_in, rate_in)
-    stats["publishRateLimitedTimes"] = topic.publish_pauses
-    stats["topicEpoch"] = topic.epoch.current
+    stats["publishRateLimitedTimes"] = publishing.pauses
+    stats["topicEpoch"] = publishing.epoch.current
     stats["topicCreationTimeStamp"] = topic.created_at_ms
-    stats["lastPublishTimeStamp"] = topic.last_publish_ms
+    stats["lastPublishTimeStamp"] = publishing.last_publish_ms
     stats["ownerBroker"] = owner_broker
-    stats["waitingPublishers"] = topic.producers.waiting_count
+    stats["waitingPublishers"] = publishing.producers.waiting_count
     if not query.exclude_publishers:
-        stats["publishers"] = [_publisher(each) for each in topic.producers]
+        stats["publishers"] = [_publisher(each) for each in publishing.producers]
     subscriptions = {name: _subscription(each, query) for name, each in topic.subscriptions.items()}
     stats["subscriptions"] = subscriptions
     stats["msgOutCounter"] = sum(each["msgOutCounter"] for each in subscriptions.values())
     stats["bytesOutCounter"] = sum(each["bytesOutCounter"] for each in subscriptions.values())
-    if isinstance(topic, PersistentTopic):
-        stats["storageSize"] = topic.managed_ledger.chain.total_bytes
-        stats["delayedMessageIndexSizeInBytes"] = sum(
-            each["delayedMessageIndexSizeInBytes"] for each in subscriptions.values()
-        )
-        stats["backlogSize"] = max(
-            (each["backlogSize"] for each in subscriptions.values()), default=0
-        )
-        stats["nonContiguousDeletedMessagesRanges"] = sum(
-            each["nonContiguousDeletedMessagesRanges"] for each in subscriptions.values()
-        )
-        stats["msgChunkPublished"] = topic.has_chunks
-        _add_quotas(stats, topic.backlog)
-        if topic.intake.deduplication is not None:
-            stats["deduplicationStatus"] = topic.intake.deduplication.status.value
-        _add_compaction(stats, topic.compacting.report)
-    if isinstance(topic, NonPersistentTopic):
-        # What publishers have sent and no subscription was asked to take, as upstream: it drops
-        # what comes while too much is under way, of which here there is never any.
-        stats["msgDropRate"] = 0.0
-        stats["deduplicationStatus"] = None
-        for publisher in stats["publishers"]:
-            publisher["msgDropRate"] = 0.0
+    if topic.keeps_messages:
+        _add_stored(stats, topic, query)
+    else:
+        _add_volatile(stats, topic)
     return stats
+
+
+def _add_stored(stats: TopicStats, topic: Topic, query: StatsQuery) -> None:
+    """What only a topic with a log has."""
+    subscriptions = stats["subscriptions"]
+    for name, subscription in topic.part(StoredSubscriptions).subscriptions.items():
+        _add_kept(subscriptions[name], subscription, query)
+    stats["storageSize"] = topic.managed_ledger.chain.total_bytes
+    stats["delayedMessageIndexSizeInBytes"] = sum(
+        each["delayedMessageIndexSizeInBytes"] for each in subscriptions.values()
+    )
+    stats["backlogSize"] = max((each["backlogSize"] for each in subscriptions.values()), default=0)
+    stats["nonContiguousDeletedMessagesRanges"] = sum(
+        each["nonContiguousDeletedMessagesRanges"] for each in subscriptions.values()
+    )
+    stats["msgChunkPublished"] = topic.publishing.has_chunks
+    _add_quotas(stats, topic.part(Backlog))
+    deduplication = topic.part(TopicDeduplication).deduplication
+    if deduplication is not None:
+        stats["deduplicationStatus"] = deduplication.status.value
+    _add_compaction(stats, topic.part(TopicCompaction).report)
+
+
+def _add_volatile(stats: TopicStats, topic: Topic) -> None:
+    """What only a topic without a log has."""
+    for name, subscription in topic.part(VolatileSubscriptions).subscriptions.items():
+        of_subscription, active = stats["subscriptions"][name], subscription.active
+        of_subscription["activeConsumerName"] = active.name if active else None
+        of_subscription["isDurable"] = of_subscription["durable"] = False
+        of_subscription["msgDropRate"] = subscription.drop_meter.rates[0]
+    # What publishers have sent and no subscription was asked to take, as upstream: it drops what
+    # comes while too much is under way, of which here there is never any.
+    stats["msgDropRate"] = 0.0
+    stats["deduplicationStatus"] = None
+    for publisher in stats["publishers"]:
+        publisher["msgDropRate"] = 0.0
 
 
 def _add_quotas(stats: TopicStats, backlog: Backlog) -> None:
@@ -123,7 +144,7 @@ def _average(throughput: float, rate: float) -> float:
     return throughput / rate if rate else 0.0
 
 
-def _subscription(subscription: AnySubscription, query: StatsQuery) -> SubscriptionStats:
+def _subscription(subscription: TopicSubscription, query: StatsQuery) -> SubscriptionStats:
     stats = new_subscription_stats()
     consumers = subscription.consumers
     stats["type"] = subscription.type.label if subscription.type is not None else None
@@ -138,13 +159,6 @@ def _subscription(subscription: AnySubscription, query: StatsQuery) -> Subscript
     stats["msgThroughputOut"] = sum(each[1] for each in rates)
     stats["msgRateRedeliver"] = sum(each[2] for each in rates)
     stats["messageAckRate"] = sum(each[3] for each in rates)
-    if isinstance(subscription, Subscription):
-        _add_kept(stats, subscription, query)
-    else:
-        active = subscription.active
-        stats["activeConsumerName"] = active.name if active else None
-        stats["isDurable"] = stats["durable"] = False
-        stats["msgDropRate"] = subscription.drop_meter.rates[0]
     return stats
 
 
@@ -221,23 +235,28 @@ def _consumer(consumer: Consumer) -> ConsumerStats:
     return stats
 
 
-def topic_snapshot(topic: AnyTopic) -> TopicSnapshot:
+def topic_snapshot(topic: Topic) -> TopicSnapshot:
     """What the metrics show of ``topic``."""
     rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
-    subscriptions = [_subscription_snapshot(each) for each in topic.subscriptions.values()]
+    if topic.keeps_messages:
+        stored = topic.part(StoredSubscriptions).subscriptions.values()
+        subscriptions = [_kept_snapshot(each) for each in stored]
+    else:
+        volatile = topic.part(VolatileSubscriptions).subscriptions.values()
+        subscriptions = [_volatile_snapshot(each) for each in volatile]
     snapshot = TopicSnapshot(
         namespace=str(topic.name.namespace),
         name=str(topic.name),
-        producers=len(topic.producers),
+        producers=len(topic.publishing.producers),
         consumers=sum(each.consumers for each in subscriptions),
         rate_in=rate_in,
         rate_out=rate_out,
         throughput_in=throughput_in,
         throughput_out=throughput_out,
-        messages_in_total=topic.messages_in,
-        bytes_in_total=topic.bytes_in,
+        messages_in_total=topic.publishing.messages_in,
+        bytes_in_total=topic.publishing.bytes_in,
         average_message_bytes=_average(throughput_in, rate_in),
-        publish_pauses=topic.publish_pauses,
+        publish_pauses=topic.publishing.pauses,
         backlog=max((each.backlog for each in subscriptions), default=0),
         ack_rate=sum(each.ack_rate for each in subscriptions),
         delayed_index_bytes=sum(each.delayed_index_bytes for each in subscriptions),
@@ -245,30 +264,29 @@ def topic_snapshot(topic: AnyTopic) -> TopicSnapshot:
         delayed_loaded=sum(each.delayed_loaded for each in subscriptions),
         subscriptions=subscriptions,
     )
-    if isinstance(topic, PersistentTopic):
-        _add_stored(snapshot, topic)
+    if topic.keeps_messages:
+        _add_storage(snapshot, topic)
     return snapshot
 
 
-def _add_stored(snapshot: TopicSnapshot, topic: PersistentTopic) -> None:
+def _add_storage(snapshot: TopicSnapshot, topic: Topic) -> None:
     """What only a topic with a log has."""
     stored_bytes = topic.managed_ledger.chain.total_bytes
     # All copies of an entry count as one, as upstream counts them.
     snapshot.storage_bytes = snapshot.storage_logical_bytes = stored_bytes
-    snapshot.backlog_bytes = max(
-        (each.cursor.backlog_bytes for each in topic.subscriptions.values()), default=0
-    )
-    _add_backlog(snapshot, topic.backlog)
-    report = topic.compacting.report
+    stored = topic.part(StoredSubscriptions)
+    snapshot.backlog_bytes = max((each.backlog_bytes for each in stored.cursors()), default=0)
+    _add_backlog(snapshot, topic.part(Backlog))
+    report = topic.part(TopicCompaction).report
     if report.status is not CompactionStatus.NOT_RUN:
         snapshot.compaction = report
     (
         snapshot.storage_write_rate,
         snapshot.storage_read_rate,
         snapshot.storage_read_cache_misses_rate,
-    ) = topic.entry_meter.rates
-    if topic.write_latency is not None:
-        snapshot.write_latency_ms = topic.write_latency.shown
+    ) = stored.entry_meter.rates
+    if topic.publishing.write_latency is not None:
+        snapshot.write_latency_ms = topic.publishing.write_latency.shown
 
 
 def _add_backlog(snapshot: TopicSnapshot, backlog: Backlog) -> None:
@@ -280,10 +298,10 @@ def _add_backlog(snapshot: TopicSnapshot, backlog: Backlog) -> None:
     snapshot.age_evictions_total = backlog.age_evictions
 
 
-def _subscription_snapshot(subscription: AnySubscription) -> SubscriptionSnapshot:
+def _subscription_snapshot(subscription: TopicSubscription) -> SubscriptionSnapshot:
     consumers = subscription.consumers
     rates = [each.meter.rates for each in consumers]
-    snapshot = SubscriptionSnapshot(
+    return SubscriptionSnapshot(
         name=subscription.name,
         consumers=len(consumers),
         unacked=sum(each.unacknowledged for each in consumers),
@@ -296,22 +314,30 @@ def _subscription_snapshot(subscription: AnySubscription) -> SubscriptionSnapsho
         bytes_out_total=subscription.bytes_out,
         messages_out_total=subscription.messages_out,
     )
-    if isinstance(subscription, Subscription):
-        dispatcher = subscription.dispatcher
-        snapshot.backlog = subscription.cursor.backlog_entries
-        snapshot.delayed = subscription.delayed_count
-        snapshot.backlog_no_delayed = max(0, snapshot.backlog - snapshot.delayed)
-        snapshot.delayed_index_bytes = subscription.delayed_bytes
-        snapshot.delayed_buckets = subscription.delayed_buckets
-        snapshot.delayed_loaded = subscription.delayed_loaded
-        snapshot.in_replay = dispatcher.redelivery_backlog if dispatcher else 0
-        snapshot.stalls = subscription.membership.stalls
-        snapshot.expired_total = subscription.expired_count
-        snapshot.last_expired_ms = subscription.last_expired_ms
-        snapshot.rate_expired = subscription.expiry_rate
-        snapshot.last_acked_ms = subscription.last_acknowledged_ms
-        snapshot.last_consumed_flow_ms = subscription.last_flow_ms
-        snapshot.last_mark_delete_advanced_ms = subscription.cursor.last_mark_delete_ms
-    else:
-        snapshot.drop_rate = subscription.drop_meter.rates[0]
+
+
+def _kept_snapshot(subscription: Subscription) -> SubscriptionSnapshot:
+    """Of one with a cursor."""
+    snapshot = _subscription_snapshot(subscription)
+    dispatcher = subscription.dispatcher
+    snapshot.backlog = subscription.cursor.backlog_entries
+    snapshot.delayed = subscription.delayed_count
+    snapshot.backlog_no_delayed = max(0, snapshot.backlog - snapshot.delayed)
+    snapshot.delayed_index_bytes = subscription.delayed_bytes
+    snapshot.delayed_buckets = subscription.delayed_buckets
+    snapshot.delayed_loaded = subscription.delayed_loaded
+    snapshot.in_replay = dispatcher.redelivery_backlog if dispatcher else 0
+    snapshot.stalls = subscription.membership.stalls
+    snapshot.expired_total = subscription.expired_count
+    snapshot.last_expired_ms = subscription.last_expired_ms
+    snapshot.rate_expired = subscription.expiry_rate
+    snapshot.last_acked_ms = subscription.last_acknowledged_ms
+    snapshot.last_consumed_flow_ms = subscription.last_flow_ms
+    snapshot.last_mark_delete_advanced_ms = subscription.cursor.last_mark_delete_ms
+    return snapshot
+
+
+def _volatile_snapshot(subscription: VolatileSubscription) -> SubscriptionSnapshot:
+    snapshot = _subscription_snapshot(subscription)
+    snapshot.drop_rate = subscription.drop_meter.rates[0]
     return snapshot

@@ -18,7 +18,7 @@ from geminga_broker.errors import (
 from geminga_broker.policies.subscribing import SubscribePolicies
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.topics.consuming.subscribe_rate import SubscribeRate
-from geminga_broker.topics.topic import SubscribeRequest
+from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 
 # What replicators call their subscriptions (replicatorPrefix).
 REPLICATOR_PREFIX = "pulsar.repl"
@@ -27,11 +27,11 @@ HOST_FULL = "Topic reached max same address consumers limit"
 SUBSCRIPTION_FULL = "Subscription reached max consumers limit"
 
 
-def check_name(name: str, *, reserved: str) -> None:
+def check_name(name: str, *, is_reserved: bool = False) -> None:
     """Raise ``NameReserved`` for a name that no client's subscription may have."""
     if not name.strip():
         raise NameReserved("Empty subscription name")
-    if name.startswith(REPLICATOR_PREFIX) or name == reserved:
+    if is_reserved or name.startswith(REPLICATOR_PREFIX):
         raise NameReserved("Subscription with reserved subscription name attempted")
 
 

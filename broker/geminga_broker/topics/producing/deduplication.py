@@ -13,16 +13,23 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from itertools import groupby
-from typing import cast
 
-from geminga_broker.errors import NotAllowed
-from geminga_broker.log.appender import Pending
+from geminga_broker.errors import NotAllowed, StorageUnavailable
+from geminga_broker.log.append_request import (
+    AppendRequest,
+    payload_of,
+    publisher_of,
+    sequence_id_of,
+)
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.positions import Position
+from geminga_broker.log.positions import Entry, Position
+from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.publishing import PublishConfig
+from geminga_broker.topics.part import OwningTopic, Step, TopicPart, TopicServices
 from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.publish_path import PublishPath
 from geminga_broker.topics.producing.sequence_ids import (
     SequenceIds,
     Verdict,
@@ -30,8 +37,8 @@ from geminga_broker.topics.producing.sequence_ids import (
     highest_of,
     number_of_stored,
 )
-from geminga_protocol.pulsar import api_pb2 as api
 from geminga_runtime.clock import Clock
+from geminga_runtime.errors import GemingaError
 
 log = logging.getLogger(__name__)
 
@@ -50,10 +57,181 @@ class DeduplicationStatus(Enum):
     REMOVING = "Removing"
 
 
+class TopicDeduplication(TopicPart):
+    """Deduplicates messages while the topic's policies ask for it.
+
+    ``deduplication`` does the work. It exists while deduplication is on, and while it is turned on
+    or off in the background; most topics never have one.
+    """
+
+    __slots__ = ("_found", "_is_open", "_services", "deduplication")
+
+    def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
+        super().__init__(topic, services)
+        self.deduplication: Deduplication | None = None
+        self._services = services
+        # The stored cursor, from ``adopt`` to ``opened``.
+        self._found: Cursor | None = None
+        self._is_open = False
+
+    # Turning it on and off
+
+    def claims(self, cursor_name: str) -> bool:
+        """The cursor that upstream names so."""
+        return cursor_name == CURSOR_NAME
+
+    async def adopt(self, cursor: Cursor) -> None:
+        """Keep the cursor; the policies at the end of loading decide what becomes of it."""
+        self._found = cursor
+
+    async def opened(self) -> None:
+        """Continue from the cursor's snapshot, or delete the cursor where deduplication is off."""
+        found, self._found = self._found, None
+        if self._is_wanted:
+            await self._begin(found)
+        elif found is not None:
+            await delete_cursor(found)
+        self._is_open = True
+
+    @property
+    def _is_wanted(self) -> bool:
+        return self._topic.policies.publishing.deduplicates
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the policies ask for the opposite of what is."""
+        present = self.deduplication
+        return self._is_wanted is not (present is not None and present.is_enabled)
+
+    def apply(self, policies: EffectivePolicies) -> None:
+        """Turn deduplication on or off in the background; ``opened`` does so while loading."""
+        del policies
+        if self._is_open and self.is_behind:
+            self._topic.spawn(self._catch_up(), name=f"follow the policies of {self._topic.name}")
+
+    async def _catch_up(self) -> None:
+        """Turn deduplication on or off. After an error the next maintenance tries again."""
+        try:
+            while self.is_behind:
+                if self._is_wanted:
+                    present = self.deduplication
+                    await self._begin(None if present is None else present.cursor)
+                else:
+                    await self._end()
+        except GemingaError as error:
+            log.warning(
+                "deduplication not changed",
+                extra={"log": self._topic.managed_ledger.name, "error": str(error)},
+            )
+
+    async def _begin(self, cursor: Cursor | None) -> None:
+        topic, services = self._topic, self._services
+        if self.deduplication is None:
+            self.deduplication = Deduplication(
+                topic.managed_ledger,
+                services.logs,
+                services.clock,
+                services.config.publishing,
+                enter=topic.enter_cursor,
+            )
+        await self.deduplication.enable(cursor)
+        publishing = topic.part(PublishPath)
+        for producer in publishing.producers:
+            self.deduplication.connected(producer)
+        publishing.rearrange()
+
+    async def _end(self) -> None:
+        if self.deduplication is not None:
+            self._topic.part(PublishPath).rearrange()
+            await self.deduplication.disable()
+            self.deduplication = None
+
+    def cursors(self) -> list[Cursor]:
+        """The cursor that keeps the snapshots, where deduplication is on."""
+        present = self.deduplication
+        return [] if present is None or present.cursor is None else [present.cursor]
+
+    # Publishing
+
+    def step_before(self, following: Step) -> Step:
+        """While deduplication is on, only new messages go on to ``following``."""
+        present = self.deduplication
+        if present is None or not present.is_enabled or not self._is_wanted:
+            return following
+        present.following = following
+        return present.take
+
+    def producer_connected(self, producer: Producer) -> None:
+        """Keep its sequence ids while it is connected."""
+        if self.deduplication is not None:
+            self.deduplication.connected(producer)
+
+    def producer_disconnected(self, producer: Producer) -> None:
+        """Keep its sequence ids for a while, in case it comes back."""
+        if self.deduplication is not None:
+            self.deduplication.disconnected(producer)
+
+    def last_sequence_id(self, producer_name: str) -> int | None:
+        """The last sequence id under that name, while deduplication is on."""
+        present = self.deduplication
+        return None if present is None else present.last_sequence_id(producer_name)
+
+    async def settled(self, producer_name: str) -> None:
+        """Return when ``last_sequence_id`` is that of a durable message."""
+        if self.deduplication is not None:
+            await self.deduplication.settled(producer_name)
+
+    def run_appended(
+        self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
+    ) -> None:
+        """Confirm repeats of these messages from now on."""
+        if self.deduplication is not None:
+            self.deduplication.stored(Position(ledger_id, entries[-1][0]), batch)
+
+    # Maintenance
+
+    @classmethod
+    def maintenance_period_s(cls, services: TopicServices) -> float:
+        """How often snapshots are looked at whether they are due."""
+        return services.config.publishing.deduplication_check_s
+
+    @property
+    def needs_maintenance(self) -> bool:
+        """Whether deduplication is on, or should be."""
+        return self.deduplication is not None or self.is_behind
+
+    async def maintain(self) -> None:
+        """Take a snapshot that is due, forget producers that are long gone, try again to turn
+        deduplication on or off."""
+        policies = self._topic.policies
+        if self.deduplication is not None:
+            self.deduplication.sweep(policies.publishing.snapshot_interval_s)
+        self.apply(policies)
+
+    # Ending
+
+    async def close(self) -> None:
+        """Store a last snapshot."""
+        if self.deduplication is not None:
+            await self.deduplication.close()
+
+    def release(self) -> None:
+        """The cursor refers to the topic."""
+        self.deduplication = None
+
+    async def delete(self) -> None:
+        """Delete the cursor."""
+        if self.deduplication is not None:
+            await self.deduplication.disable()
+            self.deduplication = None
+
+
 class Deduplication:
     """Of one topic, whose log is ``managed_ledger``. ``cursor`` is there from when it is enabled
     until it is disabled; ``enter`` ties it to the topic and enters it. What is new goes on to
-    ``append``."""
+    ``following``."""
+
+    following: Step
 
     def __init__(
         self,
@@ -62,7 +240,6 @@ class Deduplication:
         clock: Clock,
         options: PublishConfig,
         *,
-        append: Callable[[Sequence[Pending]], None],
         enter: Callable[[Cursor], Awaitable[None]],
     ) -> None:
         self.status = DeduplicationStatus.DISABLED
@@ -71,7 +248,6 @@ class Deduplication:
         self._logs = logs
         self._clock = clock
         self._options = options
-        self._append = append
         self._enter = enter
         self._numbers = SequenceIds()
         self._entries_since_snapshot = 0
@@ -177,42 +353,44 @@ class Deduplication:
 
     # Publishing
 
-    def take(self, items: Sequence[Pending]) -> None:
-        """Append those of ``items``, a run of one producer, that are not stored yet; answer the
-        others. Raises what the log raises, then none was taken."""
-        producer = cast(Producer, items[0][2])
+    def take(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
+        """Append those of a run of ``producer`` that are not stored yet; answer the others. Raises
+        what the log raises, then none was taken."""
         if not producer.is_chunking:
-            last = self._numbers.all_new(producer.name, items)
+            last = self._numbers.all_new(producer.name, requests)
             if last is not None:
-                self._append(items)
+                self.following(producer, requests)
                 self._numbers.taken(producer.name, last)
                 return
-        for number, item in enumerate(items, 1):
-            self._take_one(producer, item, entries_behind=len(items) - number)
+        for number, request in enumerate(requests, 1):
+            self._take_one(producer, request, entries_behind=len(requests) - number)
 
-    def _take_one(self, producer: Producer, item: Pending, *, entries_behind: int) -> None:
+    def _take_one(self, producer: Producer, request: AppendRequest, *, entries_behind: int) -> None:
         """``entries_behind`` came with it and follow it."""
-        counts = not producer.is_chunking or completes_message(item[0])
-        verdict = self._numbers.judge(producer.name, item[3]) if counts else Verdict.NEW
+        counts = not producer.is_chunking or completes_message(payload_of(request))
+        verdict = Verdict.NEW
+        if counts:
+            verdict = self._numbers.judge(producer.name, sequence_id_of(request))
         if verdict is Verdict.STORED:
-            producer.confirm_repeat(item, entries_behind=entries_behind)
+            producer.confirm_repeat(request, entries_behind=entries_behind)
         elif verdict is Verdict.UNKNOWN:
-            producer.refuse(item, api.PersistenceError, UNKNOWN_REASON)
+            producer.fail(request, StorageUnavailable(UNKNOWN_REASON))
         else:
             try:
-                self._append([item])
+                self.following(producer, [request])
             except NotAllowed as error:
-                producer.refuse(item, api.NotAllowedError, str(error))
+                producer.fail(request, error)
                 return
             if counts:
-                self._numbers.taken(producer.name, highest_of(item))
+                self._numbers.taken(producer.name, highest_of(request))
 
-    def stored(self, last: Position, batch: Sequence[Pending]) -> None:
+    def stored(self, last: Position, batch: Sequence[AppendRequest]) -> None:
         """``batch`` is durable up to ``last``."""
         if not self.is_enabled:
             return
-        for publisher, run in groupby(batch, key=lambda item: cast(Producer, item[2])):
-            self._numbers.stored(publisher.name, run, is_chunking=publisher.is_chunking)
+        for publisher, run in groupby(batch, key=publisher_of):
+            if publisher.is_numbering:
+                self._numbers.stored(publisher.name, run, is_chunking=publisher.is_chunking)
         if self._waiting:
             self._wake()
         self._entries_since_snapshot += len(batch)

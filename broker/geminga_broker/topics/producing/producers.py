@@ -17,7 +17,10 @@ from weakref import proxy
 from geminga_broker.client_session import ClientSession
 from geminga_broker.counting.meter import Meter
 from geminga_broker.errors import BrokerError, ProducerBusy, ProducerFenced
-from geminga_broker.log.appender import Pending
+from geminga_broker.log.append_request import (
+    AppendRequest,
+    payload_of,
+)
 from geminga_broker.log.entry_stamps import stamp_bytes
 from geminga_broker.log.positions import Entry
 from geminga_protocol.pulsar import api_pb2 as api
@@ -29,8 +32,8 @@ from geminga_protocol.pulsar.send import ReceiptEncoder
 NOWHERE = -1
 
 
-def _not_connected(_: Sequence[Pending]) -> None:
-    raise AssertionError("a topic connects the producer first")
+def _not_connected(_: Sequence[AppendRequest]) -> None:
+    raise AssertionError("only a producer that is connected to a topic sends messages")
 
 
 def _no_sequence_id() -> int:
@@ -86,9 +89,8 @@ class Producer:
         self.topic_epoch = topic_epoch
         self.last_sequence_id: Callable[[], int] = _no_sequence_id
         self._receipt = ReceiptEncoder(producer_id).receipt
-        self.append_all: Callable[[Sequence[Pending]], None] = _not_connected
-        # ``append_all`` takes runs that have messages of the topic's other producers, too.
-        self.is_mixable = False
+        # Those of several producers are equal where they take runs that have messages of all.
+        self.append_all: Callable[[Sequence[AppendRequest]], None] = _not_connected
         self.disconnect: Callable[[], None] = _do_nothing
         self.meter = Meter(None, 0, 0, 0)
         self.is_closed = False
@@ -110,6 +112,11 @@ class Producer:
         """Whether a chunk was sent: from then on it has to be looked for others."""
         return self.chunks_in > 0
 
+    @property
+    def is_numbering(self) -> bool:
+        """Clients number what they send."""
+        return True
+
     def replaces(self, other: Producer) -> bool:
         """Whether this takes the place of ``other``, whose name it has: under its id on its
         connection, or where its client is gone. A client that lives keeps its producer, whatever
@@ -117,16 +124,19 @@ class Producer:
         is_again = self.session is other.session and self.producer_id == other.producer_id
         return is_again or other.is_client_gone
 
-    def confirm(self, ledger_id: int, stored: Sequence[tuple[Entry, Pending]]) -> tuple[int, int]:
+    def confirm(
+        self, ledger_id: int, entries: Sequence[Entry], requests: Sequence[AppendRequest]
+    ) -> tuple[int, int]:
         """Send the receipts of a run of its entries; returns its messages and bytes, as it sent
         them."""
         receipt = self._receipt
         receipts: list[bytes] = []
         messages = size_bytes = 0
         if self.has_stamps:
-            size_bytes -= sum(stamp_bytes(item[0]) for _, item in stored)
-        for entry, (payload, count, _, sequence_id, highest) in stored:
-            receipts.append(receipt(sequence_id, highest, ledger_id, entry[0]))
+            size_bytes -= sum(map(stamp_bytes, map(payload_of, requests)))
+        run = zip(entries, requests, strict=True)
+        for (entry_id, _, _), (payload, count, _, sequence_id, highest) in run:
+            receipts.append(receipt(sequence_id, highest, ledger_id, entry_id))
             messages += count or 1
             size_bytes += len(payload)
         if not self.is_closed:
@@ -155,10 +165,10 @@ class Producer:
                 self._entries_answered += 1
         return merged
 
-    def confirm_repeat(self, item: Pending, *, entries_behind: int) -> None:
+    def confirm_repeat(self, request: AppendRequest, *, entries_behind: int) -> None:
         """Send the receipt of a message that is stored already, in the order of sending: after
         those of what was sent before. ``entries_behind`` were taken together with it and follow."""
-        payload, _, _, sequence_id, highest = item
+        payload, _, _, sequence_id, highest = request
         self.bytes_confirmed += len(payload)
         self.session.confirmed(len(payload))
         receipt = self._receipt(sequence_id, highest, NOWHERE, NOWHERE)
@@ -170,15 +180,16 @@ class Producer:
         self.session.send(receipt)
         self.wake()
 
-    def refuse(self, item: Pending, error: api.ServerError.ValueType, reason: str) -> None:
+    def fail(self, request: AppendRequest, error: BrokerError) -> None:
         """Tell the client that this message, which was counted as on its way, was not stored."""
-        payload, messages, _, sequence_id, highest = item
+        payload, messages, _, sequence_id, highest = request
         self.messages_in -= messages or 1
         self.bytes_in -= len(payload)
         self._entries_answered += 1
         self.session.confirmed(len(payload))
         number = max(sequence_id, highest)
-        self.session.send(encode_send_error(self.producer_id, number, error, reason))
+        code = api.ServerError.Value(error.code)
+        self.session.send(encode_send_error(self.producer_id, number, code, str(error)))
         self.wake()
 
     def settle(self, refusal: BrokerError | None) -> None:
@@ -352,6 +363,7 @@ class Producers:
     def _take_out(self, producer: Producer) -> None:
         self._waiting.pop(producer, None)
         producer.disconnect = _do_nothing
+        producer.append_all = _not_connected  # which may know it: without that, it is freed at once
         if not producer.is_closed:
             producer.is_closed = True
             producer.wake()

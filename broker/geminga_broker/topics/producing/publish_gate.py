@@ -1,4 +1,4 @@
-"""Who may publish to a topic, how fast, and whether in the clear: the same for all kinds of topics.
+"""Who may publish to a topic, how fast, whether in the clear, and with how much delay.
 
 What is off costs nothing: the gate puts its steps before the topic's own, which producers are
 handed, and hands out others when the policies change.
@@ -6,26 +6,27 @@ handed, and hands out others when the policies change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Sequence
 
 from geminga_broker.client_session import host_of
-from geminga_broker.errors import InvalidRequest, ProducerBusy
-from geminga_broker.log.appender import Pending
+from geminga_broker.delayed.deliver_at import is_delayed_longer
+from geminga_broker.errors import InvalidRequest, NotAllowed, ProducerBusy
+from geminga_broker.log.append_request import AppendRequest, messages_of, payload_of
 from geminga_broker.log.payloads import is_encrypted
 from geminga_broker.policies.publishing import PUBLISH_FREELY, PublishPolicies
+from geminga_broker.topics.part import Step, TopicPart
 from geminga_broker.topics.producing.producers import Producer, Producers
 from geminga_broker.topics.producing.publish_rate import PublishRate
-from geminga_protocol.pulsar import api_pb2 as api
 from geminga_runtime.clock import Clock
 
-Append = Callable[[Sequence[Pending]], None]
-"""Takes a run of one producer; raises ``BrokerError``, then none of it is taken."""
+
+def _take_nothing(_: Producer, __: Sequence[AppendRequest]) -> None:
+    """The step after the gate of a closed topic, which has no producers."""
 
 
 class PublishGate:
     """Of the topic ``name``, with these ``producers``; ``broker_rate`` counts all topics of the
-    broker. ``apply`` comes first and whenever the policies change, then ``before``."""
+    broker. ``apply`` comes first and whenever the policies change, then ``step_before``."""
 
     __slots__ = (
         "_behind_encryption",
@@ -63,7 +64,7 @@ class PublishGate:
             now_s = self._clock.monotonic()
             self._rate = PublishRate(policies.limits, now_s) if is_limited else None
 
-    def let_go(self) -> None:
+    def disconnect_disallowed(self) -> None:
         """Part with the producers that may not be here any more; coming back, they are told why."""
         if self.policies.requires_encryption:
             for producer in self._producers:
@@ -86,22 +87,26 @@ class PublishGate:
         host = host_of(producer.session.address)
         return sum(host_of(each.session.address) == host for each in self._producers)
 
-    def before(self, take: Append) -> Append:
-        """The steps that are on, with ``take`` behind them; ``take`` itself where none is."""
+    def step_before(self, following: Step) -> Step:
+        """The gate's first step that is on; the last of them hands on to ``following``."""
+        first = following
         if self.policies.requires_encryption:
-            self._behind_encryption, take = take, self._take_encrypted
+            self._behind_encryption, first = first, self._take_encrypted
         rates = (self._rate, self._broker_rate)
         self._rates = tuple(each for each in rates if each is not None)
         if self._rates:
-            self._behind_rate, take = take, self._take_counted
-        return take
+            self._behind_rate, first = first, self._take_counted
+        return first
 
-    def _take_counted(self, items: Sequence[Pending]) -> None:
+    def release(self) -> None:
+        """The topic is closed: drop the following steps, which lead back to this gate."""
+        self._behind_rate = self._behind_encryption = _take_nothing
+
+    def _take_counted(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
         """Count what is published, and have its client not read while that is too much."""
-        self._behind_rate(items)
-        producer = cast(Producer, items[0][2])
-        messages = sum(item[1] or 1 for item in items)
-        size_bytes = sum(len(item[0]) for item in items)
+        self._behind_rate(producer, requests)
+        messages = sum(count or 1 for count in map(messages_of, requests))
+        size_bytes = sum(map(len, map(payload_of, requests)))
         now_s = self._clock.monotonic()
         for rate in self._rates:
             rate.take(messages, size_bytes, now_s)
@@ -109,14 +114,45 @@ class PublishGate:
                 self.pauses += 1
                 producer.session.throttle(rate.wait_s)
 
-    def _take_encrypted(self, items: Sequence[Pending]) -> None:
+    def _take_encrypted(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
         """Refuse what is not encrypted."""
-        producer = cast(Producer, items[0][2])
-        allowed: list[Pending] = []
-        for item in items:
-            if is_encrypted(item[0]):
-                allowed.append(item)
+        allowed: list[AppendRequest] = []
+        for request in requests:
+            if is_encrypted(payload_of(request)):
+                allowed.append(request)
             else:
-                producer.refuse(item, api.MetadataError, "Messages must be encrypted")
+                producer.fail(request, InvalidRequest("Messages must be encrypted"))
         if allowed:
-            self._behind_encryption(allowed)
+            self._behind_encryption(producer, allowed)
+
+
+class DelayLimit(TopicPart):
+    """Refuses messages whose delivery is delayed for longer than a topic's policies allow."""
+
+    __slots__ = ("_following",)
+
+    _following: Step
+
+    @property
+    def _limit_ms(self) -> int:
+        delayed = self._topic.policies.delayed
+        return delayed.delay_max_ms if delayed.enabled else 0
+
+    def step_before(self, following: Step) -> Step:
+        """While there is a limit, messages that keep it go on to ``following``."""
+        if not self._limit_ms:
+            return following
+        self._following = following
+        return self._take
+
+    def _take(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
+        limit_ms = self._limit_ms
+        allowed: list[AppendRequest] = []
+        for request in requests:
+            if is_delayed_longer(payload_of(request), limit_ms):
+                reason = f"Exceeds max allowed delivery delay of {limit_ms} milliseconds"
+                producer.fail(request, NotAllowed(reason))
+            else:
+                allowed.append(request)
+        if allowed:
+            self._following(producer, allowed)

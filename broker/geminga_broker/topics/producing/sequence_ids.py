@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
-from geminga_broker.log.appender import Pending
+from geminga_broker.log.append_request import AppendRequest, payload_of
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_protocol.pulsar.integers import signed
@@ -55,7 +55,7 @@ class SequenceIds:
 
     # Publishing
 
-    def all_new(self, name: str, items: Sequence[Pending]) -> int | None:
+    def all_new(self, name: str, items: Sequence[AppendRequest]) -> int | None:
         """The highest number of a run without chunks in which everything is new; None where
         something is not, and has to be looked at one by one."""
         last = self._taken.get(name)
@@ -78,10 +78,10 @@ class SequenceIds:
         """Messages up to ``number`` are on their way."""
         self._taken[name] = number
 
-    def stored(self, name: str, items: Iterable[Pending], *, is_chunking: bool) -> None:
+    def stored(self, name: str, items: Iterable[AppendRequest], *, is_chunking: bool) -> None:
         """These of one producer are durable."""
         for item in items:
-            if not is_chunking or completes_message(item[0]):
+            if not is_chunking or completes_message(payload_of(item)):
                 self._stored[name] = highest_of(item)
 
     # Keeping
@@ -121,7 +121,7 @@ class SequenceIds:
         return bool(gone)
 
 
-def highest_of(item: Pending) -> int:
+def highest_of(item: AppendRequest) -> int:
     """The number by which an entry is remembered: of a batch the last one's."""
     _, _, _, sequence_id, highest = item
     return max(signed(sequence_id), signed(highest)) if highest else signed(sequence_id)

@@ -38,7 +38,7 @@ from geminga_broker.metadata.tenants import Tenants
 from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.ownership import Ownership
-from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.brokers import AdvertisedListener, LocalBrokerData
 from geminga_protocol.records.clusters import ClusterData
@@ -142,7 +142,7 @@ class RememberingBroker:
         await self._check(topic)
         self.done.append((what, str(topic)))
 
-    async def persistent_topic(self, topic: TopicName, *, create: bool = False) -> PersistentTopic:
+    async def persistent_topic(self, topic: TopicName, *, create: bool = False) -> Topic:
         if not create:
             await self._check(topic)
         raise NotAllowed("this broker serves no topic")

@@ -14,9 +14,11 @@ from geminga_broker.log.positions import EARLIEST, Position
 from geminga_broker.log.retention import FOR_EVER, KEEP_NOTHING
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscription import Subscription
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.topic import SubscribeRequest
+from geminga_broker.topics.topic import Topic
+from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import parse_command
 from geminga_protocol.pulsar.enums import SubscriptionType
@@ -114,31 +116,28 @@ class Rig:
         return TopicDirectory(logs, SystemClock(), owns=lambda _: True)
 
 
-async def loaded(topics: TopicDirectory, name: TopicName = NAME) -> PersistentTopic:
-    topic = await topics.get(name, create=True)
-    assert isinstance(topic, PersistentTopic)
-    return topic
+async def loaded(topics: TopicDirectory, name: TopicName = NAME) -> Topic:
+    return await topics.get(name, create=True)
 
 
-async def publish(topic: PersistentTopic, *payloads: bytes) -> None:
-    producer = producer_of(NotedSession(), f"p{topic.messages_in}")
+async def publish(topic: Topic, *payloads: bytes) -> None:
+    producer = producer_of(NotedSession(), f"p{topic.publishing.messages_in}")
     await topic.connect_producer(producer)
     for number, payload in enumerate(payloads):
         producer.append_all([(payload, 1, producer, number, 0)])
         await asyncio.sleep(0.1)
     assert not topic.managed_ledger.pending_count
-    topic.producers.remove(producer)
+    topic.publishing.producers.remove(producer)
 
 
-async def compact(topic: PersistentTopic) -> None:
-    await topic.compacting.trigger()
+async def compact(topic: Topic) -> None:
+    await topic.part(TopicCompaction).trigger()
     await asyncio.sleep(1)
-    assert topic.compacting.report.status is CompactionStatus.SUCCESS, (
-        topic.compacting.report.last_error
-    )
+    report = topic.part(TopicCompaction).report
+    assert report.status is CompactionStatus.SUCCESS, report.last_error
 
 
-async def trim(topic: PersistentTopic) -> None:
+async def trim(topic: Topic) -> None:
     """Delete what nobody needs but compaction."""
     await topic.managed_ledger.roll_over()
     kept, topic.managed_ledger.retention = topic.managed_ledger.retention, KEEP_NOTHING
@@ -147,9 +146,9 @@ async def trim(topic: PersistentTopic) -> None:
 
 
 async def attached(
-    topic: PersistentTopic, session: NotedSession, request: SubscribeRequest = READER
+    topic: Topic, session: NotedSession, request: SubscribeRequest = READER
 ) -> tuple[Subscription, Consumer]:
-    subscription = await topic.subscribe(request)
+    subscription = await topic.part(StoredSubscriptions).subscribe(request)
     consumer = consumer_of(session, reads_compacted=request.reads_compacted)
     subscription.connected(consumer)
     subscription.flow(consumer, 1000)
@@ -189,7 +188,7 @@ def values(seen: list[Seen]) -> list[Keyed]:
     return [(key, value) for _, _, key, value in seen]
 
 
-async def read(topic: PersistentTopic, request: SubscribeRequest = READER) -> list[Seen]:
+async def read(topic: Topic, request: SubscribeRequest = READER) -> list[Seen]:
     """What a consumer is sent that comes now, then goes."""
     session = NotedSession()
     subscription, consumer = await attached(topic, session, request)

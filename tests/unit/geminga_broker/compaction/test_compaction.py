@@ -22,6 +22,7 @@ from tests.unit.geminga_broker.compaction.compacted_topics import (
     values,
 )
 
+from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_simulation.loop import SimulatedLoop
 
 MESSAGE = st.tuples(st.sampled_from("abcde"), st.sampled_from([b"", b"1", b"2", b"3"]))
@@ -56,7 +57,7 @@ def test_whatever_the_history_a_compacted_reader_sees_the_newest_of_every_key_an
                 if step == "compact":
                     await compact(topic)
                     history = [(message, True) for message, _ in history]
-                elif step == "trim" and topic.compacting.cursors():
+                elif step == "trim" and topic.part(TopicCompaction).cursors():
                     await trim(topic)
                 elif step == "reload":
                     await topics.unload(NAME)
@@ -83,7 +84,7 @@ async def test_a_crash_at_any_step_leaves_one_of_the_two_and_no_ledger_behind(st
         await publish(topic, single("b", b"2"), single("b", b"3"))
     first = rig.directory()
     topic = await loaded(await first.__aenter__())
-    await topic.compacting.trigger()
+    await topic.part(TopicCompaction).trigger()
     for _ in range(step):
         await asyncio.sleep(0)
     # It dies: nothing it asks for from now on is heard.
@@ -109,9 +110,9 @@ async def test_what_is_published_while_a_topic_is_compacted_is_read_from_the_log
         await publish(topic, single("a", b"1"), single("a", b"2"), single("b", b"1"))
         producer = producer_of(NotedSession(), "meanwhile")
         await topic.connect_producer(producer)
-        await topic.compacting.trigger()
+        await topic.part(TopicCompaction).trigger()
         meanwhile: list[Keyed] = []
-        while topic.compacting.is_running:
+        while topic.part(TopicCompaction).is_running:
             meanwhile.append((f"k{len(meanwhile)}", b"1"))
             producer.append_all([(single(*meanwhile[-1]), 1, producer, len(meanwhile), 0)])
             await asyncio.sleep(0)

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import cast
 
-from geminga_broker.log.appender import Pending
+from geminga_broker.errors import BrokerError
+from geminga_broker.log.append_request import AppendRequest, payload_of
 from geminga_broker.log.config import CacheConfig, ManagedLedgerConfig
 from geminga_broker.log.entry_cache import EntryCache
 from geminga_broker.log.logs import Logs
@@ -185,7 +186,9 @@ class NotedListener:
         self.appended: list[tuple[Position, bytes]] = []
         self.is_fenced = False
 
-    def run_appended(self, ledger_id: int, entries: list[Entry], batch: list[Pending]) -> None:
+    def run_appended(
+        self, ledger_id: int, entries: list[Entry], batch: list[AppendRequest]
+    ) -> None:
         del batch
         self.appended += [(Position(ledger_id, each[0]), each[1]) for each in entries]
 
@@ -193,9 +196,30 @@ class NotedListener:
         self.is_fenced = True
 
 
-def pending(*payloads: bytes) -> list[Pending]:
-    """Entries of one message each, from nobody."""
-    return [(payload, 1, None, number, 0) for number, payload in enumerate(payloads)]
+class QuietPublisher:
+    """A publisher that wants to know nothing."""
+
+    name = "quiet"
+    is_chunking = False
+    is_numbering = True
+
+    def confirm(
+        self, ledger_id: int, entries: Sequence[Entry], requests: Sequence[AppendRequest]
+    ) -> tuple[int, int]:
+        del ledger_id, entries
+        return len(requests), sum(map(len, map(payload_of, requests)))
+
+    def fail(self, request: AppendRequest, error: BrokerError) -> None:
+        del request
+        raise error
+
+
+QUIET = QuietPublisher()
+
+
+def pending(*payloads: bytes) -> list[AppendRequest]:
+    """Entries of one message each."""
+    return [(payload, 1, QUIET, number, 0) for number, payload in enumerate(payloads)]
 
 
 def logs_over(

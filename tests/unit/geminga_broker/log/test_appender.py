@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import cast
 
 import pytest
-from tests.unit.geminga_broker.log.stand_ins import pending
+from tests.unit.geminga_broker.log.stand_ins import QUIET, pending
 
-from geminga_broker.log.appender import Appender, Pending
+from geminga_broker.log.append_request import AppendRequest
+from geminga_broker.log.appender import Appender
 from geminga_broker.log.positions import Entry
 from geminga_ledger import AppendTimedOut, LedgerClosed, LedgerError, LedgerWriter
 
@@ -31,11 +32,11 @@ class Noted:
     """What the managed ledger is told."""
 
     def __init__(self) -> None:
-        self.runs: list[tuple[list[Entry], list[Pending], int]] = []
+        self.runs: list[tuple[list[Entry], list[AppendRequest], int]] = []
         self.failure: LedgerError | None = None
 
     def run_confirmed(
-        self, appender: Appender, entries: list[Entry], batch: list[Pending], size_bytes: int
+        self, appender: Appender, entries: list[Entry], batch: list[AppendRequest], size_bytes: int
     ) -> None:
         assert appender.ledger_id == 7
         self.runs.append((entries, batch, size_bytes))
@@ -68,8 +69,8 @@ def appender(taker: Taker, noted: Noted) -> Appender:
 def test_a_confirmation_gives_a_run_with_sizes_and_what_came_along(
     appender: Appender, taker: Taker, noted: Noted
 ) -> None:
-    given = [(b"one", 1, "p", 5, 0), (b"three", 30, "q", 6, 9)]
-    appender.append_all(cast("list[Pending]", given))
+    given: list[AppendRequest] = [(b"one", 1, QUIET, 5, 0), (b"three", 30, QUIET, 6, 9)]
+    appender.append_all(given)
     assert taker.payloads == [b"one", b"three"]
     appender.entries_confirmed(1)
     assert noted.runs == [([(0, b"one", 1), (1, b"three", 30)], given, 8)]

@@ -9,10 +9,16 @@ from random import Random
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from tests.unit.geminga_broker.log.stand_ins import LOG, MemoryLedgers, NotedListener, pending
+from tests.unit.geminga_broker.log.stand_ins import (
+    LOG,
+    QUIET,
+    MemoryLedgers,
+    NotedListener,
+    pending,
+)
 
 from geminga_broker.errors import EntryDamaged, NotAllowed
-from geminga_broker.log.appender import Pending
+from geminga_broker.log.append_request import AppendRequest
 from geminga_broker.log.config import CacheConfig, ManagedLedgerConfig
 from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.entry_cache import EntryCache
@@ -54,8 +60,8 @@ class SetClock(SystemClock):
         return self.now_ms
 
 
-def item(messages: int, payload: bytes = b"payload") -> Pending:
-    return payload, messages, None, 0, 0
+def item(messages: int, payload: bytes = b"payload") -> AppendRequest:
+    return payload, messages, QUIET, 0, 0
 
 
 def test_stamps_are_those_of_pulsar_to_the_byte() -> None:
@@ -82,9 +88,9 @@ def test_stamps_are_those_of_pulsar_to_the_byte() -> None:
 def test_only_what_is_wanted_is_written(
     kinds: StampKinds, expected: api.BrokerEntryMetadata
 ) -> None:
-    stored: list[Pending] = []
+    stored: list[AppendRequest] = []
     EntryStamps(kinds, SetClock()).append([item(2)], stored.extend)
-    assert stored[0] == (encode_broker_entry(expected) + b"payload", 2, None, 0, 0)
+    assert stored[0] == (encode_broker_entry(expected) + b"payload", 2, QUIET, 0, 0)
 
 
 def test_a_marker_has_an_index_of_its_own() -> None:

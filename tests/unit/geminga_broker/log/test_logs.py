@@ -17,6 +17,7 @@ from tests.unit.geminga_broker.log.stand_ins import (
 from geminga_broker.errors import StorageUnavailable, TopicNotFound
 from geminga_broker.log.chain import LedgerChain
 from geminga_broker.log.cursor import Cursor
+from geminga_broker.log.entry_cache import EntryCache
 from geminga_broker.log.logs import CURSOR_LOADS_MAX, Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
 from geminga_broker.log.positions import Position
@@ -153,3 +154,20 @@ async def test_a_volatile_cursor_is_stored_nowhere(logs: Logs, log: ManagedLedge
     async with logs.volatile_cursor("reader", log.chain, AT) as cursor:
         assert not cursor.is_durable
         assert await logs.cursor_names(LOG) == []
+
+
+async def test_sweeping_goes_on_after_an_error_nobody_foresaw(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept: list[str] = []
+
+    def fail(swept_thing: object, *_: object) -> None:
+        swept.append(type(swept_thing).__name__)
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(ManagedLedger, "sweep", fail)
+    monkeypatch.setattr(EntryCache, "sweep", fail)
+    async with logs, log_over(logs):
+        await asyncio.sleep(3 * logs.options.sweep_period_s)
+    assert swept.count("ManagedLedger") > 1
+    assert swept.count("EntryCache") > 1

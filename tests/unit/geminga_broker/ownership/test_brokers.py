@@ -12,6 +12,7 @@ from geminga_broker.ownership import brokers as module
 from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.brokers import Brokers
 from geminga_protocol.records.brokers import LocalBrokerData
+from geminga_runtime import service
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
 
@@ -207,6 +208,25 @@ async def test_load_is_written_again_after_a_while_in_any_case(
         clock.now_s = module.WRITE_INTERVAL_S
         await settle()
         assert json.loads(tree()[PATH])["lastUpdate"] == clock.wall_ms()
+
+
+async def test_load_is_written_again_after_an_error_nobody_foresaw(
+    coordination: Coordination, monkeypatch: pytest.MonkeyPatch, settle: Settle, tree: Tree
+) -> None:
+    monkeypatch.setattr(module, "LOOK_INTERVAL_S", 0.0)
+    monkeypatch.setattr(service, "RESTART_S", 0.0)
+    looks = 0
+
+    def load() -> LocalBrokerData:
+        nonlocal looks
+        looks += 1
+        if looks == 2:  # the first is for the registration
+            raise ValueError("a bug")
+        return LocalBrokerData(msg_rate_in=1000.0 * (looks > 2))
+
+    async with broker(coordination, HERE, StoppedClock(), load):
+        await settle()
+        assert json.loads(tree()[PATH])["msgRateIn"] == 1000.0
 
 
 async def test_a_registration_deleted_by_hand_comes_back(

@@ -331,7 +331,7 @@ async def test_a_command_without_its_right_is_refused_and_does_nothing(
     (topic,) = topics.loaded
     assert len(topic.subscriptions["sub"].consumers) == 1
     assert len(topic.subscriptions) == 1
-    assert not len(topic.producers)
+    assert not len(topic.publishing.producers)
 
 
 async def test_a_producer_may_make_no_subscription_that_it_may_not_use(

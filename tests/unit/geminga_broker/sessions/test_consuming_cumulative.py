@@ -9,7 +9,7 @@ from tests.unit.geminga_broker.sessions.stand_ins import FrameClient
 
 from geminga_broker.log.positions import Position
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 
 Connect = Callable[[], FrameClient]
@@ -24,14 +24,13 @@ def entry(ledger_id: int, entry_id: int) -> api.MessageIdData:
 
 async def over_three_ledgers(
     connect: Connect, settle: Settle, topics: TopicDirectory
-) -> tuple[FrameClient, PersistentTopic]:
+) -> tuple[FrameClient, Topic]:
     """A client subscribed to a topic of three ledgers, which have two entries, two, and one."""
     client = connect()
     client.subscribe()
     client.open_producer()
     await settle()
     (topic,) = topics.loaded
-    assert isinstance(topic, PersistentTopic)
     for bodies in ((b"a", b"b"), (b"c", b"d"), (b"e",)):
         await topic.managed_ledger.roll_over()
         client.publish(*bodies)

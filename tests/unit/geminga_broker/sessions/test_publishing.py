@@ -142,7 +142,7 @@ async def test_producers_that_send_in_turn_each_get_their_receipts_in_order(
         assert [each.message_id.entryId for each in own] == list(range(producer_id, 13, 3))
     counts = sorted(
         (each.messages_in, each.entries_taken, each.bytes_in - each.bytes_confirmed)
-        for each in topics.loaded[0].producers
+        for each in topics.loaded[0].publishing.producers
     )
     assert counts == [(4, 4, 0), (4, 4, 0), (5, 5, 0)]
     assert client.connection.context.unconfirmed_bytes == 0
@@ -201,7 +201,7 @@ async def test_asking_for_the_same_producer_again_gives_the_same(
     await settle()
     first, second = client.all_of("producer_success")
     assert first.producer_name == second.producer_name
-    assert len(topics.loaded[0].producers) == 1
+    assert len(topics.loaded[0].publishing.producers) == 1
 
 
 async def test_another_producer_under_the_same_id_takes_its_place(
@@ -212,9 +212,9 @@ async def test_another_producer_under_the_same_id_takes_its_place(
     client.open_producer(producer_name="b")
     await settle()
     (topic,) = topics.loaded
-    assert [each.name for each in topic.producers] == ["b"]
+    assert [each.name for each in topic.publishing.producers] == ["b"]
     client.lose()
-    assert not len(topic.producers)
+    assert not len(topic.publishing.producers)
 
 
 async def test_messages_after_the_topic_let_the_producer_go_are_dropped(
@@ -299,7 +299,7 @@ async def test_a_producer_that_waits_may_be_closed_and_asked_for_again(
     third.open_producer(producer_access_mode=api.WaitForExclusive)
     await settle()
     assert second.heard == ["producer_success", "success"]
-    assert topics.loaded[0].producers.waiting_count == 1
+    assert topics.loaded[0].publishing.producers.waiting_count == 1
     first.lose()
     await settle()
     assert readiness(third)[-1] == (2, True)
@@ -316,7 +316,7 @@ async def test_a_producer_that_sends_before_it_is_ready_loses_its_connection(
     second.publish(b"a")
     await settle()
     assert second.transport.is_closing()
-    assert topics.loaded[0].producers.waiting_count == 0
+    assert topics.loaded[0].publishing.producers.waiting_count == 0
 
 
 async def test_a_producer_that_waits_for_a_topic_that_goes_is_told_to_try_again(
@@ -346,7 +346,7 @@ async def test_a_producer_that_goes_while_it_is_let_in_is_forgotten(
     second.lose()
     await settle()
     assert not caplog.records
-    assert not len(topics.loaded[0].producers)
+    assert not len(topics.loaded[0].publishing.producers)
     third.open_producer()
     await settle()
     assert third.heard == ["producer_success"]

@@ -28,9 +28,10 @@ from geminga_broker.log.positions import EntryId
 from geminga_broker.log.retention import FOR_EVER
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscription import Subscription
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.topic import SubscribeRequest
+from geminga_broker.topics.topic import Topic
 from geminga_ledger import Ledgers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import parse_command
@@ -50,7 +51,7 @@ STEPS_MAX = 5_000
 class Reading:
     """A topic whose entries are only on bookies, and who reads it."""
 
-    def __init__(self, topic: PersistentTopic, ledgers: Ledgers, payloads: list[bytes]) -> None:
+    def __init__(self, topic: Topic, ledgers: Ledgers, payloads: list[bytes]) -> None:
         self.topic = topic
         self.payloads = payloads
         self.consumers: list[tuple[Subscription, Consumer, NotedSession]] = []
@@ -63,7 +64,7 @@ class Reading:
         request = SubscribeRequest(name, kind, starts_at_earliest=True)
         come: list[tuple[Subscription, Consumer, NotedSession]] = []
         for number in range(count):
-            subscription = await self.topic.subscribe(request)
+            subscription = await self.topic.part(StoredSubscriptions).subscribe(request)
             session = NotedSession()
             consumer = consumer_of(session, f"c{number}")
             subscription.connected(consumer)
@@ -132,7 +133,7 @@ async def reading_of(
                     yield Reading(topic, ledgers, payloads)
 
 
-async def _publish(topic: PersistentTopic, payloads: Sequence[bytes]) -> None:
+async def _publish(topic: Topic, payloads: Sequence[bytes]) -> None:
     producer = producer_of(NotedSession())
     await topic.connect_producer(producer)
     for number, payload in enumerate(payloads):
@@ -141,7 +142,7 @@ async def _publish(topic: PersistentTopic, payloads: Sequence[bytes]) -> None:
             await asyncio.sleep(0.1)
     await asyncio.sleep(1)
     assert not topic.managed_ledger.pending_count
-    topic.producers.remove(producer)
+    topic.publishing.producers.remove(producer)
 
 
 def played(work: Coroutine[Any, Any, None]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.geminga_broker.clients_and_logs import (
     NotedSession,
     consumer_of,
+    maintain,
     producer_of,
     resolver_over,
 )
@@ -22,9 +23,12 @@ from geminga_broker.policies.expiry import ExpiryConfig
 from geminga_broker.subscriptions import expiring
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscription import Subscription
+from geminga_broker.topics.backlog import MessageExpiry
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.topic import SubscribeRequest
+from geminga_broker.topics.topic import Topic
+from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
@@ -96,15 +100,14 @@ async def topics(
 
 
 @pytest.fixture
-async def topic(topics: TopicDirectory) -> PersistentTopic:
+async def topic(topics: TopicDirectory) -> Topic:
     """The topic under test, with one subscription."""
     topic = await topics.get(NAME, create=True)
-    assert isinstance(topic, PersistentTopic)
     await topic.create_subscription("sub")
     return topic
 
 
-async def publish(topic: PersistentTopic, *ages_s: int, due_in_s: int | None = None) -> None:
+async def publish(topic: Topic, *ages_s: int, due_in_s: int | None = None) -> None:
     """Messages of these ages, each to be delivered so long after now."""
     now_ms = clock_now().wall_ms()
     producer = producer_of(NotedSession())
@@ -121,7 +124,7 @@ async def publish(topic: PersistentTopic, *ages_s: int, due_in_s: int | None = N
 
 
 async def connected(
-    topic: PersistentTopic, kind: SubscriptionType, permits: int
+    topic: Topic, kind: SubscriptionType, permits: int
 ) -> tuple[Consumer, NotedSession]:
     session = NotedSession()
     consumer = consumer_of(session)
@@ -136,15 +139,13 @@ def nothing_cached(*_: object) -> list[Entry]:
     return []
 
 
-def sub(topic: PersistentTopic) -> Subscription:
-    return topic.subscriptions["sub"]
+def sub(topic: Topic) -> Subscription:
+    return topic.part(StoredSubscriptions).named("sub")
 
 
-async def test_what_is_older_is_passed_and_counted(
-    topics: TopicDirectory, topic: PersistentTopic
-) -> None:
+async def test_what_is_older_is_passed_and_counted(topics: TopicDirectory, topic: Topic) -> None:
     await publish(topic, *[OLD] * 12, *[YOUNG] * 3)
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     skipping = sub(topic).skipping
     assert (sub(topic).cursor.backlog_entries, skipping.expired) == (3, 12)
     assert skipping.last_expired_ms == pytest.approx(clock_now().wall_ms(), abs=1000)
@@ -153,22 +154,22 @@ async def test_what_is_older_is_passed_and_counted(
     assert skipping.expiry_meter.rates[0] == pytest.approx(12 / clock_now().monotonic())
 
 
-async def test_time_makes_messages_old(topics: TopicDirectory, topic: PersistentTopic) -> None:
+async def test_time_makes_messages_old(topics: TopicDirectory, topic: Topic) -> None:
     await publish(topic, *[YOUNG] * 3)
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 3
     await asyncio.sleep(TTL_S - YOUNG)
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 0
 
 
 async def test_without_a_time_to_live_nothing_is_looked_at(
-    topics: TopicDirectory, topic: PersistentTopic, namespace: Namespace
+    topics: TopicDirectory, topic: Topic, namespace: Namespace
 ) -> None:
     namespace.policies = Policies()
     topics.apply_policies(NAME.namespace, namespace.policies)
     await publish(topic, OLD)
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 1
 
 
@@ -176,7 +177,7 @@ async def test_without_a_time_to_live_nothing_is_looked_at(
 @pytest.mark.parametrize(("policy", "left"), [(None, 0), (-1, 0), (0, 1), (2 * OLD, 1)])
 async def test_the_namespace_s_word_goes_before_the_broker_s(
     topics: TopicDirectory,
-    topic: PersistentTopic,
+    topic: Topic,
     namespace: Namespace,
     policy: int | None,
     left: int,
@@ -184,51 +185,48 @@ async def test_the_namespace_s_word_goes_before_the_broker_s(
     namespace.policies = replace(namespace.policies, message_ttl_s=policy)
     topics.apply_policies(NAME.namespace, namespace.policies)
     await publish(topic, OLD)
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == left
 
 
 async def test_topics_of_the_brokers_themselves_keep_everything(topics: TopicDirectory) -> None:
     name = TopicName.parse("persistent://t/n/__change_events")
     topic = await topics.get(name, create=True)
-    assert isinstance(topic, PersistentTopic)
     await topic.create_subscription("sub")
     await publish(topic, OLD)
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 1
 
 
-async def test_compaction_s_cursor_stays_where_it_is(
-    topics: TopicDirectory, topic: PersistentTopic
-) -> None:
+async def test_compaction_s_cursor_stays_where_it_is(topics: TopicDirectory, topic: Topic) -> None:
     await publish(topic, OLD, OLD)
-    await topic.compacting.trigger()
+    await topic.part(TopicCompaction).trigger()
     await asyncio.sleep(10)
-    (cursor,) = topic.compacting.cursors()
+    (cursor,) = topic.part(TopicCompaction).cursors()
     await publish(topic, OLD)
     before = cursor.mark_delete
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 0
     assert cursor.mark_delete == before
 
 
 async def test_a_subscription_that_is_not_durable_passes_them_too(
-    topics: TopicDirectory, topic: PersistentTopic
+    topics: TopicDirectory, topic: Topic
 ) -> None:
     await publish(topic, OLD, YOUNG)
     request = SubscribeRequest("reader", EXCLUSIVE, is_durable=False, starts_at_earliest=True)
     reader = await topic.subscribe(request)
-    await topics.expire_messages()
-    assert reader.cursor.backlog_entries == 1
+    await maintain(topics, MessageExpiry)
+    assert reader.backlog_entries == 1
 
 
 @pytest.mark.parametrize("kind", SubscriptionType)
 async def test_what_consumers_hold_counts_against_them_no_more(
-    topics: TopicDirectory, topic: PersistentTopic, kind: SubscriptionType
+    topics: TopicDirectory, topic: Topic, kind: SubscriptionType
 ) -> None:
     await publish(topic, *[OLD] * 4, YOUNG)
     consumer, session = await connected(topic, kind, 2)
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     assert (consumer.unacknowledged, consumer.pending) == (0, {})
     sub(topic).flow(consumer, 5)
     await asyncio.sleep(0.1)
@@ -237,51 +235,51 @@ async def test_what_consumers_hold_counts_against_them_no_more(
 
 @pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
 async def test_the_time_of_a_delayed_message_begins_with_its_delivery(
-    topics: TopicDirectory, topic: PersistentTopic, kind: SubscriptionType
+    topics: TopicDirectory, topic: Topic, kind: SubscriptionType
 ) -> None:
     due_s = 3 * TTL_S
     await publish(topic, OLD)
     await publish(topic, *[OLD] * 7, due_in_s=due_s)
     await publish(topic, *[OLD] * 7)
     consumer, session = await connected(topic, kind, 0)
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     assert (sub(topic).cursor.backlog_entries, sub(topic).skipping.expired) == (7, 8)
     await asyncio.sleep(due_s)
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 7, "they are due, and young"
     sub(topic).flow(consumer, 5)
     await asyncio.sleep(1)
     assert len(session.positions()) == 5
     await asyncio.sleep(TTL_S)
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     assert (sub(topic).cursor.backlog_entries, consumer.unacknowledged) == (0, 0)
     assert sub(topic).skipping.expired == 15
 
 
 async def test_a_young_message_stays_though_old_ones_lie_behind_it(
-    topics: TopicDirectory, topic: PersistentTopic
+    topics: TopicDirectory, topic: Topic
 ) -> None:
     await publish(topic, OLD, YOUNG, OLD, OLD)
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 1
     await asyncio.sleep(TTL_S)
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 0
 
 
 async def test_delayed_messages_are_spared_before_anybody_comes(
-    topics: TopicDirectory, topic: PersistentTopic
+    topics: TopicDirectory, topic: Topic
 ) -> None:
     await publish(topic, OLD, due_in_s=TTL_S)
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 1
 
 
 async def test_delayed_messages_are_looked_at_once_not_each_time(
-    topics: TopicDirectory, topic: PersistentTopic, monkeypatch: pytest.MonkeyPatch
+    topics: TopicDirectory, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await publish(topic, *[OLD] * 8, due_in_s=10 * TTL_S)
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     looked: list[object] = []
     log = topic.managed_ledger
     cached_run = log.cached_run
@@ -292,57 +290,57 @@ async def test_delayed_messages_are_looked_at_once_not_each_time(
 
     monkeypatch.setattr(log, "cached_run", noted)
     for _ in range(5):
-        await topics.expire_messages()
+        await maintain(topics, MessageExpiry)
     assert looked == []
 
 
 @pytest.mark.parametrize("kind", [EXCLUSIVE, FAILOVER])
 async def test_where_nothing_is_held_back_the_time_begins_with_publishing(
-    topics: TopicDirectory, topic: PersistentTopic, kind: SubscriptionType
+    topics: TopicDirectory, topic: Topic, kind: SubscriptionType
 ) -> None:
     await connected(topic, kind, 0)
     await publish(topic, OLD, due_in_s=TTL_S)
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 0
 
 
 @pytest.mark.parametrize("expiry", [ExpiryConfig(delayed_from_delivery=False)])
 async def test_as_upstream_where_the_broker_is_told_so(
-    topics: TopicDirectory, topic: PersistentTopic
+    topics: TopicDirectory, topic: Topic
 ) -> None:
     await connected(topic, SHARED, 0)
     await publish(topic, OLD, due_in_s=TTL_S)
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 0
 
 
 async def test_where_the_namespace_delays_nothing_the_time_begins_with_publishing(
-    topics: TopicDirectory, topic: PersistentTopic, namespace: Namespace
+    topics: TopicDirectory, topic: Topic, namespace: Namespace
 ) -> None:
     await connected(topic, SHARED, 0)
     await publish(topic, OLD, due_in_s=TTL_S)
     off = replace(namespace.policies, delayed_delivery=DelayedDelivery(active=False, tick_ms=1))
     topics.apply_policies(NAME.namespace, off)
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 0
 
 
 async def test_after_a_seek_back_everything_is_looked_at_again(
-    topics: TopicDirectory, topic: PersistentTopic
+    topics: TopicDirectory, topic: Topic
 ) -> None:
     await publish(topic, OLD, due_in_s=TTL_S)
     await publish(topic, *[OLD] * 4)
     await topic.subscribe(SubscribeRequest("keeps", SHARED))
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     first = topic.managed_ledger.chain.readable_from(topic.managed_ledger.chain.before_first)
     await sub(topic).seek(first)
     assert sub(topic).cursor.backlog_entries == 5
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 1
 
 
 async def test_a_seek_while_entries_are_read_ends_the_look(
-    topics: TopicDirectory, topic: PersistentTopic, monkeypatch: pytest.MonkeyPatch
+    topics: TopicDirectory, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await publish(topic, OLD, due_in_s=TTL_S)
     await publish(topic, *[OLD] * 3)
@@ -357,7 +355,7 @@ async def test_a_seek_while_entries_are_read_ends_the_look(
     monkeypatch.setattr(log, "cached_run", nothing_cached)
     monkeypatch.setattr(log, "read", slowly)
     monkeypatch.setattr(expiring, "LOOK_ENTRIES_MAX", 1)
-    looking = asyncio.ensure_future(topics.expire_messages())
+    looking = asyncio.ensure_future(maintain(topics, MessageExpiry))
     for _ in range(100):
         await asyncio.sleep(1.1)
         if sub(topic).skipping.expired == 2:
@@ -365,15 +363,14 @@ async def test_a_seek_while_entries_are_read_ends_the_look(
     await sub(topic).seek(first)
     await looking
     assert sub(topic).cursor.backlog_entries == 4
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 1
 
 
 async def test_bookies_that_do_not_answer_stop_nobody_else(
-    topics: TopicDirectory, topic: PersistentTopic, monkeypatch: pytest.MonkeyPatch
+    topics: TopicDirectory, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = await topics.get(TopicName.parse("persistent://t/n/other"), create=True)
-    assert isinstance(other, PersistentTopic)
     await other.create_subscription("sub")
     await publish(topic, OLD)
     await publish(other, OLD)
@@ -383,6 +380,6 @@ async def test_bookies_that_do_not_answer_stop_nobody_else(
 
     monkeypatch.setattr(topic.managed_ledger, "cached_run", nothing_cached)
     monkeypatch.setattr(topic.managed_ledger, "read", fails)
-    await topics.expire_messages()
+    await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 1
     assert sub(other).cursor.backlog_entries == 0

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import cast
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import (
@@ -20,26 +18,22 @@ from geminga_broker.errors import (
     ConsumerBusy,
     ProducerBusy,
     ServiceNotReady,
-    StorageUnavailable,
     TopicBusy,
     TopicExists,
     TopicFenced,
     TopicNotFound,
 )
 from geminga_broker.log.positions import LATEST, Position
-from geminga_broker.metadata.errors import NamespaceNotFound
-from geminga_broker.policies.inactivity import InactivityConfig
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.topic import SubscribeRequest
+from geminga_broker.topics.topic import Topic
 from geminga_ledger import LedgerFenced, NotEnoughBookies
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_protocol.records.namespaces import AutoTopicCreation, Policies, RetentionPolicies
+from geminga_protocol.records.namespaces import Policies
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import ConnectionLost, Coordination
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.loop import SimulatedLoop
 
 Settle = Callable[[], Awaitable[None]]
 NAME = TopicName.parse("persistent://t/n/topic")
@@ -75,10 +69,8 @@ async def topics(
         yield topics
 
 
-async def opened(topics: TopicDirectory) -> PersistentTopic:
-    topic = await topics.get(NAME, create=True)
-    assert isinstance(topic, PersistentTopic)
-    return topic
+async def opened(topics: TopicDirectory) -> Topic:
+    return await topics.get(NAME, create=True)
 
 
 async def test_all_who_ask_at_once_get_the_same_topic(topics: TopicDirectory) -> None:
@@ -191,7 +183,6 @@ async def test_a_topic_is_loaded_again_only_after_it_was_closed(
     ledgers.writers[0].confirm()
     await unloading
     again = await asking
-    assert isinstance(again, PersistentTopic)
     assert again.managed_ledger.chain.last_confirmed == (0, 0)
     assert not ledgers.opened, "it was closed in order: nothing is recovered"
 
@@ -203,12 +194,11 @@ async def test_a_topic_is_made_anew_only_after_it_was_deleted(
     topic.managed_ledger.append_all([(b"a", 1, producer_of(NotedSession()), 0, 0)])
     await settle()
     _, again = await asyncio.gather(topics.delete(NAME, force=True), _after_a_turn(topics))
-    assert isinstance(again, PersistentTopic)
     assert again.managed_ledger.chain.total_entries == 0
     assert 0 not in ledgers.entries
 
 
-async def _after_a_turn(topics: TopicDirectory) -> object:
+async def _after_a_turn(topics: TopicDirectory) -> Topic:
     await asyncio.sleep(0)
     return await topics.get(NAME, create=True)
 
@@ -228,10 +218,10 @@ async def test_a_topic_whose_deletion_failed_is_closed_all_the_same(
 ) -> None:
     topic = await opened(topics)
 
-    async def cut_off() -> None:
+    async def cut_off(_: Topic) -> None:
         raise ConnectionLost("delete")
 
-    monkeypatch.setattr(topic, "delete", cut_off)
+    monkeypatch.setattr(Topic, "delete", cut_off)
     with pytest.raises(ConnectionLost):
         await topics.delete(NAME, force=True)
     assert ledgers.writers[0].is_closed
@@ -273,7 +263,7 @@ async def test_a_producer_whose_client_is_gone_makes_room(topics: TopicDirectory
     await topic.connect_producer(producer_of(NotedSession(answers=False)))
     later = producer_of(NotedSession())
     await topic.connect_producer(later)
-    assert topic.producers.get("p") is later
+    assert topic.publishing.producers.get("p") is later
     with pytest.raises(ProducerBusy):
         await topic.connect_producer(producer_of(NotedSession()))
 
@@ -361,140 +351,17 @@ async def test_an_idle_topic_is_loaded_with_three_reads_and_no_write(
     assert requests == []
 
 
-# Topics that nobody uses
-AFTER_A_MINUTE = InactivityConfig(unused_s_max=60)
-WITH_SUBSCRIPTIONS = InactivityConfig(unused_s_max=60, mode="delete_when_subscriptions_caught_up")
-
-
-@asynccontextmanager
-async def forgetful(
-    coordination: Coordination,
-    ledgers: MemoryLedgers,
-    rule: InactivityConfig,
-    said: Policies | None,
-) -> AsyncGenerator[TopicDirectory]:
-    """A directory that deletes what nobody uses; where nothing is ``said`` is no namespace."""
-
-    async def policies_of(namespace: NamespaceName) -> Policies:
-        if said is None:
-            raise NamespaceNotFound(str(namespace))
-        return said
-
-    clock = SimulatedClock(cast("SimulatedLoop", asyncio.get_running_loop()))
-    logs = logs_over(coordination, ledgers)
-    async with TopicDirectory(
-        logs, clock, owns=lambda _: True, policies=resolver_over(logs, policies_of, inactivity=rule)
-    ) as topics:
-        yield topics
-
-
-async def later(topics: TopicDirectory, seconds: float) -> list[TopicName]:
-    """What is left after that time, with a look every half minute."""
-    for _ in range(int(seconds / 30)):
-        await asyncio.sleep(30)
-        await topics.delete_unused()
-    return [each.name for each in topics.loaded]
-
-
-async def test_topics_that_nobody_uses_are_deleted_and_leave_nothing(
-    coordination: Coordination, ledgers: MemoryLedgers
-) -> None:
-    volatile = TopicName.parse("non-persistent://t/n/volatile")
-    async with forgetful(coordination, ledgers, AFTER_A_MINUTE, Policies()) as topics:
-        await topics.create(NAME, {})
-        await topics.create(volatile, {})
-        assert await later(topics, 30) == [NAME, volatile]
-        assert await later(topics, 30) == []
-        assert not await topics.exists(NAME)
-        assert not ledgers.entries
-        await topics.create(NAME, {})
-
-
-async def test_who_uses_a_topic_keeps_it_and_the_minute_begins_when_he_goes(
-    coordination: Coordination, ledgers: MemoryLedgers
-) -> None:
-    async with forgetful(coordination, ledgers, AFTER_A_MINUTE, Policies()) as topics:
-        topic = await opened(topics)
-        producer = producer_of(NotedSession())
-        await topic.connect_producer(producer)
-        assert await later(topics, 300) == [NAME]
-        await asyncio.sleep(20)
-        producer.disconnect()
-        assert await later(topics, 30) == [NAME]
-        await topic.create_subscription("sub")
-        assert await later(topics, 300) == [NAME]
-        await topic.subscribing.delete_subscription(topic.subscriptions["sub"])
-        assert await later(topics, 30) == [NAME]
-        assert await later(topics, 60) == []
-
-
 async def test_a_subscription_of_a_topic_that_was_closed_meanwhile_is_not_deleted(
     topics: TopicDirectory,
 ) -> None:
     topic = await opened(topics)
-    subscription = await topic.subscribe(EXCLUSIVE)
+    subscriptions = topic.part(StoredSubscriptions)
+    subscription = await subscriptions.subscribe(EXCLUSIVE)
     consumer = consumer_of(NotedSession())
     subscription.connected(consumer)
-    deleting = topic.subscribing.delete_subscription(subscription, consumer)
+    deleting = subscriptions.delete_subscription(subscription, consumer)
     await topics.unload(NAME)
     with pytest.raises(TopicFenced):
         await deleting
     again = await opened(topics)
     assert list(again.subscriptions) == ["sub"]
-
-
-async def test_subscriptions_without_a_backlog_keep_no_topic_where_that_is_wanted(
-    coordination: Coordination, ledgers: MemoryLedgers
-) -> None:
-    async with forgetful(coordination, ledgers, WITH_SUBSCRIPTIONS, Policies()) as topics:
-        topic = await opened(topics)
-        await topic.create_subscription("behind", from_earliest=True)
-        topic.managed_ledger.append_all([(b"a", 1, producer_of(NotedSession()), 0, 0)])
-        await asyncio.sleep(0)
-        assert await later(topics, 300) == [NAME]
-        await topic.subscriptions["behind"].skipping.everything()
-        assert await later(topics, 60) == []
-
-
-async def test_what_is_retained_keeps_its_topic(
-    coordination: Coordination, ledgers: MemoryLedgers
-) -> None:
-    retained = Policies(retention=RetentionPolicies(time_minutes=5, size_mib=-1))
-    async with forgetful(coordination, ledgers, AFTER_A_MINUTE, retained) as topics:
-        await topics.create(NAME, {})
-        assert await later(topics, 270) == [NAME]
-        assert await later(topics, 30) == []
-
-
-async def test_no_topic_goes_where_nobody_wants_that(
-    coordination: Coordination, ledgers: MemoryLedgers
-) -> None:
-    by_hand = Policies(auto_topic_creation_override=AutoTopicCreation(allowed=False))
-    async with forgetful(coordination, ledgers, AFTER_A_MINUTE, by_hand) as topics:
-        await topics.create(NAME, {})
-        assert await later(topics, 600) == [NAME]
-
-
-async def test_an_unused_topic_that_cannot_be_deleted_now_is_deleted_later(
-    coordination: Coordination, ledgers: MemoryLedgers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def failing(_: object) -> None:
-        raise StorageUnavailable("no bookies")
-
-    async with forgetful(coordination, ledgers, AFTER_A_MINUTE, Policies()) as topics:
-        await topics.create(NAME, {})
-        with monkeypatch.context() as broken:
-            broken.setattr(PersistentTopic, "delete", failing)
-            await later(topics, 60)
-        await topics.get(NAME, create=False)
-        assert await later(topics, 60) == []
-        assert not await topics.exists(NAME)
-
-
-async def test_the_brokers_own_topics_are_kept(
-    coordination: Coordination, ledgers: MemoryLedgers
-) -> None:
-    """Their namespace has no policies; the health check would make its topic again and again."""
-    async with forgetful(coordination, ledgers, AFTER_A_MINUTE, None) as topics:
-        await topics.create(NAME, {})
-        assert await later(topics, 600) == [NAME]

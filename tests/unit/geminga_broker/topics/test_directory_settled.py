@@ -12,7 +12,6 @@ from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.errors import ServiceNotReady, TopicNotFound
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.persistent import PersistentTopic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import Policies
 from geminga_runtime.clock import SystemClock
@@ -94,7 +93,6 @@ async def test_an_unload_ends_when_topics_are_gone_that_were_coming_or_going_whe
         logs, SystemClock(), owns=owns, policies=resolver_over(logs, policies)
     ) as one:
         topic = await one.get(going, create=True)
-        assert isinstance(topic, PersistentTopic)
         topic.managed_ledger.append_all([(b"a", 1, producer_of(NotedSession()), 0, 0)])
         may_load.clear()
         closing = asyncio.ensure_future(one.unload(going))

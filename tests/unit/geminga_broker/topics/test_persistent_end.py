@@ -24,8 +24,9 @@ from tests.unit.geminga_broker.compaction.compacted_topics import (
 
 from geminga_broker.log.positions import Position
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.topic import SubscribeRequest
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
@@ -35,12 +36,12 @@ MARKER = encode_payload(
 )
 
 
-async def publish_marker(topic: PersistentTopic) -> None:
+async def publish_marker(topic: Topic) -> None:
     producer = producer_of(NotedSession(), "broker")
     await topic.connect_producer(producer)
     producer.append_all([(MARKER, 0, producer, 0, 0)])
     await asyncio.sleep(0.1)
-    topic.producers.remove(producer)
+    topic.publishing.producers.remove(producer)
 
 
 class Reading:
@@ -50,8 +51,8 @@ class Reading:
         self.session = NotedSession()
         self.told = Told()
 
-    async def begin(self, topic: PersistentTopic, request: SubscribeRequest) -> Subscription:
-        self.subscription = await topic.subscribe(request)
+    async def begin(self, topic: Topic, request: SubscribeRequest) -> Subscription:
+        self.subscription = await topic.part(StoredSubscriptions).subscribe(request)
         self.consumer = consumer_of(
             self.session, told=self.told, reads_compacted=request.reads_compacted
         )

@@ -10,9 +10,9 @@ from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of
 
 from geminga_broker.admin.facade import Services
 from geminga_broker.ownership.ownership import Ownership
+from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.topic import SubscribeRequest
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
 
@@ -30,16 +30,14 @@ NAMES = ("a", "b", "c")
 @pytest.fixture
 async def filled(
     broker: RememberingBroker, topics: TopicDirectory, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, PersistentTopic]:
+) -> dict[str, Topic]:
     """Three topics of one entry each with subscriptions ``s`` and ``t``, the last without ``t``."""
 
-    async def persistent_topic(name: TopicName, *, create: bool = False) -> PersistentTopic:
-        topic = await topics.get(name, create=create)
-        assert isinstance(topic, PersistentTopic)
-        return topic
+    async def persistent_topic(name: TopicName, *, create: bool = False) -> Topic:
+        return await topics.get(name, create=create)
 
     monkeypatch.setattr(broker, "persistent_topic", persistent_topic)
-    made: dict[str, PersistentTopic] = {}
+    made: dict[str, Topic] = {}
     for name in NAMES:
         topic = made[name] = await persistent_topic(TopicName.parse(name), create=True)
         for subscription in ("s", "t") if name != "c" else ("s",):
@@ -48,29 +46,27 @@ async def filled(
     return made
 
 
-def backlogs(topics: dict[str, PersistentTopic], subscription: str) -> list[int]:
+def backlogs(topics: dict[str, Topic], subscription: str) -> list[int]:
     found = (topic.subscriptions.get(subscription) for topic in topics.values())
-    return [each.cursor.backlog_entries for each in found if each is not None]
+    return [each.backlog_entries for each in found if each is not None]
 
 
 async def test_every_subscription_passes_all_there_is(
-    client: httpx.AsyncClient, filled: dict[str, PersistentTopic]
+    client: httpx.AsyncClient, filled: dict[str, Topic]
 ) -> None:
     assert backlogs(filled, "s") == [1, 1, 1]
     assert (await client.post(f"{NS}/clearBacklog")).status_code == 204
     assert (backlogs(filled, "s"), backlogs(filled, "t")) == ([0, 0, 0], [0, 0])
 
 
-async def test_only_those_of_one_name(
-    client: httpx.AsyncClient, filled: dict[str, PersistentTopic]
-) -> None:
+async def test_only_those_of_one_name(client: httpx.AsyncClient, filled: dict[str, Topic]) -> None:
     assert (await client.post(f"{NS}/clearBacklog/t")).status_code == 204
     assert (backlogs(filled, "s"), backlogs(filled, "t")) == ([1, 1, 1], [0, 0])
     assert (await client.post(f"{NS}/clearBacklog/none")).status_code == 204
 
 
 async def test_only_those_of_one_bundle(
-    client: httpx.AsyncClient, filled: dict[str, PersistentTopic], services: Services
+    client: httpx.AsyncClient, filled: dict[str, Topic], services: Services
 ) -> None:
     bundles = [await services.ownership.bundle_of(topic.name) for topic in filled.values()]
     inside = [int(each != bundles[0]) for each in bundles]
@@ -88,7 +84,7 @@ async def test_only_those_of_one_bundle(
 
 
 async def test_subscriptions_are_forgotten_where_nobody_consumes(
-    client: httpx.AsyncClient, filled: dict[str, PersistentTopic]
+    client: httpx.AsyncClient, filled: dict[str, Topic]
 ) -> None:
     assert (await client.post(f"{NS}/unsubscribe/t")).status_code == 204
     assert [list(topic.subscriptions) for topic in filled.values()] == [["s"]] * 3
@@ -105,7 +101,7 @@ async def test_subscriptions_are_forgotten_where_nobody_consumes(
 @pytest.mark.usefixtures("filled")
 async def test_what_another_broker_serves_is_not_done_in_part(
     client: httpx.AsyncClient,
-    filled: dict[str, PersistentTopic],
+    filled: dict[str, Topic],
     services: Services,
     rival: Ownership,
 ) -> None:

@@ -11,9 +11,10 @@ from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of
 from geminga_broker.errors import TopicNotFound
 from geminga_broker.log.positions import Position
 from geminga_broker.subscriptions.subscription import Subscription
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.topic import SubscribeRequest
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
 
@@ -35,10 +36,8 @@ def storing(
 ) -> None:
     """Have the application work on ``topics``."""
 
-    async def persistent_topic(name: TopicName, *, create: bool = False) -> PersistentTopic:
-        topic = await topics.get(name, create=create)
-        assert isinstance(topic, PersistentTopic)
-        return topic
+    async def persistent_topic(name: TopicName, *, create: bool = False) -> Topic:
+        return await topics.get(name, create=create)
 
     async def subscription_names(name: TopicName) -> list[str]:
         if not await topics.exists(name):
@@ -51,23 +50,23 @@ def storing(
 
 
 @pytest.fixture
-async def topic(topics: TopicDirectory) -> PersistentTopic:
+async def topic(topics: TopicDirectory) -> Topic:
     """Topic ``t`` with ten entries of the last minute, the last of them a batch of five, and
     subscription ``s``."""
     topic = await topics.get(TopicName.parse("t"), create=True)
-    assert isinstance(topic, PersistentTopic)
     await topic.create_subscription("s", from_earliest=True)
     await publish(topic, *[1] * 9, 5, age_s=60)
     return topic
 
 
-def backlog(topic: PersistentTopic, name: str = "s") -> int:
-    return topic.subscribing.named(name).cursor.backlog_entries
+def backlog(topic: Topic, name: str = "s") -> int:
+    return topic.part(StoredSubscriptions).named(name).cursor.backlog_entries
 
 
-async def connected(topic: PersistentTopic, name: str = "s") -> tuple[Subscription, NotedSession]:
+async def connected(topic: Topic, name: str = "s") -> tuple[Subscription, NotedSession]:
     session = NotedSession()
-    subscription = await topic.subscribe(SubscribeRequest(name, SubscriptionType.SHARED))
+    request = SubscribeRequest(name, SubscriptionType.SHARED)
+    subscription = await topic.part(StoredSubscriptions).subscribe(request)
     consumer = consumer_of(session)
     subscription.connected(consumer)
     subscription.flow(consumer, 100)
@@ -75,7 +74,7 @@ async def connected(topic: PersistentTopic, name: str = "s") -> tuple[Subscripti
 
 
 async def test_subscriptions_are_made_where_they_are_asked_to_begin(
-    client: httpx.AsyncClient, topic: PersistentTopic
+    client: httpx.AsyncClient, topic: Topic
 ) -> None:
     ledger_id = topic.managed_ledger.chain.last_confirmed[0]
     bodies: dict[str, tuple[object, int]] = {
@@ -88,7 +87,7 @@ async def test_subscriptions_are_made_where_they_are_asked_to_begin(
         answer = await client.put(f"{T}/subscription/{name}?replicated=true", json=body)
         assert answer.status_code == 204
         assert backlog(topic, name) == left
-        assert topic.subscribing.named(name).cursor.is_replicated
+        assert topic.part(StoredSubscriptions).named(name).cursor.is_replicated
     assert (await client.get(f"{T}/subscriptions")).json() == ["s", *bodies]
     assert (await client.get(f"{T}/subscription/fourth/properties")).json() == {"a": "b"}
     again = await client.put(f"{T}/subscription/latest")
@@ -122,7 +121,7 @@ async def test_of_a_partitioned_topic_every_partition_gets_it(client: httpx.Asyn
 
 
 async def test_a_subscription_in_use_is_deleted_by_force_alone(
-    client: httpx.AsyncClient, topic: PersistentTopic
+    client: httpx.AsyncClient, topic: Topic
 ) -> None:
     await connected(topic)
     kept = await client.delete(f"{T}/subscription/s")
@@ -139,14 +138,14 @@ async def test_a_subscription_in_use_is_deleted_by_force_alone(
     [("skip/3", 7), ("skip/1000", 0), ("skip/0", 10), ("skip/-1", 10), ("skip_all", 0)],
 )
 async def test_messages_are_skipped(
-    client: httpx.AsyncClient, topic: PersistentTopic, call: str, left: int
+    client: httpx.AsyncClient, topic: Topic, call: str, left: int
 ) -> None:
     assert (await client.post(f"{T}/subscription/s/{call}")).status_code == 204
     assert backlog(topic) == left
 
 
 async def test_what_is_skipped_while_it_is_held_is_held_no_more(
-    client: httpx.AsyncClient, topic: PersistentTopic
+    client: httpx.AsyncClient, topic: Topic
 ) -> None:
     subscription, session = await connected(topic)
     assert len(session.positions()) == 10
@@ -157,7 +156,7 @@ async def test_what_is_skipped_while_it_is_held_is_held_no_more(
 
 
 async def test_messages_expire_by_age_and_by_position(
-    client: httpx.AsyncClient, topic: PersistentTopic
+    client: httpx.AsyncClient, topic: Topic
 ) -> None:
     ledger_id = topic.managed_ledger.chain.last_confirmed[0]
     kept = await client.post(f"{T}/subscription/s/expireMessages/1000")
@@ -169,7 +168,7 @@ async def test_messages_expire_by_age_and_by_position(
     await client.post(f"{T}/subscription/s/expireMessages", json={**body, "entryId": 6})
     assert backlog(topic) == 4
     assert (await client.post(f"{T}/all_subscription/expireMessages/30")).status_code == 204
-    skipping = topic.subscribing.named("s").skipping
+    skipping = topic.part(StoredSubscriptions).named("s").skipping
     assert (backlog(topic), skipping.expired) == (0, 10)
     assert skipping.last_expired_ms > 0
     nothing = await client.post(f"{T}/subscription/s/expireMessages/1")
@@ -192,7 +191,7 @@ async def test_messages_expire_by_age_and_by_position(
 )
 async def test_a_cursor_is_reset_into_a_batch(
     client: httpx.AsyncClient,
-    topic: PersistentTopic,
+    topic: Topic,
     entry_id: int,
     more: dict[str, object],
     first: int,
@@ -201,13 +200,13 @@ async def test_a_cursor_is_reset_into_a_batch(
     ledger_id = topic.managed_ledger.chain.last_confirmed[0]
     body = {"ledgerId": ledger_id, "entryId": entry_id, **more}
     assert (await client.post(f"{T}/subscription/s/resetcursor", json=body)).status_code == 204
-    assert topic.subscribing.named("s").mark_delete == Position(ledger_id, first - 1)
+    assert topic.part(StoredSubscriptions).named("s").mark_delete == Position(ledger_id, first - 1)
     subscription, _ = await connected(topic)
     assert subscription.consumers[0].unacknowledged == messages_left
 
 
 async def test_properties_are_replaced_and_outlive_the_topic(
-    client: httpx.AsyncClient, topic: PersistentTopic, topics: TopicDirectory
+    client: httpx.AsyncClient, topic: Topic, topics: TopicDirectory
 ) -> None:
     for properties in ({"a": "b"}, {"x": "y"}):
         await client.put(f"{T}/subscription/s/properties", json=properties)
@@ -216,10 +215,10 @@ async def test_properties_are_replaced_and_outlive_the_topic(
 
 
 async def test_the_brokers_own_properties_are_neither_shown_nor_touched(
-    client: httpx.AsyncClient, topic: PersistentTopic
+    client: httpx.AsyncClient, topic: Topic
 ) -> None:
     own = {"#pulsar.internal.a": "kept"}
-    cursor = topic.subscribing.named("s").cursor
+    cursor = topic.part(StoredSubscriptions).named("s").cursor
     await cursor.change_properties(own)
     answer = await client.put(
         f"{T}/subscription/s/properties", json={"x": "y", "#pulsar.internal.a": "lost"}
@@ -267,7 +266,7 @@ async def test_a_topic_that_keeps_nothing_has_nothing_to_move(client: httpx.Asyn
 
 
 async def test_messages_are_shown_by_place_by_id_and_from_either_end(
-    client: httpx.AsyncClient, topic: PersistentTopic
+    client: httpx.AsyncClient, topic: Topic
 ) -> None:
     ledger_id = topic.managed_ledger.chain.last_confirmed[0]
     shown = {
@@ -293,7 +292,7 @@ async def test_messages_are_shown_by_place_by_id_and_from_either_end(
 
 async def test_the_headers_of_a_message_are_spelled_as_upstream_spells_them(
     client: httpx.AsyncClient,
-    topic: PersistentTopic,
+    topic: Topic,
 ) -> None:
     assert topic.subscriptions
     answer = await client.get(f"{T}/subscription/s/position/1")
@@ -302,7 +301,7 @@ async def test_the_headers_of_a_message_are_spelled_as_upstream_spells_them(
     assert len(names) == len({name.lower() for name in names})
 
 
-async def test_ids_sizes_and_counts(client: httpx.AsyncClient, topic: PersistentTopic) -> None:
+async def test_ids_sizes_and_counts(client: httpx.AsyncClient, topic: Topic) -> None:
     ledger_id = topic.managed_ledger.chain.last_confirmed[0]
     first = (await client.get(f"{T}/messageid/0")).json()
     assert (first["ledgerId"], first["entryId"]) == (ledger_id, 0)

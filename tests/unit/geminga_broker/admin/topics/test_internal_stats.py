@@ -14,10 +14,9 @@ from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.admin.topics.internal_stats import internal_stats
 from geminga_broker.log.positions import Position
+from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.non_persistent import NonPersistentTopic
-from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.topic import SubscribeRequest
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
@@ -37,16 +36,15 @@ OTHERS = {
 
 
 @pytest.fixture
-async def topic(coordination: Coordination) -> AsyncIterator[PersistentTopic]:
+async def topic(coordination: Coordination) -> AsyncIterator[Topic]:
     """The topic under test, with ten messages that are acknowledged here and there."""
     logs = logs_over(coordination, MemoryLedgers())
     async with TopicDirectory(logs, SystemClock(), owns=lambda _: True) as topics:
         topic = await topics.get(NAME, create=True)
-        assert isinstance(topic, PersistentTopic)
         yield topic
 
 
-async def consume(topic: PersistentTopic, name: str, kind: SubscriptionType, *acked: int) -> None:
+async def consume(topic: Topic, name: str, kind: SubscriptionType, *acked: int) -> None:
     subscription = await topic.subscribe(SubscribeRequest(name, kind, starts_at_earliest=True))
     consumer = consumer_of(NotedSession())
     subscription.connected(consumer)
@@ -56,7 +54,7 @@ async def consume(topic: PersistentTopic, name: str, kind: SubscriptionType, *ac
     subscription.acknowledge(consumer, [(ledger_id, entry_id, ()) for entry_id in acked], None)
 
 
-async def publish(topic: PersistentTopic, count: int) -> None:
+async def publish(topic: Topic, count: int) -> None:
     producer = producer_of(NotedSession())
     await topic.connect_producer(producer)
     metadata = api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
@@ -77,7 +75,7 @@ def comparable(document: Any, ledger_id: int) -> Any:
     return document.replace(f"{ledger_id}:", "L:") if isinstance(document, str) else document
 
 
-async def test_the_insides_of_a_busy_topic_are_shown(topic: PersistentTopic) -> None:
+async def test_the_insides_of_a_busy_topic_are_shown(topic: Topic) -> None:
     await topic.create_subscription("idle")
     await publish(topic, 10)
     await consume(topic, "shared", SubscriptionType.SHARED, 0, 1, 4, 5, 8)
@@ -93,7 +91,7 @@ async def test_the_insides_of_a_busy_topic_are_shown(topic: PersistentTopic) -> 
     assert (ours["state"], shown["idle"]["state"]) == ("LedgerOpened", "NoLedger")
 
 
-async def test_a_consumer_without_permits_waits_for_nothing(topic: PersistentTopic) -> None:
+async def test_a_consumer_without_permits_waits_for_nothing(topic: Topic) -> None:
     subscription = await topic.subscribe(SubscribeRequest("s", SubscriptionType.SHARED))
     subscription.connected(consumer_of(NotedSession()))
     shown: Any = internal_stats(topic, {})
@@ -104,14 +102,14 @@ async def test_a_consumer_without_permits_waits_for_nothing(topic: PersistentTop
     )
 
 
-async def test_positions_are_written_as_upstream_writes_them(topic: PersistentTopic) -> None:
+async def test_positions_are_written_as_upstream_writes_them(topic: Topic) -> None:
     assert str(Position(3, -1)) == "3:-1"
     last: Any = internal_stats(topic, {})["lastConfirmedEntry"]
     assert last == str(topic.managed_ledger.chain.last_confirmed)
 
 
-async def test_a_topic_that_keeps_nothing_has_nothing_inside() -> None:
-    name = TopicName.parse("non-persistent://t/n/topic")
-    document = internal_stats(NonPersistentTopic(name, SystemClock()), {})
+async def test_a_topic_that_keeps_nothing_has_nothing_inside(topics: TopicDirectory) -> None:
+    topic = await topics.get(TopicName.parse("non-persistent://t/n/topic"), create=True)
+    document = internal_stats(topic, {})
     assert (document["numberOfEntries"], document["cursors"]) == (0, {})
     assert "state" not in document

@@ -14,9 +14,10 @@ from geminga_broker.admin.facade import StatsQuery
 from geminga_broker.admin.topics.stats import topic_snapshot, topic_stats
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.gate import LimitOf
-from geminga_broker.topics.directory import AnyTopic, TopicDirectory
-from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.topic import SubscribeRequest
+from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
+from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.maintenance import TopicMaintenance
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
@@ -49,11 +50,11 @@ async def topics(coordination: Coordination) -> AsyncIterator[TopicDirectory]:
         yield topics
 
 
-async def opened(topics: TopicDirectory, domain: str) -> AnyTopic:
+async def opened(topics: TopicDirectory, domain: str) -> Topic:
     return await topics.get(TopicName.parse(f"{domain}://t/n/topic"), create=True)
 
 
-async def publish(topic: AnyTopic, count: int) -> None:
+async def publish(topic: Topic, count: int) -> None:
     producer = producer_of(NotedSession(), metadata={"a": "b"})
     await topic.connect_producer(producer)
     producer.messages_in = count
@@ -61,7 +62,7 @@ async def publish(topic: AnyTopic, count: int) -> None:
     await asyncio.sleep(1)
 
 
-async def subscribed(topic: AnyTopic, permits: int) -> Consumer:
+async def subscribed(topic: Topic, permits: int) -> Consumer:
     subscription = await topic.subscribe(SubscribeRequest("sub", SubscriptionType.SHARED))
     consumer = consumer_of(NotedSession())
     subscription.connected(consumer)
@@ -96,11 +97,12 @@ async def test_publishers_and_consumers_are_left_out_on_request(topics: TopicDir
 
 async def test_rates_are_those_of_the_period_before(topics: TopicDirectory) -> None:
     topic = await opened(topics, "persistent")
-    await topics.renew_rates()
+    await TopicMaintenance(topics, LoopClock()).renew_rates()
     await subscribed(topic, permits=50)
     await publish(topic, 100)
     await asyncio.sleep(PERIOD_S - 1)
-    await topics.renew_rates()
+    maintenance = TopicMaintenance(topics, LoopClock())
+    await maintenance.renew_rates()
     snapshot = topic_snapshot(topic)
     assert snapshot.rate_in == pytest.approx(100 / PERIOD_S, rel=0.01)
     assert snapshot.average_message_bytes == pytest.approx(len(PAYLOAD))
@@ -112,11 +114,11 @@ async def test_rates_are_those_of_the_period_before(topics: TopicDirectory) -> N
     assert snapshot.storage_read_cache_misses_rate == 0
     assert snapshot.write_latency_ms.count == 100
     assert snapshot.backlog_bytes == 100 * len(PAYLOAD)
-    totals = topics.totals
+    totals = maintenance.totals
     assert (totals.producers, totals.consumers) == (1, 1)
     assert totals.rate_in == snapshot.rate_in
     await asyncio.sleep(PERIOD_S)
-    await topics.renew_rates()
+    await TopicMaintenance(topics, LoopClock()).renew_rates()
     assert topic_snapshot(topic).rate_in == 0
     assert topic_snapshot(topic).write_latency_ms.count == 0
 
@@ -126,7 +128,6 @@ async def test_it_is_shown_how_many_messages_an_entry_has(
     topics: TopicDirectory, kind: SubscriptionType
 ) -> None:
     topic = await opened(topics, "persistent")
-    assert isinstance(topic, PersistentTopic)
     await topic.create_subscription("sub")
     await publish_batches(topic, *[3] * 7, 2)
     subscription = await topic.subscribe(SubscribeRequest("sub", kind))
@@ -153,13 +154,13 @@ async def test_chunks_are_counted_and_remembered_of_those_who_have_gone(
     topics: TopicDirectory,
 ) -> None:
     topic = await opened(topics, "persistent")
-    await topics.renew_rates()
+    await TopicMaintenance(topics, LoopClock()).renew_rates()
     producer = producer_of(NotedSession())
     await topic.connect_producer(producer)
     assert not topic_stats(topic, EVERYTHING, "here:8080")["msgChunkPublished"]
     producer.chunks_in = 20
     await asyncio.sleep(PERIOD_S)
-    await topics.renew_rates()
+    await TopicMaintenance(topics, LoopClock()).renew_rates()
     stats = topic_stats(topic, EVERYTHING, "here:8080")
     assert stats["msgChunkPublished"]
     assert stats["publishers"][0]["chunkedMessageRate"] == pytest.approx(20 / PERIOD_S)
@@ -212,11 +213,11 @@ async def test_who_publishes_too_fast_is_counted(topics: TopicDirectory) -> None
 
 async def test_what_nobody_could_take_is_a_drop_rate(topics: TopicDirectory) -> None:
     topic = await opened(topics, "non-persistent")
-    await topics.renew_rates()
+    await TopicMaintenance(topics, LoopClock()).renew_rates()
     await subscribed(topic, permits=40)
     await publish(topic, 100)
     await asyncio.sleep(PERIOD_S - 1)
-    await topics.renew_rates()
+    await TopicMaintenance(topics, LoopClock()).renew_rates()
     stats = topic_stats(topic, EVERYTHING, "here:8080")
     drop_rate = stats["subscriptions"]["sub"]["msgDropRate"]
     assert drop_rate == pytest.approx(60 / PERIOD_S, rel=0.01)

@@ -19,9 +19,10 @@ from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 from geminga_broker.policies.dispatching import DispatchConfig
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscription import Subscription
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.topic import SubscribeRequest
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.namespaces import DispatchRate, Policies
@@ -64,15 +65,14 @@ def follow(topics: TopicDirectory) -> Follow:
     return lambda policies: topics.apply_policies(NAME.namespace, policies)
 
 
-async def opened(topics: TopicDirectory, name: TopicName = NAME) -> PersistentTopic:
+async def opened(topics: TopicDirectory, name: TopicName = NAME) -> Topic:
     topic = await topics.get(name, create=True)
-    assert isinstance(topic, PersistentTopic)
     await topic.create_subscription("sub")
     return topic
 
 
 async def joined(
-    topic: PersistentTopic, kind: SubscriptionType, permits: int = 10_000, name: str = "sub"
+    topic: Topic, kind: SubscriptionType, permits: int = 10_000, name: str = "sub"
 ) -> Consumer:
     subscription = await topic.subscribe(SubscribeRequest(name, kind))
     consumer = consumer_of(NotedSession(), f"c{len(subscription.consumers)}")
@@ -89,7 +89,7 @@ def of_subscription(rate: DispatchRate) -> Policies:
     return Policies(subscription_dispatch_rate={"standalone": rate})
 
 
-async def counts(topic: PersistentTopic, *at_s: float, name: str = "sub") -> list[int]:
+async def counts(topic: Topic, *at_s: float, name: str = "sub") -> list[int]:
     """How many messages the subscription's consumers had been sent after so long."""
     loop = asyncio.get_running_loop()
     begin_s = loop.time()
@@ -247,7 +247,7 @@ async def test_a_rate_may_follow_what_is_published(topics: TopicDirectory, follo
 async def test_nothing_is_made_where_nothing_is_limited(topics: TopicDirectory) -> None:
     topic = await opened(topics)
     await joined(topic, SubscriptionType.SHARED)
-    dispatcher = topic.subscriptions["sub"].dispatcher
+    dispatcher = topic.part(StoredSubscriptions).named("sub").dispatcher
     assert dispatcher is not None
     assert dispatcher._throttle is None
 

@@ -7,19 +7,30 @@ from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
-from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of, resolver_over
+from tests.unit.geminga_broker.clients_and_logs import (
+    NotedSession,
+    maintain,
+    producer_of,
+    resolver_over,
+)
 from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.admin.topics.internal_stats import internal_stats
 from geminga_broker.errors import NameReserved, TopicFenced
 from geminga_broker.log.config import ManagedLedgerConfig
+from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.retention import KEEP_NOTHING
 from geminga_broker.policies.publishing import PublishConfig
+from geminga_broker.topics.backlog import Backlog
+from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.producing.deduplication import CURSOR_NAME, UNKNOWN_REASON
+from geminga_broker.topics.producing.deduplication import (
+    CURSOR_NAME,
+    UNKNOWN_REASON,
+    TopicDeduplication,
+)
 from geminga_broker.topics.producing.producers import Producer
-from geminga_broker.topics.topic import SubscribeRequest
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType
 from geminga_protocol.pulsar.integers import UINT64_MAX
@@ -65,13 +76,16 @@ async def topics(
             writer.confirm()
 
 
-async def loaded(topics: TopicDirectory) -> PersistentTopic:
-    topic = await topics.get(NAME, create=True)
-    assert isinstance(topic, PersistentTopic)
-    return topic
+def kept_by(topic: Topic) -> list[Cursor]:
+    """The cursor that knows repeats, where there is one."""
+    return topic.part(TopicDeduplication).cursors()
 
 
-async def connected(topic: PersistentTopic, name: str = "p") -> tuple[Producer, NotedSession]:
+async def loaded(topics: TopicDirectory) -> Topic:
+    return await topics.get(NAME, create=True)
+
+
+async def connected(topic: Topic, name: str = "p") -> tuple[Producer, NotedSession]:
     session = NotedSession()
     producer = producer_of(session, name)
     await topic.connect_producer(producer)
@@ -199,7 +213,7 @@ async def test_the_numbers_are_read_again_after_a_crash(
         publish(again, 4, 5, 6)
         await settle()
         assert [at for _, at in answers(session)][:2] == [NOWHERE, NOWHERE]
-        other, session = await connected(next_owner.loaded[0], "q")  # type: ignore[arg-type]
+        other, session = await connected(next_owner.loaded[0], "q")
         assert other.last_sequence_id() == 77
 
 
@@ -265,7 +279,7 @@ async def test_it_is_turned_off_and_on_while_producers_are_connected(
     await settle()
     topics.apply_policies(NAME.namespace, Policies(deduplication_enabled=False))
     await settle()
-    assert topic.intake.cursor is None
+    assert not kept_by(topic)
     assert producer.last_sequence_id() == -1
     publish(producer, 1)
     await settle()
@@ -288,7 +302,7 @@ async def test_a_topic_that_no_longer_needs_it_is_loaded_without_what_it_kept(
     async with TopicDirectory(logs, SystemClock(), owns=lambda _: True) as without:
         topic = await loaded(without)
         assert await logs.cursor_names(NAME.managed_ledger_name) == []
-        assert topic.intake.deduplication is None
+        assert topic.part(TopicDeduplication).deduplication is None
 
 
 async def test_a_snapshot_is_taken_by_time_too_and_who_is_gone_is_forgotten(
@@ -298,16 +312,16 @@ async def test_a_snapshot_is_taken_by_time_too_and_who_is_gone_is_forgotten(
     producer, _ = await connected(topic)
     publish(producer, 1)
     await asyncio.sleep(59)
-    await topics.sweep_deduplication()
-    assert topic.intake.cursor is not None
-    assert topic.intake.cursor.position_properties == {}
+    await maintain(topics, TopicDeduplication)
+    assert kept_by(topic)
+    assert kept_by(topic)[0].position_properties == {}
     await asyncio.sleep(2)
-    await topics.sweep_deduplication()
-    assert topic.intake.cursor.position_properties == {"p": 1}
+    await maintain(topics, TopicDeduplication)
+    assert kept_by(topic)[0].position_properties == {"p": 1}
     producer.disconnect()
     await asyncio.sleep(601)
-    await topics.sweep_deduplication()
-    assert topic.intake.cursor.position_properties == {}
+    await maintain(topics, TopicDeduplication)
+    assert kept_by(topic)[0].position_properties == {}
 
 
 async def test_waiting_in_vain_keeps_no_numbers(topics: TopicDirectory) -> None:
@@ -322,9 +336,9 @@ async def test_waiting_in_vain_keeps_no_numbers(topics: TopicDirectory) -> None:
     assert again.is_waiting
     again.disconnect()
     await asyncio.sleep(601)
-    await topics.sweep_deduplication()
-    assert topic.intake.cursor is not None
-    assert topic.intake.cursor.position_properties == {}
+    await maintain(topics, TopicDeduplication)
+    assert kept_by(topic)
+    assert kept_by(topic)[0].position_properties == {}
 
 
 async def test_its_cursor_is_seen_in_the_internal_stats_and_nowhere_else(
@@ -338,7 +352,7 @@ async def test_its_cursor_is_seen_in_the_internal_stats_and_nowhere_else(
     assert cursors[CURSOR_NAME]["properties"] == {"p": 4}
     assert cursors[CURSOR_NAME]["markDeletePosition"] == "0:3"
     assert topic.subscriptions == {}
-    assert topic.backlog.size_bytes == 0
+    assert topic.part(Backlog).size_bytes == 0
     assert topic.connected_count == 1
     producer.disconnect()
     assert topic.connected_count == 0

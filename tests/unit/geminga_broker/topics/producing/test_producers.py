@@ -6,6 +6,7 @@ import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of
 
 from geminga_broker.errors import BrokerError, ProducerBusy, ProducerFenced, TopicFenced
+from geminga_broker.log.append_request import AppendRequest
 from geminga_broker.topics.producing.producers import Producer, Producers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import AccessMode
@@ -191,10 +192,8 @@ def test_what_the_broker_writes_in_front_is_not_counted_as_sent() -> None:
     sender.has_stamps = True
     stamp = encode_broker_entry(api.BrokerEntryMetadata(broker_timestamp=1, index=4))
     sender.bytes_in, session.unconfirmed = 30, 30
-    stored = [
-        ((number, stamp + bytes(15), 0), (stamp + bytes(15), 2, sender, 0, 0))
-        for number in range(2)
-    ]
-    assert sender.confirm(7, stored) == (4, 30)
+    entries = [(number, stamp + bytes(15), 0) for number in range(2)]
+    requests: list[AppendRequest] = [(stamp + bytes(15), 2, sender, 0, 0)] * 2
+    assert sender.confirm(7, entries, requests) == (4, 30)
     assert (sender.bytes_confirmed, session.unconfirmed) == (30, 0)
     assert len(session.commands()) == 2

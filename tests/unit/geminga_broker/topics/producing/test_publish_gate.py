@@ -9,7 +9,7 @@ import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of
 
 from geminga_broker.errors import InvalidRequest, ProducerBusy
-from geminga_broker.log.appender import Pending
+from geminga_broker.log.append_request import AppendRequest
 from geminga_broker.policies.publishing import PublishLimits, PublishPolicies
 from geminga_broker.topics.producing.producers import Producer, Producers
 from geminga_broker.topics.producing.publish_gate import PublishGate
@@ -55,21 +55,21 @@ def gate_with(*names: str, broker_rate: PublishRate | None = None) -> tuple[Publ
     return PublishGate("t", producers, SetClock(), broker_rate), producers
 
 
-def item_of(producer: Producer, *, is_encrypted: bool) -> Pending:
+def item_of(producer: Producer, *, is_encrypted: bool) -> AppendRequest:
     metadata = api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
     if is_encrypted:
         metadata.encryption_keys.add(key="k", value=b"v")
     return encode_payload(metadata, b"text"), 1, producer, 0, 0
 
 
-def take_nothing(items: Sequence[Pending]) -> None:
-    del items
+def take_nothing(producer: Producer, requests: Sequence[AppendRequest]) -> None:
+    del producer, requests
 
 
 def test_what_is_off_stands_in_nobodys_way() -> None:
     gate, _ = gate_with()
     gate.apply(PublishPolicies())
-    assert gate.before(take_nothing) is take_nothing
+    assert gate.step_before(take_nothing) is take_nothing
 
 
 def test_only_so_many_producers_are_of_one_host() -> None:
@@ -109,16 +109,16 @@ def test_where_encryption_is_required_who_does_not_encrypt_has_to_go() -> None:
     with pytest.raises(InvalidRequest, match="Encryption is required in t"):
         gate.check(publisher("other"))
     gate.check(publisher("other", is_encrypting=True))
-    gate.let_go()
+    gate.disconnect_disallowed()
     assert [each.name for each in producers] == ["closed"]
 
 
 def test_a_message_in_the_clear_is_refused_and_those_beside_it_are_taken() -> None:
     gate, _ = gate_with()
     gate.apply(ENCRYPTED)
-    sender, taken = publisher("a", is_encrypting=True), list[Pending]()
+    sender, taken = publisher("a", is_encrypting=True), list[AppendRequest]()
     items = [item_of(sender, is_encrypted=each) for each in (True, False, True)]
-    gate.before(taken.extend)(items)
+    gate.step_before(lambda _, requests: taken.extend(requests))(sender, items)
     assert taken == [items[0], items[2]]
     session = sender.session
     assert isinstance(session, NotedSession)
@@ -134,9 +134,9 @@ def test_who_publishes_too_fast_is_held_back_until_it_may_again_or_the_limit_is_
     session = sender.session
     assert isinstance(session, NotedSession)
     item = item_of(sender, is_encrypted=False)
-    gate.before(take_nothing)([item] * 10)
+    gate.step_before(take_nothing)(sender, [item] * 10)
     assert session.throttles == []
-    gate.before(take_nothing)([item] * 10)
+    gate.step_before(take_nothing)(sender, [item] * 10)
     (wait_s,) = session.throttles
     assert gate.pauses == 1
     assert wait_s(100.0) == pytest.approx(1.0)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.geminga_broker.log.stand_ins import QUIET
 
-from geminga_broker.log.appender import Pending
+from geminga_broker.log.append_request import AppendRequest
 from geminga_broker.topics.producing.sequence_ids import (
     SNAPSHOT_BYTES_MAX,
     SequenceIds,
@@ -16,8 +17,8 @@ from geminga_protocol.pulsar.integers import INT64_MAX, UINT64_MAX
 from geminga_protocol.pulsar.payload import encode_payload
 
 
-def sent(sequence_id: int, highest: int = 0, payload: bytes = b"") -> Pending:
-    return payload, 1, None, sequence_id, highest
+def sent(sequence_id: int, highest: int = 0, payload: bytes = b"") -> AppendRequest:
+    return payload, 1, QUIET, sequence_id, highest
 
 
 def chunk(number: int, of: int, sequence_id: int = 7) -> bytes:

@@ -10,8 +10,8 @@ from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.errors import BrokerError, ProducerFenced
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.persistent import EPOCH_PROPERTY
 from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.publish_path import EPOCH_PROPERTY
 from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.managed_ledger import ManagedLedgerRecord, managed_ledger_path
@@ -134,7 +134,7 @@ async def test_one_that_waited_with_an_old_epoch_is_passed_over(
     (topic,) = topics.loaded
     for each in (outdated, following):
         await topic.connect_producer(each)
-    topic.epoch.current = 7
+    topic.publishing.epoch.current = 7
     first.disconnect()
     await asyncio.sleep(0.001)
     (refusal,) = client.settled
@@ -157,7 +157,7 @@ async def test_one_that_goes_when_its_turn_has_come_makes_room_for_the_next(
     going.disconnect()
     await asyncio.sleep(0.001)
     assert client.settled == [None]
-    assert list(topic.producers) == [following]
+    assert list(topic.publishing.producers) == [following]
     assert not caplog.records
 
 
@@ -168,11 +168,11 @@ async def test_one_that_is_fenced_while_its_epoch_is_stored_is_not_let_in(
     slow = asyncio.create_task(connect(topics, PERSISTENT, EXCLUSIVE))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert len(topic.producers) == 1
+    assert len(topic.publishing.producers) == 1
     winner = await connect(topics, PERSISTENT, FENCING)
     with pytest.raises(ProducerFenced, match="Fenced out"):
         await slow
-    assert list(topic.producers) == [winner]
+    assert list(topic.publishing.producers) == [winner]
 
 
 async def test_one_whose_client_goes_while_its_epoch_is_stored_leaves_the_topic(
@@ -184,4 +184,4 @@ async def test_one_whose_client_goes_while_its_epoch_is_stored_leaves_the_topic(
     await asyncio.sleep(0)
     slow.cancel()
     await asyncio.wait((slow,))
-    assert len(topic.producers) == 0
+    assert len(topic.publishing.producers) == 0

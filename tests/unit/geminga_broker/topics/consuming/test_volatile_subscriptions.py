@@ -7,14 +7,16 @@ from tests.unit.geminga_broker.clients_and_logs import NotedSession, Told, consu
 
 from geminga_broker.errors import ConsumerBusy, NotAllowed, ProducerBusy, TopicFenced
 from geminga_broker.log.positions import EARLIEST
+from geminga_broker.subscriptions import volatile_subscription
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.topics import non_persistent
-from geminga_broker.topics.non_persistent import NonPersistentTopic, VolatileSubscription
+from geminga_broker.subscriptions.volatile_subscription import VolatileSubscription
+from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
+from geminga_broker.topics.consuming.volatile_subscriptions import VolatileSubscriptions
+from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.producing.producers import Producer
-from geminga_broker.topics.topic import SubscribeRequest
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_runtime.clock import SystemClock
 
 EXCLUSIVE, SHARED, FAILOVER = (
     SubscriptionType.EXCLUSIVE,
@@ -24,19 +26,19 @@ EXCLUSIVE, SHARED, FAILOVER = (
 
 
 @pytest.fixture
-def topic() -> NonPersistentTopic:
+async def topic(topics: TopicDirectory) -> Topic:
     """The topic under test."""
-    return NonPersistentTopic(TopicName.parse("non-persistent://t/n/topic"), SystemClock())
+    return await topics.get(TopicName.parse("non-persistent://t/n/topic"), create=True)
 
 
-async def connected(topic: NonPersistentTopic, session: NotedSession) -> Producer:
+async def connected(topic: Topic, session: NotedSession) -> Producer:
     producer = producer_of(session)
     await topic.connect_producer(producer)
     return producer
 
 
 async def joined(
-    topic: NonPersistentTopic,
+    topic: Topic,
     kind: SubscriptionType,
     name: str = "c",
     *,
@@ -44,7 +46,8 @@ async def joined(
     told: Told | None = None,
 ) -> tuple[VolatileSubscription, Consumer, NotedSession]:
     session = NotedSession()
-    subscription = await topic.subscribe(SubscribeRequest("sub", kind))
+    request = SubscribeRequest("sub", kind)
+    subscription = await topic.part(VolatileSubscriptions).subscribe(request)
     consumer = consumer_of(session, name, told=told)
     subscription.connected(consumer)
     subscription.flow(consumer, permits)
@@ -56,7 +59,7 @@ def publish(producer: Producer, count: int) -> None:
 
 
 async def test_whoever_has_permits_gets_it_and_what_is_too_much_is_counted(
-    topic: NonPersistentTopic,
+    topic: Topic,
 ) -> None:
     producing = NotedSession()
     subscription, consumer, session = await joined(topic, EXCLUSIVE, permits=3)
@@ -68,14 +71,14 @@ async def test_whoever_has_permits_gets_it_and_what_is_too_much_is_counted(
     assert [(each.ledgerId, each.entryId) for each in ids] == [(0, 0)] * 5
 
 
-async def test_shared_consumers_take_turns(topic: NonPersistentTopic) -> None:
+async def test_shared_consumers_take_turns(topic: Topic) -> None:
     sessions = [(await joined(topic, SHARED, name))[2] for name in "abc"]
     publish(await connected(topic, NotedSession()), 9)
     assert [len(session.messages()) for session in sessions] == [3, 3, 3]
 
 
 async def test_the_active_consumer_is_chosen_when_consumers_come_and_go_not_for_each_message(
-    topic: NonPersistentTopic, monkeypatch: pytest.MonkeyPatch
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choices = 0
 
@@ -85,7 +88,7 @@ async def test_the_active_consumer_is_chosen_when_consumers_come_and_go_not_for_
         assert isinstance(consumers, list)
         return len(consumers) - 1
 
-    monkeypatch.setattr(non_persistent, "choose_active", choose_last)
+    monkeypatch.setattr(volatile_subscription, "choose_active", choose_last)
     told = Told()
     _, _, first = await joined(topic, FAILOVER, "a", told=told)
     subscription, consumer, second = await joined(topic, FAILOVER, "b")
@@ -99,7 +102,7 @@ async def test_the_active_consumer_is_chosen_when_consumers_come_and_go_not_for_
 
 
 async def test_an_exclusive_subscription_takes_one_and_types_do_not_mix(
-    topic: NonPersistentTopic,
+    topic: Topic,
 ) -> None:
     subscription, consumer, _ = await joined(topic, EXCLUSIVE)
     for kind in (EXCLUSIVE, SHARED):
@@ -110,16 +113,16 @@ async def test_an_exclusive_subscription_takes_one_and_types_do_not_mix(
     await joined(topic, SHARED)
 
 
-async def test_a_producer_whose_client_is_gone_makes_room(topic: NonPersistentTopic) -> None:
+async def test_a_producer_whose_client_is_gone_makes_room(topic: Topic) -> None:
     gone = await connected(topic, NotedSession(answers=False))
     later = await connected(topic, NotedSession())
     assert gone.is_closed
-    assert list(topic.producers) == [later]
+    assert list(topic.publishing.producers) == [later]
     with pytest.raises(ProducerBusy):
         await connected(topic, NotedSession())
 
 
-async def test_there_is_nothing_to_go_back_to(topic: NonPersistentTopic) -> None:
+async def test_there_is_nothing_to_go_back_to(topic: Topic) -> None:
     subscription, _, _ = await joined(topic, EXCLUSIVE)
     assert subscription.mark_delete is None
     with pytest.raises(NotAllowed):
@@ -131,7 +134,7 @@ async def test_there_is_nothing_to_go_back_to(topic: NonPersistentTopic) -> None
 
 
 async def test_a_deleted_topic_lets_everybody_go_and_takes_nobody(
-    topic: NonPersistentTopic,
+    topic: Topic,
 ) -> None:
     told = Told()
     await joined(topic, EXCLUSIVE, told=told)

@@ -10,14 +10,14 @@ from typing import TypeVar
 ThingT = TypeVar("ThingT")
 
 
-class InTurn:
+class WorkPool:
     """Works on at most ``width`` things at a time, however often it is asked."""
 
     def __init__(self, width: int) -> None:
         self._width = width
         self._room = asyncio.Semaphore(width)
 
-    async def work(self, work: Callable[[ThingT], Awaitable[None]], things: deque[ThingT]) -> None:
+    async def run(self, work: Callable[[ThingT], Awaitable[None]], things: deque[ThingT]) -> None:
         """Do ``work`` on each of ``things``, which leave it, whatever becomes of the others; when
         all are done, the first of the errors is raised."""
         errors: list[Exception] = []
@@ -34,6 +34,6 @@ class InTurn:
 
         async with asyncio.TaskGroup() as group:
             for _ in range(min(self._width, len(things))):
-                group.create_task(go_on(), name="work in turn")
+                group.create_task(go_on(), name="work in a pool")
         if errors:
             raise errors[0]

@@ -13,10 +13,9 @@ from geminga_broker.errors import ConsumerBusy, NotAllowed, SubscriptionAbsent
 from geminga_broker.log.positions import LATEST, Position
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscription import Subscription
+from geminga_broker.topics.consuming.subscribe_request import ConsumerIdentity, SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.non_persistent import NonPersistentTopic
-from geminga_broker.topics.persistent import PersistentTopic
-from geminga_broker.topics.topic import ConsumerIdentity, SubscribeRequest
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.namespaces import (
@@ -28,19 +27,16 @@ from geminga_protocol.records.namespaces import (
 NAME = TopicName.parse("persistent://t/n/topic")
 FLEETING = TopicName.parse("non-persistent://t/n/topic")
 EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = SubscriptionType
-AnyTopic = PersistentTopic | NonPersistentTopic
 
 
 @pytest.fixture
-async def topic(topics: TopicDirectory) -> PersistentTopic:
+async def topic(topics: TopicDirectory) -> Topic:
     """One that keeps its messages."""
-    topic = await topics.get(NAME, create=True)
-    assert isinstance(topic, PersistentTopic)
-    return topic
+    return await topics.get(NAME, create=True)
 
 
 @pytest.fixture(params=[NAME, FLEETING], ids=["persistent", "non-persistent"])
-async def any_topic(request: pytest.FixtureRequest, topics: TopicDirectory) -> AnyTopic:
+async def any_topic(request: pytest.FixtureRequest, topics: TopicDirectory) -> Topic:
     """One that does, and one that does not."""
     return await topics.get(request.param, create=True)
 
@@ -52,7 +48,7 @@ def follow(topics: TopicDirectory) -> Callable[[Policies], None]:
 
 
 async def join(
-    topic: AnyTopic,
+    topic: Topic,
     name: str = "sub",
     kind: SubscriptionType = SHARED,
     *,
@@ -68,7 +64,7 @@ async def join(
 
 
 async def test_a_subscription_takes_so_many_consumers(
-    any_topic: AnyTopic, follow: Callable[[Policies], None]
+    any_topic: Topic, follow: Callable[[Policies], None]
 ) -> None:
     follow(Policies(consumers_per_subscription_max=1))
     await join(any_topic)
@@ -80,7 +76,7 @@ async def test_a_subscription_takes_so_many_consumers(
 
 
 async def test_a_topic_takes_so_many_consumers_and_refusals_leave_nothing_behind(
-    any_topic: AnyTopic, follow: Callable[[Policies], None]
+    any_topic: Topic, follow: Callable[[Policies], None]
 ) -> None:
     follow(Policies(consumers_per_topic_max=2))
     await join(any_topic)
@@ -91,21 +87,21 @@ async def test_a_topic_takes_so_many_consumers_and_refusals_leave_nothing_behind
 
 
 async def test_a_topic_has_so_many_subscriptions(
-    any_topic: AnyTopic, follow: Callable[[Policies], None]
+    any_topic: Topic, follow: Callable[[Policies], None]
 ) -> None:
     follow(Policies(subscriptions_per_topic_max=1))
     await join(any_topic)
     await join(any_topic)
     with pytest.raises(NotAllowed, match="Exceed the maximum number of subscriptions"):
         await join(any_topic, "other", is_durable=False)
-    if isinstance(any_topic, PersistentTopic):
+    if any_topic.keeps_messages:
         with pytest.raises(NotAllowed, match="Exceed the maximum number of subscriptions"):
             await any_topic.create_subscription("other")
         assert not await any_topic.create_subscription("sub"), "it is there"
 
 
 async def test_only_types_that_are_enabled(
-    any_topic: AnyTopic, follow: Callable[[Policies], None]
+    any_topic: Topic, follow: Callable[[Policies], None]
 ) -> None:
     follow(Policies(subscription_types_enabled=("Key_Shared",)))
     with pytest.raises(NotAllowed, match="doesn't support Shared sub type!"):
@@ -115,7 +111,7 @@ async def test_only_types_that_are_enabled(
 
 
 async def test_subscribing_makes_no_subscription_where_that_is_forbidden(
-    topic: PersistentTopic, follow: Callable[[Policies], None]
+    topic: Topic, follow: Callable[[Policies], None]
 ) -> None:
     follow(Policies(auto_subscription_creation_override=AutoSubscriptionCreation(allowed=False)))
     with pytest.raises(SubscriptionAbsent):
@@ -126,7 +122,7 @@ async def test_subscribing_makes_no_subscription_where_that_is_forbidden(
 
 
 async def test_a_consumer_subscribes_so_often(
-    topic: PersistentTopic, follow: Callable[[Policies], None]
+    topic: Topic, follow: Callable[[Policies], None]
 ) -> None:
     rate = SubscribeRate(per_consumer=2, period_s=30)
     follow(Policies(cluster_subscribe_rate={"standalone": rate}))
@@ -136,7 +132,7 @@ async def test_a_consumer_subscribes_so_often(
         await join(topic)
 
 
-async def test_a_name_is_durable_or_it_is_not(topic: PersistentTopic) -> None:
+async def test_a_name_is_durable_or_it_is_not(topic: Topic) -> None:
     reader = await join(topic, is_durable=False)
     with pytest.raises(NotAllowed, match="NonDurable subscription"):
         await join(topic)
@@ -147,7 +143,7 @@ async def test_a_name_is_durable_or_it_is_not(topic: PersistentTopic) -> None:
 
 
 async def test_who_comes_back_takes_the_place_of_its_connection_that_is_gone(
-    topic: PersistentTopic, follow: Callable[[Policies], None]
+    topic: Topic, follow: Callable[[Policies], None]
 ) -> None:
     follow(Policies(consumers_per_subscription_max=1))
     gone = await join(topic, session=NotedSession(answers=False))
@@ -156,7 +152,7 @@ async def test_who_comes_back_takes_the_place_of_its_connection_that_is_gone(
 
 
 async def test_a_reader_that_is_refused_leaves_no_subscription(
-    topic: PersistentTopic, monkeypatch: pytest.MonkeyPatch
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuses(*_: object) -> None:
         raise ConsumerBusy("come later")
@@ -171,9 +167,7 @@ async def test_a_reader_that_is_refused_leaves_no_subscription(
 
 
 @pytest.mark.parametrize("start", [LATEST, Position(1 << 40, 0)])
-async def test_beyond_the_end_the_initial_position_counts(
-    topic: PersistentTopic, start: Position
-) -> None:
+async def test_beyond_the_end_the_initial_position_counts(topic: Topic, start: Position) -> None:
     chain = topic.managed_ledger.chain
     for earliest, mark in ((True, chain.before_first), (False, chain.last_confirmed)):
         request = SubscribeRequest(

@@ -7,7 +7,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.unit.geminga_broker.clients_and_logs import NotedSession
+from tests.unit.geminga_broker.clients_and_logs import NotedSession, maintain
 from tests.unit.geminga_broker.compaction.compacted_topics import (
     DURABLE,
     NAME,
@@ -30,7 +30,9 @@ from geminga_broker.compaction.errors import CompactionRunning
 from geminga_broker.compaction.report import CompactionStatus
 from geminga_broker.errors import NotAllowed
 from geminga_broker.log.positions import EARLIEST
-from geminga_broker.topics.directory import COMPACTIONS_AT_ONCE_MAX
+from geminga_broker.policies.compaction import CompactionConfig
+from geminga_broker.topics.topic import Topic
+from geminga_broker.topics.topic_compaction import COMPACTIONS_AT_ONCE_MAX, TopicCompaction
 from geminga_ledger import NotEnoughBookies
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
@@ -151,10 +153,10 @@ async def test_the_ledger_before_is_deleted_and_with_the_topic_the_last() -> Non
         for number in range(3):
             await publish(topic, single("a", b"%d" % number))
             await compact(topic)
-        compacted = topic.compacting.view.ledger
+        compacted = topic.part(TopicCompaction).view.ledger
         assert compacted is not None
         logs = {span.ledger_id for span in topic.managed_ledger.chain.spans}
-        cursor = topic.compacting.cursors()[0].store
+        cursor = topic.part(TopicCompaction).cursors()[0].store
         assert cursor is not None
         assert set(rig.ledgers.entries) == {*logs, compacted.ledger_id, cursor.ledger_id}
         await topics.delete(NAME, force=True)
@@ -176,10 +178,10 @@ async def test_truncating_takes_what_is_compacted_too() -> None:
 async def test_one_compaction_at_a_time_and_an_empty_topic_is_soon_done() -> None:
     async with Rig().directory() as topics:
         topic = await loaded(topics)
-        assert topic.compacting.report.status is CompactionStatus.NOT_RUN
-        await topic.compacting.trigger()
+        assert topic.part(TopicCompaction).report.status is CompactionStatus.NOT_RUN
+        await topic.part(TopicCompaction).trigger()
         with pytest.raises(CompactionRunning, match="already in progress"):
-            await topic.compacting.trigger()
+            await topic.part(TopicCompaction).trigger()
         await asyncio.sleep(1)
         await compact(topic)
         assert await read(topic) == []
@@ -193,9 +195,9 @@ async def test_a_compaction_that_fails_says_why_and_changes_nothing() -> None:
         await compact(topic)
         await publish(topic, single("a", b"3"))
         rig.ledgers.create_error = NotEnoughBookies(1, 0)
-        await topic.compacting.trigger()
+        await topic.part(TopicCompaction).trigger()
         await asyncio.sleep(1)
-        report = topic.compacting.report
+        report = topic.part(TopicCompaction).report
         assert (report.status, report.failed_total) == (CompactionStatus.ERROR, 1)
         assert report.last_error == str(NotEnoughBookies(1, 0))
         assert values(await read(topic)) == [("a", b"2"), ("a", b"3")]
@@ -204,19 +206,26 @@ async def test_a_compaction_that_fails_says_why_and_changes_nothing() -> None:
         assert values(await read(topic)) == [("a", b"3")]
 
 
+def compact_by_itself(topic: Topic, options: CompactionConfig) -> None:
+    """Let these hold for ``topic``."""
+    topic.apply(replace(topic.policies, compaction=options))
+
+
 async def test_a_topic_with_a_threshold_is_compacted_by_itself() -> None:
     async with Rig().directory() as topics:
         topic = await loaded(topics)
-        topic.compacting.options = replace(topic.compacting.options, threshold_bytes=500)
-        await topics.check_compaction()
-        assert [cursor.name for cursor in topic.compacting.cursors()] == [COMPACTION_CURSOR]
+        compact_by_itself(topic, CompactionConfig(threshold_bytes=500))
+        await maintain(topics, TopicCompaction)
+        assert [cursor.name for cursor in topic.part(TopicCompaction).cursors()] == [
+            COMPACTION_CURSOR
+        ]
         await publish(topic, single("a", b"1"))
-        await topics.check_compaction()
-        assert topic.compacting.report.succeeded_total == 0
+        await maintain(topics, TopicCompaction)
+        assert topic.part(TopicCompaction).report.succeeded_total == 0
         await publish(topic, single("a", b"2" * 600))
-        await topics.check_compaction()
+        await maintain(topics, TopicCompaction)
         await asyncio.sleep(1)
-        assert topic.compacting.report.succeeded_total == 1
+        assert topic.part(TopicCompaction).report.succeeded_total == 1
 
 
 async def test_few_topics_are_compacted_at_once_and_the_others_later() -> None:
@@ -225,19 +234,19 @@ async def test_few_topics_are_compacted_at_once_and_the_others_later() -> None:
             await loaded(topics, TopicName.parse(f"persistent://t/n/topic-{number}"))
             for number in range(COMPACTIONS_AT_ONCE_MAX + 2)
         ]
+        compactions = [topic.part(TopicCompaction) for topic in many]
         for topic in many:
-            options = replace(topic.compacting.options, threshold_bytes=5)
-            topic.compacting.options = replace(options, read_bytes_per_s_max=100)
-            await topics.check_compaction()
+            compact_by_itself(topic, CompactionConfig(threshold_bytes=5, read_bytes_per_s_max=100))
+            await maintain(topics, TopicCompaction)
             await publish(topic, single("a", b"1"))
-        await topics.check_compaction()
-        assert sum(each.compacting.is_running for each in many) == COMPACTIONS_AT_ONCE_MAX
-        await topics.check_compaction()
-        assert sum(each.compacting.is_running for each in many) == COMPACTIONS_AT_ONCE_MAX
+        await maintain(topics, TopicCompaction)
+        assert sum(each.is_running for each in compactions) == COMPACTIONS_AT_ONCE_MAX
+        await maintain(topics, TopicCompaction)
+        assert sum(each.is_running for each in compactions) == COMPACTIONS_AT_ONCE_MAX
         await asyncio.sleep(60)
-        await topics.check_compaction()
+        await maintain(topics, TopicCompaction)
         await asyncio.sleep(60)
-        assert [each.compacting.report.succeeded_total for each in many] == [1] * len(many)
+        assert [each.report.succeeded_total for each in compactions] == [1] * len(many)
 
 
 async def test_a_message_in_chunks_is_read_whole_or_not_at_all() -> None:
@@ -268,7 +277,7 @@ async def test_a_compacted_ledger_that_is_gone_leaves_the_log() -> None:
         topic = await loaded(topics)
         await publish(topic, single("a", b"1"), single("a", b"2"))
         await compact(topic)
-        compacted = topic.compacting.view.ledger
+        compacted = topic.part(TopicCompaction).view.ledger
         assert compacted is not None
         await rig.ledgers.delete(compacted.ledger_id)
         await topics.unload(NAME)

@@ -10,8 +10,8 @@ from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers
 
 from geminga_broker.errors import InvalidRequest, ProducerBusy
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.persistent import PersistentTopic
 from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.payload import encode_payload
@@ -57,26 +57,25 @@ def payload(*, is_encrypted: bool = False) -> bytes:
 
 
 @pytest.fixture
-async def topic(topics: TopicDirectory) -> PersistentTopic:
+async def topic(topics: TopicDirectory) -> Topic:
     """The topic under test."""
-    topic = await topics.get(NAME, create=True)
-    assert isinstance(topic, PersistentTopic)
-    return topic
+    return await topics.get(NAME, create=True)
 
 
 def follow(topics: TopicDirectory, policies: Policies) -> None:
     topics.apply_policies(NAME.namespace, policies)
 
 
-async def test_without_policies_messages_go_straight_to_the_log(topic: PersistentTopic) -> None:
+async def test_without_policies_messages_go_straight_to_the_log(topic: Topic) -> None:
     client = Client("p")
     await topic.connect_producer(client.producer)
-    assert client.producer.append_all == topic.append
-    assert client.producer.is_mixable, "the log does not ask whose they are"
+    assert client.producer.append_all == topic.publishing.append, (
+        "the log does not ask whose they are"
+    )
 
 
 async def test_producers_over_the_limit_are_refused_and_those_that_come_back_are_not(
-    topics: TopicDirectory, topic: PersistentTopic
+    topics: TopicDirectory, topic: Topic
 ) -> None:
     follow(topics, Policies(producers_per_topic_max=1))
     first = Client("a")
@@ -90,14 +89,16 @@ async def test_producers_over_the_limit_are_refused_and_those_that_come_back_are
 
 
 async def test_where_encryption_is_required_nothing_else_is_taken(
-    topics: TopicDirectory, topic: PersistentTopic, ledgers: MemoryLedgers
+    topics: TopicDirectory, topic: Topic, ledgers: MemoryLedgers
 ) -> None:
     plain, encrypting = Client("plain"), Client("encrypting", is_encrypting=True)
     for client in (plain, encrypting):
         await topic.connect_producer(client.producer)
     follow(topics, Policies(encryption_required=True))
     assert (plain.is_closed, encrypting.is_closed) == (True, False)
-    assert not encrypting.producer.is_mixable, "what is refused is refused to one"
+    assert encrypting.producer.append_all != topic.publishing.append, (
+        "what is refused is refused to one"
+    )
     with pytest.raises(InvalidRequest, match="Encryption is required in persistent://t/n/topic"):
         await topic.connect_producer(Client("plain").producer)
     encrypting.publish(payload(), payload(is_encrypted=True), b"garbage")
@@ -129,7 +130,7 @@ async def test_whoever_waited_is_held_to_what_was_decided_meanwhile(
 
 
 async def test_who_publishes_too_fast_is_not_read_until_the_limit_is_kept_or_lifted(
-    topics: TopicDirectory, topic: PersistentTopic
+    topics: TopicDirectory, topic: Topic
 ) -> None:
     client = Client("p")
     await topic.connect_producer(client.producer)
@@ -141,4 +142,4 @@ async def test_who_publishes_too_fast_is_not_read_until_the_limit_is_kept_or_lif
     now_s = asyncio.get_running_loop().time()
     follow(topics, Policies(publish_max_message_rate={"elsewhere": PublishRate(messages=2)}))
     assert wait_s(now_s) == 0
-    assert client.producer.append_all == topic.append
+    assert client.producer.append_all == topic.publishing.append

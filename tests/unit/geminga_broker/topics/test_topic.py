@@ -19,10 +19,13 @@ from geminga_broker.errors import (
 from geminga_broker.log.positions import Position
 from geminga_broker.subscriptions.key_shared.policy import KeySharedMode, KeySharedPolicy
 from geminga_broker.topics.config import TopicsConfig
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.persistent import PersistentTopic
+from geminga_broker.topics.part import TopicPart
 from geminga_broker.topics.producing.producers import Producer
-from geminga_broker.topics.topic import SubscribeRequest
+from geminga_broker.topics.topic import Topic
+from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_ledger import LedgerFenced
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SubscriptionType
@@ -39,14 +42,12 @@ PAYLOAD = encode_payload(
 
 
 @pytest.fixture
-async def topic(topics: TopicDirectory) -> PersistentTopic:
+async def topic(topics: TopicDirectory) -> Topic:
     """The topic under test."""
-    topic = await topics.get(NAME, create=True)
-    assert isinstance(topic, PersistentTopic)
-    return topic
+    return await topics.get(NAME, create=True)
 
 
-async def connected(topic: PersistentTopic, session: NotedSession) -> Producer:
+async def connected(topic: Topic, session: NotedSession) -> Producer:
     """A producer of ``topic``."""
     producer = producer_of(session)
     await topic.connect_producer(producer)
@@ -67,7 +68,7 @@ def receipts(session: NotedSession) -> list[int]:
 
 
 async def test_a_receipt_is_sent_when_the_entry_is_durable_and_then_it_is_delivered(
-    topic: PersistentTopic, ledgers: MemoryLedgers
+    topic: Topic, ledgers: MemoryLedgers
 ) -> None:
     ledgers.is_prompt = False
     producing, consuming = NotedSession(), NotedSession()
@@ -82,12 +83,12 @@ async def test_a_receipt_is_sent_when_the_entry_is_durable_and_then_it_is_delive
     ledgers.writers[0].confirm()
     assert receipts(producing) == [7, 8]
     assert [entry_id for _, entry_id in consuming.positions()] == [0, 1]
-    assert topic.messages_in == 2
-    assert topic.bytes_in == 2 * len(PAYLOAD)
+    assert topic.publishing.messages_in == 2
+    assert topic.publishing.bytes_in == 2 * len(PAYLOAD)
 
 
 async def test_a_durable_subscription_is_kept_and_a_readers_ends_with_it(
-    topic: PersistentTopic, topics: TopicDirectory
+    topic: Topic, topics: TopicDirectory
 ) -> None:
     reading = SubscribeRequest("reader", SubscriptionType.EXCLUSIVE, is_durable=False)
     for request in (EXCLUSIVE, reading):
@@ -98,14 +99,14 @@ async def test_a_durable_subscription_is_kept_and_a_readers_ends_with_it(
     assert not topic.connected_count
     assert list(topic.subscriptions) == ["sub"]
     with pytest.raises(SubscriptionNotFound, match="reader not found"):
-        topic.subscribing.named("reader")
+        topic.part(StoredSubscriptions).named("reader")
     await topics.unload(NAME)
     again = await topics.get(NAME, create=False)
     assert list(again.subscriptions) == ["sub"]
 
 
 async def test_a_fenced_topic_lets_everybody_go_and_takes_nobody(
-    topic: PersistentTopic, topics: TopicDirectory, ledgers: MemoryLedgers
+    topic: Topic, topics: TopicDirectory, ledgers: MemoryLedgers
 ) -> None:
     subscription = await topic.subscribe(EXCLUSIVE)
     told = Told()
@@ -119,7 +120,7 @@ async def test_a_fenced_topic_lets_everybody_go_and_takes_nobody(
 
 
 async def test_a_topic_whose_cursor_another_broker_took_is_let_go(
-    topic: PersistentTopic,
+    topic: Topic,
     topics: TopicDirectory,
     coordination: Coordination,
     meddle: Callable[[str, bytes], None],
@@ -137,7 +138,7 @@ async def test_a_topic_whose_cursor_another_broker_took_is_let_go(
 
 
 async def test_a_broker_that_ends_waits_for_dead_bookies_no_longer_than_its_budget(
-    topic: PersistentTopic,
+    topic: Topic,
     topics: TopicDirectory,
     ledgers: MemoryLedgers,
     caplog: pytest.LogCaptureFixture,
@@ -152,8 +153,32 @@ async def test_a_broker_that_ends_waits_for_dead_bookies_no_longer_than_its_budg
     assert "topic left open" in caplog.text
 
 
+async def test_a_part_that_cannot_close_keeps_neither_the_others_nor_the_log_open(
+    topic: Topic,
+    topics: TopicDirectory,
+    ledgers: MemoryLedgers,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def fail(_: TopicPart) -> None:
+        raise ValueError("a bug")
+
+    await topic.create_subscription("sub")
+    publish(await connected(topic, NotedSession()), 1, 2)
+    await asyncio.sleep(0)
+    cursor = topic.part(StoredSubscriptions).named("sub").cursor
+    cursor.acknowledged.acknowledge_upto(Position(0, 0))
+    cursor.changed()
+    monkeypatch.setattr(TopicCompaction, "close", fail)
+    await topics.unload(NAME)
+    assert [record.message for record in caplog.records] == ["part not closed"]
+    assert ledgers.writers[0].is_closed
+    again = await topics.get(NAME, create=False)
+    assert again.part(StoredSubscriptions).named("sub").mark_delete == Position(0, 0)
+
+
 async def test_an_unloaded_topic_waits_for_what_is_on_its_way(
-    topic: PersistentTopic, topics: TopicDirectory, ledgers: MemoryLedgers
+    topic: Topic, topics: TopicDirectory, ledgers: MemoryLedgers
 ) -> None:
     ledgers.is_prompt = False
     publish(await connected(topic, NotedSession()), 1)
@@ -167,7 +192,7 @@ async def test_an_unloaded_topic_waits_for_what_is_on_its_way(
 
 @pytest.mark.parametrize("is_durable", [True, False])
 async def test_a_consumer_that_asks_for_no_keys_leaves_no_subscription(
-    topic: PersistentTopic, *, is_durable: bool
+    topic: Topic, *, is_durable: bool
 ) -> None:
     keys = KeySharedPolicy(KeySharedMode.STICKY)
     with pytest.raises(ConsumerNotAssigned, match="must not be empty"):
@@ -180,7 +205,7 @@ async def test_a_consumer_that_asks_for_no_keys_leaves_no_subscription(
 
 
 async def test_who_unsubscribes_while_another_comes_is_refused_and_stays(
-    topic: PersistentTopic,
+    topic: Topic,
 ) -> None:
     shared = SubscribeRequest("sub", SubscriptionType.SHARED)
     first, second = consumer_of(NotedSession(), "first"), consumer_of(NotedSession(), "second")
@@ -198,11 +223,11 @@ async def test_who_unsubscribes_while_another_comes_is_refused_and_stays(
     with pytest.raises(InvalidRequest, match="shared consumer"):
         await subscription.unsubscribe(first, force=False)
     await asyncio.gather(creating, coming)
-    assert topic.subscribing.named("sub").consumers == [first, second]
+    assert topic.part(StoredSubscriptions).named("sub").consumers == [first, second]
 
 
 async def test_who_comes_while_another_unsubscribes_gets_a_new_subscription(
-    topic: PersistentTopic,
+    topic: Topic,
 ) -> None:
     shared = SubscribeRequest("sub", SubscriptionType.SHARED)
     first, second = consumer_of(NotedSession(), "first"), consumer_of(NotedSession(), "second")
@@ -212,5 +237,5 @@ async def test_who_comes_while_another_unsubscribes_gets_a_new_subscription(
     await asyncio.sleep(0)
     (await topic.subscribe(shared)).connected(second)
     await leaving
-    assert topic.subscribing.named("sub") is not subscription
-    assert topic.subscribing.named("sub").consumers == [second]
+    assert topic.part(StoredSubscriptions).named("sub") is not subscription
+    assert topic.part(StoredSubscriptions).named("sub").consumers == [second]

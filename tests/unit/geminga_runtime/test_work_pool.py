@@ -8,7 +8,7 @@ from collections import deque
 
 import pytest
 
-from geminga_broker.topics.in_turn import InTurn
+from geminga_runtime.work_pool import WorkPool
 
 
 class Thing:
@@ -16,17 +16,17 @@ class Thing:
 
 
 async def test_few_are_worked_on_at_a_time_however_often_it_is_asked() -> None:
-    in_turn = InTurn(3)
+    pool = WorkPool(3)
     running = most = 0
 
     async def work(_: int) -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await asyncio.sleep(1)
+        await asyncio.sleep(0)
         running -= 1
 
-    await asyncio.gather(*(in_turn.work(work, deque(range(10))) for _ in range(4)))
+    await asyncio.gather(*(pool.run(work, deque(range(10))) for _ in range(4)))
     assert most == 3
 
 
@@ -39,7 +39,7 @@ async def test_an_error_stops_none_of_the_others_and_the_first_is_raised() -> No
             raise KeyError(number)
 
     with pytest.raises(KeyError, match="1"):
-        await InTurn(2).work(work, deque(range(6)))
+        await WorkPool(2).run(work, deque(range(6)))
     assert seen == list(range(6))
 
 
@@ -52,21 +52,21 @@ async def test_what_is_done_is_not_kept() -> None:
         await asyncio.sleep(0)
         alive.append(sum(each() is not None for each in kept))
 
-    await InTurn(1).work(work, things)
+    await WorkPool(1).run(work, things)
     assert alive == [3, 2, 1]
 
 
 async def test_who_gives_up_waiting_ends_the_work() -> None:
     never = asyncio.Event()
-    in_turn = InTurn(2)
+    pool = WorkPool(2)
 
     async def work(_: int) -> None:
         await never.wait()
 
-    working = asyncio.ensure_future(in_turn.work(work, deque(range(5))))
-    await asyncio.sleep(1)
+    working = asyncio.ensure_future(pool.run(work, deque(range(5))))
+    await asyncio.sleep(0)
     working.cancel()
     with pytest.raises(asyncio.CancelledError):
         await working
     never.set()
-    await in_turn.work(work, deque(range(5)))
+    await pool.run(work, deque(range(5)))

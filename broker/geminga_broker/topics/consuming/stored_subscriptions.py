@@ -1,30 +1,32 @@
-"""The subscriptions of a persistent topic: how they come, are found, and go."""
+"""The subscriptions of a topic that keeps its messages: how they come, are found, and go."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
-from typing import Any, Protocol
-from weakref import proxy
+from collections.abc import Mapping, Sequence
 
+from geminga_broker.counting.meter import Meter
 from geminga_broker.errors import ConsumerBusy, SubscriptionNotFound, TopicFenced
+from geminga_broker.log.append_request import AppendRequest
 from geminga_broker.log.chain import LedgerChain
 from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.logs import Logs
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.positions import EARLIEST, LATEST, Position
+from geminga_broker.log.positions import EARLIEST, LATEST, Entry, Position
 from geminga_broker.policies.dispatching import DISPATCH_FREELY, DispatchPolicies
 from geminga_broker.policies.effective import EffectivePolicies
+from geminga_broker.policies.expiry import Expiry
+from geminga_broker.policies.inactivity import Inactivity
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.gate import Gate
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.compacting import Compacting, check_read_compacted, check_subscription
-from geminga_broker.topics.consuming.admission import Admission, check_durability, check_name
+from geminga_broker.topics.consuming.admission import check_durability, check_name
+from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
+from geminga_broker.topics.consuming.subscription_registry import SubscriptionRegistry
 from geminga_broker.topics.consuming.throttling import Throttling
-from geminga_broker.topics.producing.deduplication import CURSOR_NAME as DEDUPLICATION_CURSOR
-from geminga_broker.topics.topic import SubscribeRequest
-from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_runtime.clock import Clock
+from geminga_broker.topics.part import OwningTopic, TopicServices
+from geminga_broker.topics.topic_compaction import (
+    TopicCompaction,
+    check_read_compacted,
+    check_subscription,
+)
 
 
 def _first_wanted(request: SubscribeRequest, chain: LedgerChain) -> Position:
@@ -36,74 +38,43 @@ def _first_wanted(request: SubscribeRequest, chain: LedgerChain) -> Position:
     return EARLIEST if request.starts_at_earliest else LATEST
 
 
-class SubscribedTopic(Protocol):
-    """The topic, as far as its subscriptions must know it."""
-
-    name: TopicName
-    managed_ledger: ManagedLedger
-    compacting: Compacting
-    last_used_s: float
-
-    @property
-    def publish_rates(self) -> tuple[float, float]:
-        """Messages and bytes a second, in the last stats period."""
-        ...
-
-    def check_open(self) -> None:
-        """Raise ``TopicFenced`` where the topic takes nobody any more."""
-        ...
-
-    async def enter_cursor(self, cursor: Cursor) -> None:
-        """Tie a cursor to the topic and open it."""
-        ...
-
-    def spawn(self, work: Coroutine[Any, Any, object], *, name: str) -> object:
-        """Do ``work`` in the background while the topic is open."""
-        ...
+def _reads_from(subscription: Subscription) -> Position:
+    dispatcher = subscription.dispatcher
+    if dispatcher is None or not dispatcher.consumers:
+        return subscription.mark_delete
+    return dispatcher.wanted_from
 
 
-class Subscribing:
-    """Of one topic. ``apply`` comes first and whenever its policies change."""
+class StoredSubscriptions(SubscriptionRegistry[Subscription]):
+    """The subscriptions of a topic with a log; each has a cursor."""
 
     __slots__ = (
-        "_admission",
         "_broker_gate",
         "_changing",
-        "_clock",
         "_is_closed",
         "_logs",
-        "_policies",
         "_throttling",
-        "_topic",
         "_topic_name",
-        "subscriptions",
+        "entry_meter",
     )
 
-    def __init__(
-        self,
-        topic: SubscribedTopic,
-        logs: Logs,
-        clock: Clock,
-        policies: EffectivePolicies,
-        broker_gate: Gate | None = None,
-    ) -> None:
-        self.subscriptions: dict[str, Subscription] = {}
-        self._topic: SubscribedTopic = proxy(topic)
+    has_backlog = True
+
+    def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
+        super().__init__(topic, services)
+        # Entries appended, entries sent to consumers, and how many of these were read from bookies.
+        self.entry_meter = Meter(services.clock.monotonic(), 0, 0, 0)
         self._topic_name = str(topic.name)
         self._is_closed = False
-        self._logs = logs
-        self._clock = clock
-        self._policies = policies
-        self._broker_gate = broker_gate
+        self._logs = services.logs
+        self._broker_gate = services.broker_gate
         self._throttling: Throttling | None = None  # most topics have no limit
-        self._admission = Admission(self._topic_name, policies.subscribing)
         # Guards which subscriptions exist while one is being created or deleted; None before that.
         self._changing: asyncio.Lock | None = None
 
     def apply(self, policies: EffectivePolicies) -> None:
-        """From now on these hold, for the subscriptions that are there and those to come."""
-        self._policies = policies
-        self._admission.policies = policies.subscribing
+        """Hold present and new subscriptions to these policies."""
+        super().apply(policies)
         self._throttle(policies.dispatching)
         for subscription in self.subscriptions.values():
             subscription.hold_back(policies.delayed)
@@ -119,22 +90,73 @@ class Subscribing:
     @property
     def failover_delay_s(self) -> float:
         """How long after a change of the active consumer the next one is sent messages."""
-        return self._policies.subscribing.failover_delay_s
+        return self._topic.policies.subscribing.failover_delay_s
 
-    @property
-    def expires(self) -> bool:
-        """Whether messages grow too old here."""
-        return self._policies.expiry.ttl_s > 0
+    # Events of the topic
 
-    async def expire(self) -> None:
-        """Let subscriptions pass what has grown too old. Raises ``StorageUnavailable``."""
+    async def adopt(self, cursor: Cursor) -> None:
+        """A cursor that no other part claims is a subscription's."""
+        await self._add(cursor)
+
+    def cursors(self) -> list[Cursor]:
+        """The cursors of all subscriptions."""
+        return [each.cursor for each in self.subscriptions.values()]
+
+    def reads_from(self) -> Position | None:
+        """Where the slowest subscription reads."""
+        return min(map(_reads_from, self.subscriptions.values()), default=None)
+
+    def run_appended(
+        self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
+    ) -> None:
+        """Let every subscription dispatch the run."""
+        del ledger_id, entries, batch
+        for subscription in self.subscriptions.values():
+            subscription.entries_available()
+
+    async def expire(self, expiry: Expiry) -> None:
+        """Let every subscription pass messages that are too old. Raises ``StorageUnavailable``."""
         for subscription in list(self.subscriptions.values()):
             if self.subscriptions.get(subscription.name) is subscription:
-                await subscription.expire(self._policies.expiry)
+                await subscription.expire(expiry)
 
-    async def add(self, cursor: Cursor) -> Subscription:
-        """The subscription of a cursor that is stored: when the topic is opened."""
-        topic = self._topic
+    def cursors_moved(self) -> None:
+        """Consumers no longer hold what was passed, and have room for more."""
+        for subscription in self.subscriptions.values():
+            subscription.skip_acknowledged()
+            subscription.entries_available()
+
+    def terminated(self) -> None:
+        """Tell the consumers of subscriptions that have acknowledged everything."""
+        for subscription in self.subscriptions.values():
+            subscription.tell_end()
+
+    def is_used(self, rule: Inactivity) -> bool:
+        """Whether a subscription exists, or is being created or deleted. Where the rule deletes
+        topics with subscriptions, only one with a backlog keeps the topic."""
+        if self._changing is not None and self._changing.locked():
+            return True
+        if rule.takes_subscriptions:
+            return any(each.backlog_entries for each in self.subscriptions.values())
+        return bool(self.subscriptions)
+
+    def tick(self, now_s: float, period_s: float) -> None:
+        """Compute the rates of consumers, of entries, and of expired messages."""
+        super().tick(now_s, period_s)
+        subscriptions = self.subscriptions.values()
+        self.entry_meter.tick(
+            now_s,
+            self._topic.managed_ledger.entries_added,
+            sum(each.entries_sent for each in subscriptions),
+            sum(each.entries_fetched for each in subscriptions),
+        )
+        for each in subscriptions:
+            each.tick(now_s, period_s)
+
+    # Creating subscriptions
+
+    async def _add(self, cursor: Cursor) -> Subscription:
+        topic, policies = self._topic, self._topic.policies
         await topic.enter_cursor(cursor)
         subscription = Subscription(
             self,
@@ -143,10 +165,10 @@ class Subscribing:
             topic.managed_ledger,
             cursor,
             self._clock,
-            topic.compacting.view,
+            topic.part(TopicCompaction).view,
         )
-        subscription.limit_unacknowledged(self._policies.unacknowledged)
-        subscription.hold_back(self._policies.delayed)
+        subscription.limit_unacknowledged(policies.unacknowledged)
+        subscription.hold_back(policies.delayed)
         if self._throttling is not None:
             self._throttling.hold(subscription)
         cursor.on_ledger_left = subscription.passed_ledger
@@ -164,7 +186,7 @@ class Subscribing:
         check_subscription(request.subscription)
         if request.reads_compacted:
             check_read_compacted(request.type)
-        check_name(request.subscription, reserved=DEDUPLICATION_CURSOR)
+        self._check_name(request.subscription)
         self._admission.check(request, self._clock.monotonic())
         while True:
             self._topic.check_open()
@@ -181,6 +203,9 @@ class Subscribing:
                     chain = self._topic.managed_ledger.chain
                     subscription.read_compacted(first=_first_wanted(request, chain))
                 return subscription
+
+    def _check_name(self, name: str) -> None:
+        check_name(name, is_reserved=self._topic.claims(name))
 
     async def _made(self, request: SubscribeRequest) -> Subscription:
         async with self._change():
@@ -199,34 +224,23 @@ class Subscribing:
         self._topic.check_open()
         if self.subscriptions.get(request.subscription) is not subscription:
             return False
-        self._check_consumers(request, subscription)
+        self._check_consumers(request, len(subscription.consumers))
         return True
 
     async def _ask_namesakes(self, request: SubscribeRequest, subscription: Subscription) -> None:
         """Where there is no more room: a consumer of the same name, whose client is gone without a
         word, makes room for the one that comes back."""
         try:
-            self._check_consumers(request, subscription)
+            self._check_consumers(request, len(subscription.consumers))
         except ConsumerBusy:
             for each in list(subscription.consumers):
                 if each.name == request.consumer.name and not await each.session.is_alive():
                     await subscription.disconnect(each)
 
-    def _check_consumers(
-        self, request: SubscribeRequest, subscription: Subscription | None
-    ) -> None:
-        """Raise ``ConsumerBusy`` where one more would be too many."""
-        if self._admission.limits_consumers:
-            self._admission.check_consumers(
-                request.consumer.host,
-                [each for other in self.subscriptions.values() for each in other.consumers],
-                0 if subscription is None else len(subscription.consumers),
-            )
-
     async def _create(self, request: SubscribeRequest) -> Subscription:
         self._admission.check_use(is_durable=request.is_durable)
         self._admission.check_subscriptions(len(self.subscriptions))
-        self._check_consumers(request, None)
+        self._check_consumers(request, 0)
         chain = self._topic.managed_ledger.chain
         if request.is_durable:
             await self._topic.managed_ledger.begin()
@@ -237,7 +251,7 @@ class Subscribing:
         else:
             at = chain.previous_of(chain.readable_from(_first_wanted(request, chain)))
             cursor = self._logs.volatile_cursor(request.subscription, chain, at)
-        return await self.add(cursor)
+        return await self._add(cursor)
 
     async def create(
         self,
@@ -258,7 +272,7 @@ class Subscribing:
             self._topic.check_open()
             if name in self.subscriptions:
                 return False
-            check_name(name, reserved=DEDUPLICATION_CURSOR)
+            self._check_name(name)
             self._admission.check_subscriptions(len(self.subscriptions))
             await self._topic.managed_ledger.begin()
             chain = self._topic.managed_ledger.chain
@@ -273,17 +287,8 @@ class Subscribing:
                 properties or {},
                 is_replicated=is_replicated,
             )
-            await self.add(cursor)
+            await self._add(cursor)
             return True
-
-    def is_used(self, *, with_backlog: bool) -> bool:
-        """Whether there is a subscription, or one comes or goes; ``with_backlog``: one that has
-        something left to read."""
-        if self._changing is not None and self._changing.locked():
-            return True
-        if with_backlog:
-            return any(each.backlog_entries for each in self.subscriptions.values())
-        return bool(self.subscriptions)
 
     def named(self, name: str) -> Subscription:
         """The subscription of this name. Raises ``SubscriptionNotFound``."""
@@ -304,7 +309,7 @@ class Subscribing:
         del self.subscriptions[subscription.name]
         if self._throttling is not None:
             self._throttling.forget(subscription)
-        self._topic.last_used_s = self._clock.monotonic()
+        self._topic.note_use()
 
     async def delete_subscription(
         self, subscription: Subscription, consumer: Consumer | None = None, *, force: bool = False
@@ -321,11 +326,6 @@ class Subscribing:
                 finally:
                     await subscription.cursor.__aexit__(None, None, None)
 
-    def disconnect_all(self) -> None:
-        """Let all consumers go."""
-        for subscription in self.subscriptions.values():
-            subscription.close_consumers()
-
     async def close(self) -> None:
         """Write what is not yet written, and close the cursors."""
         async with self._change():
@@ -336,11 +336,11 @@ class Subscribing:
                 self._throttling.close()
             await asyncio.gather(*(each.close() for each in self.subscriptions.values()))
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """The topic is closed: keep no subscriptions, which know this, so that all is freed."""
         self.subscriptions.clear()
 
-    async def delete_stored(self) -> None:
+    async def delete(self) -> None:
         """Forget all cursors for good; nobody comes any more."""
         async with self._change():
             for subscription in list(self.subscriptions.values()):

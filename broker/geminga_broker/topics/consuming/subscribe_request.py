@@ -1,0 +1,44 @@
+"""What a consumer asks of a topic, whether it keeps its messages or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from geminga_broker.log.positions import Position
+from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_protocol.pulsar.enums import SubscriptionType
+
+
+class ConsumerIdentity(NamedTuple):
+    """Who a consumer is, from one connection to the next: its client's host, its name, its id."""
+
+    host: str
+    name: str
+    consumer_id: int
+
+
+NOBODY = ConsumerIdentity("", "", 0)
+"""The broker itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeRequest:
+    """What a consumer asks for; ``start_position`` is for subscriptions that are not durable,
+    ``key_shared`` for those of that type."""
+
+    subscription: str
+    type: SubscriptionType
+    is_durable: bool = True
+    starts_at_earliest: bool = False
+    reads_compacted: bool = False
+    start_position: Position | None = None
+    key_shared: KeySharedPolicy = AUTO_SPLIT
+    properties: Mapping[str, str] = field(default_factory=dict)
+    consumer: ConsumerIdentity = NOBODY
+
+    def check(self) -> None:
+        """Raise ``ConsumerNotAssigned`` for what no subscription can give."""
+        if self.type is SubscriptionType.KEY_SHARED:
+            self.key_shared.check()

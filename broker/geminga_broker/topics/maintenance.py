@@ -1,0 +1,123 @@
+"""The periodic work on all topics of a broker: rates, the maintenance of their parts, and the
+deletion of unused topics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from geminga_broker.policies.inactivity import is_over
+from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.part import PartT
+from geminga_broker.topics.parts import STORED, VOLATILE
+from geminga_broker.topics.topic import Topic
+from geminga_runtime.clock import Clock
+from geminga_runtime.errors import GemingaError
+
+log = logging.getLogger(__name__)
+
+# Topics that are visited in one turn of the event loop: each takes a few microseconds, and a broker
+# may have 100,000.
+LOOKED_AT_TOPICS_MAX = 500
+
+
+class PeriodicWork(NamedTuple):
+    """``work`` is repeated, with a pause of ``period_s`` seconds before each time."""
+
+    name: str
+    period_s: float
+    work: Callable[[], Coroutine[Any, Any, None]]
+
+
+@dataclass(slots=True)
+class TopicTotals:
+    """Sums over all topics of a broker, for its load report. Rates are per second."""
+
+    producers: int = 0
+    consumers: int = 0
+    rate_in: float = 0.0
+    throughput_in: float = 0.0
+    rate_out: float = 0.0
+    throughput_out: float = 0.0
+
+    def add(self, topic: Topic) -> None:
+        """Add one topic."""
+        rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
+        self.producers += topic.publishing.connected_count
+        self.consumers += topic.subscribing.connected_count
+        self.rate_in += rate_in
+        self.throughput_in += throughput_in
+        self.rate_out += rate_out
+        self.throughput_out += throughput_out
+
+
+class TopicMaintenance:
+    """Does the periodic work on the topics of ``directory``."""
+
+    def __init__(self, directory: TopicDirectory, clock: Clock) -> None:
+        self.totals = TopicTotals()
+        self._directory = directory
+        self._clock = clock
+
+    def work_of_parts(self) -> list[PeriodicWork]:
+        """The maintenance of each kind of part that has any."""
+        periods_s = {
+            kind: kind.maintenance_period_s(self._directory.services)
+            for kind in dict.fromkeys((*STORED, *VOLATILE))
+        }
+        return [
+            PeriodicWork(f"maintain {kind.__name__}", period_s, partial(self.maintain, kind))
+            for kind, period_s in periods_s.items()
+            if period_s
+        ]
+
+    async def maintain(self, kind: type[PartT]) -> None:
+        """Maintain the parts of that kind that need it, of all topics."""
+        found: list[tuple[Topic, PartT]] = []  # a part does not keep its topic: this does
+        for number, topic in enumerate(self._directory.loaded, 1):
+            part = topic.find(kind)
+            if part is not None and part.needs_maintenance:
+                found.append((topic, part))
+            if number % LOOKED_AT_TOPICS_MAX == 0:
+                await asyncio.sleep(0)
+        await kind.maintain_all([part for _, part in found])
+
+    async def renew_rates(self) -> None:
+        """End a stats period: compute every topic's rates, and their ``totals``."""
+        totals = TopicTotals()
+        for number, topic in enumerate(self._directory.loaded, 1):
+            topic.tick(self._clock.monotonic())
+            totals.add(topic)
+            if number % LOOKED_AT_TOPICS_MAX == 0:
+                await asyncio.sleep(0)
+        self.totals = totals
+        self._directory.services.publish_durations.renew()
+        self._directory.load_durations.renew()
+
+    async def delete_unused(self) -> None:
+        """Delete the topics that were unused for as long as their policies say."""
+        now_s = self._clock.monotonic()
+        for number, topic in enumerate(self._directory.loaded, 1):
+            rule = topic.policies.inactivity
+            if topic.is_used(rule):
+                topic.last_used_s = now_s
+            elif rule.is_deleting and is_over(
+                rule, idle_s=now_s - topic.last_used_s, retention_ms=topic.retention_ms
+            ):
+                await self._delete_unused(topic)
+            if number % LOOKED_AT_TOPICS_MAX == 0:
+                await asyncio.sleep(0)
+
+    async def _delete_unused(self, topic: Topic) -> None:
+        name = str(topic.name)
+        try:
+            await self._directory.delete_topic(topic)  # as it was judged: nothing was awaited since
+        except GemingaError as error:
+            log.warning("unused topic not deleted", extra={"topic": name, "error": str(error)})
+        else:
+            log.info("unused topic deleted", extra={"topic": name})

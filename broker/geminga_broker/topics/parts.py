@@ -1,0 +1,31 @@
+"""Of which parts a topic is made: a new feature is one more module, and one more line here.
+
+The first part is the first to take a message on its way to the log, and to hear that it is durable.
+"""
+
+from __future__ import annotations
+
+from geminga_broker.topics.backlog import Backlog, MessageExpiry
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.volatile_subscriptions import VolatileSubscriptions
+from geminga_broker.topics.part import TopicPart
+from geminga_broker.topics.producing.deduplication import TopicDeduplication
+from geminga_broker.topics.producing.publish_gate import DelayLimit
+from geminga_broker.topics.producing.publish_path import PublishPath
+from geminga_broker.topics.topic_compaction import TopicCompaction
+
+# Of a topic that keeps its messages.
+STORED: tuple[type[TopicPart], ...] = (
+    PublishPath,
+    DelayLimit,
+    TopicDeduplication,
+    TopicCompaction,
+    Backlog,
+    MessageExpiry,
+    StoredSubscriptions,
+)
+# Of one that does not.
+VOLATILE: tuple[type[TopicPart], ...] = (
+    PublishPath,
+    VolatileSubscriptions,
+)
