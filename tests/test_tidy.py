@@ -7,9 +7,11 @@ that is no longer needed fails too.
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import tomllib
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -368,6 +370,23 @@ def test_every_unit_test_stands_where_its_module_stands() -> None:
         and mirrored(name) not in modules
     }
     assert unexpected(found, MIRRORS_NO_MODULE) == []
+
+
+def test_tests_that_pass_leave_nothing_in_the_temporary_folder(tmp_path: Path) -> None:
+    """Clusters take hundreds of megabytes. Here small tests are run as these are, by a worker."""
+    environment = {name: text for name, text in os.environ.items() if "PYTEST" not in name}
+    environment["TMPDIR"] = str(tmp_path)
+    words = ("-q", "-n", "1", "-p", "no:cacheprovider", "tests/unit/geminga_runtime/test_disk.py")
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout
+    assert [each for each in tmp_path.rglob("*") if not each.is_dir()] == []
 
 
 def test_no_file_names_a_machine_or_a_registry() -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 from crc32c import crc32c
@@ -124,7 +124,12 @@ class Journal(Service):
             log.warning("journal closes with adds that were not written")
 
     async def _close_file(self) -> None:
+        """Give back what is reserved: a bookie that does not run needs no room for more."""
         assert self._file is not None
+        if self.error is None and self._is_idle.is_set():  # else the disk fails, or hangs
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(self._close_timeout_s):
+                    await self._file.truncate(self._file.size)
         await self._file.close()
 
     # Adding; nothing here waits.

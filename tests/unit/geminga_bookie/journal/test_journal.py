@@ -185,6 +185,16 @@ async def test_closing_waits_for_what_is_under_way() -> None:
     assert witness.told == [(0, True), (1, True)]
 
 
+async def test_closing_gives_back_what_is_reserved() -> None:
+    witness = Witness()
+    async with witness.journal() as journal:
+        witness.add(journal, 0)
+        await settle()
+        assert witness.disk.files[file_name(1)].reserved
+    assert not witness.disk.files[file_name(1)].reserved
+    assert await witness.durable_entries() == [0]
+
+
 async def test_closing_gives_up_on_a_disk_that_hangs() -> None:
     witness = Witness()
     async with witness.journal() as journal:
