@@ -14,13 +14,14 @@ from geminga_runtime.coordination import Coordination
 
 log = logging.getLogger(__name__)
 
-# So long nobody wonders; most waits are over by then.
+# Most waits are over by then. A new cluster on a busy machine takes longer: that is no warning yet.
 FIRST_WORD_S = 0.5
 NEXT_WORD_S = 5.0
 
 
 class Waiting:
-    """While its block runs, logs ``event`` with ``facts``: soon, and then every ``NEXT_WORD_S``."""
+    """While its block runs, logs ``event`` with ``facts``: soon, and then as a warning every
+    ``NEXT_WORD_S``."""
 
     def __init__(self, event: str, facts: Callable[[], Mapping[str, object]]) -> None:
         self._event = event
@@ -46,7 +47,8 @@ class Waiting:
     def _say(self) -> None:
         loop = asyncio.get_running_loop()
         waited_s = round(loop.time() - self._begun_s, 1)
-        log.warning(self._event, extra={**self._facts(), "waited_s": waited_s})
+        level = logging.INFO if waited_s < NEXT_WORD_S else logging.WARNING
+        log.log(level, self._event, extra={**self._facts(), "waited_s": waited_s})
         self._next = loop.call_later(NEXT_WORD_S, self._say)
 
 

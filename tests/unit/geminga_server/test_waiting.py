@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from itertools import count
 from typing import cast
 
@@ -58,6 +59,7 @@ async def test_the_wait_has_an_end() -> None:
 
 
 def test_a_wait_is_said_soon_and_then_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     tries = count(1)
 
     async def story() -> None:
@@ -72,9 +74,12 @@ def test_a_wait_is_said_soon_and_then_now_and_then(caplog: pytest.LogCaptureFixt
     assert [each["tries"] for each in facts] == [1, 2, 3]
     assert [each["waited_s"] for each in facts] == [0.5, 5.5, 10.5]
     assert {each["address"] for each in facts} == {"a:1"}
+    assert [each["levelname"] for each in facts] == ["INFO", "WARNING", "WARNING"]
 
 
 def test_a_short_wait_is_not_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
     async def story() -> None:
         with Waiting("waiting for a server", dict):
             await asyncio.sleep(FIRST_WORD_S / 2)
@@ -86,6 +91,7 @@ def test_a_short_wait_is_not_worth_a_word(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_the_wait_for_a_node_names_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(wait_for_node(cast("Coordination", OneNode()), PATH, LONG_S))
     assert {record.__dict__["node"] for record in caplog.records} == {PATH}
