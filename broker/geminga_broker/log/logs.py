@@ -47,7 +47,7 @@ class Logs(Service):
         cache: EntryCache,
         clock: Clock,
         random: Random,
-        options: ManagedLedgerConfig,
+        config: ManagedLedgerConfig,
         stamps: StampKinds = NO_STAMPS,
     ) -> None:
         super().__init__()
@@ -56,8 +56,8 @@ class Logs(Service):
         self.ledgers = ledgers
         self._clock = clock
         self._random = random
-        self.options = options
-        self._fetched_budget = FetchedBudget(options.fetched_bytes_max)
+        self.config = config
+        self._fetched_budget = FetchedBudget(config.fetched_bytes_max)
         self._stamps = stamps
         self._opened: dict[str, ManagedLedger] = {}
 
@@ -74,7 +74,7 @@ class Logs(Service):
     async def _sweep_logs(self) -> None:
         """One timer for all logs, idle ones too: they turn over and are trimmed by time."""
         while True:
-            await asyncio.sleep(self.options.sweep_period_s)
+            await asyncio.sleep(self.config.sweep_period_s)
             for number, log in enumerate(list(self._opened.values()), 1):
                 log.sweep()
                 if number % LOGS_SWEPT_AT_ONCE == 0:
@@ -97,7 +97,7 @@ class Logs(Service):
             fetched_budget=self._fetched_budget,
             clock=self._clock,
             random=self._random,
-            options=self.options,
+            config=self.config,
             listener=listener,
             create_with=create_with,
             opened=self._opened,
@@ -175,7 +175,7 @@ class Logs(Service):
             self._coordination,
             self.ledgers,
             self._clock,
-            self.options,
+            self.config,
             log_name=log_name,
             name=name,
         )
@@ -190,5 +190,5 @@ class Logs(Service):
             store=store,
             clock=self._clock,
             random=self._random,
-            options=self.options,
+            config=self.config,
         )

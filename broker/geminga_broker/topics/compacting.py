@@ -21,9 +21,9 @@ from geminga_runtime.clock import Clock
 
 
 class Compacting:
-    """The compaction of the topic ``name``; ``options`` may be set at any time."""
+    """The compaction of the topic ``name``; ``config`` may be set at any time."""
 
-    __slots__ = ("_clock", "_log", "_logs", "_name", "compaction", "options", "view")
+    __slots__ = ("_clock", "_log", "_logs", "_name", "compaction", "config", "view")
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class Compacting:
         logs: Logs,
         managed_ledger: ManagedLedger,
         clock: Clock,
-        options: CompactionConfig,
+        config: CompactionConfig,
     ) -> None:
-        self.options = options
+        self.config = config
         self.view = CompactedView(str(name))
         self.compaction: Compaction | None = None
         self._name = name
@@ -54,7 +54,7 @@ class Compacting:
     async def _used(self) -> Compaction:
         if self.compaction is None:
             self.compaction = Compaction(
-                self._name, self._logs, self._log, self._clock, self.view, lambda: self.options
+                self._name, self._logs, self._log, self._clock, self.view, lambda: self.config
             )
             await self.compaction.__aenter__()
         return self.compaction
@@ -75,7 +75,7 @@ class Compacting:
     async def check(self, *, may_begin: bool) -> None:
         """Once in a while: compact where more than the threshold is not compacted yet, unless
         enough others are being compacted."""
-        if self.options.threshold_bytes:
+        if self.config.threshold_bytes:
             await (await self._used()).check(may_begin=may_begin)
 
     async def forget(self) -> None:

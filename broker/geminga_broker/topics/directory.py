@@ -91,7 +91,7 @@ class TopicDirectory(Service):
         self._logs = logs
         self._clock = clock
         self._owns = owns
-        self._policies = policies or PolicyResolver(PolicyConfig(log=logs.options), no_policies)
+        self._policies = policies or PolicyResolver(PolicyConfig(log=logs.config), no_policies)
         self._broker_rate = _broker_rate(self._policies.config.publishing, clock)
         self._broker_gate = _broker_gate(self._policies.config.dispatching, clock)
         self._config = config or TopicsConfig()

@@ -112,14 +112,14 @@ class PersistentTopic(Service):
 
     def apply(self, policies: EffectivePolicies) -> None:
         """From now on these hold: for the next ledgers, for what is trimmed, for producers."""
-        self.managed_ledger.options = policies.log
+        self.managed_ledger.config = policies.log
         for cursor in self.cursors():
-            cursor.options = policies.log
+            cursor.config = policies.log
         delayed = policies.delayed
         self.intake.limit_delays(delayed.delay_max_ms if delayed.enabled else 0)
         self.subscribing.apply(policies)
         self.backlog.quotas = policies.quotas
-        self.compacting.options = policies.compaction
+        self.compacting.config = policies.compaction
         self.inactivity = policies.inactivity
         is_kept_otherwise = self.managed_ledger.retention != policies.retention
         self.managed_ledger.retention = policies.retention
@@ -153,7 +153,7 @@ class PersistentTopic(Service):
         """Tie a cursor to the topic and open it."""
         cursor.on_lost = self.log_fenced
         cursor.on_ledger_left = self.managed_ledger.trim_soon
-        cursor.options = self.managed_ledger.options
+        cursor.config = self.managed_ledger.config
         await cursor.__aenter__()
 
     def cursors(self) -> list[Cursor]:

@@ -60,7 +60,7 @@ class Deduplication:
         managed_ledger: ManagedLedger,
         logs: Logs,
         clock: Clock,
-        options: PublishConfig,
+        config: PublishConfig,
         *,
         append: Callable[[Sequence[Pending]], None],
         enter: Callable[[Cursor], Awaitable[None]],
@@ -70,7 +70,7 @@ class Deduplication:
         self._log = managed_ledger
         self._logs = logs
         self._clock = clock
-        self._options = options
+        self._config = config
         self._append = append
         self._enter = enter
         self._numbers = SequenceIds()
@@ -129,7 +129,7 @@ class Deduplication:
                 if not self.is_enabled:
                     self.status = DeduplicationStatus.DISABLED
             self._entries_since_snapshot = replayed
-            if replayed >= self._options.deduplication_snapshot_entries:
+            if replayed >= self._config.deduplication_snapshot_entries:
                 self._take_snapshot(self._log.chain.last_confirmed)
 
     async def _new_cursor(self) -> Cursor:
@@ -216,7 +216,7 @@ class Deduplication:
         if self._waiting:
             self._wake()
         self._entries_since_snapshot += len(batch)
-        if self._entries_since_snapshot >= self._options.deduplication_snapshot_entries:
+        if self._entries_since_snapshot >= self._config.deduplication_snapshot_entries:
             self._take_snapshot(last)
 
     # Keeping
@@ -226,7 +226,7 @@ class Deduplication:
         self._entries_since_snapshot = 0
         self._snapshot_at_s = self._clock.monotonic()
         self.cursor.position_properties = self._numbers.snapshot(
-            self._options.deduplication_producers_max
+            self._config.deduplication_producers_max
         )
         self.cursor.acknowledged.acknowledge_upto(position)
         self.cursor.changed()
@@ -239,7 +239,7 @@ class Deduplication:
         is_due = 0 < snapshot_interval_s <= now_s - self._snapshot_at_s
         if is_due and self._entries_since_snapshot:
             self._take_snapshot(self._log.chain.last_confirmed)
-        if self._numbers.forget_idle(now_s - self._options.deduplication_producer_idle_s):
+        if self._numbers.forget_idle(now_s - self._config.deduplication_producer_idle_s):
             self._take_snapshot(self._log.chain.last_confirmed)
 
     def connected(self, producer: Producer) -> None:

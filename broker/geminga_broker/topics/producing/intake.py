@@ -58,10 +58,10 @@ class Intake:
     __slots__ = (
         "_behind_delays",
         "_clock",
+        "_config",
         "_delay_max_ms",
         "_gate",
         "_logs",
-        "_options",
         "_topic",
         "deduplication",
     )
@@ -71,14 +71,14 @@ class Intake:
         topic: IntakeTopic,
         logs: Logs,
         clock: Clock,
-        options: PublishConfig,
+        config: PublishConfig,
         broker_rate: PublishRate | None = None,
     ) -> None:
         self.deduplication: Deduplication | None = None
         self._topic: IntakeTopic = proxy(topic)
         self._logs = logs
         self._clock = clock
-        self._options = options
+        self._config = config
         self._gate = PublishGate(str(topic.name), topic.producers, clock, broker_rate)
         self._delay_max_ms = 0
 
@@ -149,7 +149,7 @@ class Intake:
                 topic.managed_ledger,
                 self._logs,
                 self._clock,
-                self._options,
+                self._config,
                 append=topic.append,
                 enter=topic.enter_cursor,
             )

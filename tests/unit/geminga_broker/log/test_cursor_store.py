@@ -74,13 +74,13 @@ def store_over(
     coordination: object,
     ledgers: object,
     *,
-    options: ManagedLedgerConfig = SMALL,
+    config: ManagedLedgerConfig = SMALL,
 ) -> CursorStore:
     return CursorStore(
         cast(Coordination, coordination),
         cast(Ledgers, ledgers),
         SimulatedClock(cast(SimulatedLoop, asyncio.get_running_loop())),
-        options,
+        config,
         log_name=LOG,
         name="sub",
     )
@@ -103,11 +103,11 @@ async def fresh(coordination: Coordination, ledgers: MemoryLedgers) -> None:
 
 
 async def created(
-    coordination: Coordination, ledgers: MemoryLedgers, *, options: ManagedLedgerConfig = SMALL
+    coordination: Coordination, ledgers: MemoryLedgers, *, config: ManagedLedgerConfig = SMALL
 ) -> CursorStore:
     """The store of a new cursor."""
     await fresh(coordination, ledgers)
-    store = store_over(coordination, ledgers, options=options)
+    store = store_over(coordination, ledgers, config=config)
     await store.create(JOURNEY[0])
     return store
 
@@ -246,7 +246,7 @@ async def test_a_ledger_is_replaced_when_it_is_full(
 async def test_a_ledger_is_replaced_when_it_is_old(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
-    store = await created(coordination, ledgers, options=ManagedLedgerConfig())
+    store = await created(coordination, ledgers, config=ManagedLedgerConfig())
     await store.save(JOURNEY[1])
     await asyncio.sleep(4 * 3600 - 1)
     await store.save(JOURNEY[2])
@@ -333,7 +333,7 @@ async def test_a_record_in_doubt_is_settled_before_the_former_ledger_is_written_
     connection.unheard = 1
     with pytest.raises(ConnectionLost):
         await store.save(JOURNEY[3])
-    store.options = ManagedLedgerConfig()
+    store.config = ManagedLedgerConfig()
     await store.save(JOURNEY[4])
     assert await store_over(coordination, ledgers).load() == JOURNEY[4]
 
@@ -343,7 +343,7 @@ async def test_properties_in_doubt_are_written_again(
 ) -> None:
     await fresh(coordination, ledgers)
     connection = LostAnswers(coordination)
-    store = store_over(connection, ledgers, options=ManagedLedgerConfig())
+    store = store_over(connection, ledgers, config=ManagedLedgerConfig())
     await store.create(JOURNEY[0])
     await store.save(JOURNEY[1])
     connection.unheard = 1

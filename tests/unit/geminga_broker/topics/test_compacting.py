@@ -207,7 +207,7 @@ async def test_a_compaction_that_fails_says_why_and_changes_nothing() -> None:
 async def test_a_topic_with_a_threshold_is_compacted_by_itself() -> None:
     async with Rig().directory() as topics:
         topic = await loaded(topics)
-        topic.compacting.options = replace(topic.compacting.options, threshold_bytes=500)
+        topic.compacting.config = replace(topic.compacting.config, threshold_bytes=500)
         await topics.check_compaction()
         assert [cursor.name for cursor in topic.compacting.cursors()] == [COMPACTION_CURSOR]
         await publish(topic, single("a", b"1"))
@@ -226,8 +226,8 @@ async def test_few_topics_are_compacted_at_once_and_the_others_later() -> None:
             for number in range(COMPACTIONS_AT_ONCE_MAX + 2)
         ]
         for topic in many:
-            options = replace(topic.compacting.options, threshold_bytes=5)
-            topic.compacting.options = replace(options, read_bytes_per_s_max=100)
+            config = replace(topic.compacting.config, threshold_bytes=5)
+            topic.compacting.config = replace(config, read_bytes_per_s_max=100)
             await topics.check_compaction()
             await publish(topic, single("a", b"1"))
         await topics.check_compaction()
