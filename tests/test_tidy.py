@@ -10,8 +10,8 @@ import ast
 import os
 import re
 import subprocess
-import tomllib
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path

@@ -168,7 +168,7 @@ class Broker(Service):
             cache=self._cache,
             clock=self._clock,
             random=self._random,
-            options=self.config.policies.log,
+            config=self.config.policies.log,
             stamps=StampKinds.of(self.config.broker_entry_metadata_interceptors),
         )
 

@@ -56,7 +56,7 @@ FAILURES = (BrokerError, LedgerError, CoordinationError)
 
 
 class Compaction(Service):
-    """Compacts the topic ``name``, whose log is ``managed_ledger``, for ``view``; ``options`` says
+    """Compacts the topic ``name``, whose log is ``managed_ledger``, for ``view``; ``config`` says
     what holds now. Enter it with the log open."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Compaction(Service):
         managed_ledger: ManagedLedger,
         clock: Clock,
         view: CompactedView,
-        options: Callable[[], CompactionConfig],
+        config: Callable[[], CompactionConfig],
     ) -> None:
         super().__init__()
         self.view = view
@@ -76,7 +76,7 @@ class Compaction(Service):
         self._logs = logs
         self._log = managed_ledger
         self._clock = clock
-        self._options = options
+        self._config = config
         self._running: asyncio.Task[object] | None = None
         # Guards what the cursor names.
         self._changing = asyncio.Lock()
@@ -98,7 +98,7 @@ class Compaction(Service):
             self.spawn(self._clean_up(cursor), name=f"delete compacted ledgers of {self._name}")
 
     async def _take(self, cursor: Cursor) -> Cursor:
-        cursor.options = self._log.options
+        cursor.config = self._log.config
         cursor.on_ledger_left = self._log.trim_soon
         cursor.on_lost = self._log.fence
         await cursor.__aenter__()
@@ -132,7 +132,7 @@ class Compaction(Service):
             return
         async with self._changing:
             cursor = await self._own_cursor()
-        is_due = cursor.backlog_bytes > self._options().threshold_bytes
+        is_due = cursor.backlog_bytes > self._config().threshold_bytes
         if is_due and may_begin and not self.is_running:
             self.trigger()
 
@@ -161,7 +161,7 @@ class Compaction(Service):
                 return Progress()
             compactor = Compactor(
                 source,
-                self._options(),
+                self._config(),
                 partition=self._name.partition_index,
                 clock=self._clock,
                 on_written=self.report.wrote,
@@ -206,12 +206,12 @@ class Compaction(Service):
     ) -> int:
         """Phase two: the id of the new ledger, which is closed and named as begun."""
         written = Writes()
-        options = self._log.options
+        config = self._log.config
         place = encode_place(*upto, partition=self._name.partition_index)
         writer = await self._logs.ledgers.create(
-            ensemble_size=options.ensemble_size,
-            write_quorum=options.write_quorum,
-            ack_quorum=options.ack_quorum,
+            ensemble_size=config.ensemble_size,
+            write_quorum=config.write_quorum,
+            ack_quorum=config.ack_quorum,
             custom=compacted_ledger_labels(str(self._name), place),
             listener=written,
         )

@@ -33,7 +33,7 @@ class Compactor:
     def __init__(
         self,
         source: Source,
-        options: CompactionConfig,
+        config: CompactionConfig,
         *,
         partition: int,
         clock: Clock,
@@ -43,13 +43,13 @@ class Compactor:
         self._clock = clock
         self._on_written = on_written
         self._source = source
-        self._options = options
+        self._config = config
         self._partition = partition
         self._to_rest_s = 0.0
 
     async def find_newest(self) -> Survivors:
         """Phase one. Raises ``StorageUnavailable``."""
-        newest = Newest(retain_null_key=self._options.retain_null_key)
+        newest = Newest(retain_null_key=self._config.retain_null_key)
         stream = Stream(self._source)
         while entries := await stream.next_turn():
             for entry in entries:
@@ -94,7 +94,7 @@ class Compactor:
         """Others have their turn; for longer where the rate says so."""
         size_bytes = sum(len(each.payload) for each in entries)
         self.progress.bytes_read += size_bytes
-        self._to_rest_s += size_bytes / self._options.read_bytes_per_s_max
+        self._to_rest_s += size_bytes / self._config.read_bytes_per_s_max
         if self._to_rest_s < REST_S_MIN:
             await asyncio.sleep(0)
         else:

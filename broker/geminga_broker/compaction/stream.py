@@ -49,8 +49,8 @@ class Stream:
     async def _next_run(self) -> list[CompactedEntry]:
         former, index = self._source.former, self._former_index
         if former is not None and index is not None:
-            options = self._source.log.options
-            run = await former.read(index, options.read_entries_max, options.read_bytes_max)
+            config = self._source.log.config
+            run = await former.read(index, config.read_entries_max, config.read_bytes_max)
             if run:
                 self._former_index = index + len(run)
                 return run
@@ -63,7 +63,7 @@ class Stream:
         if position > upto:
             return []
         ledger_id = position[0]
-        count_max = log.options.read_entries_max
+        count_max = log.config.read_entries_max
         if ledger_id == upto[0]:
             count_max = min(count_max, upto[1] - position[1] + 1)
         entries = log.cached_run(position, count_max) or await log.read(position, count_max)

@@ -63,11 +63,11 @@ class BucketStore:
     async def write(self, key: BucketKey, summaries: bytes, segments: Iterable[bytes]) -> int:
         """Write a bucket down, its first entry and the others; returns its ledger."""
         writes = Writes()
-        options = self._cursor.options
+        config = self._cursor.config
         writer = await self._ledgers.create(
-            ensemble_size=options.ensemble_size,
-            write_quorum=options.write_quorum,
-            ack_quorum=options.ack_quorum,
+            ensemble_size=config.ensemble_size,
+            write_quorum=config.write_quorum,
+            ack_quorum=config.ack_quorum,
             custom=bucket_labels(key, self._topic, self._cursor.name),
             listener=writes,
         )
@@ -101,7 +101,7 @@ class BucketStore:
 
     async def _read(self, ledger_id: int, entry_id: int) -> bytes:
         reader = await self._ledgers.open(ledger_id, recover=True)
-        limit = self._cursor.options.read_bytes_max
+        limit = self._cursor.config.read_bytes_max
         return (await reader.read(entry_id, entry_id, bytes_max=limit))[0]
 
     # Deleting

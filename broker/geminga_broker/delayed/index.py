@@ -56,12 +56,12 @@ class Index:
     ``sealing`` is the bucket that is to be written, until ``written`` or ``clear``.
     """
 
-    def __init__(self, options: DelayedConfig, now_ms: int) -> None:
-        self.options = options
+    def __init__(self, config: DelayedConfig, now_ms: int) -> None:
+        self.config = config
         self.held = Held()
         self.buckets: dict[BucketKey, Bucket] = {}
         self.sealing: OpenBucket | None = None
-        self._loaded = TimeWheel(now_ms, options.slot_ms)
+        self._loaded = TimeWheel(now_ms, config.slot_ms)
         self._open: OpenBucket | None = None
         # The last ledger of any bucket.
         self._bucketed_upto = -1
@@ -111,9 +111,9 @@ class Index:
             else:
                 open_bucket.key = BucketKey(open_bucket.key.first_ledger_id, ledger_id)
         if open_bucket is None:
-            wheel = TimeWheel(now_ms, self.options.slot_ms)
+            wheel = TimeWheel(now_ms, self.config.slot_ms)
             open_bucket = self._open = OpenBucket(wheel, BucketKey(ledger_id, ledger_id))
-        is_full = len(open_bucket.wheel) >= self.options.bucket_messages_max
+        is_full = len(open_bucket.wheel) >= self.config.bucket_messages_max
         if is_full or ledger_id < open_bucket.key.first_ledger_id:
             return self._loaded
         return open_bucket.wheel
@@ -143,7 +143,7 @@ class Index:
     @property
     def is_enough(self) -> bool:
         """Whether the open bucket has so much that it should be written, and none is being."""
-        return self.sealing is None and self.open_count >= self.options.bucket_messages_min
+        return self.sealing is None and self.open_count >= self.config.bucket_messages_min
 
     def seal(self) -> None:
         """Make the open bucket, if there is one, the bucket that is to be written."""
@@ -198,7 +198,7 @@ class Index:
 
     def segment_wanted(self, now_ms: int) -> Bucket | None:
         """The bucket of which the next segment is to be read now."""
-        if self._loaded.has_due(now_ms, self.options.segment_messages_max):
+        if self._loaded.has_due(now_ms, self.config.segment_messages_max):
             return None  # what is due already waits for consumers: one after the other
         wanted: Bucket | None = None
         earliest_ms = now_ms + 1
@@ -236,7 +236,7 @@ class Index:
     def clear(self, now_ms: int) -> None:
         """Hold nothing. The buckets stay, ``unneeded``; a message that comes again may be held."""
         self.held.clear()
-        self._loaded = TimeWheel(now_ms, self.options.slot_ms)
+        self._loaded = TimeWheel(now_ms, self.config.slot_ms)
         self._open = None
         self.sealing = None
         self._bucketed_upto = -1

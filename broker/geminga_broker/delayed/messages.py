@@ -51,7 +51,7 @@ LOST = (NoSuchLedger, NoSuchEntry, EntryCorrupt, MalformedRecord)
 class DelayedMessages:
     """The delayed messages of ``cursor``; ``wake`` is called when there may be something due.
 
-    ``is_due`` says that ``take_due`` may give something. ``options`` may be replaced at any time.
+    ``is_due`` says that ``take_due`` may give something. ``config`` may be replaced at any time.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class DelayedMessages:
         self.is_due = False
         stored = cursor.store
         self._store = None if stored is None else BucketStore(cursor, stored, topic)
-        self._options = DelayedConfig()
-        self._index = Index(self._kept(self._options), clock.wall_ms())
+        self._config = DelayedConfig()
+        self._index = Index(self._kept(self._config), clock.wall_ms())
         self._recovering = asyncio.Lock()
         self._is_recovered = self._store is None
         self._lost: list[BucketKey] = []
@@ -83,21 +83,21 @@ class DelayedMessages:
         self._plain = (-1, 0, 0)
 
     @property
-    def options(self) -> DelayedConfig:
+    def config(self) -> DelayedConfig:
         """How messages are held back."""
-        return self._options
+        return self._config
 
-    @options.setter
-    def options(self, options: DelayedConfig) -> None:
-        self._options = options
-        self._index.options = self._kept(options)
+    @config.setter
+    def config(self, config: DelayedConfig) -> None:
+        self._config = config
+        self._index.config = self._kept(config)
         self._plain = (-1, 0, 0)
 
-    def _kept(self, options: DelayedConfig) -> DelayedConfig:
+    def _kept(self, config: DelayedConfig) -> DelayedConfig:
         """A subscription that is not stored has no buckets."""
         if self._store is not None:
-            return options
-        return replace(options, bucket_messages_min=sys.maxsize, bucket_messages_max=sys.maxsize)
+            return config
+        return replace(config, bucket_messages_min=sys.maxsize, bucket_messages_max=sys.maxsize)
 
     # Counting
 
@@ -143,7 +143,7 @@ class DelayedMessages:
         if ledger_id == plain_in and plain_from <= first < plain_upto:
             known = plain_upto - first
             return 0, run if known >= len(run) else run[:known]
-        if not self._options.enabled and not len(self._index):
+        if not self._config.enabled and not len(self._index):
             return 0, run
         passed = 0
         if len(self._index) or not is_plain(run[0][1]):
@@ -160,7 +160,7 @@ class DelayedMessages:
         count = 0
         for entry_id, payload, _ in run:
             if not self._is_held(ledger_id, entry_id) and not (
-                self._options.enabled
+                self._config.enabled
                 and not is_plain(payload)
                 and self._index.add(deliver_at_ms(payload), ledger_id, entry_id, now_ms)
             ):
@@ -325,7 +325,7 @@ class DelayedMessages:
                 position = Position(ledger_id, found[-1][2] + 1)
 
     async def _times_from(self, position: Position, last: int) -> list[DelayedIndex]:
-        count = min(last - position[1] + 1, self._managed_ledger.options.read_entries_max)
+        count = min(last - position[1] + 1, self._managed_ledger.config.read_entries_max)
         try:
             entries = await self._managed_ledger.read(position, count)
         except EntryDamaged:
@@ -338,7 +338,7 @@ class DelayedMessages:
         sealing = self._index.sealing
         assert sealing is not None
         summaries, segments = [], []
-        for segment in cut(self._index.sealed_messages(), self._options):
+        for segment in cut(self._index.sealed_messages(), self._config):
             if segment:
                 summaries.append(summary_of(segment))
                 segments.append(encode_segment(segment))
@@ -419,7 +419,7 @@ class DelayedMessages:
     async def finish(self) -> None:
         """Before the cursor is closed in good order: write down what would be read again."""
         index = self._index
-        enough = index.options.bucket_messages_min // CLOSING_PART
+        enough = index.config.bucket_messages_min // CLOSING_PART
         if self._store is None or not self._is_recovered or index.open_count <= enough:
             return
         if index.sealing is None:

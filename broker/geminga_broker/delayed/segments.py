@@ -9,7 +9,7 @@ from geminga_protocol.records.delayed_buckets import DelayedIndex, SegmentSummar
 
 
 def cut(
-    pieces: Iterable[list[DelayedIndex]], options: DelayedConfig
+    pieces: Iterable[list[DelayedIndex]], config: DelayedConfig
 ) -> Iterator[list[DelayedIndex]]:
     """The segments of messages that come in the order of their times; an empty one between two
     pieces, where others may have a turn."""
@@ -17,8 +17,8 @@ def cut(
     for piece in pieces:
         for message in piece:
             if current and (
-                len(current) >= options.segment_messages_max
-                or message[0] - current[0][0] >= options.segment_step_ms
+                len(current) >= config.segment_messages_max
+                or message[0] - current[0][0] >= config.segment_step_ms
             ):
                 yield current
                 current = []

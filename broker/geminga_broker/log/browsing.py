@@ -135,7 +135,7 @@ async def scan_backlog(
 ) -> BacklogScan:
     """Read a subscription's backlog, and count the messages in it."""
     scan = BacklogScan()
-    limit = managed_ledger.options.read_entries_max
+    limit = managed_ledger.config.read_entries_max
     try:
         async with asyncio.timeout(SCAN_S_MAX):
             for ledger_id, first, last in list(

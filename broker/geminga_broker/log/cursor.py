@@ -58,11 +58,11 @@ class Cursor(Service):
 
     __slots__ = (
         "_clock",
+        "_config",
         "_is_dirty",
         "_is_flushing",
         "_is_over",
         "_left_out",
-        "_options",
         "_random",
         "_store",
         "_stored_ledger_id",
@@ -87,7 +87,7 @@ class Cursor(Service):
         store: CursorStore | None,
         clock: Clock,
         random: Random,
-        options: ManagedLedgerConfig,
+        config: ManagedLedgerConfig,
     ) -> None:
         super().__init__()
         self.name = name
@@ -104,7 +104,7 @@ class Cursor(Service):
         self.position_properties = state.position_properties
         self._store = store
         self._clock = clock
-        self._options = options
+        self._config = config
         self._random = random
         self._is_dirty = False
         self._is_flushing = False
@@ -118,15 +118,15 @@ class Cursor(Service):
         """There is nothing to open."""
 
     @property
-    def options(self) -> ManagedLedgerConfig:
+    def config(self) -> ManagedLedgerConfig:
         """How the cursor is kept; what is set holds from the next write on."""
-        return self._options
+        return self._config
 
-    @options.setter
-    def options(self, options: ManagedLedgerConfig) -> None:
-        self._options = options
+    @config.setter
+    def config(self, config: ManagedLedgerConfig) -> None:
+        self._config = config
         if self._store is not None:
-            self._store.options = options
+            self._store.config = config
 
     @property
     def is_durable(self) -> bool:
@@ -180,7 +180,7 @@ class Cursor(Service):
             self._flush_now()
         elif self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._options.cursor_flush_delay_s, self._flush_now)
+            self._timer = loop.call_later(self._config.cursor_flush_delay_s, self._flush_now)
 
     async def change_properties(self, put: Mapping[str, str], remove: Collection[str] = ()) -> None:
         """Set some of the cursor's properties, take others away; return when that is durable.
@@ -196,8 +196,8 @@ class Cursor(Service):
     def state(self) -> CursorState:
         """What must be kept."""
         limits = StateLimits(
-            ranges_max=self._options.cursor_ranges_max,
-            batches_max=self._options.cursor_batches_max,
+            ranges_max=self._config.cursor_ranges_max,
+            batches_max=self._config.cursor_batches_max,
         )
         state, left_out = state_of(
             self.acknowledged,
@@ -266,12 +266,12 @@ class Cursor(Service):
 
     async def _rest(self, written_bytes: int) -> None:
         """Keep to the rate; what is small needs no rest, which would only delay receipts."""
-        rest_s = written_bytes / self._options.cursor_bytes_per_s_max
+        rest_s = written_bytes / self._config.cursor_bytes_per_s_max
         if rest_s > REST_S_MIN:
             await asyncio.sleep(rest_s)
 
     def _new_backoff(self) -> Backoff:
-        return Backoff(self._options.retry_first_s, self._options.retry_limit_s, self._random)
+        return Backoff(self._config.retry_first_s, self._config.retry_limit_s, self._random)
 
     async def _back_off(self, backoff: Backoff, what: str, error: Exception) -> None:
         delay_s = backoff.next_s()

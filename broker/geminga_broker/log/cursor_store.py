@@ -76,7 +76,7 @@ class CursorStore:
     """The stored cursor ``name`` of log ``log_name``. ``load`` or ``create`` comes first; calls
     must not overlap.
 
-    ``options`` may be replaced at any time: the next ledger is begun by the new ones.
+    ``config`` may be replaced at any time: the next ledger is begun by the new ones.
     ``ledger_switched_ms`` is when the cursor was loaded or its ledger last replaced (Unix time).
     """
 
@@ -93,8 +93,8 @@ class CursorStore:
         "_node",
         "_stored",
         "_unneeded",
+        "config",
         "ledger_switched_ms",
-        "options",
     )
 
     def __init__(
@@ -102,14 +102,14 @@ class CursorStore:
         coordination: Coordination,
         ledgers: Ledgers,
         clock: Clock,
-        options: ManagedLedgerConfig,
+        config: ManagedLedgerConfig,
         *,
         log_name: str,
         name: str,
     ) -> None:
         self._ledgers = ledgers
         self._clock = clock
-        self.options = options
+        self.config = config
         self._log_name = log_name
         self._name = name
         self._node = OwnRecord(coordination, cursor_path(log_name, encode_local(name)))
@@ -193,7 +193,7 @@ class CursorStore:
         for entry_id in range(last, max(last - ENTRIES_TRIED_MAX, -1), -1):
             try:
                 payloads = await reader.read(
-                    entry_id, entry_id, bytes_max=self.options.read_bytes_max
+                    entry_id, entry_id, bytes_max=self.config.read_bytes_max
                 )
                 return PositionRecord.decode(payloads[0])
             except (EntryCorrupt, NoSuchEntry, MalformedRecord) as error:
@@ -254,8 +254,8 @@ class CursorStore:
     def _is_full(self, ledger: _OpenLedger) -> bool:
         age_s = self._clock.monotonic() - ledger.begun_at_s
         return (
-            ledger.writer.last_pushed + 1 >= self.options.cursor_ledger_entries_max
-            or age_s >= self.options.cursor_ledger_age_max_s
+            ledger.writer.last_pushed + 1 >= self.config.cursor_ledger_entries_max
+            or age_s >= self.config.cursor_ledger_age_max_s
         )
 
     async def _turn_to_new_ledger(self, state: CursorState, payload: bytes) -> None:
@@ -282,9 +282,9 @@ class CursorStore:
     async def _begin_ledger(self) -> _OpenLedger:
         writes = Writes()
         writer = await self._ledgers.create(
-            ensemble_size=self.options.ensemble_size,
-            write_quorum=self.options.write_quorum,
-            ack_quorum=self.options.ack_quorum,
+            ensemble_size=self.config.ensemble_size,
+            write_quorum=self.config.write_quorum,
+            ack_quorum=self.config.ack_quorum,
             custom={
                 "pulsar/managed-ledger": self._log_name.encode(),
                 "pulsar/cursor": self._name.encode(),

@@ -47,7 +47,7 @@ class Logs(Service):
         cache: EntryCache,
         clock: Clock,
         random: Random,
-        options: ManagedLedgerConfig,
+        config: ManagedLedgerConfig,
         stamps: StampKinds = NO_STAMPS,
     ) -> None:
         super().__init__()
@@ -56,15 +56,15 @@ class Logs(Service):
         self.ledgers = ledgers
         self._clock = clock
         self._random = random
-        self.options = options
-        self._fetched_budget = FetchedBudget(options.fetched_bytes_max)
+        self.config = config
+        self._fetched_budget = FetchedBudget(config.fetched_bytes_max)
         self._stamps = stamps
         self._opened: dict[str, ManagedLedger] = {}
 
     async def _open(self, stack: AsyncExitStack) -> None:
         del stack
         self.spawn_every(CACHE_SWEEP_S, self._sweep_cache, name="sweep the entry cache")
-        self.spawn_every(self.options.sweep_period_s, self._sweep_logs, name="sweep the logs")
+        self.spawn_every(self.config.sweep_period_s, self._sweep_logs, name="sweep the logs")
 
     async def _sweep_cache(self) -> None:
         self.cache.sweep(self._clock.monotonic())
@@ -93,7 +93,7 @@ class Logs(Service):
             fetched_budget=self._fetched_budget,
             clock=self._clock,
             random=self._random,
-            options=self.options,
+            config=self.config,
             listener=listener,
             create_with=create_with,
             opened=self._opened,
@@ -171,7 +171,7 @@ class Logs(Service):
             self._coordination,
             self.ledgers,
             self._clock,
-            self.options,
+            self.config,
             log_name=log_name,
             name=name,
         )
@@ -186,5 +186,5 @@ class Logs(Service):
             store=store,
             clock=self._clock,
             random=self._random,
-            options=self.options,
+            config=self.config,
         )

@@ -66,7 +66,7 @@ class ManagedLedger(Service):
         fetched_budget: FetchedBudget,
         clock: Clock,
         random: Random,
-        options: ManagedLedgerConfig,
+        config: ManagedLedgerConfig,
         listener: LogListener,
         create_with: Mapping[str, str] | None = None,
         opened: MutableMapping[str, ManagedLedger] | None = None,
@@ -74,7 +74,7 @@ class ManagedLedger(Service):
     ) -> None:
         super().__init__()
         self.name = name
-        self.options = options
+        self.config = config
         self.chain = LedgerChain()
         self.is_fenced = False
         self.entries_added = 0
@@ -83,7 +83,7 @@ class ManagedLedger(Service):
         self._recorded = RecordedChain(store, ledgers)
         self.stamps = stamps
         self._recorded.noted = dict if stamps is None else stamps.properties
-        retention = Retention(options.retention_time_ms, options.retention_bytes)
+        retention = Retention(config.retention_time_ms, config.retention_bytes)
         self.termination = Termination(self, self._recorded)
         self._trimmer = Trimmer(self, self._recorded, clock, retention)
         self._readers = Readers(ledgers)
@@ -205,7 +205,7 @@ class ManagedLedger(Service):
         if self.is_fenced or self._is_closing:
             raise TopicFenced(self.name)
         self.termination.check_entries()
-        largest, limit = max(map(len, map(payload_of, items))), self.options.entry_bytes_max
+        largest, limit = max(map(len, map(payload_of, items))), self.config.entry_bytes_max
         if largest > limit:
             raise NotAllowed(f"an entry of {largest} bytes is over the limit of {limit}")
         self._waiting.extend(items)
@@ -244,7 +244,7 @@ class ManagedLedger(Service):
             self._replace(appender)
 
     def _is_due(self, span: LedgerSpan, now_s: float) -> bool:
-        return is_due(self.options, span, now_s - self._appender_since_s, self._appender_age_max_s)
+        return is_due(self.config, span, now_s - self._appender_since_s, self._appender_age_max_s)
 
     def appender_failed(self, appender: Appender, error: LedgerError) -> None:
         """Called by an appender: its ledger takes no more."""
@@ -286,7 +286,7 @@ class ManagedLedger(Service):
 
         Keeps trying: while the bookies are away the producers wait, they are not failed.
         """
-        backoff = Backoff(self.options.retry_first_s, self.options.retry_limit_s, self._random)
+        backoff = Backoff(self.config.retry_first_s, self.config.retry_limit_s, self._random)
         while self._appender is None and not self.is_fenced:
             try:
                 await self._close_finishing()
@@ -324,9 +324,9 @@ class ManagedLedger(Service):
     async def _new_appender(self) -> Appender:
         appender = Appender(self, has_stamps=self.stamps is not None)
         writer = await self._ledgers.create(
-            ensemble_size=self.options.ensemble_size,
-            write_quorum=self.options.write_quorum,
-            ack_quorum=self.options.ack_quorum,
+            ensemble_size=self.config.ensemble_size,
+            write_quorum=self.config.write_quorum,
+            ack_quorum=self.config.ack_quorum,
             custom=self._recorded.labels,
             listener=appender,
         )
@@ -338,7 +338,7 @@ class ManagedLedger(Service):
         ledger takes nothing (``LedgerError``)."""
         self._cached.begin(appender.ledger_id)
         self._appender_since_s = self._clock.monotonic()
-        self._appender_age_max_s = age_max_s(self.options, self._random.random())
+        self._appender_age_max_s = age_max_s(self.config, self._random.random())
         self.last_ledger_created_ms = self._clock.wall_ms()
         self._appender = appender
         if self._waiting:
@@ -463,7 +463,7 @@ class ManagedLedger(Service):
             raise StorageUnavailable(f"ledger {ledger_id} of {self.name} was trimmed")
         assert entry_ids[0] < span.entries, f"{entry_ids[0]} is beyond the end of {self.name}"
         entry_ids = self._cached.missing(ledger_id, entry_ids)
-        payloads = await self._readers.read(span, entry_ids, bytes_max=self.options.read_bytes_max)
+        payloads = await self._readers.read(span, entry_ids, bytes_max=self.config.read_bytes_max)
         self._cached.missed(sum(map(len, payloads)))
         return [(each, payload, 0) for each, payload in zip(entry_ids, payloads, strict=False)]
 

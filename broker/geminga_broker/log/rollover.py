@@ -15,18 +15,18 @@ from geminga_broker.log.config import ManagedLedgerConfig
 AGE_SPREAD = 0.05
 
 
-def age_max_s(options: ManagedLedgerConfig, chance: float) -> float:
+def age_max_s(config: ManagedLedgerConfig, chance: float) -> float:
     """The greatest age of one ledger; ``chance`` is a random number from 0 to 1."""
-    return options.ledger_age_max_s * (1 + AGE_SPREAD * chance)
+    return config.ledger_age_max_s * (1 + AGE_SPREAD * chance)
 
 
-def is_due(options: ManagedLedgerConfig, span: LedgerSpan, age_s: float, age_max_s: float) -> bool:
+def is_due(config: ManagedLedgerConfig, span: LedgerSpan, age_s: float, age_max_s: float) -> bool:
     """Whether a ledger should be followed by another now.
 
     One without entries never is: it can wait for them.
     """
     entries, size_bytes = span.entries, span.size_bytes
-    if not entries or age_s < options.ledger_age_min_s:
+    if not entries or age_s < config.ledger_age_min_s:
         return False
-    is_full = entries >= options.ledger_entries_max or size_bytes >= options.ledger_bytes_max
+    is_full = entries >= config.ledger_entries_max or size_bytes >= config.ledger_bytes_max
     return is_full or age_s >= age_max_s

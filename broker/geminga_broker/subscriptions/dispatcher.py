@@ -263,7 +263,7 @@ class Dispatcher(ABC):
     def _fetch_max(self) -> int:
         """How many entries to read at once: where what was more than consumers took had to go,
         no more than they can take."""
-        entries_max = self.managed_ledger.options.read_entries_max
+        entries_max = self.managed_ledger.config.read_entries_max
         if not self._fetched.was_evicted:
             return entries_max
         permits = sum(each.permits for each in self.consumers if each.permits > 0)

@@ -37,13 +37,13 @@ class KeptCounts:
 
     @property
     def _is_on(self) -> bool:
-        return self._cursor.is_durable and self._cursor.options.cursor_redelivery_counts
+        return self._cursor.is_durable and self._cursor.config.cursor_redelivery_counts
 
     def _changed(self) -> None:
         """For each entry that is given back: so there is one timer for all of a moment."""
         if self._timer is None and self._cursor.is_durable:
             loop = asyncio.get_running_loop()
-            delay_s = self._cursor.options.cursor_redelivery_delay_s
+            delay_s = self._cursor.config.cursor_redelivery_delay_s
             self._timer = loop.call_later(delay_s, self._keep)
 
     def _keep(self) -> None:

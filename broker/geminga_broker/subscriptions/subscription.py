@@ -81,7 +81,7 @@ class Subscription:
         self._topic = topic
         self._partition = partition
         self._delayed: DelayedMessages | None = None
-        self._delayed_options = DelayedConfig()
+        self._delayed_config = DelayedConfig()
         self._kept_counts: KeptCounts | None = None
         self.membership = Membership(self)
         self._acknowledging = Acknowledging(cursor, self.membership, clock)
@@ -158,14 +158,14 @@ class Subscription:
                 topic=self._topic,
                 wake=self.entries_available,
             )
-            self._delayed.options = self._delayed_options
+            self._delayed.config = self._delayed_config
         return self._delayed
 
-    def hold_back(self, options: DelayedConfig) -> None:
+    def hold_back(self, config: DelayedConfig) -> None:
         """How messages are held back from now on."""
-        self._delayed_options = options
+        self._delayed_config = config
         if self._delayed is not None:
-            self._delayed.options = options
+            self._delayed.config = config
 
     @property
     def delayed_count(self) -> int:
@@ -409,7 +409,7 @@ class Subscription:
             self._expiring = Expiring(self._managed_ledger, self.cursor, self._clock, self.skipping)
         # Before the first consumer comes, nobody knows whether it will be one that has to wait.
         kind = self.type
-        holds_back = self._delayed_options.enabled and (kind is None or kind.tracks_entries)
+        holds_back = self._delayed_config.enabled and (kind is None or kind.tracks_entries)
         await self._expiring.older_than(
             expiry.ttl_s, spares_delayed=holds_back and expiry.delayed_from_delivery
         )

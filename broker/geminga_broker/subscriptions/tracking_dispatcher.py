@@ -77,7 +77,7 @@ class TrackingDispatcher(Dispatcher):
         """Begin after the mark-delete position, as for the next consumer after the last one."""
         super().rewind()
         self.is_blocked_on_unacknowledged = False
-        if not self.cursor.options.cursor_redelivery_counts:
+        if not self.cursor.config.cursor_redelivery_counts:
             self.redeliveries.clear()
         for consumer in self.consumers:
             consumer.forget_everything()

@@ -66,7 +66,7 @@ class TopicDirectory(Service):
         self._logs = logs
         self._clock = clock
         self._owns = owns
-        self._policies = policies or PolicyResolver(PolicyConfig(log=logs.options), no_policies)
+        self._policies = policies or PolicyResolver(PolicyConfig(log=logs.config), no_policies)
         self._config = config or TopicsConfig()
         self.services = TopicServices(logs, clock, self._policies.config)
         self._loading: dict[TopicName, asyncio.Future[None]] = {}

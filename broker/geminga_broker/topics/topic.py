@@ -140,9 +140,9 @@ class Topic(Service):
         the parts as they say."""
         self.policies = policies
         if self._log is not None:
-            self._log.options = policies.log
+            self._log.config = policies.log
             for cursor in self.cursors():
-                cursor.options = policies.log
+                cursor.config = policies.log
             is_kept_otherwise = self._log.retention != policies.retention
             self._log.retention = policies.retention
             if is_kept_otherwise:
@@ -176,7 +176,7 @@ class Topic(Service):
         """Connect a cursor with the topic and its log, and open it."""
         cursor.on_lost = self.log_fenced
         cursor.on_ledger_left = self.managed_ledger.trim_soon
-        cursor.options = self.managed_ledger.options
+        cursor.config = self.managed_ledger.config
         await cursor.__aenter__()
 
     # For the log

@@ -96,7 +96,7 @@ class MemoryLog:
 
     def __init__(self, *ledgers: tuple[int, int]) -> None:
         self.name = "t/n/persistent/topic"
-        self.options = ManagedLedgerConfig()
+        self.config = ManagedLedgerConfig()
         self.is_cold = False
         self.reads = 0
         self.entries_read = 0
@@ -177,7 +177,7 @@ def cursor_over(chain: LedgerChain, *, name: str = "sub") -> Cursor:
         store=None,
         clock=SystemClock(),
         random=Random(1),
-        options=ManagedLedgerConfig(),
+        config=ManagedLedgerConfig(),
     )
 
 
@@ -185,7 +185,7 @@ def resolver_over(
     logs: Logs, policies_of: PoliciesOf = no_policies, **config: Any
 ) -> PolicyResolver:
     """What holds for topics whose logs are ``logs``, on a broker with this ``config``."""
-    return PolicyResolver(PolicyConfig(log=logs.options, **config), policies_of)
+    return PolicyResolver(PolicyConfig(log=logs.config, **config), policies_of)
 
 
 class Told:

@@ -238,7 +238,7 @@ class Deduplication:
         managed_ledger: ManagedLedger,
         logs: Logs,
         clock: Clock,
-        options: PublishConfig,
+        config: PublishConfig,
         *,
         enter: Callable[[Cursor], Awaitable[None]],
     ) -> None:
@@ -247,7 +247,7 @@ class Deduplication:
         self._log = managed_ledger
         self._logs = logs
         self._clock = clock
-        self._options = options
+        self._config = config
         self._enter = enter
         self._numbers = SequenceIds()
         self._entries_since_snapshot = 0
@@ -305,7 +305,7 @@ class Deduplication:
                 if not self.is_enabled:
                     self.status = DeduplicationStatus.DISABLED
             self._entries_since_snapshot = replayed
-            if replayed >= self._options.deduplication_snapshot_entries:
+            if replayed >= self._config.deduplication_snapshot_entries:
                 self._take_snapshot(self._log.chain.last_confirmed)
 
     async def _new_cursor(self) -> Cursor:
@@ -394,7 +394,7 @@ class Deduplication:
         if self._waiting:
             self._wake()
         self._entries_since_snapshot += len(batch)
-        if self._entries_since_snapshot >= self._options.deduplication_snapshot_entries:
+        if self._entries_since_snapshot >= self._config.deduplication_snapshot_entries:
             self._take_snapshot(last)
 
     # Keeping
@@ -404,7 +404,7 @@ class Deduplication:
         self._entries_since_snapshot = 0
         self._snapshot_at_s = self._clock.monotonic()
         self.cursor.position_properties = self._numbers.snapshot(
-            self._options.deduplication_producers_max
+            self._config.deduplication_producers_max
         )
         self.cursor.acknowledged.acknowledge_upto(position)
         self.cursor.changed()
@@ -417,7 +417,7 @@ class Deduplication:
         is_due = 0 < snapshot_interval_s <= now_s - self._snapshot_at_s
         if is_due and self._entries_since_snapshot:
             self._take_snapshot(self._log.chain.last_confirmed)
-        if self._numbers.forget_idle(now_s - self._options.deduplication_producer_idle_s):
+        if self._numbers.forget_idle(now_s - self._config.deduplication_producer_idle_s):
             self._take_snapshot(self._log.chain.last_confirmed)
 
     def connected(self, producer: Producer) -> None:

@@ -98,7 +98,7 @@ class Rig:
     def __init__(self, *, ledger_entries_max: int = 50_000) -> None:
         self.zookeeper = MemoryZooKeeper()
         self.ledgers = MemoryLedgers()
-        self.options = ManagedLedgerConfig(
+        self.config = ManagedLedgerConfig(
             retry_first_s=0.05,
             retry_limit_s=5,
             ledger_entries_max=ledger_entries_max,
@@ -112,7 +112,7 @@ class Rig:
         """The topics of a broker that begins now; an earlier one has lost its session."""
         self.loads += 1
         session = self.zookeeper.session(f"broker {self.loads}")
-        logs = logs_over(session, self.ledgers, options=self.options)
+        logs = logs_over(session, self.ledgers, config=self.config)
         return TopicDirectory(logs, SystemClock(), owns=lambda _: True)
 
 

@@ -36,7 +36,7 @@ class Written:
 def work(index: Index, written: Written, now_ms: int) -> None:
     """What the task does that looks after the buckets."""
     if index.sealing is not None:
-        segments = [each for each in cut(index.sealed_messages(), index.options) if each]
+        segments = [each for each in cut(index.sealed_messages(), index.config) if each]
         summaries = [summary_of(each) for each in segments]
         written.number += 1
         written.buckets[index.sealing.key] = (written.number, summaries, segments)

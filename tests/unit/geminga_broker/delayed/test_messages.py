@@ -58,7 +58,7 @@ def payload(delay_ms: int) -> bytes:
 @pytest.fixture
 def logs(coordination: Coordination, ledgers: MemoryLedgers) -> Logs:
     """The broker's logs."""
-    return logs_over(coordination, ledgers, options=ManagedLedgerConfig())
+    return logs_over(coordination, ledgers, config=ManagedLedgerConfig())
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def delayed_of(
         topic="persistent://t/n/topic",
         wake=wake,
     )
-    delayed.options = SMALL
+    delayed.config = SMALL
     return delayed
 
 
@@ -419,7 +419,7 @@ async def test_a_bucket_that_is_lost_is_written_again_in_its_place(
 async def test_of_a_mixed_topic_what_is_not_delayed_is_passed_over_by_nobody(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
-    logs = logs_over(coordination, ledgers, options=ManagedLedgerConfig())
+    logs = logs_over(coordination, ledgers, config=ManagedLedgerConfig())
     async with log_over(logs) as log:
         log.append_all(pending(*(payload(1000) if number % 3 else PLAIN for number in range(12))))
         await asyncio.sleep(0.1)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from geminga_broker.delayed.segments import cut, summary_of
 from geminga_broker.policies.delayed import DelayedConfig
 
-OPTIONS = DelayedConfig(segment_messages_max=3, segment_step_ms=100)
+CONFIG = DelayedConfig(segment_messages_max=3, segment_step_ms=100)
 
 
 def test_a_segment_ends_with_its_number_or_its_time() -> None:
     messages = [(at, 1, number) for number, at in enumerate([0, 1, 2, 3, 102, 103, 203])]
-    segments = [each for each in cut([messages[:2], messages[2:]], OPTIONS) if each]
+    segments = [each for each in cut([messages[:2], messages[2:]], CONFIG) if each]
     assert [[at for at, _, _ in each] for each in segments] == [[0, 1, 2], [3, 102], [103], [203]]
 
 
 def test_nothing_is_cut_of_nothing() -> None:
-    assert not any(cut([], OPTIONS))
+    assert not any(cut([], CONFIG))
 
 
 def test_a_summary_says_when_and_which() -> None:

@@ -226,7 +226,7 @@ def logs_over(
     coordination: Coordination,
     ledgers: MemoryLedgers,
     *,
-    options: ManagedLedgerConfig | None = None,
+    config: ManagedLedgerConfig | None = None,
     cache: EntryCache | None = None,
     clock: Clock | None = None,
 ) -> Logs:
@@ -237,7 +237,7 @@ def logs_over(
         cache=cache or EntryCache(CacheConfig()),
         clock=clock or SystemClock(),
         random=Random(1),
-        options=options or ManagedLedgerConfig(retry_first_s=0.1, retry_limit_s=0.1),
+        config=config or ManagedLedgerConfig(retry_first_s=0.1, retry_limit_s=0.1),
     )
 
 

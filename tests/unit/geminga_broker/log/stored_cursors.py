@@ -44,13 +44,13 @@ def store_over(
     coordination: object,
     ledgers: object,
     *,
-    options: ManagedLedgerConfig = SMALL,
+    config: ManagedLedgerConfig = SMALL,
 ) -> CursorStore:
     return CursorStore(
         cast(Coordination, coordination),
         cast(Ledgers, ledgers),
         SimulatedClock(cast(SimulatedLoop, asyncio.get_running_loop())),
-        options,
+        config,
         log_name=LOG,
         name="sub",
     )
@@ -73,10 +73,10 @@ async def fresh(coordination: Coordination, ledgers: MemoryLedgers) -> None:
 
 
 async def created(
-    coordination: Coordination, ledgers: MemoryLedgers, *, options: ManagedLedgerConfig = SMALL
+    coordination: Coordination, ledgers: MemoryLedgers, *, config: ManagedLedgerConfig = SMALL
 ) -> CursorStore:
     """The store of a new cursor."""
     await fresh(coordination, ledgers)
-    store = store_over(coordination, ledgers, options=options)
+    store = store_over(coordination, ledgers, config=config)
     await store.create(JOURNEY[0])
     return store

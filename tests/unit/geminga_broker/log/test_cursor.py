@@ -31,7 +31,7 @@ BEFORE_FIRST = Position(0, -1)
 @pytest.fixture
 def logs(coordination: Coordination, ledgers: MemoryLedgers) -> Logs:
     """The broker's logs."""
-    return logs_over(coordination, ledgers, options=ManagedLedgerConfig())
+    return logs_over(coordination, ledgers, config=ManagedLedgerConfig())
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ async def test_a_cursor_with_a_great_many_holes_rests_between_writes(
     coordination: Coordination, ledgers: MemoryLedgers, log: ManagedLedger
 ) -> None:
     slow = ManagedLedgerConfig(cursor_bytes_per_s_max=10)
-    cursor, told = await created(logs_over(coordination, ledgers, options=slow), log), list[float]()
+    cursor, told = await created(logs_over(coordination, ledgers, config=slow), log), list[float]()
     time = asyncio.get_running_loop().time
     for entry_id in (1, 3):
         cursor.acknowledged.acknowledge(0, entry_id)

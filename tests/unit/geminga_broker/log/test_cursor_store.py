@@ -181,7 +181,7 @@ async def test_a_ledger_is_replaced_when_it_is_full(
 async def test_a_ledger_is_replaced_when_it_is_old(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
-    store = await created(coordination, ledgers, options=ManagedLedgerConfig())
+    store = await created(coordination, ledgers, config=ManagedLedgerConfig())
     await store.save(JOURNEY[1])
     await asyncio.sleep(4 * 3600 - 1)
     await store.save(JOURNEY[2])
@@ -268,7 +268,7 @@ async def test_a_record_in_doubt_is_settled_before_the_former_ledger_is_written_
     connection.unheard = 1
     with pytest.raises(ConnectionLost):
         await store.save(JOURNEY[3])
-    store.options = ManagedLedgerConfig()
+    store.config = ManagedLedgerConfig()
     await store.save(JOURNEY[4])
     assert await store_over(coordination, ledgers).load() == JOURNEY[4]
 
@@ -278,7 +278,7 @@ async def test_properties_in_doubt_are_written_again(
 ) -> None:
     await fresh(coordination, ledgers)
     connection = LostAnswers(coordination)
-    store = store_over(connection, ledgers, options=ManagedLedgerConfig())
+    store = store_over(connection, ledgers, config=ManagedLedgerConfig())
     await store.create(JOURNEY[0])
     await store.save(JOURNEY[1])
     connection.unheard = 1

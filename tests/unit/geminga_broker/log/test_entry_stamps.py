@@ -124,7 +124,7 @@ class Cluster:
         kinds: StampKinds = ALL,
         *,
         is_killed: bool = False,
-        options: ManagedLedgerConfig | None = None,
+        config: ManagedLedgerConfig | None = None,
     ) -> AsyncGenerator[ManagedLedger, None]:
         """The log in the hands of the next broker, which closes it, or ``is_killed``."""
         self.number += 1
@@ -134,7 +134,7 @@ class Cluster:
             cache=EntryCache(CacheConfig()),
             clock=SystemClock(),
             random=Random(1),
-            options=options or ManagedLedgerConfig(retry_first_s=0.1, retry_limit_s=0.1),
+            config=config or ManagedLedgerConfig(retry_first_s=0.1, retry_limit_s=0.1),
             stamps=kinds,
         )
         log = logs.log(LOG, NotedListener(), create_with={})

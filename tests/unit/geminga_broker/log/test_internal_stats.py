@@ -26,13 +26,13 @@ from geminga_broker.log.positions import Position
 from geminga_runtime.coordination import Coordination
 
 Settle = Callable[[], Awaitable[None]]
-OPTIONS = ManagedLedgerConfig(ledger_entries_max=3, ledger_age_min_s=0)
+CONFIG = ManagedLedgerConfig(ledger_entries_max=3, ledger_age_min_s=0)
 
 
 @pytest.fixture
 def logs(coordination: Coordination) -> Logs:
     """Logs with three entries a ledger; confirmed at once."""
-    return logs_over(coordination, MemoryLedgers(), options=OPTIONS)
+    return logs_over(coordination, MemoryLedgers(), config=CONFIG)
 
 
 async def test_a_new_log_shows_its_open_ledger(logs: Logs) -> None:

@@ -168,6 +168,6 @@ async def test_sweeping_goes_on_after_an_error_nobody_foresaw(
     monkeypatch.setattr(ManagedLedger, "sweep", fail)
     monkeypatch.setattr(EntryCache, "sweep", fail)
     async with logs, log_over(logs):
-        await asyncio.sleep(3 * logs.options.sweep_period_s)
+        await asyncio.sleep(3 * logs.config.sweep_period_s)
     assert swept.count("ManagedLedger") > 1
     assert swept.count("EntryCache") > 1

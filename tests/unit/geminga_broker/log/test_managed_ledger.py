@@ -95,7 +95,7 @@ async def test_a_full_ledger_is_followed_by_another(
     coordination: Coordination, settle: Settle
 ) -> None:
     listener, ledgers = NotedListener(), MemoryLedgers()
-    async with log_over(logs_over(coordination, ledgers, options=SMALL), listener) as log:
+    async with log_over(logs_over(coordination, ledgers, config=SMALL), listener) as log:
         for payload in (b"a", b"b", b"c", b"d", b"e"):
             log.append_all(pending(payload))
             await settle()
@@ -144,7 +144,7 @@ async def test_a_log_whose_record_another_broker_changed_is_fenced(
     coordination: Coordination, meddle: Callable[[str, bytes], None], settle: Settle
 ) -> None:
     listener, ledgers = NotedListener(), MemoryLedgers()
-    async with log_over(logs_over(coordination, ledgers, options=SMALL), listener) as log:
+    async with log_over(logs_over(coordination, ledgers, config=SMALL), listener) as log:
         meddle(managed_ledger_path(LOG), b"")
         log.append_all(pending(b"a", b"b"))
         await settle()
@@ -208,7 +208,7 @@ async def test_a_read_without_zookeeper_says_that_storage_is_away(
 
 async def test_deleting_leaves_no_ledger_behind(coordination: Coordination, settle: Settle) -> None:
     ledgers = MemoryLedgers()
-    async with log_over(logs_over(coordination, ledgers, options=SMALL)) as log:
+    async with log_over(logs_over(coordination, ledgers, config=SMALL)) as log:
         log.append_all(pending(b"a", b"b"))
         await settle()
         log.append_all(pending(b"c"))
@@ -225,7 +225,7 @@ async def test_a_ledger_whose_naming_failed_is_not_left_behind(
     reconnect: Callable[[str], None],
 ) -> None:
     ledgers = MemoryLedgers()
-    async with log_over(logs_over(coordination, ledgers, options=SMALL)) as log:
+    async with log_over(logs_over(coordination, ledgers, config=SMALL)) as log:
         suspend("broker")
         log.append_all(pending(b"a", b"b"))
         await asyncio.sleep(1)  # longer than the back-off
@@ -241,7 +241,7 @@ async def test_a_new_ledger_that_takes_nothing_is_followed_by_one_that_does(
     coordination: Coordination,
 ) -> None:
     listener, ledgers = NotedListener(), ReluctantLedgers()
-    async with log_over(logs_over(coordination, ledgers, options=SMALL), listener) as log:
+    async with log_over(logs_over(coordination, ledgers, config=SMALL), listener) as log:
         ledgers.reasons = [NotEnoughBookies(1, 0), TooMuchPending(2, 9, 8)]
         log.append_all(pending(b"a", b"b"))
         log.append_all(pending(b"c"))
@@ -298,8 +298,8 @@ async def test_an_entry_that_no_bookie_takes_is_refused_and_the_ledger_kept(
         assert log.state is LogState.LEDGER_OPENED
         assert len(ledgers.writers) == 1
         assert log.pending_count == 0
-    options = ManagedLedgerConfig(entry_bytes_max=3)
-    async with log_over(logs_over(coordination, ledgers, options=options), listener) as log:
+    config = ManagedLedgerConfig(entry_bytes_max=3)
+    async with log_over(logs_over(coordination, ledgers, config=config), listener) as log:
         with pytest.raises(NotAllowed, match="limit of 3"):
             log.append_all(pending(b"long"))
         log.append_all(pending(b"abc"))
@@ -310,7 +310,7 @@ async def test_an_entry_that_no_bookie_takes_is_refused_and_the_ledger_kept(
 async def test_an_empty_ledger_left_open_is_deleted_by_the_next_owner(
     coordination: Coordination, settle: Settle
 ) -> None:
-    logs = logs_over(coordination, ledgers := MemoryLedgers(), options=SMALL)
+    logs = logs_over(coordination, ledgers := MemoryLedgers(), config=SMALL)
     left = await log_over(logs).__aenter__()
     left.append_all(pending(b"a", b"b"))
     await settle()
@@ -323,7 +323,7 @@ async def test_an_empty_ledger_left_open_is_deleted_by_the_next_owner(
 async def test_a_last_ledger_that_somebody_deleted_does_not_keep_the_log_closed(
     coordination: Coordination, settle: Settle, caplog: pytest.LogCaptureFixture
 ) -> None:
-    logs = logs_over(coordination, ledgers := MemoryLedgers(), options=SMALL)
+    logs = logs_over(coordination, ledgers := MemoryLedgers(), config=SMALL)
     left = await log_over(logs).__aenter__()
     left.append_all(pending(b"a", b"b"))
     await settle()
@@ -343,7 +343,7 @@ async def test_a_log_whose_ledgers_change_while_it_is_loaded_is_not_served(
 ) -> None:
     """The last owner turned to another ledger, and deleted the one that was found in the record;
     who loads the log again finds all of it."""
-    logs = logs_over(coordination, ledgers := MemoryLedgers(), options=SMALL)
+    logs = logs_over(coordination, ledgers := MemoryLedgers(), config=SMALL)
     left = await log_over(logs).__aenter__()
     left.append_all(pending(b"a"))
     await settle()
@@ -433,7 +433,7 @@ def log_in(store: LogStore, ledgers: MemoryLedgers) -> ManagedLedger:
         fetched_budget=FetchedBudget(0),
         clock=SystemClock(),
         random=Random(1),
-        options=ManagedLedgerConfig(),
+        config=ManagedLedgerConfig(),
         listener=NotedListener(),
         create_with={},
     )

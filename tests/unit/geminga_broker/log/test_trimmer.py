@@ -28,7 +28,7 @@ from geminga_runtime.coordination import Coordination
 
 Settle = Callable[[], Awaitable[None]]
 # Two entries a ledger.
-OPTIONS = ManagedLedgerConfig(
+CONFIG = ManagedLedgerConfig(
     ledger_entries_max=2, ledger_age_min_s=0, retry_first_s=0.1, retry_limit_s=0.1
 )
 
@@ -124,7 +124,7 @@ async def scene(coordination: Coordination, settle: Settle) -> AsyncIterator[Sce
         cache=cache,
         clock=clock,
         random=Random(1),
-        options=OPTIONS,
+        config=CONFIG,
     )
     listener, readers = NotedListener(), Readers()
     log = logs.log(LOG, listener, create_with={})
@@ -211,12 +211,12 @@ async def test_retention_by_time_ends_without_anything_happening_to_the_log(scen
 
 async def test_an_idle_log_turns_over_when_its_ledger_is_old(scene: Scene) -> None:
     await scene.publish(b"a")
-    scene.clock.now_s += OPTIONS.ledger_age_max_s * 1.06
+    scene.clock.now_s += CONFIG.ledger_age_max_s * 1.06
     scene.log.sweep()
     await scene.settle()
     assert scene.ids() == [1]
     assert [writer.is_closed for writer in scene.ledgers.writers] == [True, False]
-    scene.clock.now_s += OPTIONS.ledger_age_max_s * 10
+    scene.clock.now_s += CONFIG.ledger_age_max_s * 10
     scene.log.sweep()
     await scene.settle()
     assert scene.ids() == [1], "an empty ledger can wait for entries for ever"
@@ -343,19 +343,19 @@ async def test_entries_that_every_subscription_was_sent_leave_the_cache_soon(sce
 
 
 async def test_the_logs_are_swept_by_one_timer(scene: Scene) -> None:
-    options = replace(OPTIONS, sweep_period_s=1)
+    config = replace(CONFIG, sweep_period_s=1)
     logs = Logs(
         coordination=scene.coordination,
         ledgers=cast(Ledgers, scene.ledgers),
         cache=scene.cache,
         clock=scene.clock,
         random=Random(1),
-        options=options,
+        config=config,
     )
     async with logs, logs.log("t/n/persistent/swept", NotedListener(), create_with={}) as log:
         log.append_all(pending(b"a"))
         await scene.settle()
-        scene.clock.now_s += OPTIONS.ledger_age_max_s * 1.06
+        scene.clock.now_s += CONFIG.ledger_age_max_s * 1.06
         await asyncio.sleep(1.5)  # one sweep
         await scene.settle()
         assert [span.entries for span in log.chain.spans] == [1, 0]

@@ -109,11 +109,11 @@ def payload_of(number: int, size: int) -> bytes:
 
 @asynccontextmanager
 async def reading_of(
-    sizes: Sequence[int], options: ManagedLedgerConfig | None = None
+    sizes: Sequence[int], config: ManagedLedgerConfig | None = None
 ) -> AsyncIterator[Reading]:
     """A topic with messages of these sizes, loaded by a broker that has none of it in memory."""
     world, zookeeper = World(1), MemoryZooKeeper()
-    options = options or ManagedLedgerConfig(retention_time_ms=FOR_EVER, retention_bytes=FOR_EVER)
+    config = config or ManagedLedgerConfig(retention_time_ms=FOR_EVER, retention_bytes=FOR_EVER)
     payloads = [payload_of(number, size) for number, size in enumerate(sizes)]
     async with world.ledgers() as ledgers:
         for life in ("writes", "reads"):
@@ -123,7 +123,7 @@ async def reading_of(
                 cache=EntryCache(CacheConfig()),
                 clock=SystemClock(),
                 random=Random(1),
-                options=options,
+                config=config,
             )
             async with TopicDirectory(logs, SystemClock(), owns=lambda _: True) as topics:
                 topic = await loaded(topics)

@@ -247,7 +247,7 @@ class Rig:
     def begin(self) -> None:
         """A subscription that nobody knows yet."""
         self.log = log = BatchLog(KEYS, *LEDGERS)
-        log.options = ManagedLedgerConfig(read_entries_max=READ_ENTRIES_MAX)
+        log.config = ManagedLedgerConfig(read_entries_max=READ_ENTRIES_MAX)
         self.model = Model(self.kind)
         self.subscription = Subscription(
             Owner(), TOPIC, -1, cast(ManagedLedger, log), cursor_over(log.chain), SystemClock()

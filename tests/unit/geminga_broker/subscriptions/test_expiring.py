@@ -87,7 +87,7 @@ async def topics(
     logs = logs_over(
         coordination,
         ledgers,
-        options=ManagedLedgerConfig(ledger_entries_max=5, ledger_age_min_s=0),
+        config=ManagedLedgerConfig(ledger_entries_max=5, ledger_age_min_s=0),
         clock=clock_now(),
     )
     async with TopicDirectory(

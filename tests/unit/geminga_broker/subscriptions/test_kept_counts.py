@@ -27,7 +27,7 @@ from geminga_broker.subscriptions.subscription import Subscription, Subscription
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
 
-OPTIONS = ManagedLedgerConfig()
+CONFIG = ManagedLedgerConfig()
 # Long after anything was written that was to be written.
 LATER_S = 10.0
 
@@ -41,7 +41,7 @@ def ledgers() -> MemoryLedgers:
 @pytest.fixture
 def logs(coordination: Coordination, ledgers: MemoryLedgers) -> Logs:
     """The broker's logs."""
-    return logs_over(coordination, ledgers, options=OPTIONS)
+    return logs_over(coordination, ledgers, config=CONFIG)
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ async def test_a_broker_that_is_killed_loses_what_was_counted_in_its_last_second
 ) -> None:
     kept = KeptCounts(cursor)
     give_back(kept, log, 4, 4)
-    await asyncio.sleep(OPTIONS.cursor_redelivery_delay_s + OPTIONS.cursor_flush_delay_s + 0.01)
+    await asyncio.sleep(CONFIG.cursor_redelivery_delay_s + CONFIG.cursor_flush_delay_s + 0.01)
     give_back(kept, log, 4, 5)
     counts = (await next_owner(logs, log)).counts
     assert (counts.get(at(log, 4)), counts.get(at(log, 5))) == (2, 0)
@@ -170,7 +170,7 @@ async def test_a_subscription_that_is_moved_counts_anew_from_the_same_write_on(
     cursor.acknowledged.reset(at(log, 1))
     cursor.changed()
     kept.moved()
-    await asyncio.sleep(OPTIONS.cursor_flush_delay_s + 0.01)
+    await asyncio.sleep(CONFIG.cursor_flush_delay_s + 0.01)
     found = await next_owner(logs, log)
     assert found.counts.get(at(log, 4)) == 0
 
@@ -195,7 +195,7 @@ async def test_switched_off_nothing_is_kept_nor_taken_over(
     await asyncio.sleep(LATER_S)
     taken_over = await logs.load_cursor(LOG, "sub", log.chain)
     await taken_over.__aenter__()
-    taken_over.options = replace(OPTIONS, cursor_redelivery_counts=False)
+    taken_over.config = replace(CONFIG, cursor_redelivery_counts=False)
     kept = KeptCounts(taken_over)
     assert not kept.counts
     give_back(kept, log, 5)

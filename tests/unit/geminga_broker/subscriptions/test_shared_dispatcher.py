@@ -110,7 +110,7 @@ def test_counts_are_forgotten_with_the_last_consumer_where_they_are_not_to_be_ke
     is_kept: bool,  # noqa: FBT001 (a parameter of the test)
 ) -> None:
     dispatcher = dispatcher_over(MemoryLog((1, 1)))
-    dispatcher.cursor.options = replace(ManagedLedgerConfig(), cursor_redelivery_counts=is_kept)
+    dispatcher.cursor.config = replace(ManagedLedgerConfig(), cursor_redelivery_counts=is_kept)
     first, _ = joined(dispatcher, "first", permits=10)
     dispatcher.dispatch()
     dispatcher.redeliver(first, None)

@@ -206,9 +206,9 @@ async def test_a_compaction_that_fails_says_why_and_changes_nothing() -> None:
         assert values(await read(topic)) == [("a", b"3")]
 
 
-def compact_by_itself(topic: Topic, options: CompactionConfig) -> None:
+def compact_by_itself(topic: Topic, config: CompactionConfig) -> None:
     """Let these hold for ``topic``."""
-    topic.apply(replace(topic.policies, compaction=options))
+    topic.apply(replace(topic.policies, compaction=config))
 
 
 async def test_a_topic_with_a_threshold_is_compacted_by_itself() -> None:

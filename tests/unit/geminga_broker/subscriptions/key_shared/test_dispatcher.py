@@ -247,7 +247,7 @@ async def full(
     monkeypatch.setattr(key_shared_dispatcher, "LOOK_AHEAD_BYTES_MAX", 50 * ENTRY_OVERHEAD_BYTES)
     log = KeyedLog(KEYS, (1, 2_000))
     log.is_cold = True
-    log.options = ManagedLedgerConfig(read_entries_max=20)
+    log.config = ManagedLedgerConfig(read_entries_max=20)
     dispatcher = dispatcher_over(log)
     stuck, session = joined(dispatcher, "x", permits=0)
     joined(dispatcher, "y", permits=2_000)

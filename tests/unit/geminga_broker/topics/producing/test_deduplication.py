@@ -43,7 +43,7 @@ from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.loop import SimulatedLoop
 
 NAME = TopicName.parse("persistent://t/n/topic")
-OPTIONS = PublishConfig(
+CONFIG = PublishConfig(
     deduplication=True,
     deduplication_snapshot_entries=3,
     deduplication_snapshot_interval_s=60,
@@ -60,7 +60,7 @@ def directory(coordination: Coordination, ledgers: MemoryLedgers) -> TopicDirect
         logs,
         SimulatedClock(loop),
         owns=lambda _: True,
-        policies=resolver_over(logs, publishing=OPTIONS),
+        policies=resolver_over(logs, publishing=CONFIG),
     )
 
 
@@ -369,10 +369,10 @@ async def test_nobody_may_subscribe_under_the_cursors_name(topics: TopicDirector
 async def test_what_is_not_in_a_snapshot_yet_is_not_trimmed(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
-    options = ManagedLedgerConfig(ledger_entries_max=1, ledger_age_min_s=0)
-    logs = logs_over(coordination, ledgers, options=options)
+    config = ManagedLedgerConfig(ledger_entries_max=1, ledger_age_min_s=0)
+    logs = logs_over(coordination, ledgers, config=config)
     async with TopicDirectory(
-        logs, SystemClock(), owns=lambda _: True, policies=resolver_over(logs, publishing=OPTIONS)
+        logs, SystemClock(), owns=lambda _: True, policies=resolver_over(logs, publishing=CONFIG)
     ) as topics:
         topic = await loaded(topics)
         producer, _ = await connected(topic)
