@@ -1,7 +1,6 @@
 """What auto-recovery is told, in a bookie's process or in one of its own.
 
-The defaults are BookKeeper's as Pulsar sets them (``conf/bookkeeper.conf``). Upstream's names stand
-in brackets where ours differ.
+The defaults are BookKeeper's as Pulsar sets them (``conf/bookkeeper.conf``).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Le
 
-from geminga_server.config import INLINE, INTERNAL, PartConfig, Port
+from geminga_server.config import INLINE, INTERNAL, PartConfig, Port, Upstream
 
 MIB = 1024 * 1024
 
@@ -20,10 +19,11 @@ MIB = 1024 * 1024
 class AutoRecoveryConfig:
     """How auditor and replication worker go about it; an interval of 0 turns off what it is for."""
 
-    lost_bookie_recovery_delay_s: Annotated[int, Ge(0)] = 0
-    """How long a lost bookie is waited for before its ledgers are copied
-    (lostBookieRecoveryDelay). What ZooKeeper holds goes before it, and several bookies that are
-    lost at once are not waited for."""
+    lost_bookie_recovery_delay_s: Annotated[
+        int, Ge(0), Upstream("lostBookieRecoveryDelay", of="BookKeeper")
+    ] = 0
+    """How long a lost bookie is waited for before its ledgers are copied. What ZooKeeper holds
+    goes before it, and several bookies that are lost at once are not waited for."""
     auditor_periodic_bookie_check_interval_s: Annotated[float, Ge(0)] = 86_400.0
     """How often the metadata of all ledgers is compared with the bookies there are; 0: only when
     the auditor begins."""
@@ -36,14 +36,18 @@ class AutoRecoveryConfig:
     auditor_ledger_verification_percentage: Annotated[int, Ge(0), Le(100)] = 0
     """How many percent of a fragment's entries a check reads from each bookie, beside the first and
     the last."""
-    open_ledger_rereplication_grace_s: Annotated[float, Ge(0)] = 30.0
-    """How long a ledger that lost a bookie may stay open before it is taken from its writer
-    (openLedgerRereplicationGracePeriod). A living writer has long replaced the bookie."""
+    open_ledger_rereplication_grace_s: Annotated[
+        float, Ge(0), Upstream("openLedgerRereplicationGracePeriod", 0.001, of="BookKeeper")
+    ] = 30.0
+    """How long a ledger that lost a bookie may stay open before it is taken from its writer. A
+    living writer has long replaced the bookie."""
     rereplication_entry_batch_size: Annotated[int, Ge(1)] = 100
     """Entries that are copied at once."""
-    replication_bytes_per_s: Annotated[int, Ge(0)] = 32 * MIB
-    """Bytes a second that one worker copies (replicationRateByBytes); 0: as fast as it goes.
-    Upstream has no bound; here the bookie around the worker has one core for all its work."""
+    replication_bytes_per_s: Annotated[
+        int, Ge(0), Upstream("replicationRateByBytes", of="BookKeeper")
+    ] = 32 * MIB
+    """Bytes a second that one worker copies; 0: as fast as it goes. Upstream has no bound; here
+    the bookie around the worker has one core for all its work."""
     # The longest that a ledger is let alone which could not be repaired
     # (lockReleaseOfFailedLedgerGracePeriod); the first time it is a 32nd part of it.
     failed_ledger_grace_s: Annotated[float, INTERNAL] = 300.0

@@ -1,6 +1,6 @@
 """What a bookie is told before it starts: where it listens, who it is, and every limit it keeps.
 
-Upstream's names stand in brackets where ours differ; the defaults are Pulsar's where it has them.
+The defaults are Pulsar's where it has them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt, Le
 
 from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_protocol.bookkeeper.v2 import FRAME_BYTES_MAX_DEFAULT
-from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port
+from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port, Upstream
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -26,8 +26,8 @@ class GarbageConfig:
     An interval or a threshold of 0 turns off what it is for.
     """
 
-    gc_interval_s: Annotated[float, Ge(0)] = 900.0
-    """How often deleted ledgers are looked for (gcWaitTime); 0: only by order or on a full disk."""
+    gc_interval_s: Annotated[float, Ge(0), Upstream("gcWaitTime", 0.001, of="BookKeeper")] = 900.0
+    """How often deleted ledgers are looked for; 0: only by order or on a full disk."""
     gc_full_disk_interval_s: Annotated[float, Gt(0)] = 60.0
     """The same while the bookie is read-only because of a full disk, where that is sooner."""
     gc_over_replicated_interval_s: Annotated[float, Ge(0)] = 86_400.0
@@ -46,19 +46,23 @@ class GarbageConfig:
 class SpaceConfig:
     """When ledger disks count as full; used parts of a disk are 0 to 1."""
 
-    disk_usage_threshold: Annotated[float, Gt(0), Le(1)] = 0.95
-    """A ledger disk used beyond this part is full: no new files; with all full, no adds are taken.
-    (diskUsageThreshold)"""
+    disk_usage_threshold: Annotated[
+        float, Gt(0), Le(1), Upstream("diskUsageThreshold", of="BookKeeper")
+    ] = 0.95
+    """A ledger disk used beyond this part is full: no new files; with all full, no adds are
+    taken."""
     disk_usage_warn_threshold: Annotated[float, Gt(0), Le(1)] = 0.90
     """Major compaction waits while a ledger disk is used beyond this part."""
     disk_usage_lwm_threshold: Annotated[float, Gt(0), Le(1)] = 0.95
     """A read-only bookie takes adds again when its disks together are used less than this part."""
     disk_check_interval_s: Annotated[float, Gt(0)] = 10.0
     """How often the ledger disks are looked at."""
-    compacts_when_full: bool = False
-    """Do the compactions that are due also on (nearly) full disks (isForceGCAllowWhenNoSpace).
-    Without it a full disk still gets back, in each round, the logs whose copies take at most half
-    of what is free; more no compaction ever takes."""
+    compacts_when_full: Annotated[bool, Upstream("isForceGCAllowWhenNoSpace", of="BookKeeper")] = (
+        False
+    )
+    """Do the compactions that are due also on (nearly) full disks. Without it a full disk still
+    gets back, in each round, the logs whose copies take at most half of what is free; more no
+    compaction ever takes."""
     # What must be free for recovery's adds (minUsableSizeForHighPriorityWrites).
     recovery_free_bytes_min: Annotated[int, INTERNAL] = GIB
 
@@ -92,13 +96,17 @@ class BookieConfig(PartConfig):
     """Where entry logs are; empty: one directory below the data directory. Their number stays."""
     space: Annotated[SpaceConfig, INLINE] = field(default_factory=SpaceConfig)
     garbage: Annotated[GarbageConfig, INLINE] = field(default_factory=GarbageConfig)
-    compaction_bytes_per_s: Annotated[float, Ge(0)] = 1_000_000.0
-    """What compaction copies in a second (compactionRateByBytes); 0: as fast as it goes."""
+    compaction_bytes_per_s: Annotated[
+        float, Ge(0), Upstream("compactionRateByBytes", of="BookKeeper")
+    ] = 1_000_000.0
+    """What compaction copies in a second; 0: as fast as it goes."""
     entry_log_bytes_max: Annotated[int, Ge(MIB)] = 256 * MIB
     """An entry log is closed at this size; small ones are given back sooner as ledgers go."""
-    auto_recovery_enabled: bool = True
-    """Also look for ledgers that lost copies, and copy them (autoRecoveryDaemonEnabled); off where
-    `geminga autorecovery` does."""
+    auto_recovery_enabled: Annotated[
+        bool, Upstream("autoRecoveryDaemonEnabled", of="BookKeeper")
+    ] = True
+    """Also look for ledgers that lost copies, and copy them; off where `geminga autorecovery` does.
+    """
     accept_lost_entries: bool = False
     """Start once although entry logs are lost for good, and deny what was in them from then on.
     Never leave it on: recovery takes a bookie's word for what it never had."""

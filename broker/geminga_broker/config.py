@@ -18,7 +18,7 @@ from geminga_broker.ownership.listeners import ListenerConfig
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.sessions.config import SessionConfig
 from geminga_broker.topics.config import TopicsConfig
-from geminga_server.config import INLINE, ConnectionConfig, PartConfig, Port
+from geminga_server.config import INLINE, ConnectionConfig, PartConfig, Port, Upstream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,18 +28,18 @@ class BrokerConfig(PartConfig):
     The broker itself is told the ports it has got: they go into records before it listens.
     """
 
-    cluster: str = "standalone"
+    cluster: Annotated[str, Upstream("clusterName")] = "standalone"
     """The cluster's name."""
     initialize: bool = False
     """Write the cluster's first records if they are missing, and its URLs in any case: a
     standalone."""
-    bind_address: str = "127.0.0.1"
+    bind_address: Annotated[str, Upstream("bindAddress")] = "127.0.0.1"
     """Where it listens; 0.0.0.0 is everywhere."""
-    advertised_address: str = ""
+    advertised_address: Annotated[str, Upstream("advertisedAddress")] = ""
     """What clients are told to connect to; empty: the bind address."""
-    port: Port = 6650
-    """The port of the Pulsar protocol (brokerServicePort); 0 takes a free one."""
-    web_port: Port = 8080
+    port: Annotated[Port, Upstream("brokerServicePort")] = 6650
+    """The port of the Pulsar protocol; 0 takes a free one."""
+    web_port: Annotated[Port, Upstream("webServicePort")] = 8080
     """The port of REST and metrics; 0 takes a free one."""
     listeners: Annotated[ListenerConfig, INLINE] = field(default_factory=ListenerConfig)
     former_broker_ids: tuple[str, ...] = ()
@@ -48,14 +48,15 @@ class BrokerConfig(PartConfig):
     connections: Annotated[ConnectionConfig, INLINE] = field(default_factory=ConnectionConfig)
     sessions: Annotated[SessionConfig, INLINE] = field(default_factory=SessionConfig)
     cache: Annotated[CacheConfig, INLINE] = field(default_factory=CacheConfig)
-    broker_entry_metadata_interceptors: tuple[Interceptor, ...] = ()
-    """What is written in front of every entry: the broker's time, a running index
-    (brokerEntryMetadataInterceptors)."""
+    broker_entry_metadata_interceptors: Annotated[
+        tuple[Interceptor, ...], Upstream("brokerEntryMetadataInterceptors")
+    ] = ()
+    """What is written in front of every entry: the broker's time, a running index."""
     policies: Annotated[PolicyConfig, INLINE] = field(default_factory=PolicyConfig)
     topics: Annotated[TopicsConfig, INLINE] = field(default_factory=TopicsConfig)
     admin: Annotated[AdminConfig, INLINE] = field(default_factory=AdminConfig)
-    stats_period_s: Annotated[float, Gt(0)] = 60.0
-    """Over how long rates are measured (statsUpdateFrequencyInSecs)."""
+    stats_period_s: Annotated[float, Gt(0), Upstream("statsUpdateFrequencyInSecs")] = 60.0
+    """Over how long rates are measured."""
 
     @property
     def advertised_host(self) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from geminga_server.config import Upstream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminConfig:
-    """The settings of the REST side; upstream's names in brackets."""
+    """The settings of the REST side."""
 
-    force_deletes_namespaces: bool = False
-    """A namespace may be deleted together with its topics, whoever uses them
-    (forceDeleteNamespaceAllowed)."""
-    force_deletes_tenants: bool = False
-    """A tenant may be deleted together with its namespaces (forceDeleteTenantAllowed)."""
+    force_deletes_namespaces: Annotated[bool, Upstream("forceDeleteNamespaceAllowed")] = False
+    """A namespace may be deleted together with its topics, whoever uses them."""
+    force_deletes_tenants: Annotated[bool, Upstream("forceDeleteTenantAllowed")] = False
+    """A tenant may be deleted together with its namespaces."""

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from geminga_protocol.bookkeeper.v2 import FRAME_BYTES_MAX_DEFAULT
+from geminga_server.config import Upstream
 
 MIB = 1024 * 1024
 # What the broker can write in front of entries, by the names of upstream's classes for it.
@@ -28,14 +29,16 @@ class CacheConfig:
     # Delivering from it costs a sixth of the CPU of reading from a bookie (0.8 us against 4.5 for
     # 1 KiB in batches), so a backlog of some seconds of publishing is to fit. What nobody reads at
     # the tail leaves after a minute.
-    cache_bytes_max: Annotated[int, Ge(MIB)] = 256 * MIB
-    """The newest entries in memory, from which consumers are served that keep up
-    (managedLedgerCacheSizeMB)."""
-    cache_watermark: Annotated[float, Gt(0), Le(1)] = 0.9
-    """The cache is emptied to this part of its bound (managedLedgerCacheEvictionWatermark)."""
-    cache_age_max_s: Annotated[float, Gt(0)] = 1.0
-    """How long an entry stays in the cache that every subscription was sent
-    (managedLedgerCacheEvictionTimeThresholdMillis)."""
+    cache_bytes_max: Annotated[int, Ge(MIB), Upstream("managedLedgerCacheSizeMB", MIB)] = 256 * MIB
+    """The newest entries in memory, from which consumers are served that keep up."""
+    cache_watermark: Annotated[
+        float, Gt(0), Le(1), Upstream("managedLedgerCacheEvictionWatermark")
+    ] = 0.9
+    """The cache is emptied to this part of its bound."""
+    cache_age_max_s: Annotated[
+        float, Gt(0), Upstream("managedLedgerCacheEvictionTimeThresholdMillis", 0.001)
+    ] = 1.0
+    """How long an entry stays in the cache that every subscription was sent."""
     cache_wanted_age_max_s: Annotated[float, Gt(0)] = 60.0
     """How long an entry stays in the cache that some subscription is still to be sent."""
 
@@ -49,46 +52,54 @@ class ManagedLedgerConfig:
     (managedLedgerDefaultMarkDeleteRateLimit) and so forgets up to a second of acknowledgements.
     """
 
-    ensemble_size: Annotated[int, Ge(1)] = 1
-    """On how many bookies a ledger lies, where its namespace does not say
-    (managedLedgerDefaultEnsembleSize)."""
-    write_quorum: Annotated[int, Ge(1)] = 1
-    """On how many of them each entry is stored (managedLedgerDefaultWriteQuorum)."""
-    ack_quorum: Annotated[int, Ge(1)] = 1
-    """How many of these must have synced it before it is confirmed
-    (managedLedgerDefaultAckQuorum)."""
-    ledger_entries_max: Annotated[int, Gt(0)] = 50_000
-    """A ledger is full with so many entries (managedLedgerMaxEntriesPerLedger),"""
-    ledger_bytes_max: Annotated[int, Gt(0)] = 2048 * MIB
-    """or with so many bytes (managedLedgerMaxSizePerLedgerMbytes)."""
-    ledger_age_min_s: Annotated[float, Ge(0)] = 10 * 60.0
-    """Not even a full ledger is replaced before (managedLedgerMinLedgerRolloverTimeMinutes)."""
-    ledger_age_max_s: Annotated[float, Gt(0)] = 240 * 60.0
-    """A ledger with entries is always replaced after (managedLedgerMaxLedgerRolloverTimeMinutes).
-    """
-    retention_time_ms: Annotated[int, Ge(-1)] = 0
+    ensemble_size: Annotated[int, Ge(1), Upstream("managedLedgerDefaultEnsembleSize")] = 1
+    """On how many bookies a ledger lies, where its namespace does not say."""
+    write_quorum: Annotated[int, Ge(1), Upstream("managedLedgerDefaultWriteQuorum")] = 1
+    """On how many of them each entry is stored."""
+    ack_quorum: Annotated[int, Ge(1), Upstream("managedLedgerDefaultAckQuorum")] = 1
+    """How many of these must have synced it before it is confirmed."""
+    ledger_entries_max: Annotated[int, Gt(0), Upstream("managedLedgerMaxEntriesPerLedger")] = 50_000
+    """A ledger is full with so many entries,"""
+    ledger_bytes_max: Annotated[
+        int, Gt(0), Upstream("managedLedgerMaxSizePerLedgerMbytes", MIB)
+    ] = 2048 * MIB
+    """or with so many bytes."""
+    ledger_age_min_s: Annotated[
+        float, Ge(0), Upstream("managedLedgerMinLedgerRolloverTimeMinutes", 60)
+    ] = 10 * 60.0
+    """Not even a full ledger is replaced before."""
+    ledger_age_max_s: Annotated[
+        float, Gt(0), Upstream("managedLedgerMaxLedgerRolloverTimeMinutes", 60)
+    ] = 240 * 60.0
+    """A ledger with entries is always replaced after."""
+    retention_time_ms: Annotated[int, Ge(-1), Upstream("defaultRetentionTimeInMinutes", 60_000)] = 0
     """How long ledgers are kept that all cursors have passed, where their namespace does not say;
-    -1: for ever (defaultRetentionTimeInMinutes)."""
-    retention_bytes: Annotated[int, Ge(-1)] = 0
-    """How much of them is kept; -1: all (defaultRetentionSizeInMB)."""
-    sweep_period_s: Annotated[float, Gt(0)] = 120.0
-    """How often old ledgers are looked for in all logs (retentionCheckIntervalInSeconds)."""
-    cursor_ledger_entries_max: Annotated[int, Gt(0)] = 50_000
-    """A cursor's ledger is replaced with so many entries (managedLedgerCursorMaxEntriesPerLedger),
-    """
-    cursor_ledger_age_max_s: Annotated[float, Gt(0)] = 4 * 3600.0
-    """or at this age (managedLedgerCursorRolloverTimeInSeconds)."""
+    -1: for ever."""
+    retention_bytes: Annotated[int, Ge(-1), Upstream("defaultRetentionSizeInMB", MIB)] = 0
+    """How much of them is kept; -1: all."""
+    sweep_period_s: Annotated[float, Gt(0), Upstream("retentionCheckIntervalInSeconds")] = 120.0
+    """How often old ledgers are looked for in all logs."""
+    cursor_ledger_entries_max: Annotated[
+        int, Gt(0), Upstream("managedLedgerCursorMaxEntriesPerLedger")
+    ] = 50_000
+    """A cursor's ledger is replaced with so many entries,"""
+    cursor_ledger_age_max_s: Annotated[
+        float, Gt(0), Upstream("managedLedgerCursorRolloverTimeInSeconds")
+    ] = 4 * 3600.0
+    """or at this age."""
     cursor_flush_delay_s: Annotated[float, Ge(0)] = 0.1
     """How long an acknowledgement may wait to share a write with others; one that asks for a
     receipt does not wait."""
     cursor_bytes_per_s_max: Annotated[int, Gt(0)] = 4 * MIB
     """A cursor with a great many holes rests after a write, so that it writes no more than this."""
-    cursor_ranges_max: Annotated[int, Gt(0)] = 1000
-    """With more ranges a cursor is kept as bits, in its ledger, not in ZooKeeper
-    (managedLedgerMaxUnackedRangesToPersistInMetadataStore)."""
-    cursor_batches_max: Annotated[int, Gt(0)] = 10_000
-    """So many batches acknowledged in part are kept (managedLedgerMaxBatchDeletedIndexToPersist).
-    """
+    cursor_ranges_max: Annotated[
+        int, Gt(0), Upstream("managedLedgerMaxUnackedRangesToPersistInMetadataStore")
+    ] = 1000
+    """With more ranges a cursor is kept as bits, in its ledger, not in ZooKeeper."""
+    cursor_batches_max: Annotated[
+        int, Gt(0), Upstream("managedLedgerMaxBatchDeletedIndexToPersist")
+    ] = 10_000
+    """So many batches acknowledged in part are kept."""
     cursor_redelivery_counts: bool = True
     """How often messages of Shared and Key_Shared subscriptions were given back is kept with the
     cursor; otherwise it is forgotten with the last consumer, as upstream does."""
@@ -100,9 +111,9 @@ class ManagedLedgerConfig:
     """The longest such pause."""
     entry_bytes_max: Annotated[int, Gt(0)] = FRAME_BYTES_MAX_DEFAULT - 1024
     """The largest entry: a bookie's frame with room for the entry's own head."""
-    read_bytes_max: Annotated[int, Gt(0)] = MIB
+    read_bytes_max: Annotated[int, Gt(0), Upstream("dispatcherMaxReadSizeBytes")] = MIB
     """Bytes that are read from bookies at once."""
-    read_entries_max: Annotated[int, Gt(0)] = 1000
+    read_entries_max: Annotated[int, Gt(0), Upstream("dispatcherMaxReadBatchSize")] = 1000
     """Entries that are read from bookies at once."""
     fetched_bytes_max: Annotated[int, Gt(0)] = 128 * MIB
     """What all subscriptions together keep of entries that were read from bookies and not sent."""

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from geminga_protocol.records.brokers import AdvertisedListener
+from geminga_server.config import Upstream
 
 SCHEMES = ("pulsar", "pulsar+ssl", "http", "https")
 PLAIN_SCHEMES = ("pulsar", "http")
@@ -23,15 +25,14 @@ PLAIN_SCHEMES = ("pulsar", "http")
 class ListenerConfig:
     """How a broker is reached beside its own address; raises ``ValueError`` for what cannot be."""
 
-    advertised_listeners: tuple[str, ...] = ()
-    """Addresses for clients that reach the broker in different ways, each `NAME:SCHEME://HOST:PORT`
-    (advertisedListeners); a lookup is answered with those of the listener that it names."""
-    internal_listener_name: str = ""
-    """The listener for other brokers, and for clients that name none (internalListenerName); empty:
-    the first one."""
-    bind_addresses: tuple[str, ...] = ()
-    """Further ports, each `NAME:SCHEME://HOST:PORT` with pulsar or http (bindAddresses): clients
-    that come by one are answered for the listener NAME."""
+    advertised_listeners: Annotated[tuple[str, ...], Upstream("advertisedListeners")] = ()
+    """Addresses for clients that reach the broker in different ways, each
+    `NAME:SCHEME://HOST:PORT`; a lookup is answered with those of the listener that it names."""
+    internal_listener_name: Annotated[str, Upstream("internalListenerName")] = ""
+    """The listener for other brokers, and for clients that name none; empty: the first one."""
+    bind_addresses: Annotated[tuple[str, ...], Upstream("bindAddresses")] = ()
+    """Further ports, each `NAME:SCHEME://HOST:PORT` with pulsar or http: clients that come by one
+    are answered for the listener NAME."""
 
     def __post_init__(self) -> None:
         parse_bind_addresses(self.bind_addresses, self.advertised)

@@ -9,6 +9,7 @@ from annotated_types import Ge
 
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_protocol.records.namespaces import AutoTopicCreation, Policies
+from geminga_server.config import Upstream
 
 # Each partition is a topic with ledgers and cursors of its own; upstream's largest advice is 1000.
 PARTITIONS_MAX = 10_000
@@ -18,12 +19,12 @@ TOPIC_TYPES = (PARTITIONED, "non-partitioned")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoCreationConfig:
-    """What holds where a namespace does not say; upstream's names in brackets."""
+    """What holds where a namespace does not say."""
 
-    auto_topic_creation: bool = True
-    """Using a topic makes it, where its namespace does not say (allowAutoTopicCreation)."""
-    auto_topic_partitions: Annotated[int, Ge(0)] = 0
-    """With how many partitions it is then made (defaultNumPartitions); 0: not partitioned."""
+    auto_topic_creation: Annotated[bool, Upstream("allowAutoTopicCreation")] = True
+    """Using a topic makes it, where its namespace does not say."""
+    auto_topic_partitions: Annotated[int, Ge(0), Upstream("defaultNumPartitions")] = 0
+    """With how many partitions it is then made; 0: not partitioned."""
 
 
 @dataclass(frozen=True, slots=True)

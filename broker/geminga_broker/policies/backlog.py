@@ -18,6 +18,7 @@ from annotated_types import Ge, Gt
 from geminga_broker.policies.errors import ConflictingPolicies, InvalidPolicy
 from geminga_broker.policies.levels import INT_MAX, LONG_MAX, Levels
 from geminga_protocol.records.namespaces import BacklogQuota, RetentionPolicies
+from geminga_server.config import Upstream
 
 DESTINATION_STORAGE = "destination_storage"
 MESSAGE_AGE = "message_age"
@@ -90,19 +91,21 @@ def _policy(name: str | None) -> QuotaPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogConfig:
-    """What holds where neither topic nor namespace says something; upstream's names in brackets."""
+    """What holds where neither topic nor namespace says something."""
 
-    backlog_quota_bytes: Annotated[int, Ge(-1)] = -1
-    """What a subscription may leave unread where its namespace does not say; -1: no limit
-    (backlogQuotaDefaultLimitBytes)."""
-    backlog_quota_age_s: Annotated[int, Ge(-1)] = -1
-    """How old what it left unread may be; -1: no limit (backlogQuotaDefaultLimitSecond)."""
-    backlog_quota_policy: PolicyName = "producer_request_hold"
-    """What happens beyond: producer_request_hold, producer_exception or consumer_backlog_eviction
-    (backlogQuotaDefaultRetentionPolicy)."""
-    backlog_quota_check_s: Annotated[float, Gt(0)] = 60.0
-    """How often backlogs are looked at: so long can a quota be exceeded
-    (backlogQuotaCheckIntervalInSeconds)."""
+    backlog_quota_bytes: Annotated[int, Ge(-1), Upstream("backlogQuotaDefaultLimitBytes")] = -1
+    """What a subscription may leave unread where its namespace does not say; -1: no limit."""
+    backlog_quota_age_s: Annotated[int, Ge(-1), Upstream("backlogQuotaDefaultLimitSecond")] = -1
+    """How old what it left unread may be; -1: no limit."""
+    backlog_quota_policy: Annotated[PolicyName, Upstream("backlogQuotaDefaultRetentionPolicy")] = (
+        "producer_request_hold"
+    )
+    """What happens beyond: producer_request_hold, producer_exception or consumer_backlog_eviction.
+    """
+    backlog_quota_check_s: Annotated[
+        float, Gt(0), Upstream("backlogQuotaCheckIntervalInSeconds")
+    ] = 60.0
+    """How often backlogs are looked at: so long can a quota be exceeded."""
 
 
 def backlog_quotas(config: BacklogConfig, said: Levels) -> BacklogQuotas:

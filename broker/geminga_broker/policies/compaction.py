@@ -9,19 +9,22 @@ from annotated_types import Ge, Gt
 
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.levels import LONG_MAX, Levels, nearest
+from geminga_server.config import Upstream
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionConfig:
-    """What holds for a topic; upstream's names in brackets."""
+    """What holds for a topic."""
 
-    threshold_bytes: Annotated[int, Ge(0)] = 0
-    """A topic is compacted when so much is not compacted yet, where its namespace does not say;
-    0: never by itself (brokerServiceCompactionThresholdInBytes)."""
-    check_s: Annotated[float, Gt(0)] = 60.0
-    """How often topics are looked at for that (brokerServiceCompactionMonitorIntervalInSeconds)."""
-    retain_null_key: bool = False
-    """Whether messages without a key stay (topicCompactionRetainNullKey)."""
+    threshold_bytes: Annotated[int, Ge(0), Upstream("brokerServiceCompactionThresholdInBytes")] = 0
+    """A topic is compacted when so much is not compacted yet, where its namespace does not say; 0:
+    never by itself."""
+    check_s: Annotated[
+        float, Gt(0), Upstream("brokerServiceCompactionMonitorIntervalInSeconds")
+    ] = 60.0
+    """How often topics are looked at for that."""
+    retain_null_key: Annotated[bool, Upstream("topicCompactionRetainNullKey")] = False
+    """Whether messages without a key stay."""
     read_bytes_per_s_max: Annotated[int, Gt(0)] = 64 * 1024 * 1024
     """A compaction reads no faster, so that those who publish and consume go on as before."""
 

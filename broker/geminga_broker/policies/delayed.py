@@ -10,33 +10,37 @@ from annotated_types import Ge, Gt
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.levels import LONG_MAX, Levels, nearest
 from geminga_protocol.records.namespaces import DelayedDelivery
+from geminga_server.config import Upstream
 
 
 @dataclass(frozen=True, slots=True)
 class DelayedConfig:
     """What holds for a topic, and how the index of its delayed messages is cut into buckets, with
-    upstream's defaults and names.
+    upstream's defaults.
 
     None is delivered early (upstream's isDelayedDeliveryDeliverAtTimeStrict).
     """
 
-    enabled: bool = True
-    """Whether messages are held back until their time (delayedDeliveryEnabled)."""
-    tick_ms: Annotated[int, Gt(0)] = 1000
-    """How late a message may be (delayedDeliveryTickTimeMillis): a quarter of this at most."""
-    delay_max_ms: Annotated[int, Ge(0)] = 0
-    """A longer delay is refused to the producer (delayedDeliveryMaxDelayInMillis); 0: any goes."""
-    bucket_messages_min: Annotated[int, Gt(0)] = 50_000
-    """Fewer delayed messages are kept in memory alone, and read again after a restart
-    (delayedDeliveryMinIndexCountPerBucket)."""
+    enabled: Annotated[bool, Upstream("delayedDeliveryEnabled")] = True
+    """Whether messages are held back until their time."""
+    tick_ms: Annotated[int, Gt(0), Upstream("delayedDeliveryTickTimeMillis")] = 1000
+    """How late a message may be: a quarter of this at most."""
+    delay_max_ms: Annotated[int, Ge(0), Upstream("delayedDeliveryMaxDelayInMillis")] = 0
+    """A longer delay is refused to the producer; 0: any goes."""
+    bucket_messages_min: Annotated[
+        int, Gt(0), Upstream("delayedDeliveryMinIndexCountPerBucket")
+    ] = 50_000
+    """Fewer delayed messages are kept in memory alone, and read again after a restart."""
     bucket_messages_max: Annotated[int, Gt(0)] = 500_000
     """More are not put into one bucket, nor more of one ledger: these too are read again."""
-    segment_messages_max: Annotated[int, Gt(0)] = 5000
-    """A segment of a bucket, which is read at once, has so many messages at most
-    (delayedDeliveryMaxIndexesPerBucketSnapshotSegment),"""
-    segment_step_ms: Annotated[int, Gt(0)] = 300_000
-    """and so long between its first and its last delivery time
-    (delayedDeliveryMaxTimeStepPerBucketSnapshotSegmentSeconds)."""
+    segment_messages_max: Annotated[
+        int, Gt(0), Upstream("delayedDeliveryMaxIndexesPerBucketSnapshotSegment")
+    ] = 5000
+    """A segment of a bucket, which is read at once, has so many messages at most,"""
+    segment_step_ms: Annotated[
+        int, Gt(0), Upstream("delayedDeliveryMaxTimeStepPerBucketSnapshotSegmentSeconds", 1000)
+    ] = 300_000
+    """and so long between its first and its last delivery time."""
 
     @property
     def slot_ms(self) -> int:

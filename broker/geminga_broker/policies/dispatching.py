@@ -10,6 +10,7 @@ from annotated_types import Ge
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.levels import INT_MAX, LONG_MAX, Levels, nearest
 from geminga_protocol.records.namespaces import DispatchRate
+from geminga_server.config import Upstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,12 @@ class DispatchLimit:
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """What is counted against a limit; upstream's names in brackets."""
+    """What is counted against a limit."""
 
     of_those_keeping_up: bool = True
-    """Whether those are held back that read what was just published
-    (dispatchThrottlingOnNonBacklogConsumerEnabled)."""
+    """Whether those are held back that read what was just published."""
     batches_as_one: bool = False
-    """Whether a batch counts as one message (dispatchThrottlingOnBatchMessageEnabled)."""
+    """Whether a batch counts as one message."""
 
 
 UNLIMITED = DispatchLimit()
@@ -45,30 +45,42 @@ COUNT_ALL = Counting()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchConfig:
-    """In messages and bytes a second, 0: any number; upstream's names in brackets, its defaults
-    here. What is for topics and subscriptions holds where neither topic nor namespace says
-    something."""
+    """In messages and bytes a second, 0: any number; the defaults are upstream's.
 
-    broker_messages_per_s_max: Annotated[int, Ge(0)] = 0
-    """To all consumers of the broker together (dispatchThrottlingRateInMsg)."""
-    broker_bytes_per_s_max: Annotated[int, Ge(0)] = 0
-    """The same in bytes (dispatchThrottlingRateInByte)."""
-    topic_messages_per_s_max: Annotated[int, Ge(0)] = 0
-    """To all consumers of a topic together (dispatchThrottlingRatePerTopicInMsg)."""
-    topic_bytes_per_s_max: Annotated[int, Ge(0)] = 0
-    """The same in bytes (dispatchThrottlingRatePerTopicInByte)."""
-    subscription_messages_per_s_max: Annotated[int, Ge(0)] = 0
-    """To the consumers of a subscription (dispatchThrottlingRatePerSubscriptionInMsg)."""
-    subscription_bytes_per_s_max: Annotated[int, Ge(0)] = 0
-    """The same in bytes (dispatchThrottlingRatePerSubscriptionInByte)."""
-    relative_to_publish_rate: bool = False
+    What is for topics and subscriptions holds where neither topic nor namespace says something.
+    """
+
+    broker_messages_per_s_max: Annotated[int, Ge(0), Upstream("dispatchThrottlingRateInMsg")] = 0
+    """To all consumers of the broker together."""
+    broker_bytes_per_s_max: Annotated[int, Ge(0), Upstream("dispatchThrottlingRateInByte")] = 0
+    """The same in bytes."""
+    topic_messages_per_s_max: Annotated[
+        int, Ge(0), Upstream("dispatchThrottlingRatePerTopicInMsg")
+    ] = 0
+    """To all consumers of a topic together."""
+    topic_bytes_per_s_max: Annotated[
+        int, Ge(0), Upstream("dispatchThrottlingRatePerTopicInByte")
+    ] = 0
+    """The same in bytes."""
+    subscription_messages_per_s_max: Annotated[
+        int, Ge(0), Upstream("dispatchThrottlingRatePerSubscriptionInMsg")
+    ] = 0
+    """To the consumers of a subscription."""
+    subscription_bytes_per_s_max: Annotated[
+        int, Ge(0), Upstream("dispatchThrottlingRatePerSubscriptionInByte")
+    ] = 0
+    """The same in bytes."""
+    relative_to_publish_rate: Annotated[
+        bool, Upstream("dispatchThrottlingRateRelativeToPublishRate")
+    ] = False
     """Whether those of topics and subscriptions are how much faster may be dispatched than is
-    published (dispatchThrottlingRateRelativeToPublishRate)."""
-    throttles_non_backlog: bool = True
-    """Whether those are held back too who keep up with what is published
-    (dispatchThrottlingOnNonBacklogConsumerEnabled)."""
-    counts_batches: bool = False
-    """Whether a batch counts as one message (dispatchThrottlingOnBatchMessageEnabled)."""
+    published."""
+    throttles_non_backlog: Annotated[
+        bool, Upstream("dispatchThrottlingOnNonBacklogConsumerEnabled")
+    ] = True
+    """Whether those are held back too who keep up with what is published."""
+    counts_batches: Annotated[bool, Upstream("dispatchThrottlingOnBatchMessageEnabled")] = False
+    """Whether a batch counts as one message."""
 
     @property
     def broker_limit(self) -> DispatchLimit:

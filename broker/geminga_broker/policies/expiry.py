@@ -8,16 +8,17 @@ from typing import Annotated
 from annotated_types import Ge, Gt
 
 from geminga_broker.policies.levels import Levels, nearest_limit
+from geminga_server.config import Upstream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiryConfig:
-    """When messages that nobody acknowledges are passed over; upstream's names in brackets."""
+    """When messages that nobody acknowledges are passed over."""
 
-    ttl_default_s: Annotated[int, Ge(0)] = 0
-    """After so long, where their namespace does not say; 0: never (ttlDurationDefaultInSeconds)."""
-    check_s: Annotated[float, Gt(0)] = 300.0
-    """How often that is looked at (messageExpiryCheckIntervalInMinutes)."""
+    ttl_default_s: Annotated[int, Ge(0), Upstream("ttlDurationDefaultInSeconds")] = 0
+    """After so long, where their namespace does not say; 0: never."""
+    check_s: Annotated[float, Gt(0), Upstream("messageExpiryCheckIntervalInMinutes", 60)] = 300.0
+    """How often that is looked at."""
     delayed_from_delivery: bool = True
     """Whether the time of a delayed message counts from its delivery time, where it is held back;
     upstream's counts from its publishing."""

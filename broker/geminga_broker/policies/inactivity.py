@@ -17,6 +17,7 @@ from geminga_broker.policies.auto_creation import AutoCreationConfig
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.levels import INT_MAX, Levels, nearest
 from geminga_protocol.records.namespaces import InactiveTopics
+from geminga_server.config import Upstream
 
 DeleteMode = Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"]
 DELETE_MODES: tuple[str, ...] = get_args(DeleteMode)
@@ -25,19 +26,21 @@ WHEN_CAUGHT_UP: DeleteMode = "delete_when_subscriptions_caught_up"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InactivityConfig:
-    """What becomes of topics that nobody uses, where a namespace does not say; upstream's names in
-    brackets."""
+    """What becomes of topics that nobody uses, where a namespace does not say."""
 
-    deletes_topics: bool = True
-    """They are deleted (brokerDeleteInactiveTopicsEnabled)."""
-    check_s: Annotated[float, Gt(0)] = 60.0
-    """How often it is looked for them (brokerDeleteInactiveTopicsFrequencySeconds)."""
-    mode: DeleteMode = "delete_when_no_subscriptions"
+    deletes_topics: Annotated[bool, Upstream("brokerDeleteInactiveTopicsEnabled")] = True
+    """They are deleted."""
+    check_s: Annotated[float, Gt(0), Upstream("brokerDeleteInactiveTopicsFrequencySeconds")] = 60.0
+    """How often it is looked for them."""
+    mode: Annotated[DeleteMode, Upstream("brokerDeleteInactiveTopicsMode")] = (
+        "delete_when_no_subscriptions"
+    )
     """delete_when_no_subscriptions, or delete_when_subscriptions_caught_up: those too whose
-    subscriptions have no backlog, with their subscriptions (brokerDeleteInactiveTopicsMode)."""
-    unused_s_max: Annotated[float, Ge(0)] = 0.0
-    """After how long without use; 0: as often as it is looked
-    (brokerDeleteInactiveTopicsMaxInactiveDurationSeconds)."""
+    subscriptions have no backlog, with their subscriptions."""
+    unused_s_max: Annotated[
+        float, Ge(0), Upstream("brokerDeleteInactiveTopicsMaxInactiveDurationSeconds")
+    ] = 0.0
+    """After how long without use; 0: as often as it is looked."""
 
 
 @dataclass(frozen=True, slots=True)

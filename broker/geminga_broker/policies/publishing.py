@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.levels import INT_MAX, LONG_MAX, Levels, nearest, nearest_limit
 from geminga_protocol.records.namespaces import PublishRate
+from geminga_server.config import Upstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,40 +32,53 @@ UNLIMITED = PublishLimits()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishConfig:
     """What holds where neither topic nor namespace says something, and what no policy changes;
-    upstream's names in brackets, its defaults here."""
+    the defaults are upstream's."""
 
-    deduplication: bool = False
-    """Whether a message that is sent again is stored once (brokerDeduplicationEnabled)."""
-    deduplication_producers_max: Annotated[int, Gt(0)] = 10_000
-    """Of so many producers of a topic is it kept what they sent
-    (brokerDeduplicationMaxNumberOfProducers)."""
-    deduplication_snapshot_entries: Annotated[int, Gt(0)] = 1000
-    """So often is that written, counted in entries (brokerDeduplicationEntriesInterval): no more
-    are read again when a topic is loaded after a crash,"""
-    deduplication_snapshot_interval_s: Annotated[int, Ge(0)] = 120
-    """or by time; 0: not by time (brokerDeduplicationSnapshotIntervalSeconds)."""
-    deduplication_check_s: Annotated[float, Gt(0)] = 120.0
-    """How often it is looked whose time has come (brokerDeduplicationSnapshotFrequencyInSeconds).
-    """
-    deduplication_producer_idle_s: Annotated[float, Gt(0)] = 360 * 60.0
-    """A producer that is away for so long is forgotten
-    (brokerDeduplicationProducerInactivityTimeoutMinutes)."""
-    producers_per_topic_max: Annotated[int, Ge(0)] = 0
-    """So many producers may a topic have; 0: any number (maxProducersPerTopic)."""
-    same_address_producers_per_topic_max: Annotated[int, Ge(0)] = 0
-    """So many of them may be clients of one host; 0: any number
-    (maxSameAddressProducersPerTopic)."""
-    encryption_required: bool = False
-    """Whether producers must encrypt what they send (encryptionRequireOnProducer)."""
-    topic_messages_per_s_max: Annotated[int, Ge(0)] = 0
-    """How fast may be published to a topic; 0: any rate (maxPublishRatePerTopicInMessages)."""
-    topic_bytes_per_s_max: Annotated[int, Ge(0)] = 0
-    """The same in bytes (maxPublishRatePerTopicInBytes)."""
-    broker_messages_per_s_max: Annotated[int, Ge(0)] = 0
-    """How fast may be published to all topics of a broker together; 0: any rate
-    (brokerPublisherThrottlingMaxMessageRate)."""
-    broker_bytes_per_s_max: Annotated[int, Ge(0)] = 0
-    """The same in bytes (brokerPublisherThrottlingMaxByteRate)."""
+    deduplication: Annotated[bool, Upstream("brokerDeduplicationEnabled")] = False
+    """Whether a message that is sent again is stored once."""
+    deduplication_producers_max: Annotated[
+        int, Gt(0), Upstream("brokerDeduplicationMaxNumberOfProducers")
+    ] = 10_000
+    """Of so many producers of a topic is it kept what they sent."""
+    deduplication_snapshot_entries: Annotated[
+        int, Gt(0), Upstream("brokerDeduplicationEntriesInterval")
+    ] = 1000
+    """So often is that written, counted in entries: no more are read again when a topic is loaded
+    after a crash,"""
+    deduplication_snapshot_interval_s: Annotated[
+        int, Ge(0), Upstream("brokerDeduplicationSnapshotIntervalSeconds")
+    ] = 120
+    """or by time; 0: not by time."""
+    deduplication_check_s: Annotated[
+        float, Gt(0), Upstream("brokerDeduplicationSnapshotFrequencyInSeconds")
+    ] = 120.0
+    """How often it is looked whose time has come."""
+    deduplication_producer_idle_s: Annotated[
+        float, Gt(0), Upstream("brokerDeduplicationProducerInactivityTimeoutMinutes", 60)
+    ] = 360 * 60.0
+    """A producer that is away for so long is forgotten."""
+    producers_per_topic_max: Annotated[int, Ge(0), Upstream("maxProducersPerTopic")] = 0
+    """So many producers may a topic have; 0: any number."""
+    same_address_producers_per_topic_max: Annotated[
+        int, Ge(0), Upstream("maxSameAddressProducersPerTopic")
+    ] = 0
+    """So many of them may be clients of one host; 0: any number."""
+    encryption_required: Annotated[bool, Upstream("encryptionRequireOnProducer")] = False
+    """Whether producers must encrypt what they send."""
+    topic_messages_per_s_max: Annotated[
+        int, Ge(0), Upstream("maxPublishRatePerTopicInMessages")
+    ] = 0
+    """How fast may be published to a topic; 0: any rate."""
+    topic_bytes_per_s_max: Annotated[int, Ge(0), Upstream("maxPublishRatePerTopicInBytes")] = 0
+    """The same in bytes."""
+    broker_messages_per_s_max: Annotated[
+        int, Ge(0), Upstream("brokerPublisherThrottlingMaxMessageRate")
+    ] = 0
+    """How fast may be published to all topics of a broker together; 0: any rate."""
+    broker_bytes_per_s_max: Annotated[
+        int, Ge(0), Upstream("brokerPublisherThrottlingMaxByteRate")
+    ] = 0
+    """The same in bytes."""
 
     @property
     def topic_limits(self) -> PublishLimits:

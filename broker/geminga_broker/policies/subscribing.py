@@ -13,6 +13,7 @@ from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.levels import INT_MAX, Levels, nearest, nearest_limit
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.records.namespaces import AutoSubscriptionCreation, SubscribeRate
+from geminga_server.config import Upstream
 
 # Types of subscription, by the names that policies have for them.
 TypeLabel = Literal["Exclusive", "Shared", "Failover", "Key_Shared"]
@@ -23,30 +24,34 @@ ALL_TYPES = frozenset(SubscriptionType)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribeConfig:
     """What holds where neither topic nor namespace says something, and what no policy changes;
-    upstream's names in brackets, its defaults here."""
+    the defaults are upstream's, but for ``failover_delay_s``."""
 
-    consumers_per_topic_max: Annotated[int, Ge(0)] = 0
-    """So many consumers may a topic have; 0: any number (maxConsumersPerTopic)."""
-    consumers_per_subscription_max: Annotated[int, Ge(0)] = 0
-    """So many may a subscription have; 0: any number (maxConsumersPerSubscription)."""
-    same_address_consumers_per_topic_max: Annotated[int, Ge(0)] = 0
-    """So many of a topic's consumers may be clients of one host; 0: any number
-    (maxSameAddressConsumersPerTopic)."""
-    subscriptions_per_topic_max: Annotated[int, Ge(0)] = 0
-    """So many subscriptions may a topic have; 0: any number (maxSubscriptionsPerTopic)."""
-    types_enabled: tuple[TypeLabel, ...] = LABELS
-    """The types of subscription that there may be (subscriptionTypesEnabled)."""
-    auto_creation: bool = True
-    """Whether subscribing makes a durable subscription (allowAutoSubscriptionCreation)."""
-    failover_delay_s: Annotated[float, Ge(0)] = 0.0
+    consumers_per_topic_max: Annotated[int, Ge(0), Upstream("maxConsumersPerTopic")] = 0
+    """So many consumers may a topic have; 0: any number."""
+    consumers_per_subscription_max: Annotated[
+        int, Ge(0), Upstream("maxConsumersPerSubscription")
+    ] = 0
+    """So many may a subscription have; 0: any number."""
+    same_address_consumers_per_topic_max: Annotated[
+        int, Ge(0), Upstream("maxSameAddressConsumersPerTopic")
+    ] = 0
+    """So many of a topic's consumers may be clients of one host; 0: any number."""
+    subscriptions_per_topic_max: Annotated[int, Ge(0), Upstream("maxSubscriptionsPerTopic")] = 0
+    """So many subscriptions may a topic have; 0: any number."""
+    types_enabled: Annotated[tuple[TypeLabel, ...], Upstream("subscriptionTypesEnabled")] = LABELS
+    """The types of subscription that there may be."""
+    auto_creation: Annotated[bool, Upstream("allowAutoSubscriptionCreation")] = True
+    """Whether subscribing makes a durable subscription."""
+    failover_delay_s: Annotated[
+        float, Ge(0), Upstream("activeConsumerFailoverDelayTimeMillis", 0.001)
+    ] = 0.0
     """When another consumer of a Failover subscription becomes the active one: how long the one
     before may still acknowledge what it was sent, before that goes to the next one
-    (activeConsumerFailoverDelayTimeMillis, a second by default upstream)."""
-    rate_per_consumer: Annotated[int, Ge(0)] = 0
-    """So often may a consumer subscribe to a topic in one period; 0: any number
-    (subscribeThrottlingRatePerConsumer)."""
-    rate_period_s: Annotated[int, Gt(0)] = 30
-    """How long a period is (subscribeRatePeriodPerConsumerInSecond)."""
+    (a second by default upstream)."""
+    rate_per_consumer: Annotated[int, Ge(0), Upstream("subscribeThrottlingRatePerConsumer")] = 0
+    """So often may a consumer subscribe to a topic in one period; 0: any number."""
+    rate_period_s: Annotated[int, Gt(0), Upstream("subscribeRatePeriodPerConsumerInSecond")] = 30
+    """How long a period is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,21 @@ from typing import Annotated
 from annotated_types import Ge
 
 from geminga_broker.policies.levels import Levels, nearest_limit
+from geminga_server.config import Upstream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnacknowledgedConfig:
     """What holds where neither topic nor namespace says something."""
 
-    max_unacked_messages_per_consumer: Annotated[int, Ge(0)] = 50_000
+    max_unacked_messages_per_consumer: Annotated[
+        int, Ge(0), Upstream("maxUnackedMessagesPerConsumer")
+    ] = 50_000
     """What a consumer of a Shared or Key_Shared subscription may hold unacknowledged, where its
     namespace does not say; 0: no limit."""
-    max_unacked_messages_per_subscription: Annotated[int, Ge(0)] = 200_000
+    max_unacked_messages_per_subscription: Annotated[
+        int, Ge(0), Upstream("maxUnackedMessagesPerSubscription")
+    ] = 200_000
     """What all consumers of such a subscription may hold together; 0: no limit."""
 
 

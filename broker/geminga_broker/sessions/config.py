@@ -8,25 +8,30 @@ from typing import Annotated
 from annotated_types import Ge, Gt
 
 from geminga_protocol.pulsar.frames import FRAME_OVERHEAD_BYTES, MAX_MESSAGE_BYTES_DEFAULT
+from geminga_server.config import Upstream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionConfig:
-    """The settings of all sessions of a broker; upstream's names in brackets."""
+    """The settings of all sessions of a broker."""
 
-    max_message_bytes: Annotated[int, Ge(1024)] = MAX_MESSAGE_BYTES_DEFAULT
-    """The largest message that is taken (maxMessageSize)."""
-    matches_patterns: bool = True
-    """Lists of topics are filtered by the clients' patterns
-    (enableBrokerSideSubscriptionPatternEvaluation)."""
-    pattern_length_max: Annotated[int, Ge(0)] = 50
-    """The longest such pattern (subscriptionPatternMaxLength)."""
-    keepalive_s: Annotated[float, Gt(0)] = 30.0
-    """How often a silent client is asked for a sign of life; after two it is cut off
-    (keepAliveIntervalSeconds)."""
-    exposing_broker_entry_metadata_to_client_enabled: bool = False
+    max_message_bytes: Annotated[int, Ge(1024), Upstream("maxMessageSize")] = (
+        MAX_MESSAGE_BYTES_DEFAULT
+    )
+    """The largest message that is taken."""
+    matches_patterns: Annotated[bool, Upstream("enableBrokerSideSubscriptionPatternEvaluation")] = (
+        True
+    )
+    """Lists of topics are filtered by the clients' patterns."""
+    pattern_length_max: Annotated[int, Ge(0), Upstream("subscriptionPatternMaxLength")] = 50
+    """The longest such pattern."""
+    keepalive_s: Annotated[float, Gt(0), Upstream("keepAliveIntervalSeconds")] = 30.0
+    """How often a silent client is asked for a sign of life; after two it is cut off."""
+    exposing_broker_entry_metadata_to_client_enabled: Annotated[
+        bool, Upstream("exposingBrokerEntryMetadataToClientEnabled")
+    ] = False
     """Clients that know it are sent what the broker wrote in front of an entry along with its
-    messages (exposingBrokerEntryMetadataToClientEnabled)."""
+    messages."""
 
     @property
     def frame_bytes_max(self) -> int:

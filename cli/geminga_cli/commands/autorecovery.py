@@ -19,7 +19,7 @@ MODULES = (
 RECOVERY = Subject(
     "recovery",
     "how copies that were lost are found and made again",
-    ("auto_recovery_enabled", "auditor_*", "lost_bookie_*", "open_ledger_*", "*replication_*"),
+    ("auto_recovery_enabled", "auto_recovery.*"),
 )
 PAGES = HelpPages(
     "Run auto-recovery without a bookie: it finds ledgers that lost copies, and makes them again. "

@@ -30,16 +30,16 @@ PAGES = HelpPages(
         Subject(
             "network",
             "where it listens, what clients are told",
-            ("bind_address", "advertised_address", "*port", "bookie_id", "*connections*"),
+            ("bind_address", "advertised_address", "*port", "bookie_id", "connections.*"),
         ),
         Subject("cluster", "where the cluster is", ("zookeeper*",)),
         Subject("process", "logs", ("log_*",)),
         Subject("directories", "where its data is", ("*_directory", "*_directories")),
-        Subject("space", "when disks are full", ("disk_*", "compacts_when_full")),
+        Subject("space", "when disks are full", ("space.*",)),
         Subject(
             "garbage",
             "how deleted ledgers give their room back",
-            ("gc_*", "minor_compaction_*", "major_compaction_*", "compaction_*"),
+            ("garbage.*", "compaction_bytes_per_s"),
         ),
         Subject(
             "storage",

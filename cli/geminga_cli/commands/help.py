@@ -7,7 +7,7 @@ and which subject each belongs to, says the command's module: its ``HelpPages``.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -32,18 +32,20 @@ METAVARS = {
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Settings that belong together: a word for them, what they are about, and their names.
+    """Settings that belong together: a word for them, what they are about, and which they are.
 
-    A name may be a pattern: ``log.*``.
+    A pattern is held against a setting's name, and against its path in the config class: all of a
+    group is ``listeners.*``, whatever its settings are called outside.
     """
 
     name: str
     about: str
     patterns: Sequence[str]
 
-    def has(self, setting: str) -> bool:
-        """Whether the setting of this name belongs to it."""
-        return any(fnmatchcase(setting, pattern) for pattern in self.patterns)
+    def has(self, setting: Setting) -> bool:
+        """Whether the setting belongs to it."""
+        names = {setting.name, ".".join(setting.path)}
+        return any(fnmatchcase(name, pattern) for name in names for pattern in self.patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class SettingsParser(argparse.ArgumentParser):
         self._add_section(
             formatter,
             "settings that people need first" if subjects else "settings",
-            self._actions_of(names),
+            self._actions_of(names, in_full=not subjects),
         )
         return formatter.format_help() + self._more()
 
@@ -115,13 +117,14 @@ class SettingsParser(argparse.ArgumentParser):
             self.error(f"there is no subject {wanted!r}; there are: {known}")
         formatter = self._get_formatter()
         for subject in chosen:
-            names = filter(subject.has, self._explained)
+            names = [name for name, (_, each) in self._explained.items() if subject.has(each)]
             heading = f"{subject.name} - {subject.about}"
-            self._add_section(formatter, heading, self._actions_of(names))
+            self._add_section(formatter, heading, self._actions_of(names, in_full=True))
         return formatter.format_help()
 
-    def _actions_of(self, names: Iterable[str]) -> list[argparse.Action]:
-        """The options of these settings, with the help that is read for them now."""
+    def _actions_of(self, names: Iterable[str], *, in_full: bool) -> list[argparse.Action]:
+        """The options of these settings, with the help that is read for them now; ``in_full``: and
+        what upstream calls them."""
         from geminga_cli.commands.setting_words import words_of  # noqa: PLC0415 - only for help
 
         found: list[argparse.Action] = []
@@ -129,7 +132,8 @@ class SettingsParser(argparse.ArgumentParser):
             action, setting = self._explained[name]
             if setting.owner not in self._words:
                 self._words[setting.owner] = words_of(setting.owner)
-            action.help = _help_of(setting, self._part, self._words[setting.owner])
+            words = self._words[setting.owner].get(setting.field, "")
+            action.help = _help_of(setting, self._part, words, in_full=in_full)
             found.append(action)
         return found
 
@@ -196,13 +200,14 @@ def metavar_of(setting: Setting) -> str:
     return {int: "NUMBER", float: "NUMBER", Path: "PATH"}.get(cast("type[Any]", kind), "TEXT")
 
 
-def _help_of(setting: Setting, part: str, words: Mapping[str, str]) -> str:
+def _help_of(setting: Setting, part: str, words: str, *, in_full: bool) -> str:
     """What it does, its default, and how it is called where its option does not show that."""
     from geminga_cli.commands.setting_words import default_words  # noqa: PLC0415 - as above
 
-    told = words.get(setting.field, "")
-    names = f"variable {setting.variable(part)}"
+    names = [f"variable {setting.variable(part)}"]
     if "." in setting.name:
-        names = f"setting {setting.name}; {names}"
-    told += f" (default: {default_words(setting.default)}; {names})"
+        names.insert(0, f"setting {setting.name}")
+    if in_full and setting.upstream is not None:
+        names.append(f"in {setting.upstream.of} {setting.upstream.name}")
+    told = f"{words} (default: {default_words(setting.default)}; {'; '.join(names)})"
     return told.strip().replace("%", "%%")

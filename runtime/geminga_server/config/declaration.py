@@ -1,8 +1,9 @@
 """What a config class declares, and what its settings are called outside.
 
 A config class is a frozen dataclass. Each field is a setting: its type says what is allowed
-(``Annotated[int, Ge(0), Le(65535)]``, of ``annotated_types``), the string below it what it is for.
-Nothing else declares a setting: file, variable, option and help all follow from the field.
+(``Annotated[int, Ge(0), Le(65535)]``, of ``annotated_types``) and what it is called ``Upstream``,
+the string below it what it is for. Nothing else declares a setting: file, variable, option and help
+all follow from the field.
 
 A field whose type is a config class itself is a group: ``entries_max`` of the broker's group
 ``log`` is ``entries_max`` below ``[broker.log]`` in the file, ``GEMINGA_BROKER_LOG__ENTRIES_MAX``
@@ -31,9 +32,21 @@ INTERNAL = Mark.INTERNAL
 
 
 @dataclass(frozen=True, slots=True)
+class Upstream:
+    """What a setting is called in Pulsar or BookKeeper, beside the type of its field.
+
+    ``unit`` is how many of our units one of theirs is: 60 where they count minutes and we seconds.
+    """
+
+    name: str
+    unit: float = 1
+    of: str = "Pulsar"
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
     """One setting: its name (``log.entries_max`` in a group), its type with its limits, its default
-    (``MISSING`` where it must be given).
+    (``MISSING`` where it must be given), what upstream calls it.
 
     ``path`` is the way from the config to the value, through all groups; ``owner`` is the class
     that declares the setting.
@@ -44,6 +57,7 @@ class Setting:
     kind: object
     default: object
     owner: type[Any]
+    upstream: Upstream | None = None
 
     @property
     def field(self) -> str:
@@ -95,7 +109,8 @@ def _declared(kind: type[Any], prefix: str, above: tuple[str, ...]) -> Iterator[
             default = each.default
             if default is MISSING and each.default_factory is not MISSING:
                 default = each.default_factory()
-            yield Setting(prefix + each.name, path, hint, default, kind)
+            theirs = next((mark for mark in marks if isinstance(mark, Upstream)), None)
+            yield Setting(prefix + each.name, path, hint, default, kind, theirs)
 
 
 def bare_type(hint: object) -> object:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from geminga_runtime.clock import Clock
+from geminga_server.config.declaration import Upstream
 
 if TYPE_CHECKING:
     from geminga_server.run import StopRequest
@@ -24,12 +25,11 @@ Port = Annotated[int, Ge(0), Le(65535)]
 class ConnectionConfig:
     """How many clients a server takes."""
 
-    connections_max: Annotated[int, Ge(0)] = 0
-    """How many clients may be connected (a broker's brokerMaxConnections); 0: as many as the limit
-    on open files (`ulimit -n`) leaves room for, which is the most in any case."""
-    connections_per_address_max: Annotated[int, Ge(0)] = 0
-    """How many connections may come from one address (a broker's brokerMaxConnectionsPerIp); 0: no
-    limit."""
+    connections_max: Annotated[int, Ge(0), Upstream("brokerMaxConnections")] = 0
+    """How many clients may be connected; 0: as many as the limit on open files (`ulimit -n`) leaves
+    room for, which is the most in any case."""
+    connections_per_address_max: Annotated[int, Ge(0), Upstream("brokerMaxConnectionsPerIp")] = 0
+    """How many connections may come from one address; 0: no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,21 +5,30 @@ from __future__ import annotations
 from tests.differential.scenario import Wanted, scenario
 from tests.differential.world import World
 
-from geminga_broker.configuration import SAME, SCALED
+from geminga_broker.config import BrokerConfig
+from geminga_server.config import settings_of
 
 PATH = "/admin/v2/brokers/configuration"
 # What depends on the machine or on where the broker stands; and what has another default here
 # (tests/unit/geminga_broker/test_configuration.py says why).
 NOT_COMPARED = {
+    "advertisedAddress",
+    "advertisedListeners",
     "bindAddress",
+    "bindAddresses",
+    "brokerServicePort",
+    "webServicePort",
+    "brokerMaxConnections",
     "managedLedgerCacheSizeMB",
-    "metadataStoreSessionTimeoutMillis",
     "dispatcherMaxReadSizeBytes",
     "dispatcherMaxReadBatchSize",
     "subscriptionTypesEnabled",
     "brokerDeleteInactiveTopicsEnabled",
+    "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds",
+    "defaultNumPartitions",
 }
-COMPARED = sorted({*SAME, *SCALED} - NOT_COMPARED)
+NAMES = {each.upstream.name for each in settings_of(BrokerConfig).values() if each.upstream}
+COMPARED = sorted(NAMES - NOT_COMPARED)
 
 
 @scenario()

@@ -18,7 +18,7 @@ from geminga_cli.commands.help import HelpPages, SettingsParser, Subject, metava
 from geminga_cli.commands.part import make_parser
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.supervisor.settings import StandaloneSettings
-from geminga_server.config import Setting, settings_of
+from geminga_server.config import INLINE, Setting, Upstream, settings_of
 
 COMMANDS: dict[str, tuple[type[Any], HelpPages]] = {
     "autorecovery": (AutoRecoveryPartConfig, autorecovery.PAGES),
@@ -65,7 +65,10 @@ def test_what_is_needed_first_are_settings(command: str) -> None:
 @pytest.mark.parametrize("command", ["autorecovery", "bookie", "broker"])
 def test_every_setting_belongs_to_one_subject_of_its_command(command: str) -> None:
     subjects = COMMANDS[command][1].subjects
-    found = {name: [each.name for each in subjects if each.has(name)] for name in names(command)}
+    found = {
+        name: [each.name for each in subjects if each.has(setting)]
+        for name, setting in settings_of(COMMANDS[command][0]).items()
+    }
     assert {name: subjects for name, subjects in found.items() if len(subjects) != 1} == {}
 
 
@@ -95,23 +98,36 @@ def test_a_command_with_few_settings_has_them_all_on_one_page(command: str) -> N
 class Inner:
     """A nested class."""
 
-    entries_max: int = 5
+    entries_max: Annotated[int, Upstream("maxEntries")] = 5
     """How many."""
+
+
+@dataclass(frozen=True)
+class Nameless:
+    """A class whose settings have names of their own outside."""
+
+    cache_bytes_max: int = 6
+    """How much."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """Two subjects."""
 
-    port: int = 1
+    port: Annotated[int, Upstream("bookiePort", of="BookKeeper")] = 1
     """Where."""
     log: Inner = field(default_factory=Inner)
+    memory: Annotated[Nameless, INLINE] = field(default_factory=Nameless)
 
 
 PAGES = HelpPages(
     "Run it.",
     first=("port",),
-    subjects=(Subject("network", "ports", ("port",)), Subject("log", "entries", ("log.*",))),
+    subjects=(
+        Subject("network", "ports", ("port",)),
+        Subject("log", "entries", ("log.*",)),
+        Subject("cache", "memory", ("memory.*",)),
+    ),
 )
 
 
@@ -128,7 +144,7 @@ def test_the_first_page_leads_to_the_others(capsys: pytest.CaptureFixture[str]) 
     assert "--port PORT" in page
     assert "--log-entries-max" not in page
     assert "geminga broker --help-all SUBJECT" in page
-    assert "  network  ports\n  log      entries\n" in page
+    assert "  network  ports\n  log      entries\n  cache    memory\n" in page
 
 
 def test_a_setting_is_shown_in_its_three_spellings(capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,6 +159,25 @@ def test_a_setting_is_shown_in_its_three_spellings(capsys: pytest.CaptureFixture
     assert "--port" not in subject
 
 
+def test_what_upstream_calls_a_setting_is_shown_where_there_is_room(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, first, _ = printed(["--help"], capsys)
+    assert "bookiePort" not in first
+    _, page, _ = printed(["--help-all"], capsys)
+    words = " ".join(page.split())
+    assert "variable GEMINGA_BROKER_PORT; in BookKeeper bookiePort)" in words
+    assert "in Pulsar maxEntries)" in words
+
+
+def test_a_subject_has_all_of_a_group_whatever_its_settings_are_called(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, page, _ = printed(["--help-all", "cache"], capsys)
+    assert "--cache-bytes-max BYTES" in page
+    assert "--port" not in page
+
+
 def test_without_a_subject_all_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     code, page, _ = printed(["--help-all"], capsys)
     assert code == 0
@@ -155,7 +190,7 @@ def test_a_subject_that_there_is_not_is_refused_with_those_that_there_are(
 ) -> None:
     code, _, error = printed(["--help-all", "netwrok"], capsys)
     assert code == 2
-    assert "no subject 'netwrok'; there are: network, log" in error
+    assert "no subject 'netwrok'; there are: network, log, cache" in error
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import pytest
 from annotated_types import Ge, Gt, Le, Lt, MultipleOf
 
-from geminga_server.config import INLINE, INTERNAL, settings_of
+from geminga_server.config import INLINE, INTERNAL, Upstream, settings_of
 from geminga_server.config.loading import load_config
 from geminga_server.errors import ConfigError
 
@@ -21,7 +21,7 @@ Port = Annotated[int, Ge(0), Le(65535)]
 @dataclass(frozen=True, slots=True)
 class LogConfig:
     entries_max: Annotated[int, Gt(0)] = 50_000
-    age_max_s: float = 3600.0
+    age_max_s: Annotated[float, Gt(0), Upstream("ledgerAgeMinutes", 60)] = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +134,14 @@ def test_every_setting_can_be_read_back_by_its_name() -> None:
     assert values["cache_bytes_max"] == 6
     assert values["log.age_max_s"] == 7.0
     assert "turns_max" not in values
+
+
+def test_a_setting_knows_what_upstream_calls_it_and_keeps_its_limits() -> None:
+    settings = settings_of(Config)
+    assert settings["log.age_max_s"].upstream == Upstream("ledgerAgeMinutes", 60)
+    assert settings["log.entries_max"].upstream is None
+    with pytest.raises(ConfigError, match="greater than 0"):
+        load_config(Config, "bookie", environment={}, flags={"log.age_max_s": -1.0})
 
 
 def test_values_of_the_environment_are_converted() -> None:
