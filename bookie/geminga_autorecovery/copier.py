@@ -1,8 +1,9 @@
 """Copies a fragment's entries to the bookies that shall have them, a bounded batch at a time.
 
-Entries travel as they are stored. A batch is read from the bookies that have it, one after the
-other of each entry's write set, and stored before the next is read; between batches the copier
-waits so that it keeps its rate. Facts: ``LedgerFragmentReplicator`` of Apache BookKeeper.
+Entries travel as they are stored. A batch, whose size the entries' lengths tell beforehand
+(``ReadPlan``), is read from the bookies that have it, one after the other of each entry's write
+set, and stored before the next is read; between batches the copier waits so that it keeps its rate.
+Facts: ``LedgerFragmentReplicator`` of Apache BookKeeper.
 """
 
 from __future__ import annotations
@@ -19,13 +20,11 @@ from geminga_autorecovery.findings import FaultyFragment, Finding
 from geminga_autorecovery.fragments import belongs_on, quorum_of
 from geminga_autorecovery.repair_plan import Replacement
 from geminga_ledger.quorum import Quorum
+from geminga_ledger.read_plan import ReadPlan
 from geminga_ledger.store import StoredMetadata
-from geminga_protocol.bookkeeper.digest import ENTRY_HEADER_BYTES
-from geminga_protocol.records.ledger_metadata import NO_ENTRY
+from geminga_protocol.bookkeeper.digest import DIGESTED_HEADER, ENTRY_HEADER_BYTES
 from geminga_runtime.clock import Clock
 
-# What an entry of an unclosed ledger may have, where nothing is known of it.
-_UNKNOWN_ENTRY_BYTES = 512 * 1024
 # Who is asked for a copy first.
 _TRUST = {None: 0, Finding.LACKING: 1, Finding.SILENT: 2, Finding.GONE: 3}
 
@@ -57,24 +56,24 @@ class FragmentCopier:
         """
         quorum = quorum_of(stored.ledger_id, stored.metadata)
         entry_ids = _entries_of(fault, quorum, replacements)
-        entry_bytes = _expected_entry_bytes(stored)
-        config = self._config
-        while True:
-            count = min(
-                max(config.copy_batch_bytes_max // entry_bytes, 1),
-                config.rereplication_entry_batch_size,
-            )
-            batch = list(islice(entry_ids, count))
-            if not batch:
-                return
-            job = _Batch(self._copies, stored, fault, quorum, replacements)
+        entries_max = self._config.rereplication_entry_batch_size
+        bytes_max = self._config.copy_batch_bytes_max
+        # A batch may have one entry more than neighbours: it tells how large the next one is.
+        plan = ReadPlan(max(entries_max - 1, 1))
+        plan.note_end(stored.metadata.last_entry, stored.metadata.length)
+        # As many as the plan looks at; in any order, for each is copied by itself.
+        left = list(islice(entry_ids, 2 * entries_max))
+        while left:
+            batch = plan.next_ids(left, bytes_max, bytes_max)
+            job = _Batch(self._copies, stored, fault, quorum, replacements, plan)
             await self._keep_rate()
             begun_s = self._clock.monotonic()
             entries = await job.read(batch)
             read_s = self._clock.monotonic()
             stored_bytes = await job.store(entries)
             self._count(entries, job, stored_bytes, begun_s, read_s)
-            entry_bytes = max(map(len, entries.values()), default=entry_bytes)
+            left = [each for each in left if each not in batch]
+            left += islice(entry_ids, 2 * entries_max - len(left))
 
     def _count(
         self,
@@ -111,8 +110,10 @@ class _Batch:
         fault: FaultyFragment,
         quorum: Quorum,
         replacements: Sequence[Replacement],
+        plan: ReadPlan,
     ) -> None:
         self._copies = copies
+        self._plan = plan
         self._stored = stored
         self._fault = fault
         self._quorum = quorum
@@ -184,7 +185,18 @@ class _Batch:
     async def _read(self, wanted: list[tuple[str, int]]) -> list[Copy]:
         if not wanted:
             return []
-        return await self._copies.read(self._stored.ledger_id, self._stored.metadata, wanted)
+        copies = await self._copies.read(self._stored.ledger_id, self._stored.metadata, wanted)
+        found = [
+            (entry_id, copy.content)
+            for (_, entry_id), copy in zip(wanted, copies, strict=True)
+            if copy.flaw is None
+        ]
+        for entry_id, entry in found[-2:]:
+            length = DIGESTED_HEADER.unpack_from(entry)[3]
+            self._plan.note_length(entry_id, length, len(entry) - ENTRY_HEADER_BYTES)
+        if found:
+            self._plan.note_sizes(len(found), sum(len(entry) for _, entry in found))
+        return copies
 
 
 def _entries_of(
@@ -195,11 +207,3 @@ def _entries_of(
     for entry_id in range(fragment.first_entry, fragment.last_entry + 1):
         if any(belongs_on(quorum, entry_id, each.index) for each in replacements):
             yield entry_id
-
-
-def _expected_entry_bytes(stored: StoredMetadata) -> int:
-    """About how large an entry is, for the first batch; the largest of each decides on the next."""
-    metadata = stored.metadata
-    if metadata.last_entry == NO_ENTRY:
-        return _UNKNOWN_ENTRY_BYTES
-    return ENTRY_HEADER_BYTES + metadata.length // (metadata.last_entry + 1)

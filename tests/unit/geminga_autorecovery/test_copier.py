@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import accumulate
+from typing import cast
 
 import pytest
 from tests.unit.geminga_autorecovery.cluster import (
@@ -18,7 +20,7 @@ from tests.unit.geminga_autorecovery.cluster import (
 
 from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.copier import FragmentCopier
-from geminga_autorecovery.copies import Copies
+from geminga_autorecovery.copies import Copies, Copy
 from geminga_autorecovery.counters import WorkerCounters
 from geminga_autorecovery.errors import CopyRefused, EntriesUnreadable
 from geminga_autorecovery.findings import FaultyFragment, Finding
@@ -27,7 +29,11 @@ from geminga_autorecovery.repair_plan import Replacement
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.store import StoredMetadata
 from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
+from geminga_protocol.bookkeeper.digest import ENTRY_HEADER_BYTES, encode_entry_header
+from geminga_protocol.records.ledger_metadata import LedgerMetadata
+from geminga_runtime.clock import SystemClock
 
+MIB = 1024 * 1024
 STRIPED = metadata_of((3, 2, 2), [(0, (0, 1, 2))], last_entry=29)
 STORED = StoredMetadata(7, STRIPED, 0)
 (FRAGMENT,) = fragments_of(STRIPED)
@@ -139,7 +145,7 @@ async def test_a_refusal_is_told() -> None:
     "config",
     [
         replace(CONFIG, rereplication_entry_batch_size=5),
-        replace(CONFIG, copy_batch_bytes_max=5 * ENTRY_BYTES),
+        replace(CONFIG, copy_batch_bytes_max=5 * (ENTRY_BYTES - ENTRY_HEADER_BYTES)),
     ],
 )
 async def test_batches_are_bounded(config: AutoRecoveryConfig) -> None:
@@ -159,5 +165,51 @@ async def test_the_rate_is_kept() -> None:
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     await copy(cluster, {1: Finding.GONE}, [Replacement(1, "b1", "b3")], config)
-    # Twenty entries, one a second; nobody waits after the last batch.
-    assert loop.time() - begun_s == pytest.approx(15, abs=0.5)
+    # Twenty entries, one a second; nobody waits after the last batch, which has four.
+    assert loop.time() - begun_s == pytest.approx(16, abs=0.5)
+
+
+class UnequalCopies:
+    """Copies of entries of these sizes, as bookies would give them; all are stored at once."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = sizes
+        self.lengths = list(accumulate(sizes))
+        self.batches: list[list[int]] = []
+        self.stored: list[int] = []
+
+    async def read(
+        self, ledger_id: int, metadata: LedgerMetadata, wanted: Sequence[tuple[str, int]]
+    ) -> list[Copy]:
+        del metadata
+        self.batches.append([entry_id for _, entry_id in wanted])
+        return [
+            Copy(encode_entry_header(ledger_id, each, -1, self.lengths[each], b"") + payload)
+            for _, each in wanted
+            for payload in (bytes(self.sizes[each]),)
+        ]
+
+    async def store(
+        self, ledger_id: int, metadata: LedgerMetadata, bookie_id: str, entries: Mapping[int, bytes]
+    ) -> None:
+        del ledger_id, metadata, bookie_id
+        self.stored += entries
+
+
+async def test_a_batch_has_few_bytes_where_large_entries_follow_small_ones() -> None:
+    sizes = [100] * 300 + [MIB] * 60 + [100, MIB] * 30
+    copies = UnequalCopies(sizes)
+    metadata = metadata_of((1, 1, 1), [(0, (0,))], last_entry=len(sizes) - 1)
+    stored = StoredMetadata(7, replace(metadata, length=sum(sizes)), 0)
+    (fragment,) = fragments_of(stored.metadata)
+    copier = FragmentCopier(
+        cast(Copies, copies),
+        clock=SystemClock(),
+        config=replace(CONFIG, replication_bytes_per_s=0),
+        counters=WorkerCounters(),
+    )
+    fault = FaultyFragment(fragment, {0: Finding.GONE})
+    await copier.copy(stored, fault, [Replacement(0, "b0", "b1")])
+    assert sorted(copies.stored) == list(range(len(sizes)))
+    assert max(sum(sizes[each] for each in batch) for batch in copies.batches) <= 10 * MIB
+    assert max(map(len, copies.batches)) <= CONFIG.rereplication_entry_batch_size
