@@ -67,7 +67,7 @@ class Broker(Service):
         self._random = random
         self._authorizer = authorizer
         # What stores
-        self.ledgers = Ledgers(coordination, network, clock, random)
+        self.ledgers = Ledgers(coordination, network, clock, random, options.ledgers)
         self._cache = _cache(options)
         self._logs = self._new_logs()
         # What is known of the cluster, and what of it is ours

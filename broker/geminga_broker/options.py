@@ -29,6 +29,7 @@ from geminga_broker.topics.consuming.subscribe_policies import SubscribeOptions
 from geminga_broker.topics.directory import CLOSE_BUDGET_S
 from geminga_broker.topics.inactivity import Inactivity, InactivityOptions
 from geminga_broker.topics.producing.publish_policies import PublishOptions
+from geminga_ledger.options import LedgerOptions
 from geminga_protocol.pulsar.frames import MAX_MESSAGE_BYTES_DEFAULT
 
 # So often are backlogs compared with their quotas (backlogQuotaCheckIntervalInSeconds).
@@ -56,6 +57,8 @@ class BrokerOptions:
     former_broker_ids: tuple[str, ...] = ()
     version: str = "4.0.6"
     log: LogOptions = field(default_factory=LogOptions)
+    # How long bookies and ZooKeeper are waited for.
+    ledgers: LedgerOptions = field(default_factory=LedgerOptions)
     # What is written in front of every entry, and whether clients that know it are sent it.
     broker_entry_metadata_interceptors: tuple[str, ...] = ()
     exposing_broker_entry_metadata_to_client_enabled: bool = False

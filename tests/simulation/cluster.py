@@ -23,6 +23,7 @@ from geminga_broker.metadata.initialize import ClusterUrls, initialize_cluster_m
 from geminga_broker.metadata.namespaces import Namespaces
 from geminga_broker.options import BrokerOptions
 from geminga_broker.topics.producing.publish_policies import PublishOptions
+from geminga_ledger.options import LedgerOptions
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.namespaces import Policies
 from geminga_runtime.errors import GemingaError
@@ -41,6 +42,18 @@ SHORT_LEDGERS = LogOptions(
 )
 # What a topic needs to find delayed messages and repeats again is written down often, in parts.
 SMALL_BUCKETS = DelayedOptions(bucket_messages_min=8, segment_messages_max=3)
+# A broker that is patient hears of no fault that is over in half a minute; one that is not hears of
+# every request that failed.
+PATIENT = LedgerOptions()
+IMPATIENT = LedgerOptions(
+    append_deadline_s=0.5,
+    answer_timeout_s=0.3,
+    read_deadline_s=0.02,
+    create_deadline_s=0.02,
+    recovery_deadline_s=1.0,
+    metadata_deadline_s=0.02,
+    registration_grace_s=0.02,
+)
 FREQUENT_SNAPSHOTS = PublishOptions(deduplication_snapshot_entries=10)
 
 
@@ -63,9 +76,12 @@ SHORT_FAULTS = replace(FULL_MENU, down_s_max=1.0, pause_s_max=1.5, partition_s_m
 
 
 class Cluster:
-    """The bookies (``storage``) and brokers of ``shape`` in ``world``; ``await open()`` first."""
+    """The bookies (``storage``) and brokers of ``shape`` in ``world``; ``await open()`` first.
 
-    def __init__(self, world: World, shape: Shape) -> None:
+    ``ledgers`` says how patient brokers are.
+    """
+
+    def __init__(self, world: World, shape: Shape, ledgers: LedgerOptions = PATIENT) -> None:
         self.world = world
         self.shape = shape
         self.storage = (
@@ -74,6 +90,7 @@ class Cluster:
             else Storage(world, shape.bookies)
         )
         self.brokers = [world.host(f"broker-{number}") for number in range(shape.brokers)]
+        self._ledgers = ledgers
         sizes = shape.sizes
         self._log = replace(
             SHORT_LEDGERS,
@@ -126,6 +143,7 @@ class Cluster:
                     advertised_host=host.name,
                     port=BROKER_PORT,
                     log=self._log,
+                    ledgers=self._ledgers,
                     delayed=SMALL_BUCKETS,
                     publishing=FREQUENT_SNAPSHOTS,
                 ),
