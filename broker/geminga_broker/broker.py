@@ -75,7 +75,7 @@ class Broker(Service):
         self._random = random
         self._authorizer = authorizer
         # What stores
-        self.ledgers = Ledgers(coordination, network, clock, random)
+        self.ledgers = Ledgers(coordination, network, clock, random, config.ledgers)
         self._cache = EntryCache(config.cache)
         self._logs = self._new_logs()
         # What is known of the cluster, and what of it is ours

@@ -18,7 +18,8 @@ from geminga_broker.ownership.listeners import ListenerConfig
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.sessions.config import SessionConfig
 from geminga_broker.topics.config import TopicsConfig
-from geminga_server.config import INLINE, ConnectionConfig, PartConfig, Port, Upstream
+from geminga_ledger import LedgerConfig
+from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port, Upstream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,8 @@ class BrokerConfig(PartConfig):
         tuple[Interceptor, ...], Upstream("brokerEntryMetadataInterceptors")
     ] = ()
     """What is written in front of every entry: the broker's time, a running index."""
+    # How long bookies and ZooKeeper are waited for: the simulation makes brokers impatient.
+    ledgers: Annotated[LedgerConfig, INTERNAL] = field(default_factory=LedgerConfig)
     policies: Annotated[PolicyConfig, INLINE] = field(default_factory=PolicyConfig)
     topics: Annotated[TopicsConfig, INLINE] = field(default_factory=TopicsConfig)
     admin: Annotated[AdminConfig, INLINE] = field(default_factory=AdminConfig)

@@ -24,6 +24,7 @@ from geminga_broker.metadata.namespaces import Namespaces
 from geminga_broker.policies.delayed import DelayedConfig
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.publishing import PublishConfig
+from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.namespaces import Policies
 from geminga_runtime.errors import GemingaError
@@ -42,6 +43,18 @@ SHORT_LEDGERS = ManagedLedgerConfig(
 )
 # What a topic needs to find delayed messages and repeats again is written down often, in parts.
 SMALL_BUCKETS = DelayedConfig(bucket_messages_min=8, segment_messages_max=3)
+# A broker that is patient hears of no fault that is over in half a minute; one that is not hears of
+# every request that failed.
+PATIENT = LedgerConfig()
+IMPATIENT = LedgerConfig(
+    append_deadline_s=0.5,
+    answer_timeout_s=0.3,
+    read_deadline_s=0.02,
+    create_deadline_s=0.02,
+    recovery_deadline_s=1.0,
+    metadata_deadline_s=0.02,
+    registration_grace_s=0.02,
+)
 FREQUENT_SNAPSHOTS = PublishConfig(deduplication_snapshot_entries=10)
 
 
@@ -64,9 +77,12 @@ SHORT_FAULTS = replace(FULL_MENU, down_s_max=1.0, pause_s_max=1.5, partition_s_m
 
 
 class Cluster:
-    """The bookies (``storage``) and brokers of ``shape`` in ``world``; ``await open()`` first."""
+    """The bookies (``storage``) and brokers of ``shape`` in ``world``; ``await open()`` first.
 
-    def __init__(self, world: World, shape: Shape) -> None:
+    ``ledgers`` says how patient brokers are.
+    """
+
+    def __init__(self, world: World, shape: Shape, ledgers: LedgerConfig = PATIENT) -> None:
         self.world = world
         self.shape = shape
         self.storage = (
@@ -75,6 +91,7 @@ class Cluster:
             else Storage(world, shape.bookies)
         )
         self.brokers = [world.host(f"broker-{number}") for number in range(shape.brokers)]
+        self._ledgers = ledgers
         sizes = shape.sizes
         self._log = replace(
             SHORT_LEDGERS,
@@ -125,6 +142,7 @@ class Cluster:
                 BrokerConfig(
                     bind_address=host.name,
                     port=BROKER_PORT,
+                    ledgers=self._ledgers,
                     policies=PolicyConfig(
                         log=self._log, delayed=SMALL_BUCKETS, publishing=FREQUENT_SNAPSHOTS
                     ),

@@ -15,6 +15,7 @@ from geminga import (
     SubscriptionType,
 )
 from geminga_runtime.clock import Clock
+from geminga_simulation.checkers import NoLostAcknowledgement
 from geminga_simulation.errors import InvariantViolated
 
 TOPIC = "persistent://public/default/delayed"
@@ -35,8 +36,8 @@ class Appointments:
 
     due_ms: dict[bytes, int] = field(default_factory=dict[bytes, int])
     delivered: set[bytes] = field(default_factory=set[bytes])
-    # Acknowledged, and the client was told so.
-    confirmed: set[bytes] = field(default_factory=set[bytes])
+    # By message id: what was sent again, after a lost receipt, is in the topic twice.
+    watch: NoLostAcknowledgement = field(default_factory=NoLostAcknowledgement)
     early: list[str] = field(default_factory=list[str])
 
     @property
@@ -72,14 +73,13 @@ async def wait_for_them(client: Client, appointments: Appointments, clock: Clock
 async def _take_one(consumer: Consumer, appointments: Appointments, clock: Clock) -> None:
     message = await consumer.receive()
     payload = message.payload
-    if payload in appointments.confirmed:
-        raise InvariantViolated(f"{payload!r} comes again after it was acknowledged")
+    appointments.watch.delivered(message.message_id)
     early_ms = appointments.due_ms[payload] - clock.wall_ms()
     if early_ms > 0:
         appointments.early.append(f"{payload!r} by {early_ms} ms")
     appointments.delivered.add(payload)
     await consumer.ack_confirmed(message)
-    appointments.confirmed.add(payload)
+    appointments.watch.confirmed([message.message_id])
 
 
 def check_appointments(appointments: Appointments, *, clocks_jump: bool) -> None:

@@ -15,7 +15,8 @@ from geminga_bookie.journal.journal import Group, Journal
 from geminga_broker.compaction.compaction import Compaction
 from geminga_broker.compaction.stream import Source
 from geminga_broker.delayed.bucket_store import BucketStore
-from geminga_broker.delayed.index import Index
+from geminga_broker.delayed.index import Bucket, Index
+from geminga_broker.delayed.messages import DelayedMessages
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.log import cursor_store
 from geminga_broker.log.cursor import Cursor, OnDurable
@@ -214,6 +215,20 @@ def lose_segments(patch: pytest.MonkeyPatch) -> None:
         return []
 
     patch.setattr(BucketStore, "segment", empty)
+
+
+def skip_segments_that_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
+    """A segment of a bucket counts as read before it is, also where reading it fails."""
+    honest = DelayedMessages._load_segment
+
+    async def load(delayed: DelayedMessages, bucket: Bucket) -> None:
+        number = bucket.next_segment
+        try:
+            await honest(delayed, bucket)
+        finally:
+            bucket.next_segment = max(bucket.next_segment, number + 1)
+
+    patch.setattr(DelayedMessages, "_load_segment", load)
 
 
 def count_refusals_twice(patch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ SHARES = {
     "autorecovery": 100,
     "cluster": 200,
     "compaction": 40,
+    "delayed": 50,
     "garbage": 50,
     "ledgers": 120,
     "messaging": 100,

@@ -132,10 +132,12 @@ class Index:
                 taken += [Position(each[1], each[2]) for each in due if release(each[1], each[2])]
         return taken
 
-    def next_ms(self) -> int | None:
-        """When to look again: no message is due before, no segment is to be read before."""
+    def next_ms(self, *, is_loading: bool = False) -> int | None:
+        """When to look again: no message is due before, no segment is to be read before, unless
+        ``is_loading`` says that segments are being read already."""
         times = [wheel.next_ms() for wheel in self._wheels()]
-        times += [bucket.load_from_ms for bucket in self.buckets.values()]
+        if not is_loading:
+            times += [bucket.load_from_ms for bucket in self.buckets.values()]
         return min((each for each in times if each is not None), default=None)
 
     # Buckets

@@ -27,6 +27,7 @@ from geminga_ledger import EntryCorrupt, LedgerError, NoSuchEntry, NoSuchLedger
 from geminga_protocol.records.delayed_buckets import (
     BucketKey,
     DelayedIndex,
+    SegmentSummary,
     encode_segment,
     encode_summaries,
 )
@@ -204,7 +205,9 @@ class DelayedMessages:
             self._end_bucket()
         if self._is_recovered and self._has_work() and not self._is_working:
             self._work = self._cursor.spawn(self._do_work(), name=f"delayed {self._cursor.name}")
-        next_ms = None if self.is_due else self._index.next_ms()
+        # Work that is under way looks again when it is done. The timer must not count the segments
+        # that it reads: they are overdue, and it would go off at once, again and again.
+        next_ms = None if self.is_due else self._index.next_ms(is_loading=self._is_working)
         if next_ms is None:
             return
         if self._timer is not None:
@@ -387,17 +390,23 @@ class DelayedMessages:
 
     async def _recover(self) -> None:
         assert self._store is not None
+        found: list[tuple[BucketKey, int, list[SegmentSummary]]] = []
+        lost: list[BucketKey] = []
         for key, ledger_id in self._store.named().items():
             try:
-                summaries = await self._store.summaries(ledger_id)
+                found.append((key, ledger_id, await self._store.summaries(ledger_id)))
             except LOST as error:
                 log.error(  # noqa: TRY400 -- what it says is all there is to know
                     "a bucket of delayed messages is lost: they are read again",
                     extra={"cursor": self._cursor.name, "error": str(error)},
                 )
-                self._lost.append(key)
-            else:
-                self._index.restore(key, ledger_id, summaries, self._clock.wall_ms())
+                lost.append(key)
+        # Only now, and at one time: were some restored before another cannot be read, what becomes
+        # due until the next attempt would stay held, and its segments count as passed.
+        now_ms = self._clock.wall_ms()
+        for key, ledger_id, summaries in found:
+            self._index.restore(key, ledger_id, summaries, now_ms)
+        self._lost += lost
         self._index.pass_by(self._cursor.mark_delete)
 
     def passed(self) -> None:

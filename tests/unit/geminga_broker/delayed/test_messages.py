@@ -31,7 +31,7 @@ from geminga_broker.log.positions import LATEST, Position
 from geminga_broker.policies.delayed import DelayedConfig
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_protocol.pulsar.payload import encode_payload
-from geminga_protocol.records.delayed_buckets import BucketKey, buckets_of
+from geminga_protocol.records.delayed_buckets import BucketKey, DelayedIndex, buckets_of
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import WALL_START_MS, SimulatedClock
 from geminga_simulation.loop import SimulatedLoop
@@ -292,6 +292,30 @@ async def test_a_timer_tells_when_something_is_due(logs: Logs, log: ManagedLedge
     assert all(min(abs(each - time) for each in told) <= SMALL.slot_ms for time in due_ms)
 
 
+async def test_consumers_are_not_woken_again_and_again_while_a_segment_is_read(
+    logs: Logs, log: ManagedLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bookies may be away, and the broker has others to serve meanwhile."""
+    wakes = 0
+
+    def wake() -> None:
+        nonlocal wakes
+        wakes += 1
+        delayed.take_due(LATEST, 10)
+
+    delayed = await reading(log, await created(logs, log), wake)
+    honest = BucketStore.segment
+
+    async def late(store: BucketStore, ledger_id: int, number: int) -> list[DelayedIndex]:
+        await asyncio.sleep(60)
+        return await honest(store, ledger_id, number)
+
+    monkeypatch.setattr(BucketStore, "segment", late)
+    await asyncio.sleep(2 * HOUR_MS / 1000)
+    assert delayed.count == 0
+    assert wakes < 100, "in two hours, seven messages became due, and the clock was looked at"
+
+
 async def test_what_is_due_but_still_to_be_read_is_not_given_twice(
     logs: Logs, log: ManagedLedger
 ) -> None:
@@ -360,6 +384,37 @@ def test_whatever_fails_once_messages_come_and_nothing_is_left(
             if not runner.run(life):
                 break
     assert step > 10
+
+
+async def test_a_take_over_that_fails_half_way_holds_nothing_back_for_the_next_attempt(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    """What was due meanwhile is not in the buckets' segments that are read any more."""
+    steps = Steps()
+    logs = logs_over(coordination, SteppedLedgers(ledgers, steps))
+    async with log_over(logs) as log:
+        for _ in range(2):
+            log.append_all(pending(*map(payload, DELAYS_MS)))
+            await asyncio.sleep(0.1)
+            await log.roll_over()
+        await reading(log, await created(logs, log))  # and its broker is killed
+        cursor = await logs.load_cursor(LOG, "sub", log.chain)
+        await cursor.__aenter__()
+        assert len(buckets_of(cursor.properties)) == 2
+        delayed = delayed_of(log, cursor)
+        steps.faults = {steps.count + 2: Fault()}  # opening the second bucket's ledger
+        await asyncio.sleep((HOUR_MS + 3500) / 1000 - asyncio.get_running_loop().time())
+        with pytest.raises(StorageUnavailable):
+            await delayed.recover()
+        await asyncio.sleep(1)
+        await delayed.recover()
+        first, second, _ = (span.ledger_id for span in log.chain.spans)
+        held = [each for each in expected(first)[:6] if delayed.pass_held(each) != each]
+        assert len(held) == 2, "of six the others are due, and read from the topic"
+        found = [each for each in await drained(delayed) if each[0] in (first, second)]
+        assert sorted(found) == [
+            Position(each, entry) for each in (first, second) for entry in (0, 1)
+        ]
 
 
 async def test_what_is_cleared_takes_its_ledgers_along(
