@@ -55,8 +55,6 @@ UNLOADS_AT_ONCE_MAX = 100
 MEANINGS_MAX = 1_000
 # A part that is asked to end is cut off after 5 s (``geminga_server.run``).
 CLOSE_BUDGET_S = 3.0
-# How often backlogs are compared with their quotas (backlogQuotaCheckIntervalInSeconds).
-BACKLOG_QUOTA_CHECK_S = 60.0
 
 
 PoliciesOf = Callable[[NamespaceName], Awaitable[Policies]]
@@ -78,7 +76,8 @@ class TopicDirectory(Service):
     What holds for a topic is said by its namespace's ``policies``, and where these say nothing by
     the options of the logs, by ``quotas``, ``publishing``, ``unacknowledged``, ``compaction``,
     ``delayed``, ``expiry``, ``subscribing``, ``inactivity`` and ``dispatching``.
-    When the directory closes, what its topics have to write may take ``close_budget_s``.
+    Backlogs are compared with their quotas every ``backlog_quota_check_s`` seconds. When the
+    directory closes, what its topics have to write may take ``close_budget_s``.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class TopicDirectory(Service):
         subscribing: SubscribeOptions | None = None,
         inactivity: Inactivity = NEVER,
         dispatching: DispatchOptions = DISPATCH_FREELY,
-        backlog_quota_check_s: float = BACKLOG_QUOTA_CHECK_S,
+        backlog_quota_check_s: float = 60.0,
         close_budget_s: float = CLOSE_BUDGET_S,
     ) -> None:
         super().__init__()
