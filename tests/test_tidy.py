@@ -94,7 +94,7 @@ MIRRORS_NO_MODULE = {
     "tests/unit/geminga_broker/subscriptions/test_bytes_read.py": "all dispatchers, compaction",
     "tests/unit/geminga_broker/subscriptions/test_dispatch_model.py": "all dispatchers",
     "tests/unit/geminga_broker/topics/test_directory_settled.py": "what is waited for",
-    "tests/unit/geminga_broker/topics/test_persistent_end.py": "who is told that a topic ended",
+    "tests/unit/geminga_broker/topics/test_topic_end.py": "who is told that a topic ended",
     "tests/unit/geminga_ledger/test_read_ratio.py": "how much reader.py reads, for its length",
     "tests/unit/geminga_protocol/records/test_records.py": "what all records have in common",
     "tests/unit/geminga_protocol/test_generated.py": "that generated modules are current",
