@@ -4,13 +4,25 @@ buckets is not read again, and that no ledger of a bucket is left behind."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from itertools import count
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from tests.unit.geminga_broker.conftest import MemoryZooKeeper
+from tests.unit.geminga_broker.delayed.delayed_logs import (
+    DELAYS_MS,
+    HOUR_MS,
+    PLAIN,
+    SMALL,
+    created,
+    delayed_of,
+    drained,
+    expected,
+    payload,
+    reading,
+)
 from tests.unit.geminga_broker.log.stand_ins import (
     LOG,
     MemoryLedgers,
@@ -21,38 +33,15 @@ from tests.unit.geminga_broker.log.stand_ins import (
 from tests.unit.geminga_broker.log.stepped import Fault, SteppedLedgers, Steps
 
 from geminga_broker.delayed.bucket_store import BucketStore, garbage_of
-from geminga_broker.delayed.messages import DelayedMessages
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.log.config import ManagedLedgerConfig
-from geminga_broker.log.cursor import Cursor
 from geminga_broker.log.logs import Logs
 from geminga_broker.log.managed_ledger import ManagedLedger
 from geminga_broker.log.positions import LATEST, Position
-from geminga_broker.policies.delayed import DelayedConfig
-from geminga_protocol.pulsar.api_pb2 import MessageMetadata
-from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.records.delayed_buckets import BucketKey, DelayedIndex, buckets_of
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import WALL_START_MS, SimulatedClock
 from geminga_simulation.loop import SimulatedLoop
-
-SMALL = DelayedConfig(bucket_messages_min=3, segment_messages_max=2)
-HOUR_MS = 3_600_000
-# Of ledger 0: six messages, the later the earlier; then one of ledger 1.
-DELAYS_MS = [6000, 5000, 4000, 3000, 2000, 1000]
-PLAIN = encode_payload(MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"x")
-
-
-def payload(delay_ms: int) -> bytes:
-    return encode_payload(
-        MessageMetadata(
-            producer_name="p",
-            sequence_id=1,
-            publish_time=WALL_START_MS,
-            deliver_at_time=WALL_START_MS + HOUR_MS + delay_ms,
-        ),
-        b"x",
-    )
 
 
 @pytest.fixture
@@ -71,59 +60,6 @@ async def log(logs: Logs) -> AsyncIterator[ManagedLedger]:
         log.append_all(pending(payload(0)))
         await asyncio.sleep(0.1)
         yield log
-
-
-def delayed_of(
-    log: ManagedLedger, cursor: Cursor, wake: Callable[[], None] = lambda: None
-) -> DelayedMessages:
-    """The delayed messages of ``cursor``, of which nothing is known yet."""
-    loop = asyncio.get_running_loop()
-    delayed = DelayedMessages(
-        log,
-        cursor,
-        SimulatedClock(loop),  # type: ignore[arg-type]  # this folder's loops are simulated
-        topic="persistent://t/n/topic",
-        wake=wake,
-    )
-    delayed.config = SMALL
-    return delayed
-
-
-async def reading(
-    log: ManagedLedger, cursor: Cursor, wake: Callable[[], None] = lambda: None
-) -> DelayedMessages:
-    """The delayed messages of ``cursor``, after everything was read."""
-    delayed = delayed_of(log, cursor, wake)
-    await delayed.recover()
-    position = delayed.pass_held(log.chain.next_after(cursor.mark_delete))
-    while position <= log.chain.last_confirmed:
-        entries = await log.read(position, 100)
-        passed, plain = delayed.sift(position[0], entries)
-        assert not plain
-        position = delayed.pass_held(
-            log.chain.readable_from(Position(position[0], position[1] + passed))
-        )
-    await asyncio.sleep(1)
-    return delayed
-
-
-async def drained(delayed: DelayedMessages) -> list[Position]:
-    """What comes in the following hours."""
-    found: list[Position] = []
-    for _ in range(200):
-        await asyncio.sleep(50)
-        found += delayed.take_due(LATEST, 10)
-    return found
-
-
-async def created(logs: Logs, log: ManagedLedger) -> Cursor:
-    cursor = await logs.create_cursor(LOG, "sub", log.chain, Position(-1, -1), {"team": "x"})
-    await cursor.__aenter__()
-    return cursor
-
-
-def expected(ledger_id: int) -> list[Position]:
-    return [*(Position(ledger_id, each) for each in range(6)), Position(ledger_id + 1, 0)]
 
 
 async def test_messages_come_once_and_leave_nothing(
