@@ -39,8 +39,8 @@ class ProducerOptions(ProducerChannelOptions):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Outgoing:
-    """A message that waits for room among the pending ones, or is on its way there."""
+class _Waiting:
+    """A message that waits for room among the pending ones, not numbered yet."""
 
     payload: bytes
     metadata: MessageMetadata
@@ -65,7 +65,7 @@ class Producer:
         self._partition = channel.topic.partition_index
         self._next_sequence_id: int | None = None
         # None waits unless others are pending: the receipt of one of these makes room.
-        self._waiting: deque[_Outgoing] = deque()
+        self._waiting: deque[_Waiting] = deque()
         channel.on_settled = self._settled
         channel.on_room = self._submit_waiting
         channel.on_end = self._fail_waiting
@@ -132,17 +132,18 @@ class Producer:
                 stored.set_exception(error or Closed(self._channel.title))
 
         metadata = self._metadata(key, properties, event_time_ms, ordering_key, deliver_at_ms)
-        outgoing = self._outgoing(payload, metadata, callback)
-        if self._waiting or not self._channel.has_room(len(payload)):
-            self._waiting.append(outgoing)
-        else:
-            self._submit(outgoing)
+        self._check(payload, metadata)
+        if not self._waiting and self._channel.has_room(len(payload)):
+            self._submit(payload, metadata, callback)
+            return await stored
+        waiting = _Waiting(payload, metadata, callback)
+        self._waiting.append(waiting)
         try:
             return await stored
         except asyncio.CancelledError:
             # Before it is numbered a message can be taken back, afterwards no more.
-            if outgoing in self._waiting:
-                self._waiting.remove(outgoing)
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
                 self._submit_waiting()
             raise
 
@@ -165,11 +166,11 @@ class Producer:
         ``Closed``, or the ``BrokerRefused`` that ended the producer.
         """
         metadata = self._metadata(key, properties, event_time_ms, ordering_key, deliver_at_ms)
-        outgoing = self._outgoing(payload, metadata, callback)
+        self._check(payload, metadata)
         channel = self._channel
         if self._waiting or not channel.has_room(len(payload)):
             raise ProducerQueueFull(channel.pending_sends, channel.pending_bytes)
-        return self._submit(outgoing)
+        return self._submit(payload, metadata, callback)
 
     async def flush(self) -> None:
         """Wait until nothing that was sent waits for its receipt, be it stored or failed."""
@@ -212,10 +213,8 @@ class Producer:
             ordering_key=ordering_key,
         )
 
-    def _outgoing(
-        self, payload: bytes, metadata: MessageMetadata, callback: SendCallback
-    ) -> _Outgoing:
-        """The message, if the producer is open and the broker takes as much."""
+    def _check(self, payload: bytes, metadata: MessageMetadata) -> None:
+        """Raise unless the producer is open and the broker takes as much."""
         self._channel.check_open()
         message_bytes_max = self._channel.max_message_bytes
         if len(payload) > message_bytes_max:
@@ -224,19 +223,16 @@ class Producer:
         message_bytes_max += METADATA_BYTES_MAX
         if message_bytes > message_bytes_max:
             raise MessageTooLarge(message_bytes, message_bytes_max)
-        return _Outgoing(payload, metadata, callback)
 
-    def _submit(self, outgoing: _Outgoing) -> int:
+    def _submit(self, payload: bytes, metadata: MessageMetadata, callback: SendCallback) -> int:
         """Number the message and send it; there is room for it."""
         sequence_id = self._next_sequence_id
         if sequence_id is None:
             sequence_id = self.last_sequence_id + 1
         self._next_sequence_id = sequence_id + 1
-        metadata = outgoing.metadata
         metadata.sequence_id = sequence_id
         metadata.publish_time = self._clock.wall_ms()
-        payload = encode_payload(metadata, outgoing.payload)
-        self._channel.send(payload, sequence_id, outgoing.callback)
+        self._channel.send(encode_payload(metadata, payload), sequence_id, callback)
         return sequence_id
 
     def _settled(
@@ -254,7 +250,8 @@ class Producer:
     def _submit_waiting(self) -> None:
         """There may be room now."""
         while self._waiting and self._channel.has_room(len(self._waiting[0].payload)):
-            self._submit(self._waiting.popleft())
+            message = self._waiting.popleft()
+            self._submit(message.payload, message.metadata, message.callback)
 
     def _fail_waiting(self, error: ClientError) -> None:
         while self._waiting:
