@@ -6,7 +6,7 @@ Bytes that came from bookies and bytes given out are those of the metrics.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from itertools import accumulate
 
@@ -88,7 +88,7 @@ async def passes_over(
     sizes: list[int],
     quorum: tuple[int, int, int] = (1, 1, 1),
     config: LedgerConfig | None = None,
-) -> AsyncIterator[Passes]:
+) -> AsyncGenerator[Passes]:
     world = World(3)
     async with world.ledgers(config) as ledgers:
         yield Passes(ledgers, world, sizes, quorum)

@@ -7,7 +7,7 @@ gave is compared with what consumers were sent, at any mix of entry sizes, whate
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -110,7 +110,7 @@ def payload_of(number: int, size: int) -> bytes:
 @asynccontextmanager
 async def reading_of(
     sizes: Sequence[int], config: ManagedLedgerConfig | None = None
-) -> AsyncIterator[Reading]:
+) -> AsyncGenerator[Reading]:
     """A topic with messages of these sizes, loaded by a broker that has none of it in memory."""
     world, zookeeper = World(1), MemoryZooKeeper()
     config = config or ManagedLedgerConfig(retention_time_ms=FOR_EVER, retention_bytes=FOR_EVER)
