@@ -13,7 +13,7 @@ from tests.performance.bookie_loads import loaded
 from tests.performance.bookies import bookie_of, started_zookeeper
 from tests.performance.figures import Rounds
 from tests.performance.processes import machine_busy_s
-from tests.performance.scenarios import BOOKIE_LOADS, LOADS, REHEARSED, STARTS
+from tests.performance.scenarios import BOOKIE_LOADS, LOADS, REHEARSED, STARTS, Scenario
 from tests.performance.servers import Geminga, Pulsar, Server, started, wait_until_ready
 
 QUIET_S_MAX = 60.0
@@ -39,14 +39,18 @@ class Plan:
 
 def run(plan: Plan, results: dict[str, Rounds]) -> None:
     """Put all rounds of all scenarios into ``results``, by the rival's name."""
-    if any(load.name in plan.only for load in LOADS):
-        _run_loads(plan, results)
+    loads = [load for load in LOADS if load.name in plan.only]
+    for load in loads:
+        if load.why_left_out():
+            _say(f"{load.name} is left out: {load.why_left_out()}")
+    if loads := [load for load in loads if not load.why_left_out()]:
+        _run_loads(plan, loads, results)
     _run_starts(plan, results)
     if any(name in plan.only for name in BOOKIE_LOADS):
         _run_bookie_loads(plan, results)
 
 
-def _run_loads(plan: Plan, results: dict[str, Rounds]) -> None:
+def _run_loads(plan: Plan, loads: Sequence[Scenario], results: dict[str, Rounds]) -> None:
     """Start all rivals, then let them take turns; who waits is idle, and costs next to nothing."""
     with ExitStack() as stack:
         servers: list[tuple[str, Server]] = []
@@ -54,9 +58,7 @@ def _run_loads(plan: Plan, results: dict[str, Rounds]) -> None:
             server = stack.enter_context(started(rival, plan.directory / rival.name))
             _say(f"{rival.name} was ready after {wait_until_ready(rival, server):.2f} s")
             servers.append((rival.name, server))
-        for load in LOADS:
-            if load.name not in plan.only:
-                continue
+        for load in loads:
             for name, server in servers:
                 _say(f"{load.name}: {name} warms up")
                 load.run(server, min(load.warm_up, load.amount * plan.scale))

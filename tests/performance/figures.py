@@ -59,9 +59,10 @@ class Reported:
     budget: Budget | None = None
 
     def values(self, rounds: Rounds) -> list[float]:
-        """The figure in each round; empty where the scenario, or this phase of it, was not run."""
-        rounds_run = rounds.get(self.scenario, [])
-        return [each[self.phase][self.figure] for each in rounds_run if self.phase in each]
+        """The figure in each round; empty where the scenario, or this phase of it, was not run, or
+        where the server does not tell."""
+        of_phase = [each.get(self.phase, {}) for each in rounds.get(self.scenario, [])]
+        return [each[self.figure] for each in of_phase if self.figure in each]
 
     def other_cores(self, rounds: Rounds) -> float | None:
         """Cores that others kept busy meanwhile, the median; None where it was not measured."""
@@ -116,6 +117,13 @@ def _latency(title: str, scenario: str, phase: str) -> Iterator[Reported]:
     yield Reported("", scenario, phase, "p99_ms", "ms p99")
 
 
+def _catch_up(scenario: str, title: str, volume: Budget | None = None) -> Iterator[Reported]:
+    yield Reported(title, scenario, "read", "mb_per_core", "MB/s a core", volume)
+    yield Reported("", scenario, "read", "cpu_us", "us CPU")
+    yield Reported("", scenario, "read", "per_s", "/s")
+    yield Reported("", scenario, "read", "read_ratio", "bytes read a byte sent", Budget(1.5, 1.1))
+
+
 def _idle_topics() -> Iterator[Reported]:
     scenario = "idle-topics"
     for title, phase, cpu_us, size_bytes in (
@@ -135,6 +143,9 @@ REPORTED: tuple[Reported, ...] = (
     *_throughput("unbatched-100", "100 B unbatched", Budget(14, 8.8, 20.8), Budget(12, 5.8, 54)),
     *_throughput("batched-1k", "1 KB batched", Budget(4.4, 3, 6.0), Budget(2.6, 1.5, 3.6)),
     *_throughput("batched-100", "100 B batched", Budget(0.9, 0.6, 1.2), Budget(0.4, 0.2, 0.5)),
+    *_throughput("perf-1k", "1 KB unbatched, pulsar-perf"),
+    *_throughput("perf-100", "100 B unbatched, pulsar-perf"),
+    *_throughput("perf-batched-1k", "1 KB batched, pulsar-perf"),
     *_throughput("crowd-shared", "10 x 10, Shared"),
     *_throughput("crowd-key-shared", "10 x 10, Key_Shared"),
     Reported("publish to ack, 1,000 topics", "many-topics", "pass", "cpu_us", "us CPU"),
@@ -151,9 +162,8 @@ REPORTED: tuple[Reported, ...] = (
     ),
     Reported("", "end-to-end", "arrival", "p99_ms", "ms p99", Budget(4.0, 2.0, 12.5)),
     Reported("", "end-to-end", "arrival", "cpu_us", "us CPU"),
-    Reported("read a backlog", "catch-up", "read", "mb_per_core", "MB/s a core", at_least(200)),
-    Reported("", "catch-up", "read", "cpu_us", "us CPU"),
-    Reported("", "catch-up", "read", "per_s", "/s"),
+    *_catch_up("catch-up", "read a backlog", at_least(200)),
+    *_catch_up("catch-up-unequal", "the same, unequal batches"),
     *_idle_topics(),
     Reported("memory after the loads", "memory", "after loads", "pss_mb", "MB PSS"),
     Reported("exec to READY", "startup", "startup", "ready_s", "s"),

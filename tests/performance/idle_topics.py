@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.integration.raw_client import RawClient, Refused
+from tests.integration.raw_client import RawClient
 from tests.performance.loads import NAMESPACE, SUBSCRIPTION
 from tests.performance.measure import Figures, LoadFailed, Measure, Phases
 from tests.performance.processes import process_cpu_s, process_pss_mb
@@ -28,6 +28,8 @@ TOPICS = 5_000
 # So many consumers are about to come, or to go, at any time.
 AT_ONCE = 200
 ANSWER_S_MAX = 120.0
+# A bundle is split a few times at most while its topics come.
+LOOKUPS_MAX = 10
 RESTART_S_MAX = 60.0
 UNLOAD_S_MAX = 600.0
 POLL_S = 0.1
@@ -107,34 +109,75 @@ def _use_all(server: Server, topics: Sequence[str]) -> None:
         client.set_timeout(ANSWER_S_MAX)
         client.connect()
         for start in range(0, len(topics), AT_ONCE):
-            some = topics[start : start + AT_ONCE]
-            _have_answered(client, [encode_command(each) for each in _coming(some)])
-            _have_answered(client, [encode_command(each) for each in _going(some)])
+            _use(client, topics[start : start + AT_ONCE])
 
 
-def _coming(topics: Sequence[str]) -> Iterator[api.BaseCommand]:
+def _use(client: RawClient, topics: Sequence[str]) -> None:
+    """A broker may split a bundle of topics, or give it up, at any time: then they are looked up
+    again, as all clients do."""
+    for _ in range(LOOKUPS_MAX):
+        moved = _come_and_go(client, topics)
+        if not moved:
+            return
+        _look_up(client, moved)
+        topics = moved
+    raise LoadFailed(f"{topics[0]} is served by nobody, however often it is looked up")
+
+
+def _look_up(client: RawClient, topics: Sequence[str]) -> None:
+    """Have the broker take the topics' bundles; it may not be able to yet."""
+    time.sleep(POLL_S)
     for number, topic in enumerate(topics):
-        subscribe = api.CommandSubscribe(
+        lookup = api.CommandLookupTopic(topic=topic, request_id=number)
+        client.send(api.BaseCommand(type=api.BaseCommand.LOOKUP, lookupTopic=lookup))
+        client.expect(api.BaseCommand.LOOKUP_RESPONSE)
+
+
+def _come_and_go(client: RawClient, topics: Sequence[str]) -> list[str]:
+    """Returns the topics that have to be looked up again."""
+    coming = [
+        api.CommandSubscribe(
             topic=topic,
             subscription=SUBSCRIPTION,
             subType=api.CommandSubscribe.Exclusive,
             consumer_id=number,
             request_id=number,
         )
-        yield api.BaseCommand(type=api.BaseCommand.SUBSCRIBE, subscribe=subscribe)
+        for number, topic in enumerate(topics)
+    ]
+    refused = _answers_to(
+        client,
+        [api.BaseCommand(type=api.BaseCommand.SUBSCRIBE, subscribe=each) for each in coming],
+    )
+    for error in refused.values():
+        if error.error != api.ServiceNotReady:
+            raise LoadFailed(f"a consumer was refused: {error}")
+    going = [
+        api.CommandCloseConsumer(consumer_id=number, request_id=number)
+        for number in range(len(topics))
+        if number not in refused
+    ]
+    # One whose bundle was given up meanwhile is gone already: that is an error, and well.
+    _answers_to(
+        client,
+        [
+            api.BaseCommand(type=api.BaseCommand.CLOSE_CONSUMER, close_consumer=each)
+            for each in going
+        ],
+    )
+    return [topics[number] for number in refused]
 
 
-def _going(topics: Sequence[str]) -> Iterator[api.BaseCommand]:
-    for number in range(len(topics)):
-        close = api.CommandCloseConsumer(consumer_id=number, request_id=number)
-        yield api.BaseCommand(type=api.BaseCommand.CLOSE_CONSUMER, close_consumer=close)
-
-
-def _have_answered(client: RawClient, frames: Sequence[bytes]) -> None:
-    """Send all, and wait until as many have succeeded."""
-    client.write(b"".join(frames))
-    try:
-        for _ in frames:
-            client.expect(api.BaseCommand.SUCCESS)
-    except Refused as error:
-        raise LoadFailed(f"a consumer was refused: {error}") from error
+def _answers_to(
+    client: RawClient, commands: Sequence[api.BaseCommand]
+) -> dict[int, api.CommandError]:
+    """Send all, and wait for as many answers; the errors among them, by request."""
+    client.write(b"".join(map(encode_command, commands)))
+    refused: dict[int, api.CommandError] = {}
+    answered = 0
+    while answered < len(commands):
+        command = client.receive().command
+        if command.type == api.BaseCommand.ERROR:
+            refused[command.error.request_id] = command.error
+        answered += command.type in (api.BaseCommand.ERROR, api.BaseCommand.SUCCESS)
+    return refused

@@ -8,11 +8,12 @@ from functools import partial
 from pathlib import Path
 
 from tests.performance.bookie_loads import LoadedBookie, adds, reads
-from tests.performance.catch_up import catch_up
+from tests.performance.catch_up import catch_up, catch_up_unequal
 from tests.performance.crowds import KEY_SHARED, SHARED, crowd, many_topics
 from tests.performance.idle_topics import idle_topics
 from tests.performance.loads import end_to_end, synchronous, throughput
 from tests.performance.measure import Phases
+from tests.performance.pulsar_perf import perf, why_left_out
 from tests.performance.servers import Rival, Server
 from tests.performance.startup import startup
 
@@ -22,16 +23,27 @@ LATENCY_RATE = 500
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A load, and how much of it makes one round: messages, or seconds for a load with a rate."""
+    """A load, and how much of it makes one round: messages, or seconds for a load with a rate.
+
+    ``why_left_out`` tells why it cannot be run here; nothing where it can.
+    """
 
     name: str
     run: Callable[[Server, float], Phases]
     amount: float
     warm_up: float
+    why_left_out: Callable[[], str] = str
 
 
 def _throughput(server: Server, amount: float, *, size: int, batched: bool) -> Phases:
     return throughput(server, messages=int(amount), size=size, batched=batched)
+
+
+def _perf(name: str, amount: float, *, size: int, batched: bool) -> Scenario:
+    def run(server: Server, amount: float) -> Phases:
+        return perf(server, messages=int(amount), size=size, batched=batched)
+
+    return Scenario(name, run, amount, amount / 4, why_left_out)
 
 
 def _crowd(server: Server, amount: float, *, kind: object) -> Phases:
@@ -64,10 +76,14 @@ LOADS = (
         30,
         5,
     ),
+    _perf("perf-1k", 100_000, size=KB, batched=False),
+    _perf("perf-100", 100_000, size=100, batched=False),
+    _perf("perf-batched-1k", 400_000, size=KB, batched=True),
 )
 # On a new directory, with a scale: they start and stop the server themselves.
 STARTS: Mapping[str, Callable[[Rival, Path, float], Phases]] = {
     "catch-up": catch_up,
+    "catch-up-unequal": catch_up_unequal,
     "idle-topics": idle_topics,
     "startup": lambda rival, directory, _: startup(rival, directory),
 }

@@ -82,6 +82,12 @@ class Server:
         except OSError:
             return 0, b""
 
+    def metric(self, name: str) -> float | None:
+        """The sum of a metric's values on the broker's page; None where it is not there."""
+        page = self.web("GET", "/metrics")[1].decode()
+        values = re.findall(rf"^{name}(?:\{{.*\}})? (\S+)", page, re.MULTILINE)
+        return sum(map(float, values)) if values else None
+
 
 class Rival(Protocol):
     """One kind of server."""

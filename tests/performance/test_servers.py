@@ -15,6 +15,27 @@ from tests.performance.servers import Server
 BUSY = "import time\nwhile time.process_time() < 0.2: pass\nprint('burnt', flush=True)\ninput()"
 
 
+PAGE = b"""# TYPE read_bytes_total counter
+read_bytes_total{cluster="a"} 5
+read_bytes_total{cluster="b"} 1.5e3
+read_bytes_total_of_others 7
+without_labels 2
+"""
+
+
+def answer_page(*_: object) -> tuple[int, bytes]:
+    return 200, PAGE
+
+
+def test_a_metric_is_the_sum_of_its_values(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Server, "web", answer_page)
+    with running(["true"], tmp_path, {}) as program:
+        server = Server("", "", program, lambda: ())
+        assert server.metric("read_bytes_total") == 1505
+        assert server.metric("without_labels") == 2
+        assert server.metric("read") is None
+
+
 @pytest.mark.parametrize("bookies", [0, 1, 2])
 def test_of_several_bookies_one_counts(tmp_path: Path, bookies: int) -> None:
     children = (

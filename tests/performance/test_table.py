@@ -63,6 +63,16 @@ def test_what_was_not_measured_has_no_line() -> None:
     assert "READY" not in text
 
 
+def test_a_figure_that_a_server_does_not_tell_has_no_line() -> None:
+    read = {"mb_per_core": 200.0, "cpu_us": 5.0, "per_s": 1.0}
+    ours: Rounds = {"catch-up-unequal": [{"read": read | {"read_ratio": 1.6}}]}
+    theirs: Rounds = {"catch-up-unequal": [{"read": read}]}
+    assert "bytes read" not in table({"Pulsar": theirs})
+    line = next(each for each in table({"Geminga": ours}).splitlines() if "bytes read" in each)
+    assert line.split()[0] == "1.60"
+    assert "MISSED" in line
+
+
 def test_a_peer_that_failed_early_leaves_its_cells_empty() -> None:
     line = line_of(table({"Geminga": rounds(12.0), "Pulsar": {}}), "publish 1 KB unbatched")
     assert line.split()[-1] == "0.25"
