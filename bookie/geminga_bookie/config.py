@@ -12,7 +12,7 @@ from typing import Annotated
 from annotated_types import Ge, Gt, Le
 
 from geminga_autorecovery.config import AutoRecoveryConfig
-from geminga_protocol.bookkeeper.v2 import FRAME_BYTES_MAX_DEFAULT
+from geminga_protocol.bookkeeper.codes import FRAME_BYTES_MAX_DEFAULT
 from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port, Upstream
 
 MIB = 1024 * 1024

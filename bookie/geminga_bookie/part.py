@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from random import Random
 
-from geminga_autorecovery import AutoRecovery
+from geminga_autorecovery.autorecovery import AutoRecovery
 from geminga_autorecovery.metrics import AutoRecoveryMetrics
 from geminga_bookie.admin.access import AdminAccess
 from geminga_bookie.admin.app import ROUTINE_PATHS, BookieAdmin

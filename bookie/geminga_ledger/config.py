@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from geminga_protocol.bookkeeper.v2 import FRAME_BYTES_MAX_DEFAULT
+from geminga_protocol.bookkeeper.codes import FRAME_BYTES_MAX_DEFAULT
 
 MIB = 1024 * 1024
 

@@ -14,7 +14,8 @@ from contextlib import AsyncExitStack
 from http import HTTPStatus
 from random import Random
 
-from geminga_autorecovery import AutoRecoveryConfig, LedgerRepair
+from geminga_autorecovery.config import AutoRecoveryConfig
+from geminga_autorecovery.repair import LedgerRepair
 from geminga_bookie.admin.messages import Refused
 from geminga_bookie.bookie import Bookie
 from geminga_ledger import LedgerConfig, Ledgers

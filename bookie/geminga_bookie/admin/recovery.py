@@ -11,7 +11,10 @@ import logging
 from contextlib import suppress
 from http import HTTPStatus
 
-from geminga_autorecovery import BookieUnknown, Progress, controls, decommission, recover
+from geminga_autorecovery import controls
+from geminga_autorecovery.bookie_recovery import recover
+from geminga_autorecovery.decommission import Progress, decommission
+from geminga_autorecovery.errors import BookieUnknown
 from geminga_autorecovery.known_bookies import require_known
 from geminga_autorecovery.live_bookies import read_live_bookies
 from geminga_autorecovery.marks import Marks

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from geminga_protocol.bookkeeper.v2 import FRAME_BYTES_MAX_DEFAULT
+from geminga_protocol.bookkeeper.codes import FRAME_BYTES_MAX_DEFAULT
 from geminga_server.config import Upstream
 
 MIB = 1024 * 1024

@@ -9,7 +9,7 @@ import json
 from base64 import b64decode
 from collections.abc import AsyncIterator
 
-from geminga_autorecovery import BookieUnknown
+from geminga_autorecovery.errors import BookieUnknown
 from geminga_autorecovery.fragments import bookies_of
 from geminga_autorecovery.known_bookies import named_bookies
 from geminga_autorecovery.marks import Marks

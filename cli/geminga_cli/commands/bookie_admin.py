@@ -14,7 +14,6 @@ from importlib import import_module
 from pathlib import Path
 
 from geminga_cli.bookie_admin.addresses import http_address, zookeeper_hosts
-from geminga_protocol.records.ledger_metadata import LEDGER_ID_MAX
 
 EXIT_CANNOT = 2
 _PACKAGE = "geminga_cli.bookie_admin"
@@ -180,6 +179,8 @@ def _entry_id(words: str) -> int:
 
 
 def _number(words: str, what: str) -> int:
+    from geminga_protocol.records.ledger_metadata import LEDGER_ID_MAX  # noqa: PLC0415 - not for --help
+
     if not words.isascii() or not words.isdigit() or int(words) > LEDGER_ID_MAX:
         raise argparse.ArgumentTypeError(f"{words} is no {what}: a number, 0 or more")
     return int(words)

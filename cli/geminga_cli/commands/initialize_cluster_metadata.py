@@ -6,7 +6,6 @@ Options are upstream's, with their short forms; its ``bin/pulsar`` scripts can b
 from __future__ import annotations
 
 import argparse
-import asyncio
 import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -29,6 +28,8 @@ def main(arguments: Sequence[str]) -> int:
         zookeeper_hosts(options.configuration_metadata_store) != hosts
     ):
         parser.error("a configuration store of its own is not supported yet: give the same twice")
+    import asyncio  # noqa: PLC0415 - not for --help
+
     asyncio.run(_initialize(hosts, options))
     print(f"cluster {options.cluster} is initialised in the ZooKeeper at {hosts}")
     return 0

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+# 5 MiB of message and 10 KiB around it: nettyMaxFrameSizeBytes as Pulsar configures its bookies.
+FRAME_BYTES_MAX_DEFAULT = 5 * 1024 * 1024 + 10 * 1024
+
 
 class Operation(IntEnum):
     """What a request asks for; the response repeats it.

@@ -12,7 +12,12 @@ from struct import Struct
 
 from crc32c import crc32c
 
-from geminga_protocol.bookkeeper.codes import Flag, Operation, ReturnCode
+from geminga_protocol.bookkeeper.codes import (
+    FRAME_BYTES_MAX_DEFAULT,
+    Flag,
+    Operation,
+    ReturnCode,
+)
 from geminga_protocol.bookkeeper.digest import (
     DIGESTED_HEADER,
     ENTRY_HEADER_BYTES,
@@ -41,8 +46,6 @@ __all__ = [
 ]
 
 VERSION = 2
-# 5 MiB of message and 10 KiB around it: nettyMaxFrameSizeBytes as Pulsar configures its bookies.
-FRAME_BYTES_MAX_DEFAULT = 5 * 1024 * 1024 + 10 * 1024
 # A read of this entry id asks for the last entry that the bookie has of the ledger.
 LAST_ENTRY = -1
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from geminga_protocol.pulsar.api_pb2 import CommandSubscribe, ProducerAccessMode
-
 
 class SubscriptionType(IntEnum):
     """CommandSubscribe.SubType: how the consumers of a subscription share its messages."""
@@ -57,10 +55,13 @@ class AccessMode(IntEnum):
         return _ACCESS_MODES[self]
 
 
-_SUBSCRIPTION_TYPES: dict[int, str] = {
-    number: name for name, number in CommandSubscribe.SubType.items()
+# Written out, and compared with PulsarApi.proto by a test: configs name choices, and a command line
+# that only reads a config must not load protobuf for them.
+_SUBSCRIPTION_TYPES: dict[int, str] = {0: "Exclusive", 1: "Shared", 2: "Failover", 3: "Key_Shared"}
+_INITIAL_POSITIONS: dict[int, str] = {0: "Latest", 1: "Earliest"}
+_ACCESS_MODES: dict[int, str] = {
+    0: "Shared",
+    1: "Exclusive",
+    2: "WaitForExclusive",
+    3: "ExclusiveWithFencing",
 }
-_INITIAL_POSITIONS: dict[int, str] = {
-    number: name for name, number in CommandSubscribe.InitialPosition.items()
-}
-_ACCESS_MODES: dict[int, str] = {number: name for name, number in ProducerAccessMode.items()}

@@ -7,7 +7,7 @@ from random import Random
 from tests.unit.geminga_autorecovery.cluster import Cluster, metadata_of
 from tests.unit.geminga_ledger.world import until
 
-from geminga_autorecovery import AutoRecovery
+from geminga_autorecovery.autorecovery import AutoRecovery
 from geminga_protocol.records.cookies import cookie_path
 from geminga_protocol.records.underreplication import LEADER_PATH, VOTES_PATH
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga_autorecovery import AutoRecoveryConfig
-from geminga_autorecovery.config import AutoRecoveryPartConfig
+from geminga_autorecovery.config import AutoRecoveryConfig, AutoRecoveryPartConfig
 from geminga_server.config.loading import load_config
 from geminga_server.errors import ConfigError
 

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 from tests.unit.geminga_autorecovery.cluster import Cluster
 
-from geminga_autorecovery import AutoRecovery
+from geminga_autorecovery.autorecovery import AutoRecovery
 from geminga_autorecovery.metrics import AutoRecoveryMetrics
 
 

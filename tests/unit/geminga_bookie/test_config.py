@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from geminga_autorecovery import AutoRecoveryConfig
+from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_bookie.config import BookieConfig, GarbageConfig, SpaceConfig
 from geminga_server.config.loading import load_config
 from geminga_server.errors import ConfigError

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.geminga_bookie.admin.cluster import Cluster as Simulated
 from tests.unit.geminga_cli.bookie_admin.simulated import options_of, run
 
-from geminga_autorecovery import BookieUnknown
+from geminga_autorecovery.errors import BookieUnknown
 from geminga_autorecovery.marks import Marks
 from geminga_cli.bookie_admin import listing
 from geminga_cli.bookie_admin.cluster import Cluster

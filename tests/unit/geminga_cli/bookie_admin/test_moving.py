@@ -8,7 +8,7 @@ import pytest
 from tests.unit.geminga_bookie.admin.cluster import Cluster as Simulated
 from tests.unit.geminga_cli.bookie_admin.simulated import options_of, run
 
-from geminga_autorecovery import BookieStillThere, BookieUnknown
+from geminga_autorecovery.errors import BookieStillThere, BookieUnknown
 from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_cli.bookie_admin.errors import StillRegistered
 from geminga_cli.bookie_admin.moving import decommission_bookie, recover_bookie
