@@ -14,7 +14,7 @@ from functools import partial
 from random import Random
 
 import pytest
-from tests.simulation.cluster import Cluster, Shape
+from tests.simulation.cluster import IMPATIENT, PATIENT, Cluster, Shape
 from tests.simulation.owner import Sizes
 from tests.simulation.planted import (
     Plant,
@@ -45,6 +45,7 @@ from tests.simulation.traffic import (
 )
 from tests.simulation.verdicts import raise_loop_failures, results
 
+from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_simulation.conditions import CoordinationConditions, DiskConditions
@@ -140,10 +141,10 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> int
     return len(log.settled) + len(queue.settled)
 
 
-async def story(menu: FaultMenu, shape: Shape) -> int:
+async def story(menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> int:
     """``live_through`` in a world of its own."""
     async with World() as world:
-        cluster = Cluster(world, shape)
+        cluster = Cluster(world, shape, ledgers)
         await cluster.open()
         client, other = map(world.host, CLIENTS)
         for host in (client, other):
@@ -157,9 +158,10 @@ async def story(menu: FaultMenu, shape: Shape) -> int:
 
 
 def run(seed: int, *, record: bool = False) -> Outcome[int]:
-    """The story of one seed, which also chooses the cluster and how slow it is."""
+    """The story of one seed, which also chooses the cluster, how slow it is, and how patient."""
     random = Random(seed)
-    told = partial(story, random.choice(WEATHERS), random.choice(SHAPES))
+    patience = random.choice((PATIENT, PATIENT, IMPATIENT))
+    told = partial(story, random.choice(WEATHERS), random.choice(SHAPES), patience)
     return simulate(seed, told, time_limit_s=TIME_LIMIT_S, record=record)
 
 

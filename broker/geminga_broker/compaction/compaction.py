@@ -284,11 +284,16 @@ class Compaction(Service):
             cursor = self.cursor
             if cursor is None:
                 return
-            former = cursor.position_properties.get(COMPACTED_LEDGER_PROPERTY)
-            cursor.position_properties = {} if former is None else {FORMER_PROPERTY: former}
             self.view.show(None, None)
             try:
                 async with asyncio.timeout(STORE_DEADLINE_S):
+                    if self._unneeded(cursor):
+                        # Of a compaction that was stopped: there is room for one more name only. It
+                        # may have been about to store which ledger is in force.
+                        await _stored(cursor)
+                        await self._delete_unneeded(cursor)
+                    former = cursor.position_properties.get(COMPACTED_LEDGER_PROPERTY)
+                    cursor.position_properties = {} if former is None else {FORMER_PROPERTY: former}
                     await _stored(cursor)
                 await self._delete_unneeded(cursor)
             except (TimeoutError, LedgerError, CoordinationError) as error:

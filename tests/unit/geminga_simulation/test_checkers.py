@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from geminga_simulation.checkers import (
     NeverBackwards,
+    NoLostAcknowledgement,
     OneTruth,
     check_acknowledgements,
     check_nothing_invented,
@@ -65,6 +66,24 @@ def test_acknowledgements_must_be_exact_but_for_those_in_doubt() -> None:
         check_acknowledgements([1, 2], [1], [1, 2])
     with pytest.raises(InvariantViolated, match="not delivered: 2"):
         check_acknowledgements([1, 2], [1], [])
+
+
+def test_what_was_confirmed_once_is_in_doubt_no_more() -> None:
+    """A client that gets a message again acknowledges it again: that must not hide the loss."""
+    with pytest.raises(InvariantViolated, match="delivered again: 1"):
+        check_acknowledgements([1, 2], [1], [1, 2], in_doubt=[1])
+
+
+def test_a_message_must_not_come_again_once_its_acknowledgement_was_confirmed() -> None:
+    watch = NoLostAcknowledgement()
+    for each in (1, 2, 1):  # on its way again when it was acknowledged
+        watch.delivered(each)
+    watch.confirmed([1])
+    watch.delivered(2)
+    watch.confirmed([1, 2])
+    watch.delivered(3)
+    with pytest.raises(InvariantViolated, match=r"2 came again.*confirmed"):
+        watch.delivered(2)
 
 
 def test_what_may_only_grow_may_stand_still_but_not_go_back() -> None:

@@ -122,3 +122,28 @@ async def test_what_is_published_while_a_topic_is_compacted_is_read_from_the_log
         await compact(topic)
         await trim(topic)
         assert values(await read(topic)) == [("a", b"2"), ("b", b"1"), *meanwhile]
+
+
+@pytest.mark.parametrize("step", range(40))
+async def test_a_topic_that_is_truncated_while_it_is_compacted_leaves_no_compacted_ledger(
+    step: int,
+) -> None:
+    rig = Rig()
+    async with rig.directory() as topics:
+        topic = await loaded(topics)
+        await publish(topic, single("a", b"1"), single("a", b"2"), single("b", b"1"))
+        await compact(topic)
+        await publish(topic, single("b", b"2"))
+        await topic.part(TopicCompaction).trigger()
+        for _ in range(step):
+            await asyncio.sleep(0)
+        await topic.truncate()
+        await asyncio.sleep(1)
+        assert values(await read(topic)) == []
+        (cursor,) = topic.part(TopicCompaction).cursors()
+        assert cursor.store is not None
+        ours = {
+            cursor.store.ledger_id,
+            *(each.ledger_id for each in topic.managed_ledger.chain.spans),
+        }
+        assert set(rig.ledgers.entries) == ours
