@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 60
-# `make test` runs these tests, and tells a make below it where it stands; the one here stands alone.
+# `make test` runs these tests, and tells each make below it so; the one here stands alone.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
 # A Python as make sees it: makes an "environment" of itself, and notes how pip is called.
 FAKE_PYTHON = """#!/bin/sh

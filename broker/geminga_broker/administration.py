@@ -19,7 +19,7 @@ from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.errors import NotAllowed, TopicNotFound
 from geminga_broker.figures import BrokerFigures
 from geminga_broker.health import HealthCheck
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.directory import TopicDirectory

@@ -18,9 +18,9 @@ from geminga_broker.config import BrokerConfig
 from geminga_broker.discovery import Discovery
 from geminga_broker.figures import BrokerFigures
 from geminga_broker.health import HealthCheck
-from geminga_broker.log.entry_cache import EntryCache
-from geminga_broker.log.entry_stamps import StampKinds
-from geminga_broker.log.logs import Logs
+from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryFields
+from geminga_broker.managed_ledger.entry_cache import EntryCache
+from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.metadata.clusters import Clusters
 from geminga_broker.metadata.initialize import check_initialized
 from geminga_broker.metadata.namespaces import Namespaces
@@ -77,7 +77,7 @@ class Broker(Service):
         # What stores
         self.ledgers = Ledgers(coordination, network, clock, random, config.ledgers)
         self._cache = EntryCache(config.cache)
-        self._logs = self._new_logs()
+        self._factory = self._new_factory()
         # What is known of the cluster, and what of it is ours
         self.namespaces = Namespaces(coordination)
         self.partitioned_topics = PartitionedTopics(coordination)
@@ -120,7 +120,7 @@ class Broker(Service):
         # that come early wait for discovery.
         await self._listen(stack)
         await stack.enter_async_context(self.ownership)
-        await stack.enter_async_context(self._logs)
+        await stack.enter_async_context(self._factory)
         await stack.enter_async_context(self.topics)
         await stack.enter_async_context(self.topic_lists)
         stack.callback(self._close_connections)
@@ -161,20 +161,20 @@ class Broker(Service):
             apply=self.topics.apply_policies,
         )
 
-    def _new_logs(self) -> Logs:
-        return Logs(
+    def _new_factory(self) -> ManagedLedgerFactory:
+        return ManagedLedgerFactory(
             coordination=self._coordination,
             ledgers=self.ledgers,
             cache=self._cache,
             clock=self._clock,
             random=self._random,
             config=self.config.policies.log,
-            stamps=StampKinds.of(self.config.broker_entry_metadata_interceptors),
+            stamps=BrokerEntryFields.of(self.config.broker_entry_metadata_interceptors),
         )
 
     def _new_topics(self) -> TopicDirectory:
         return TopicDirectory(
-            self._logs,
+            self._factory,
             self._clock,
             owns=self.ownership.owns,
             policies=PolicyResolver(

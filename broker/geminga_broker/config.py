@@ -12,7 +12,7 @@ from typing import Annotated
 from annotated_types import Gt
 
 from geminga_broker.admin.config import AdminConfig
-from geminga_broker.log.config import CacheConfig, Interceptor
+from geminga_broker.managed_ledger.config import CacheConfig, Interceptor
 from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.listeners import ListenerConfig
 from geminga_broker.policies.effective import PolicyConfig

@@ -18,7 +18,7 @@ from geminga_broker.admin.topics.stats import topic_snapshot
 from geminga_broker.counting.durations import Durations
 from geminga_broker.counting.meter import Meter
 from geminga_broker.health import HealthCheck
-from geminga_broker.log.entry_cache import EntryCache
+from geminga_broker.managed_ledger.entry_cache import EntryCache
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.topics.directory import TopicDirectory
@@ -118,7 +118,7 @@ class BrokerFigures:
         cache = self._cache
         hits_rate, hits_throughput, misses_rate, misses_throughput = self._cache_meter.rates
         return CacheSnapshot(
-            managed_ledgers=sum(each.keeps_messages for each in self._topics.loaded),
+            factory=sum(each.keeps_messages for each in self._topics.loaded),
             used_bytes=cache.used_bytes,
             entries=cache.entry_count,
             hits_rate=hits_rate,

@@ -6,7 +6,7 @@ import asyncio
 from itertools import count
 
 from geminga_broker.errors import StorageUnavailable
-from geminga_broker.log.search import read_one
+from geminga_broker.managed_ledger.search import read_one
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import encode_payload

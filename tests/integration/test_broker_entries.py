@@ -12,7 +12,7 @@ from tests.integration.official_client import client_of
 from tests.integration.raw_client import Answer, RawClient
 from tests.integration.rest import rest
 
-from geminga_broker.log.config import INDEX_INTERCEPTOR, TIME_INTERCEPTOR
+from geminga_broker.managed_ledger.config import INDEX_INTERCEPTOR, TIME_INTERCEPTOR
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import parse_broker_entry, parse_metadata
 

@@ -11,7 +11,7 @@ from tests.apache_java.marking import mark_java
 from tests.integration.cluster_process import StandaloneProcess
 from tests.java_client.themes import JARS, PROGRAMS, Themes
 
-from geminga_broker.log.config import INDEX_INTERCEPTOR, TIME_INTERCEPTOR
+from geminga_broker.managed_ledger.config import INDEX_INTERCEPTOR, TIME_INTERCEPTOR
 
 # What a standalone does otherwise than by default: it tells clients time and index of entries, and
 # measures its rates every second.

@@ -18,7 +18,7 @@ from tests.simulation.test_autorecovery import EAGER, RecoveringStorage
 from geminga import Client
 from geminga_broker.broker import Broker
 from geminga_broker.config import BrokerConfig
-from geminga_broker.log.config import ManagedLedgerConfig
+from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_broker.metadata.namespaces import Namespaces
 from geminga_broker.policies.delayed import DelayedConfig

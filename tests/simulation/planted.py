@@ -18,13 +18,13 @@ from geminga_broker.delayed.bucket_store import BucketStore
 from geminga_broker.delayed.index import Bucket, Index
 from geminga_broker.delayed.messages import DelayedMessages
 from geminga_broker.errors import StorageUnavailable
-from geminga_broker.log import cursor_store
-from geminga_broker.log.cursor import Cursor, OnDurable
-from geminga_broker.log.cursor_state import CursorState, naming_record
-from geminga_broker.log.cursor_store import CursorStore
-from geminga_broker.log.own_record import OwnRecord
-from geminga_broker.log.payloads import counted
-from geminga_broker.log.positions import INT64_MAX, Entry, Position
+from geminga_broker.managed_ledger import cursor_store
+from geminga_broker.managed_ledger.cursor import Cursor, OnDurable
+from geminga_broker.managed_ledger.cursor_state import CursorState, naming_record
+from geminga_broker.managed_ledger.cursor_store import CursorStore
+from geminga_broker.managed_ledger.own_record import OwnRecord
+from geminga_broker.managed_ledger.payloads import counted
+from geminga_broker.managed_ledger.positions import INT64_MAX, Entry, Position
 from geminga_broker.subscriptions.acknowledging import Acknowledging
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatcher import Dispatcher

@@ -15,7 +15,7 @@ from geminga_broker.admin.documents.internal_stats import Document
 from geminga_broker.admin.documents.topic_stats import TopicStats
 from geminga_broker.admin.snapshot import BrokerSnapshot
 from geminga_broker.compaction.report import CompactionReport
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.metadata.clusters import Clusters
 from geminga_broker.metadata.namespaces import Namespaces
 from geminga_broker.metadata.partitioned_topics import PartitionedTopics

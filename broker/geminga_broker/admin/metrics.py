@@ -43,8 +43,8 @@ from geminga_broker.admin.snapshot import (
     TopicSnapshot,
 )
 from geminga_broker.counting.buckets import Buckets
-from geminga_broker.subscriptions.gate import LimitOf
-from geminga_broker.subscriptions.throttle import Stalls
+from geminga_broker.subscriptions.dispatch_throttle import Stalls
+from geminga_broker.subscriptions.rate_limiter import LimitOf
 
 # So many samples take about 0.7 ms, a seventh of what may hold the event loop.
 SAMPLES_PER_PIECE = 2000

@@ -14,7 +14,7 @@ from math import nan
 
 from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.counting.buckets import Buckets, write_latency_buckets
-from geminga_broker.subscriptions.throttle import Stalls
+from geminga_broker.subscriptions.dispatch_throttle import Stalls
 from geminga_server.connection_limits import Limit
 
 SUMMARY_QUANTILES = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
@@ -100,7 +100,7 @@ class TopicSnapshot:
 class CacheSnapshot:
     """The entry cache and the managed ledgers behind it."""
 
-    managed_ledgers: int = 0
+    factory: int = 0
     used_bytes: int = 0
     entries: int = 0
     hits_rate: float = 0.0

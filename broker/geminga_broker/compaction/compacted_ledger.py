@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from geminga_broker.compaction.errors import CompactedLedgerGone
 from geminga_broker.errors import EntryDamaged, StorageUnavailable
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 from geminga_ledger import EntryCorrupt, LedgerError, LedgerReader, Ledgers, NoSuchLedger
 from geminga_protocol.records.compacted_ledger import decode_compacted
 from geminga_protocol.records.errors import MalformedRecord

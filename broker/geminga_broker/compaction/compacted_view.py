@@ -10,9 +10,9 @@ from typing import TypeVar
 from geminga_broker.compaction.compacted_ledger import CompactedEntry, CompactedLedger
 from geminga_broker.compaction.entries import last_index
 from geminga_broker.compaction.errors import CompactedLedgerGone
-from geminga_broker.log.internal_stats import LedgerStats
-from geminga_broker.log.payloads import entry_time_ms
-from geminga_broker.log.positions import EARLIEST, Position
+from geminga_broker.managed_ledger.internal_stats import LedgerStats
+from geminga_broker.managed_ledger.payloads import entry_time_ms
+from geminga_broker.managed_ledger.positions import EARLIEST, Position
 
 log = logging.getLogger(__name__)
 

@@ -25,12 +25,12 @@ from geminga_broker.compaction.report import CompactionReport, Progress
 from geminga_broker.compaction.stream import Source
 from geminga_broker.compaction.survivors import Survivors
 from geminga_broker.errors import BrokerError, StorageUnavailable, TopicFenced
-from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.durable import Durable
-from geminga_broker.log.logs import Logs
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.positions import Position
-from geminga_broker.log.writes import Writes
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.durable import Durable
+from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.writes import Writes
 from geminga_broker.policies.compaction import CompactionConfig
 from geminga_ledger import LedgerError
 from geminga_protocol.pulsar.topic_names import TopicName
@@ -62,7 +62,7 @@ class Compaction(Service):
     def __init__(
         self,
         name: TopicName,
-        logs: Logs,
+        factory: ManagedLedgerFactory,
         managed_ledger: ManagedLedger,
         clock: Clock,
         view: CompactedView,
@@ -73,7 +73,7 @@ class Compaction(Service):
         self.report = CompactionReport()
         self.cursor: Cursor | None = None
         self._name = name
-        self._logs = logs
+        self._factory = factory
         self._log = managed_ledger
         self._clock = clock
         self._config = config
@@ -93,7 +93,7 @@ class Compaction(Service):
         await self._take(cursor)
         ledger_id = cursor.position_properties.get(COMPACTED_LEDGER_PROPERTY)
         if ledger_id is not None:
-            self.view.show(CompactedLedger(self._logs.ledgers, ledger_id), cursor.mark_delete)
+            self.view.show(CompactedLedger(self._factory.ledgers, ledger_id), cursor.mark_delete)
         if self._unneeded(cursor):
             self.spawn(self._clean_up(cursor), name=f"delete compacted ledgers of {self._name}")
 
@@ -195,7 +195,7 @@ class Compaction(Service):
         if self.cursor is None:
             await self._log.begin()
             chain = self._log.chain
-            cursor = await self._logs.create_cursor(
+            cursor = await self._factory.create_cursor(
                 self._log.name, COMPACTION_CURSOR, chain, chain.before_first, {}
             )
             return await self._take(cursor)
@@ -208,7 +208,7 @@ class Compaction(Service):
         written = Writes()
         config = self._log.config
         place = encode_place(*upto, partition=self._name.partition_index)
-        writer = await self._logs.ledgers.create(
+        writer = await self._factory.ledgers.create(
             ensemble_size=config.ensemble_size,
             write_quorum=config.write_quorum,
             ack_quorum=config.ack_quorum,
@@ -236,7 +236,7 @@ class Compaction(Service):
             **({} if former is None else {FORMER_PROPERTY: former}),
         }
         await _stored(cursor)
-        self.view.show(CompactedLedger(self._logs.ledgers, ledger_id), horizon)
+        self.view.show(CompactedLedger(self._factory.ledgers, ledger_id), horizon)
 
     def _unneeded(self, cursor: Cursor) -> list[int]:
         named = cursor.position_properties
@@ -250,7 +250,7 @@ class Compaction(Service):
         That their names go is written with the next change: deleting them twice is no harm.
         """
         for ledger_id in self._unneeded(cursor):
-            await self._logs.ledgers.delete(ledger_id)
+            await self._factory.ledgers.delete(ledger_id)
         cursor.position_properties = {
             name: value
             for name, value in cursor.position_properties.items()
@@ -311,9 +311,9 @@ class Compaction(Service):
             in_force = cursor.position_properties.get(COMPACTED_LEDGER_PROPERTY)
             self.view.show(None, None)
             for ledger_id in self._unneeded(cursor):
-                await self._logs.ledgers.delete(ledger_id)
+                await self._factory.ledgers.delete(ledger_id)
             if in_force is not None:
-                await self._logs.ledgers.delete(in_force)
+                await self._factory.ledgers.delete(in_force)
             await cursor.delete()
 
 

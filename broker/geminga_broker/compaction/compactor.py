@@ -16,7 +16,7 @@ from geminga_broker.compaction.entries import keep_only, messages_of
 from geminga_broker.compaction.report import Progress
 from geminga_broker.compaction.stream import Source, Stream
 from geminga_broker.compaction.survivors import Newest, Survivors
-from geminga_broker.log.writes import Writes
+from geminga_broker.managed_ledger.writes import Writes
 from geminga_broker.policies.compaction import CompactionConfig
 from geminga_ledger import LedgerWriter
 from geminga_protocol.records.compacted_ledger import encode_compacted

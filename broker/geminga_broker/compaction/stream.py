@@ -10,8 +10,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from geminga_broker.compaction.compacted_ledger import CompactedEntry, CompactedLedger
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Position
 
 # So much is worked on before others get a turn of the event loop: about a millisecond.
 TURN_BYTES_MAX = 64 * 1024

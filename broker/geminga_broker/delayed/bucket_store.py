@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 
-from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.cursor_store import CursorStore
-from geminga_broker.log.writes import Writes
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursor_store import CursorStore
+from geminga_broker.managed_ledger.writes import Writes
 from geminga_ledger import Ledgers, LedgerWriter
 from geminga_protocol.records.delayed_buckets import (
     BucketKey,

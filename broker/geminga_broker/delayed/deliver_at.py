@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from geminga_broker.log.positions import Entry
+from geminga_broker.managed_ledger.positions import Entry
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.payload import (
     CHECKSUM_HEAD_BYTES,

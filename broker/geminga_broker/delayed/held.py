@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from geminga_broker.log.marks import Marks
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.marks import Marks
+from geminga_broker.managed_ledger.positions import Position
 
 
 class Held:

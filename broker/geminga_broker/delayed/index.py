@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from geminga_broker.delayed.held import Held
 from geminga_broker.delayed.wheel import TimeWheel
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.policies.delayed import DelayedConfig
 from geminga_protocol.records.delayed_buckets import BucketKey, DelayedIndex, SegmentSummary
 

@@ -18,10 +18,10 @@ from geminga_broker.delayed.deliver_at import deliver_at_ms, is_plain, plain_end
 from geminga_broker.delayed.index import Bucket, Index
 from geminga_broker.delayed.segments import cut, summary_of
 from geminga_broker.errors import BrokerError, EntryDamaged, StorageUnavailable
-from geminga_broker.log.chain import LedgerSpan
-from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.positions import Entry, Position
+from geminga_broker.managed_ledger.chain import LedgerSpan
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.delayed import DelayedConfig
 from geminga_ledger import EntryCorrupt, LedgerError, NoSuchEntry, NoSuchLedger
 from geminga_protocol.records.delayed_buckets import (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from geminga_broker.client_session import host_of
 from geminga_broker.errors import ConsumerNotFound, InvalidRequest, NotAllowed
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.sessions.consumer_stats import encode_consumer_stats
 from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
 from geminga_broker.subscriptions.key_shared.policy import KeySharedMode, KeySharedPolicy

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from geminga_broker.errors import BrokerError, NotAllowed
-from geminga_broker.log.append_request import AppendRequest, publisher_of
+from geminga_broker.managed_ledger.append_request import AppendRequest, publisher_of
 from geminga_broker.topics.producing.producers import Producer
 from geminga_protocol.errors import ChecksumMismatch, WireError
 from geminga_protocol.framing import Bounds

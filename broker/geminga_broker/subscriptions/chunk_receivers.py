@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from geminga_broker.log.positions import EntryId
+from geminga_broker.managed_ledger.positions import EntryId
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.replay_queue import ReplayQueue
 from geminga_protocol.errors import WireError

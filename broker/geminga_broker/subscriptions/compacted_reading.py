@@ -11,10 +11,10 @@ from itertools import groupby
 
 from geminga_broker.compaction.compacted_ledger import CompactedEntry
 from geminga_broker.compaction.compacted_view import CompactedView
-from geminga_broker.log.acknowledged import Acknowledged
-from geminga_broker.log.chain import LedgerChain
-from geminga_broker.log.fetched_entries import FetchedBudget, FetchedEntries
-from geminga_broker.log.positions import EARLIEST, Entry, Position
+from geminga_broker.managed_ledger.acknowledged import Acknowledged
+from geminga_broker.managed_ledger.chain import LedgerChain
+from geminga_broker.managed_ledger.fetched_entries import FetchedBudget, FetchedEntries
+from geminga_broker.managed_ledger.positions import EARLIEST, Entry, Position
 
 
 class CompactedReading:

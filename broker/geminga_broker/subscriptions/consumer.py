@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from geminga_broker.client_session import ClientSession
 from geminga_broker.counting.meter import Meter
-from geminga_broker.log.acknowledged import Acknowledged, bits_set
-from geminga_broker.log.payloads import message_count, without_broker_entry
-from geminga_broker.log.positions import Entry, EntryId, Position
+from geminga_broker.managed_ledger.acknowledged import Acknowledged, bits_set
+from geminga_broker.managed_ledger.payloads import message_count, without_broker_entry
+from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from geminga_protocol.pulsar.message import NO_CONSUMER_EPOCH, MessageEncoder

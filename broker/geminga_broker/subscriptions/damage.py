@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 
 # The first pause, which doubles up to the limit.
 RETRY_FIRST_S = 1.0

@@ -12,19 +12,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
 from geminga_broker.errors import BrokerError, EntryDamaged, StorageUnavailable
-from geminga_broker.log.acknowledged import Acknowledged
-from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.fetched_entries import FetchedEntries
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.payloads import counted
-from geminga_broker.log.positions import Entry, EntryId, Position
+from geminga_broker.managed_ledger.acknowledged import Acknowledged
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.fetched_entries import FetchedEntries
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.payloads import counted
+from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.policies.dispatching import Counting
 from geminga_broker.policies.unacknowledged import UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.damage import Damage
-from geminga_broker.subscriptions.gate import Gate
+from geminga_broker.subscriptions.dispatch_throttle import BACKLOG_ENTRIES, DispatchThrottle, Stalls
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
-from geminga_broker.subscriptions.throttle import BACKLOG_ENTRIES, Stalls, Throttle
+from geminga_broker.subscriptions.rate_limiter import RateLimiter
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Dispatcher(ABC):
         # Nobody gets more before consumers have acknowledged some of what they hold.
         self.is_blocked_on_unacknowledged = False
         # None where entries are sent as fast as they are taken.
-        self._throttle: Throttle | None = None
+        self._throttle: DispatchThrottle | None = None
         self._is_reading = False
         self._damage: Damage | None = None
         self._fetched = FetchedEntries(managed_ledger.fetched_budget)
@@ -94,12 +94,12 @@ class Dispatcher(ABC):
         del limits
 
     def pass_through(
-        self, gates: Sequence[Gate], counting: Counting, stalls: Stalls | None = None
+        self, gates: Sequence[RateLimiter], counting: Counting, stalls: Stalls | None = None
     ) -> None:
         """From now on what is sent passes these, where there are any."""
         if self._throttle is not None:
             self._throttle.end()
-        self._throttle = Throttle(gates, counting, self.dispatch, stalls) if gates else None
+        self._throttle = DispatchThrottle(gates, counting, self.dispatch, stalls) if gates else None
         if self.consumers:
             self.dispatch()
 
@@ -190,7 +190,7 @@ class Dispatcher(ABC):
 
     def _send_slowly(
         self,
-        throttle: Throttle,
+        throttle: DispatchThrottle,
         acknowledged: Acknowledged,
         ledger_id: int,
         run: list[Entry],

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from geminga_broker.delayed.messages import DelayedMessages
-from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.subscriptions.dispatcher import Dispatcher
 from geminga_broker.subscriptions.key_shared.dispatcher import KeySharedDispatcher
 from geminga_broker.subscriptions.key_shared.policy import KeySharedPolicy

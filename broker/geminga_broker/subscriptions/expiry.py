@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from geminga_broker.delayed.deliver_at import deliver_at_ms, is_plain
-from geminga_broker.log.chain import LedgerChain, LedgerSpan
-from geminga_broker.log.payloads import entry_time_ms
-from geminga_broker.log.positions import Entry, Position
+from geminga_broker.managed_ledger.chain import LedgerChain, LedgerSpan
+from geminga_broker.managed_ledger.payloads import entry_time_ms
+from geminga_broker.managed_ledger.positions import Entry, Position
 
 NEVER_MS = (1 << 63) - 1
 

@@ -14,10 +14,10 @@ from geminga_broker.errors import ConsumerBusy
 from geminga_broker.policies.dispatching import COUNT_ALL, Counting
 from geminga_broker.policies.unacknowledged import NO_LIMITS, UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.dispatch_throttle import Stalls
 from geminga_broker.subscriptions.dispatcher import Dispatcher
-from geminga_broker.subscriptions.gate import Gate
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
-from geminga_broker.subscriptions.throttle import Stalls
+from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_protocol.pulsar.enums import SubscriptionType
 
 
@@ -56,7 +56,7 @@ class Membership:
         self._subscription: Dispatching = proxy(subscription)
         self._limits = NO_LIMITS
         # What is sent passes these gates, and how it is counted there.
-        self._gates: Sequence[Gate] = ()
+        self._gates: Sequence[RateLimiter] = ()
         self._counting = COUNT_ALL
         # How often these held it back; None where there never were any.
         self.stalls: Stalls | None = None
@@ -125,7 +125,7 @@ class Membership:
         if self.dispatcher is not None:
             self.dispatcher.limit(limits)
 
-    def pass_through(self, gates: Sequence[Gate], counting: Counting) -> None:
+    def pass_through(self, gates: Sequence[RateLimiter], counting: Counting) -> None:
         """From now on what is sent passes these, where there are any."""
         self._gates, self._counting = gates, counting
         if gates and self.stalls is None:

@@ -14,9 +14,9 @@ from itertools import islice, starmap
 from operator import itemgetter
 from typing import TypeAlias
 
-from geminga_broker.log.acknowledged import Acknowledged
-from geminga_broker.log.chain import LedgerChain
-from geminga_broker.log.positions import EntryId, Position
+from geminga_broker.managed_ledger.acknowledged import Acknowledged
+from geminga_broker.managed_ledger.chain import LedgerChain
+from geminga_broker.managed_ledger.positions import EntryId, Position
 from geminga_protocol.records.redelivery_counts import CountedRun
 
 # Of how many entries counts are kept: looking at them takes some 5 ms, once a second at most.

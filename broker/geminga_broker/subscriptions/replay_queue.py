@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
-from geminga_broker.log.positions import EntryId
+from geminga_broker.managed_ledger.positions import EntryId
 
 # So many entries that have left are kept in front of the others before they are cut off.
 LEFT_MIN = 64

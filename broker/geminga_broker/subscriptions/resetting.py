@@ -13,13 +13,13 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from geminga_broker.errors import ConsumerBusy
-from geminga_broker.log.acknowledged import Words
-from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.durable import Durable
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.payloads import entry_time_ms
-from geminga_broker.log.positions import Position
-from geminga_broker.log.search import first_position_where
+from geminga_broker.managed_ledger.acknowledged import Words
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.durable import Durable
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.payloads import entry_time_ms
+from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.search import first_position_where
 from geminga_broker.subscriptions.membership import Membership
 
 # How long a subscription that is not durable waits, after a seek, for its consumer to come back.

@@ -14,10 +14,10 @@ from itertools import islice
 
 from geminga_broker.compaction.compacted_ledger import CompactedEntry
 from geminga_broker.errors import BrokerError, ConsumerBusy, StorageUnavailable
-from geminga_broker.log.acknowledged import Acknowledged
-from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.positions import Entry, EntryId, Position
+from geminga_broker.managed_ledger.acknowledged import Acknowledged
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.subscriptions.active_consumer import choose_active
 from geminga_broker.subscriptions.compacted_reading import CompactedReading
 from geminga_broker.subscriptions.consumer import Consumer

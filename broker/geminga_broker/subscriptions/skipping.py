@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from geminga_broker.counting.meter import Meter
-from geminga_broker.log.cursor import Cursor, OnDurable
-from geminga_broker.log.durable import Durable
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.payloads import entry_time_ms
-from geminga_broker.log.positions import EntryId, Position
-from geminga_broker.log.search import first_position_where
-from geminga_broker.log.unacknowledged import nth_unacknowledged
+from geminga_broker.managed_ledger.cursor import Cursor, OnDurable
+from geminga_broker.managed_ledger.durable import Durable
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.payloads import entry_time_ms
+from geminga_broker.managed_ledger.positions import EntryId, Position
+from geminga_broker.managed_ledger.search import first_position_where
+from geminga_broker.managed_ledger.unacknowledged import nth_unacknowledged
 from geminga_runtime.clock import Clock
 
 

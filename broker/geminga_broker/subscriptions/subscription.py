@@ -13,10 +13,10 @@ from geminga_broker.compaction.compacted_view import CompactedView
 from geminga_broker.delayed.bucket_store import has_buckets
 from geminga_broker.delayed.messages import DelayedMessages
 from geminga_broker.errors import InvalidRequest
-from geminga_broker.log.browsing import last_message
-from geminga_broker.log.cursor import Cursor, OnDurable
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.positions import LATEST, AckedEntry, EntryId, Position
+from geminga_broker.managed_ledger.browsing import last_message
+from geminga_broker.managed_ledger.cursor import Cursor, OnDurable
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import LATEST, AckedEntry, EntryId, Position
 from geminga_broker.policies.delayed import DelayedConfig
 from geminga_broker.policies.dispatching import Counting
 from geminga_broker.policies.expiry import Expiry
@@ -27,10 +27,10 @@ from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
 from geminga_broker.subscriptions.dispatcher import Dispatcher
 from geminga_broker.subscriptions.dispatchers import new_dispatcher
 from geminga_broker.subscriptions.expiring import Expiring
-from geminga_broker.subscriptions.gate import Gate
 from geminga_broker.subscriptions.kept_counts import KeptCounts, has_kept_counts
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.membership import Membership
+from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_broker.subscriptions.resetting import Resetting
 from geminga_broker.subscriptions.single_dispatcher import SingleDispatcher
 from geminga_broker.subscriptions.skipping import Skipping
@@ -254,7 +254,7 @@ class Subscription:
         """So much may be with consumers from now on."""
         self.membership.limit(limits)
 
-    def throttle(self, gates: Sequence[Gate], counting: Counting) -> None:
+    def throttle(self, gates: Sequence[RateLimiter], counting: Counting) -> None:
         """What is sent passes these from now on, where there are any."""
         self.membership.pass_through(gates, counting)
 

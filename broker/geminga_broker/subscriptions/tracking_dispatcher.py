@@ -10,9 +10,9 @@ import asyncio
 from itertools import islice
 
 from geminga_broker.delayed.messages import DelayedMessages
-from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.positions import Entry, EntryId, Position
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.policies.unacknowledged import NO_LIMITS, UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatcher import Dispatcher

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from geminga_broker.counting.meter import Meter
 from geminga_broker.errors import ConsumerBusy, NotAllowed
-from geminga_broker.log.cursor import OnDurable
-from geminga_broker.log.payloads import message_count
-from geminga_broker.log.positions import AckedEntry, EntryId, Position
+from geminga_broker.managed_ledger.cursor import OnDurable
+from geminga_broker.managed_ledger.payloads import message_count
+from geminga_broker.managed_ledger.positions import AckedEntry, EntryId, Position
 from geminga_broker.subscriptions.active_consumer import choose_active
 from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy

@@ -14,11 +14,11 @@ from geminga_broker.errors import (
     ProducerHeldByQuota,
     ProducerRefusedByQuota,
 )
-from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.payloads import entry_time_ms
-from geminga_broker.log.positions import Position
-from geminga_broker.log.search import first_position_where, read_one
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.payloads import entry_time_ms
+from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.search import first_position_where, read_one
 from geminga_broker.policies.backlog import (
     BacklogQuotas,
     Quota,

@@ -16,8 +16,8 @@ from geminga_broker.errors import (
     TopicFenced,
     TopicNotFound,
 )
-from geminga_broker.log.logs import Logs
-from geminga_broker.log.nothing import NO_TEXTS
+from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
+from geminga_broker.managed_ledger.nothing import NO_TEXTS
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.resolver import PolicyResolver, no_policies
 from geminga_broker.topics.config import TopicsConfig
@@ -55,7 +55,7 @@ class TopicDirectory(Service):
 
     def __init__(
         self,
-        logs: Logs,
+        factory: ManagedLedgerFactory,
         clock: Clock,
         *,
         owns: Callable[[TopicName], bool],
@@ -63,12 +63,12 @@ class TopicDirectory(Service):
         config: TopicsConfig | None = None,
     ) -> None:
         super().__init__()
-        self._logs = logs
+        self._factory = factory
         self._clock = clock
         self._owns = owns
-        self._policies = policies or PolicyResolver(PolicyConfig(log=logs.config), no_policies)
+        self._policies = policies or PolicyResolver(PolicyConfig(log=factory.config), no_policies)
         self._config = config or TopicsConfig()
-        self.services = TopicServices(logs, clock, self._policies.config)
+        self.services = TopicServices(factory, clock, self._policies.config)
         self._loading: dict[TopicName, asyncio.Future[None]] = {}
         self._topics: dict[TopicName, Topic] = {}
         self.load_durations = Durations()
@@ -207,7 +207,9 @@ class TopicDirectory(Service):
     async def exists(self, name: TopicName) -> bool:
         """Whether the topic is open or stored."""
         is_open = name in self._topics
-        return is_open or (name.is_persistent and await self._logs.exists(name.managed_ledger_name))
+        return is_open or (
+            name.is_persistent and await self._factory.exists(name.managed_ledger_name)
+        )
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
         """Delete a topic and all it stores. Raises ``TopicNotFound``, ``TopicBusy``."""

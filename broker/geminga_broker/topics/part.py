@@ -14,15 +14,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from geminga_broker.counting.durations import Durations
-from geminga_broker.log.append_request import AppendRequest
-from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.logs import Logs
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.positions import Entry, Position
+from geminga_broker.managed_ledger.append_request import AppendRequest
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.effective import EffectivePolicies, PolicyConfig
 from geminga_broker.policies.expiry import Expiry
 from geminga_broker.policies.inactivity import Inactivity
-from geminga_broker.subscriptions.gate import Gate, LimitOf
+from geminga_broker.subscriptions.rate_limiter import LimitOf, RateLimiter
 from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.producing.publish_rate import PublishRate
 from geminga_protocol.pulsar.topic_names import TopicName
@@ -46,17 +46,17 @@ class TopicServices:
     the histogram of how long entries take to become durable.
     """
 
-    def __init__(self, logs: Logs, clock: Clock, config: PolicyConfig) -> None:
-        self.logs = logs
+    def __init__(self, factory: ManagedLedgerFactory, clock: Clock, config: PolicyConfig) -> None:
+        self.factory = factory
         self.clock = clock
         self.config = config
         self.publish_durations = Durations()
         self.broker_rate: PublishRate | None = None
         if not (limits := config.publishing.broker_limits).is_unlimited:
             self.broker_rate = PublishRate(limits, clock.monotonic())
-        self.broker_gate: Gate | None = None
+        self.broker_gate: RateLimiter | None = None
         if not (limit := config.dispatching.broker_limit).is_unlimited:
-            self.broker_gate = Gate(limit, clock, limit_of=LimitOf.BROKER)
+            self.broker_gate = RateLimiter(limit, clock, limit_of=LimitOf.BROKER)
 
 
 class OwningTopic(Protocol):

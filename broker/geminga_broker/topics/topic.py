@@ -15,10 +15,10 @@ from weakref import proxy
 
 from geminga_broker.counting.meter import Meter
 from geminga_broker.errors import NotAllowed, TopicFenced, TopicTerminated
-from geminga_broker.log.append_request import AppendRequest
-from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.positions import Entry, Position
+from geminga_broker.managed_ledger.append_request import AppendRequest
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.inactivity import Inactivity
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
@@ -93,7 +93,7 @@ class Topic(Service):
         self._log: ManagedLedger | None = None
         if name.is_persistent:
             log_name = name.managed_ledger_name
-            self._log = services.logs.log(log_name, self, create_with=create_with)
+            self._log = services.factory.log(log_name, self, create_with=create_with)
         owner: OwningTopic = proxy(self)
         kinds = STORED if name.is_persistent else VOLATILE
         self.parts: tuple[TopicPart, ...] = tuple(kind(owner, services) for kind in kinds)
@@ -155,7 +155,9 @@ class Topic(Service):
     async def _open_parts(self) -> None:
         if self._log is not None:
             await self._log.__aenter__()
-            for cursor in await self._services.logs.load_cursors(self._log.name, self._log.chain):
+            for cursor in await self._services.factory.load_cursors(
+                self._log.name, self._log.chain
+            ):
                 await (self._claimer(cursor.name) or self.subscribing).adopt(cursor)
         for part in self.parts:
             await part.opened()

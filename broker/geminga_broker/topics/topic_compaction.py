@@ -13,7 +13,7 @@ from geminga_broker.compaction.compacted_view import CompactedView
 from geminga_broker.compaction.compaction import Compaction
 from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.errors import NotAllowed
-from geminga_broker.log.cursor import Cursor
+from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.records.compacted_ledger import COMPACTION_CURSOR
@@ -56,7 +56,7 @@ class TopicCompaction(TopicPart):
             topic, services = self._topic, self._services
             self.compaction = Compaction(
                 topic.name,
-                services.logs,
+                services.factory,
                 topic.managed_ledger,
                 services.clock,
                 self.view,

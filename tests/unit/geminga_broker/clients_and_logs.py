@@ -9,14 +9,14 @@ from typing import Any
 from unittest.mock import Mock
 
 from geminga_broker.errors import BrokerError
-from geminga_broker.log.chain import LedgerChain, LedgerSpan
-from geminga_broker.log.config import ManagedLedgerConfig
-from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.cursor_state import CursorState
-from geminga_broker.log.fetched_entries import FetchedBudget
-from geminga_broker.log.logs import Logs
-from geminga_broker.log.positions import Entry, EntryId, Position
-from geminga_broker.log.termination import Termination
+from geminga_broker.managed_ledger.chain import LedgerChain, LedgerSpan
+from geminga_broker.managed_ledger.config import ManagedLedgerConfig
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursor_state import CursorState
+from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
+from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
+from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
+from geminga_broker.managed_ledger.termination import Termination
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.resolver import PoliciesOf, PolicyResolver, no_policies
 from geminga_broker.subscriptions.consumer import Consumer
@@ -182,10 +182,10 @@ def cursor_over(chain: LedgerChain, *, name: str = "sub") -> Cursor:
 
 
 def resolver_over(
-    logs: Logs, policies_of: PoliciesOf = no_policies, **config: Any
+    factory: ManagedLedgerFactory, policies_of: PoliciesOf = no_policies, **config: Any
 ) -> PolicyResolver:
     """What holds for topics whose logs are ``logs``, on a broker with this ``config``."""
-    return PolicyResolver(PolicyConfig(log=logs.config, **config), policies_of)
+    return PolicyResolver(PolicyConfig(log=factory.config, **config), policies_of)
 
 
 class Told:

@@ -14,7 +14,7 @@ from random import Random
 from typing import cast
 
 import pytest
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 from tests.unit.geminga_broker.stand_ins import MemoryNetwork
 
 from geminga_broker.broker import Broker
@@ -349,8 +349,8 @@ async def topics(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> AsyncIterator[TopicDirectory]:
     """The broker's topics: all are its own."""
-    logs = logs_over(coordination, ledgers)
-    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True) as topics:
+    factory = logs_over(coordination, ledgers)
+    async with TopicDirectory(factory, SystemClock(), owns=lambda _: True) as topics:
         yield topics
         ledgers.is_prompt = True
         for writer in ledgers.writers:

@@ -17,8 +17,8 @@ from geminga_broker.broker import Broker
 from geminga_broker.errors import NotAllowed
 from geminga_broker.figures import BrokerFigures
 from geminga_broker.health import HealthCheck
-from geminga_broker.log.config import CacheConfig
-from geminga_broker.log.entry_cache import EntryCache
+from geminga_broker.managed_ledger.config import CacheConfig
+from geminga_broker.managed_ledger.entry_cache import EntryCache
 from geminga_broker.policies.backlog import BacklogQuotas, Quota, QuotaPolicy
 from geminga_broker.topics.backlog import Backlog
 from geminga_broker.topics.directory import TopicDirectory

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from geminga_broker.config import BrokerConfig
-from geminga_broker.log.config import INDEX_INTERCEPTOR, TIME_INTERCEPTOR
-from geminga_broker.log.entry_stamps import StampKinds
+from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryFields
+from geminga_broker.managed_ledger.config import INDEX_INTERCEPTOR, TIME_INTERCEPTOR
 from geminga_server.config.loading import load_config
 from geminga_server.errors import ConfigError
 
@@ -93,13 +93,15 @@ def test_a_value_out_of_bounds_is_refused_by_its_name(name: str, value: str) -> 
 def test_stamps_are_turned_on_by_upstreams_names_and_by_no_other() -> None:
     variable = "GEMINGA_BROKER_BROKER_ENTRY_METADATA_INTERCEPTORS"
 
-    def stamps_of(names: str) -> StampKinds:
+    def stamps_of(names: str) -> BrokerEntryFields:
         config = load_config(BrokerConfig, "broker", environment={variable: names})
-        return StampKinds.of(config.broker_entry_metadata_interceptors)
+        return BrokerEntryFields.of(config.broker_entry_metadata_interceptors)
 
-    assert StampKinds.of(()) == stamps_of("") == StampKinds()
-    assert stamps_of(TIME_INTERCEPTOR) == StampKinds(time=True)
-    assert stamps_of(f"{TIME_INTERCEPTOR},{INDEX_INTERCEPTOR}") == StampKinds(time=True, index=True)
+    assert BrokerEntryFields.of(()) == stamps_of("") == BrokerEntryFields()
+    assert stamps_of(TIME_INTERCEPTOR) == BrokerEntryFields(time=True)
+    assert stamps_of(f"{TIME_INTERCEPTOR},{INDEX_INTERCEPTOR}") == BrokerEntryFields(
+        time=True, index=True
+    )
     with pytest.raises(ConfigError, match=f"should be '{TIME_INTERCEPTOR}'"):
         stamps_of("com.example.Mine")
 

@@ -10,7 +10,7 @@ import pytest
 
 from geminga_broker.config import BrokerConfig
 from geminga_broker.configuration import runtime_configuration
-from geminga_broker.log.config import INDEX_INTERCEPTOR
+from geminga_broker.managed_ledger.config import INDEX_INTERCEPTOR
 from geminga_server.config import settings_of
 from geminga_server.config.loading import load_config
 

@@ -8,8 +8,8 @@ from tests.unit.geminga_broker.sessions.stand_ins import context_over
 from geminga_broker.broker import Broker
 from geminga_broker.figures import BrokerFigures
 from geminga_broker.health import HealthCheck
-from geminga_broker.log.config import CacheConfig
-from geminga_broker.log.entry_cache import EntryCache, LedgerCache
+from geminga_broker.managed_ledger.config import CacheConfig
+from geminga_broker.managed_ledger.entry_cache import EntryCache, LedgerCache
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_ledger import LedgerCounters

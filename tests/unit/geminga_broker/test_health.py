@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import resolver_over
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.errors import ServiceNotReady, StorageUnavailable
 from geminga_broker.health import CHECK_TIMEOUT_S, HealthCheck
@@ -69,18 +69,20 @@ async def test_checks_while_the_bookies_are_away_do_not_pile_up(
 async def test_what_is_asked_of_clients_is_not_asked_of_the_check(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
-    logs = logs_over(coordination, ledgers)
+    factory = logs_over(coordination, ledgers)
     strict = resolver_over(
-        logs, publishing=PublishConfig(encryption_required=True, deduplication=True)
+        factory, publishing=PublishConfig(encryption_required=True, deduplication=True)
     )
-    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True, policies=strict) as topics:
+    async with TopicDirectory(
+        factory, SystemClock(), owns=lambda _: True, policies=strict
+    ) as topics:
         await HealthCheck(topics, SystemClock(), "here:8080").run()
 
 
 async def test_a_topic_that_is_not_ours_is_the_answer(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
-    logs = logs_over(coordination, ledgers)
-    async with TopicDirectory(logs, SystemClock(), owns=lambda _: False) as topics:
+    factory = logs_over(coordination, ledgers)
+    async with TopicDirectory(factory, SystemClock(), owns=lambda _: False) as topics:
         with pytest.raises(ServiceNotReady, match="does not own"):
             await HealthCheck(topics, SystemClock(), "here:8080").run()

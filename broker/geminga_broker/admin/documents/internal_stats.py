@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from geminga_broker.log.internal_stats import CursorStats, LedgerStats, LogStats
+from geminga_broker.managed_ledger.internal_stats import CursorStats, LedgerStats, LogStats
 from geminga_protocol.pulsar.timestamps import iso_time
 from geminga_protocol.records.ledger_metadata import LedgerMetadata, LedgerState
 

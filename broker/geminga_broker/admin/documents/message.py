@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 from geminga_protocol.pulsar.api_pb2 import CompressionType, MessageMetadata
 from geminga_protocol.pulsar.payload import metadata_bounds, parse_broker_entry, parse_metadata
 from geminga_protocol.pulsar.timestamps import iso_time

@@ -32,7 +32,7 @@ from geminga_broker.admin.serving import (
     topic_here,
 )
 from geminga_broker.errors import TopicNotFound
-from geminga_broker.log.browsing import (
+from geminga_broker.managed_ledger.browsing import (
     Found,
     entry_at,
     first_published_at,
@@ -42,7 +42,7 @@ from geminga_broker.log.browsing import (
     nth_in_log,
     scan_backlog,
 )
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topic_names import TopicName

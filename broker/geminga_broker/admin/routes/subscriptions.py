@@ -33,8 +33,8 @@ from geminga_broker.admin.serving import (
 )
 from geminga_broker.admin.topics.stats import INTERNAL_PROPERTY
 from geminga_broker.errors import NotAllowed, SubscriptionNotFound
-from geminga_broker.log.browsing import batch_size_at
-from geminga_broker.log.positions import LATEST
+from geminga_broker.managed_ledger.browsing import batch_size_at
+from geminga_broker.managed_ledger.positions import LATEST
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.topic import Topic

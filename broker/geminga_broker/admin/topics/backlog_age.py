@@ -4,10 +4,10 @@ for, for it takes an entry of each."""
 from __future__ import annotations
 
 from geminga_broker.admin.documents.topic_stats import TopicStats
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.payloads import entry_time_ms
-from geminga_broker.log.positions import Position
-from geminga_broker.log.search import read_one
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.payloads import entry_time_ms
+from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.search import read_one
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.topic import Topic
 

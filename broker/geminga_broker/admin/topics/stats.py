@@ -18,10 +18,10 @@ from geminga_broker.admin.snapshot import SubscriptionSnapshot, TopicSnapshot
 from geminga_broker.admin.topics.key_shared_stats import add_key_shared
 from geminga_broker.compaction.report import CompactionReport, CompactionStatus
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.gate import LimitOf
+from geminga_broker.subscriptions.dispatch_throttle import Stalls
 from geminga_broker.subscriptions.key_shared.dispatcher import KeySharedDispatcher
+from geminga_broker.subscriptions.rate_limiter import LimitOf
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.subscriptions.throttle import Stalls
 from geminga_broker.subscriptions.volatile_subscription import VolatileSubscription
 from geminga_broker.topics.backlog import Backlog
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions

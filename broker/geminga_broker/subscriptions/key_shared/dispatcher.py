@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.positions import Entry, EntryId, Position
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatcher import RUN_ENTRIES_MAX
 from geminga_broker.subscriptions.key_shared.draining import Draining, Held

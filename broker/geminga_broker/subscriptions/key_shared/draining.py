@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from geminga_broker.log.positions import EntryId
+from geminga_broker.managed_ledger.positions import EntryId
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.key_shared.key_hashes import KeyHashes
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from geminga_broker.log.positions import Entry, EntryId, Position
+from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_protocol.pulsar.sticky_key import sticky_key
 
 # 16 bits hold any hash; no key has 0.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from geminga_broker.log.positions import EntryId
+from geminga_broker.managed_ledger.positions import EntryId
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.key_shared.key_hashes import KeyHashes
 from geminga_broker.subscriptions.key_shared.receivers import Receiver

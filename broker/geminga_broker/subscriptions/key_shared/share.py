@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminga_broker.log.positions import Entry
+from geminga_broker.managed_ledger.positions import Entry
 
 
 class Share:

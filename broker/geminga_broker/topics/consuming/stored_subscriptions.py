@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from geminga_broker.counting.meter import Meter
 from geminga_broker.errors import ConsumerBusy, SubscriptionNotFound, TopicFenced
-from geminga_broker.log.append_request import AppendRequest
-from geminga_broker.log.chain import LedgerChain
-from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.positions import EARLIEST, LATEST, Entry, Position
+from geminga_broker.managed_ledger.append_request import AppendRequest
+from geminga_broker.managed_ledger.chain import LedgerChain
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.positions import EARLIEST, LATEST, Entry, Position
 from geminga_broker.policies.dispatching import DISPATCH_FREELY, DispatchPolicies
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.expiry import Expiry
@@ -51,8 +51,8 @@ class StoredSubscriptions(SubscriptionRegistry[Subscription]):
     __slots__ = (
         "_broker_gate",
         "_changing",
+        "_factory",
         "_is_closed",
-        "_logs",
         "_throttling",
         "_topic_name",
         "entry_meter",
@@ -66,7 +66,7 @@ class StoredSubscriptions(SubscriptionRegistry[Subscription]):
         self.entry_meter = Meter(services.clock.monotonic(), 0, 0, 0)
         self._topic_name = str(topic.name)
         self._is_closed = False
-        self._logs = services.logs
+        self._factory = services.factory
         self._broker_gate = services.broker_gate
         self._throttling: Throttling | None = None  # most topics have no limit
         # Guards which subscriptions exist while one is being created or deleted; None before that.
@@ -245,12 +245,12 @@ class StoredSubscriptions(SubscriptionRegistry[Subscription]):
         if request.is_durable:
             await self._topic.managed_ledger.begin()
             at = chain.before_first if request.starts_at_earliest else chain.last_confirmed
-            cursor = await self._logs.create_cursor(
+            cursor = await self._factory.create_cursor(
                 self._topic.managed_ledger.name, request.subscription, chain, at, request.properties
             )
         else:
             at = chain.previous_of(chain.readable_from(_first_wanted(request, chain)))
-            cursor = self._logs.volatile_cursor(request.subscription, chain, at)
+            cursor = self._factory.volatile_cursor(request.subscription, chain, at)
         return await self._add(cursor)
 
     async def create(
@@ -279,7 +279,7 @@ class StoredSubscriptions(SubscriptionRegistry[Subscription]):
             at = chain.before_first if from_earliest else chain.last_confirmed
             if start is not None:
                 at = chain.previous_of(chain.readable_from(start))
-            cursor = await self._logs.create_cursor(
+            cursor = await self._factory.create_cursor(
                 self._topic.managed_ledger.name,
                 name,
                 chain,

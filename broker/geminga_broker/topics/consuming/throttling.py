@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from geminga_broker.policies.dispatching import DISPATCH_FREELY, DispatchLimit, DispatchPolicies
-from geminga_broker.subscriptions.gate import Gate, LimitOf
+from geminga_broker.subscriptions.rate_limiter import LimitOf, RateLimiter
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_runtime.clock import Clock
 
@@ -28,12 +28,12 @@ class Throttling:
 
     __slots__ = ("_broker_gate", "_clock", "_own", "_policies", "_topic", "_topic_gate")
 
-    def __init__(self, topic: PublishedTo, clock: Clock, broker_gate: Gate | None) -> None:
+    def __init__(self, topic: PublishedTo, clock: Clock, broker_gate: RateLimiter | None) -> None:
         self._clock = clock
         self._topic = topic
         self._broker_gate = broker_gate
-        self._topic_gate: Gate | None = None
-        self._own: dict[Subscription, Gate] = {}
+        self._topic_gate: RateLimiter | None = None
+        self._own: dict[Subscription, RateLimiter] = {}
         self._policies = DISPATCH_FREELY
 
     def follow(self, policies: DispatchPolicies, subscriptions: list[Subscription]) -> None:
@@ -62,7 +62,9 @@ class Throttling:
             own.close()
         subscription.throttle([], self._policies.counting)
 
-    def _changed(self, gate: Gate | None, limit: DispatchLimit, limit_of: LimitOf) -> Gate | None:
+    def _changed(
+        self, gate: RateLimiter | None, limit: DispatchLimit, limit_of: LimitOf
+    ) -> RateLimiter | None:
         """The gate with that limit; a new one is full, whoever waited at another is called."""
         if gate is not None and gate.limit == limit:
             return gate
@@ -70,7 +72,7 @@ class Throttling:
             gate.close()
         if limit.is_unlimited:
             return None
-        return Gate(limit, self._clock, lambda: self._topic.publish_rates, limit_of=limit_of)
+        return RateLimiter(limit, self._clock, lambda: self._topic.publish_rates, limit_of=limit_of)
 
     def close(self) -> None:
         """The topic is closed."""

@@ -15,16 +15,16 @@ from enum import Enum
 from itertools import groupby
 
 from geminga_broker.errors import NotAllowed, StorageUnavailable
-from geminga_broker.log.append_request import (
+from geminga_broker.managed_ledger.append_request import (
     AppendRequest,
     payload_of,
     publisher_of,
     sequence_id_of,
 )
-from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.logs import Logs
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.positions import Entry, Position
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.publishing import PublishConfig
 from geminga_broker.topics.part import OwningTopic, Step, TopicPart, TopicServices
@@ -129,7 +129,7 @@ class TopicDeduplication(TopicPart):
         if self.deduplication is None:
             self.deduplication = Deduplication(
                 topic.managed_ledger,
-                services.logs,
+                services.factory,
                 services.clock,
                 services.config.publishing,
                 enter=topic.enter_cursor,
@@ -236,7 +236,7 @@ class Deduplication:
     def __init__(
         self,
         managed_ledger: ManagedLedger,
-        logs: Logs,
+        factory: ManagedLedgerFactory,
         clock: Clock,
         config: PublishConfig,
         *,
@@ -245,7 +245,7 @@ class Deduplication:
         self.status = DeduplicationStatus.DISABLED
         self.cursor: Cursor | None = None
         self._log = managed_ledger
-        self._logs = logs
+        self._factory = factory
         self._clock = clock
         self._config = config
         self._enter = enter
@@ -311,7 +311,7 @@ class Deduplication:
     async def _new_cursor(self) -> Cursor:
         await self._log.begin()
         chain = self._log.chain
-        return await self._logs.create_cursor(
+        return await self._factory.create_cursor(
             self._log.name, CURSOR_NAME, chain, chain.last_confirmed, {}
         )
 

@@ -17,12 +17,12 @@ from weakref import proxy
 from geminga_broker.client_session import ClientSession
 from geminga_broker.counting.meter import Meter
 from geminga_broker.errors import BrokerError, ProducerBusy, ProducerFenced
-from geminga_broker.log.append_request import (
+from geminga_broker.managed_ledger.append_request import (
     AppendRequest,
     payload_of,
 )
-from geminga_broker.log.entry_stamps import stamp_bytes
-from geminga_broker.log.positions import Entry
+from geminga_broker.managed_ledger.broker_entry_metadata import stamp_bytes
+from geminga_broker.managed_ledger.positions import Entry
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_send_error
 from geminga_protocol.pulsar.enums import AccessMode

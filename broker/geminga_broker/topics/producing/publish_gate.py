@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from geminga_broker.client_session import host_of
 from geminga_broker.delayed.deliver_at import is_delayed_longer
 from geminga_broker.errors import InvalidRequest, NotAllowed, ProducerBusy
-from geminga_broker.log.append_request import AppendRequest, messages_of, payload_of
-from geminga_broker.log.payloads import is_encrypted
+from geminga_broker.managed_ledger.append_request import AppendRequest, messages_of, payload_of
+from geminga_broker.managed_ledger.payloads import is_encrypted
 from geminga_broker.policies.publishing import PUBLISH_FREELY, PublishPolicies
 from geminga_broker.topics.part import Step, TopicPart
 from geminga_broker.topics.producing.producers import Producer, Producers

@@ -29,7 +29,7 @@ from geminga_broker.errors import (
     TopicExists,
     TopicNotFound,
 )
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.metadata.clusters import Clusters
 from geminga_broker.metadata.namespaces import Namespaces
 from geminga_broker.metadata.partitioned_topics import PartitionedTopics

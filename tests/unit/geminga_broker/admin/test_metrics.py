@@ -29,8 +29,8 @@ from geminga_broker.admin.snapshot import (
 )
 from geminga_broker.compaction.report import CompactionReport, CompactionStatus
 from geminga_broker.counting.buckets import WRITE_LATENCY_BOUNDS_MS
-from geminga_broker.subscriptions.gate import LimitOf
-from geminga_broker.subscriptions.throttle import Stalls
+from geminga_broker.subscriptions.dispatch_throttle import Stalls
+from geminga_broker.subscriptions.rate_limiter import LimitOf
 from geminga_server.connection_limits import Limit
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "admin" / "metric-families.json"

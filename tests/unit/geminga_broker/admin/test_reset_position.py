@@ -6,7 +6,7 @@ import pytest
 
 from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.reset_position import ResetPosition
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ import asyncio
 
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of, producer_of
 from tests.unit.geminga_broker.conftest import MemoryZooKeeper
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.compaction.report import CompactionStatus
-from geminga_broker.log.config import ManagedLedgerConfig
-from geminga_broker.log.positions import EARLIEST, Position
-from geminga_broker.log.retention import FOR_EVER, KEEP_NOTHING
+from geminga_broker.managed_ledger.config import ManagedLedgerConfig
+from geminga_broker.managed_ledger.positions import EARLIEST, Position
+from geminga_broker.managed_ledger.retention import FOR_EVER, KEEP_NOTHING
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
@@ -112,8 +112,8 @@ class Rig:
         """The topics of a broker that begins now; an earlier one has lost its session."""
         self.loads += 1
         session = self.zookeeper.session(f"broker {self.loads}")
-        logs = logs_over(session, self.ledgers, config=self.config)
-        return TopicDirectory(logs, SystemClock(), owns=lambda _: True)
+        factory = logs_over(session, self.ledgers, config=self.config)
+        return TopicDirectory(factory, SystemClock(), owns=lambda _: True)
 
 
 async def loaded(topics: TopicDirectory, name: TopicName = NAME) -> Topic:

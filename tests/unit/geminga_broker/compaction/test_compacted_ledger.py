@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import cast
 
 import pytest
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, MemoryReader
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, MemoryReader
 
 from geminga_broker.compaction.compacted_ledger import CompactedLedger
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 from geminga_ledger import Ledgers
 from geminga_protocol.records.compacted_ledger import encode_compacted
 

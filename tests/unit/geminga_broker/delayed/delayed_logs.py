@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tests.unit.geminga_broker.log.stand_ins import (
+from tests.unit.geminga_broker.managed_ledger.stand_ins import (
     LOG,
 )
 
 from geminga_broker.delayed.messages import DelayedMessages
-from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.logs import Logs
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.positions import LATEST, Position
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import LATEST, Position
 from geminga_broker.policies.delayed import DelayedConfig
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_protocol.pulsar.payload import encode_payload
@@ -81,8 +81,8 @@ async def drained(delayed: DelayedMessages) -> list[Position]:
     return found
 
 
-async def created(logs: Logs, log: ManagedLedger) -> Cursor:
-    cursor = await logs.create_cursor(LOG, "sub", log.chain, Position(-1, -1), {"team": "x"})
+async def created(factory: ManagedLedgerFactory, log: ManagedLedger) -> Cursor:
+    cursor = await factory.create_cursor(LOG, "sub", log.chain, Position(-1, -1), {"team": "x"})
     await cursor.__aenter__()
     return cursor
 

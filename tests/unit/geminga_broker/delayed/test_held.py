@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga_broker.delayed.held import Held
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 
 POSITIONS = st.tuples(st.integers(1, 3), st.integers(0, 40))
 STEPS = st.lists(st.tuples(st.sampled_from(["add", "release", "bits", "pass"]), POSITIONS))

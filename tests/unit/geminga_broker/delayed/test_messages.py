@@ -22,21 +22,21 @@ from tests.unit.geminga_broker.delayed.delayed_logs import (
     payload,
     reading,
 )
-from tests.unit.geminga_broker.log.stand_ins import (
+from tests.unit.geminga_broker.managed_ledger.stand_ins import (
     LOG,
     MemoryLedgers,
     log_over,
     logs_over,
     pending,
 )
-from tests.unit.geminga_broker.log.stepped import Fault, SteppedLedgers, Steps
+from tests.unit.geminga_broker.managed_ledger.stepped import Fault, SteppedLedgers, Steps
 
 from geminga_broker.delayed.bucket_store import BucketStore, garbage_of
 from geminga_broker.errors import StorageUnavailable
-from geminga_broker.log.config import ManagedLedgerConfig
-from geminga_broker.log.logs import Logs
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.positions import LATEST, Position
+from geminga_broker.managed_ledger.config import ManagedLedgerConfig
+from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import LATEST, Position
 from geminga_protocol.records.delayed_buckets import BucketKey, DelayedIndex, buckets_of
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import WALL_START_MS, SimulatedClock
@@ -44,15 +44,15 @@ from geminga_simulation.loop import SimulatedLoop
 
 
 @pytest.fixture
-def logs(coordination: Coordination, ledgers: MemoryLedgers) -> Logs:
+def factory(coordination: Coordination, ledgers: MemoryLedgers) -> ManagedLedgerFactory:
     """The broker's logs."""
     return logs_over(coordination, ledgers, config=ManagedLedgerConfig())
 
 
 @pytest.fixture
-async def log(logs: Logs) -> AsyncIterator[ManagedLedger]:
+async def log(factory: ManagedLedgerFactory) -> AsyncIterator[ManagedLedger]:
     """A log of seven delayed messages in two ledgers."""
-    async with log_over(logs) as log:
+    async with log_over(factory) as log:
         log.append_all(pending(*map(payload, DELAYS_MS)))
         await asyncio.sleep(0.1)
         await log.roll_over()
@@ -62,10 +62,10 @@ async def log(logs: Logs) -> AsyncIterator[ManagedLedger]:
 
 
 async def test_messages_come_once_and_leave_nothing(
-    logs: Logs, log: ManagedLedger, ledgers: MemoryLedgers
+    factory: ManagedLedgerFactory, log: ManagedLedger, ledgers: MemoryLedgers
 ) -> None:
     before = list(ledgers.entries)
-    cursor = await created(logs, log)
+    cursor = await created(factory, log)
     delayed = await reading(log, cursor)
     first = log.chain.spans[0].ledger_id
     assert list(buckets_of(cursor.properties)) == [BucketKey(first, first)]
@@ -80,11 +80,11 @@ async def test_messages_come_once_and_leave_nothing(
 
 
 async def test_the_next_owner_does_not_read_again_what_is_in_buckets(
-    logs: Logs, log: ManagedLedger
+    factory: ManagedLedgerFactory, log: ManagedLedger
 ) -> None:
-    cursor = await created(logs, log)
+    cursor = await created(factory, log)
     await reading(log, cursor)  # and its broker is killed
-    taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+    taken_over = await factory.load_cursor(LOG, "sub", log.chain)
     await taken_over.__aenter__()
     delayed = delayed_of(log, taken_over)
     await delayed.recover()
@@ -97,30 +97,32 @@ async def test_the_next_owner_does_not_read_again_what_is_in_buckets(
 
 
 async def test_a_bucket_is_written_when_it_has_enough_though_its_ledger_is_not_full(
-    logs: Logs,
+    factory: ManagedLedgerFactory,
 ) -> None:
-    async with log_over(logs) as log:
+    async with log_over(factory) as log:
         first = log.chain.spans[0].ledger_id
         log.append_all(pending(*map(payload, DELAYS_MS)))
         await asyncio.sleep(0.1)
-        cursor = await created(logs, log)
+        cursor = await created(factory, log)
         await reading(log, cursor)
         assert list(buckets_of(cursor.properties)) == [BucketKey(first, first)]
         log.append_all(pending(payload(0)))
         await asyncio.sleep(0.1)
         assert [span.entries for span in log.chain.spans] == [len(DELAYS_MS), 1]
-        taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+        taken_over = await factory.load_cursor(LOG, "sub", log.chain)
         await taken_over.__aenter__()
         delayed = await reading(log, taken_over)
         assert sorted(await drained(delayed)) == expected(first)
 
 
-async def test_a_bucket_holds_all_of_its_ledger_that_was_on_its_way(logs: Logs) -> None:
-    async with log_over(logs) as log:
+async def test_a_bucket_holds_all_of_its_ledger_that_was_on_its_way(
+    factory: ManagedLedgerFactory,
+) -> None:
+    async with log_over(factory) as log:
         first = log.chain.spans[0].ledger_id
         log.append_all(pending(*map(payload, DELAYS_MS[:4])))
         await asyncio.sleep(0.1)
-        cursor = await created(logs, log)
+        cursor = await created(factory, log)
         delayed = delayed_of(log, cursor)
         await delayed.recover()
         delayed.sift(first, await log.read(Position(first, 0), 100))
@@ -134,7 +136,7 @@ async def test_a_bucket_holds_all_of_its_ledger_that_was_on_its_way(logs: Logs) 
 
 
 async def test_what_comes_while_a_bucket_is_written_gets_one_too(
-    logs: Logs, monkeypatch: pytest.MonkeyPatch
+    factory: ManagedLedgerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill = BucketStore._fill
 
@@ -143,8 +145,8 @@ async def test_what_comes_while_a_bucket_is_written_gets_one_too(
         return await fill(*args)
 
     monkeypatch.setattr(BucketStore, "_fill", slowly)
-    async with log_over(logs) as log:
-        cursor = await created(logs, log)
+    async with log_over(factory) as log:
+        cursor = await created(factory, log)
         delayed = delayed_of(log, cursor)
         await delayed.recover()
         for _ in range(3):
@@ -161,13 +163,13 @@ async def test_what_comes_while_a_bucket_is_written_gets_one_too(
 
 
 async def test_a_bucket_is_written_though_its_ledger_ends_with_what_is_not_delayed(
-    logs: Logs,
+    factory: ManagedLedgerFactory,
 ) -> None:
-    async with log_over(logs) as log:
+    async with log_over(factory) as log:
         first = log.chain.spans[0].ledger_id
         log.append_all(pending(*map(payload, DELAYS_MS), PLAIN))
         await asyncio.sleep(0.1)
-        cursor = await created(logs, log)
+        cursor = await created(factory, log)
         delayed = delayed_of(log, cursor)
         await delayed.recover()
         for begin in (0, len(DELAYS_MS)):
@@ -177,13 +179,13 @@ async def test_a_bucket_is_written_though_its_ledger_ends_with_what_is_not_delay
 
 
 async def test_a_subscription_that_is_deleted_does_not_wait_for_a_new_ledger(
-    logs: Logs, ledgers: MemoryLedgers
+    factory: ManagedLedgerFactory, ledgers: MemoryLedgers
 ) -> None:
-    async with log_over(logs) as log:
+    async with log_over(factory) as log:
         first = log.chain.spans[0].ledger_id
         log.append_all(pending(*map(payload, DELAYS_MS)))
         await asyncio.sleep(0.1)
-        cursor = await created(logs, log)
+        cursor = await created(factory, log)
         delayed = delayed_of(log, cursor)
         await delayed.recover()
         delayed.sift(first, await log.read(Position(first, 0), 100))
@@ -195,22 +197,24 @@ async def test_a_subscription_that_is_deleted_does_not_wait_for_a_new_ledger(
 
 
 async def test_the_next_owner_holds_nothing_back_that_is_acknowledged(
-    logs: Logs, log: ManagedLedger
+    factory: ManagedLedgerFactory, log: ManagedLedger
 ) -> None:
-    cursor = await created(logs, log)
+    cursor = await created(factory, log)
     await reading(log, cursor)
     first = log.chain.spans[0].ledger_id
     cursor.acknowledged.acknowledge_upto(Position(first, 3))
     cursor.changed()
     await asyncio.sleep(1)
-    taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+    taken_over = await factory.load_cursor(LOG, "sub", log.chain)
     await taken_over.__aenter__()
     delayed = delayed_of(log, taken_over)
     await delayed.recover()
     assert sorted(await drained(delayed)) == expected(first)[4:6]
 
 
-async def test_a_timer_tells_when_something_is_due(logs: Logs, log: ManagedLedger) -> None:
+async def test_a_timer_tells_when_something_is_due(
+    factory: ManagedLedgerFactory, log: ManagedLedger
+) -> None:
     told: list[int] = []
     clock = SimulatedClock(asyncio.get_running_loop())  # type: ignore[arg-type]
 
@@ -218,7 +222,7 @@ async def test_a_timer_tells_when_something_is_due(logs: Logs, log: ManagedLedge
         delayed.take_due(LATEST, 10)
         told.append(clock.wall_ms() - WALL_START_MS - HOUR_MS)
 
-    delayed = await reading(log, await created(logs, log), wake)
+    delayed = await reading(log, await created(factory, log), wake)
     await asyncio.sleep(2 * HOUR_MS / 1000)
     assert delayed.count == 0
     due_ms = [0, *reversed(DELAYS_MS)]
@@ -228,7 +232,7 @@ async def test_a_timer_tells_when_something_is_due(logs: Logs, log: ManagedLedge
 
 
 async def test_consumers_are_not_woken_again_and_again_while_a_segment_is_read(
-    logs: Logs, log: ManagedLedger, monkeypatch: pytest.MonkeyPatch
+    factory: ManagedLedgerFactory, log: ManagedLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its bookies may be away, and the broker has others to serve meanwhile."""
     wakes = 0
@@ -238,7 +242,7 @@ async def test_consumers_are_not_woken_again_and_again_while_a_segment_is_read(
         wakes += 1
         delayed.take_due(LATEST, 10)
 
-    delayed = await reading(log, await created(logs, log), wake)
+    delayed = await reading(log, await created(factory, log), wake)
     honest = BucketStore.segment
 
     async def late(store: BucketStore, ledger_id: int, number: int) -> list[DelayedIndex]:
@@ -252,9 +256,9 @@ async def test_consumers_are_not_woken_again_and_again_while_a_segment_is_read(
 
 
 async def test_what_is_due_but_still_to_be_read_is_not_given_twice(
-    logs: Logs, log: ManagedLedger
+    factory: ManagedLedgerFactory, log: ManagedLedger
 ) -> None:
-    delayed = await reading(log, await created(logs, log))
+    delayed = await reading(log, await created(factory, log))
     first = log.chain.spans[0].ledger_id
     await asyncio.sleep(HOUR_MS / 1000 + 10)
     given: list[Position] = []
@@ -266,9 +270,9 @@ async def test_what_is_due_but_still_to_be_read_is_not_given_twice(
 
 
 async def test_a_lost_bucket_is_read_from_the_topic(
-    logs: Logs, log: ManagedLedger, ledgers: MemoryLedgers
+    factory: ManagedLedgerFactory, log: ManagedLedger, ledgers: MemoryLedgers
 ) -> None:
-    cursor = await created(logs, log)
+    cursor = await created(factory, log)
     delayed = await reading(log, cursor)
     (ledger_id,) = buckets_of(cursor.properties).values()
     del ledgers.entries[ledger_id]
@@ -280,17 +284,17 @@ async def live_through_a_failure(step: int, fault: Fault, *, is_taken_over: bool
     """Write a bucket and read it, or read that of the owner before. Of what is asked of ledgers the
     request after ``step`` others fails; False where there were no more than these."""
     steps, ledgers = Steps(), MemoryLedgers()
-    logs = logs_over(MemoryZooKeeper().session("broker"), SteppedLedgers(ledgers, steps))
-    async with log_over(logs) as log:
+    factory = logs_over(MemoryZooKeeper().session("broker"), SteppedLedgers(ledgers, steps))
+    async with log_over(factory) as log:
         log.append_all(pending(*map(payload, DELAYS_MS)))
         await asyncio.sleep(0.1)
         await log.roll_over()
         first = log.chain.spans[0].ledger_id
         entries = await log.read(Position(first, 0), 100)
-        cursor = await created(logs, log)
+        cursor = await created(factory, log)
         if is_taken_over:
             await reading(log, cursor)
-            cursor = await logs.load_cursor(LOG, "sub", log.chain)
+            cursor = await factory.load_cursor(LOG, "sub", log.chain)
             await cursor.__aenter__()
         delayed = delayed_of(log, cursor)
         failing = steps.count + step
@@ -327,14 +331,14 @@ async def test_a_take_over_that_fails_half_way_holds_nothing_back_for_the_next_a
 ) -> None:
     """What was due meanwhile is not in the buckets' segments that are read any more."""
     steps = Steps()
-    logs = logs_over(coordination, SteppedLedgers(ledgers, steps))
-    async with log_over(logs) as log:
+    factory = logs_over(coordination, SteppedLedgers(ledgers, steps))
+    async with log_over(factory) as log:
         for _ in range(2):
             log.append_all(pending(*map(payload, DELAYS_MS)))
             await asyncio.sleep(0.1)
             await log.roll_over()
-        await reading(log, await created(logs, log))  # and its broker is killed
-        cursor = await logs.load_cursor(LOG, "sub", log.chain)
+        await reading(log, await created(factory, log))  # and its broker is killed
+        cursor = await factory.load_cursor(LOG, "sub", log.chain)
         await cursor.__aenter__()
         assert len(buckets_of(cursor.properties)) == 2
         delayed = delayed_of(log, cursor)
@@ -354,9 +358,9 @@ async def test_a_take_over_that_fails_half_way_holds_nothing_back_for_the_next_a
 
 
 async def test_what_is_cleared_takes_its_ledgers_along(
-    logs: Logs, log: ManagedLedger, ledgers: MemoryLedgers
+    factory: ManagedLedgerFactory, log: ManagedLedger, ledgers: MemoryLedgers
 ) -> None:
-    cursor = await created(logs, log)
+    cursor = await created(factory, log)
     delayed = await reading(log, cursor)
     (ledger_id,) = buckets_of(cursor.properties).values()
     delayed.clear()
@@ -367,10 +371,10 @@ async def test_what_is_cleared_takes_its_ledgers_along(
 
 
 async def test_a_subscription_that_is_deleted_takes_its_ledgers_along(
-    logs: Logs, log: ManagedLedger, ledgers: MemoryLedgers
+    factory: ManagedLedgerFactory, log: ManagedLedger, ledgers: MemoryLedgers
 ) -> None:
     before = list(ledgers.entries)
-    cursor = await created(logs, log)
+    cursor = await created(factory, log)
     delayed = await reading(log, cursor)
     await delayed.delete()
     await cursor.delete()
@@ -379,24 +383,24 @@ async def test_a_subscription_that_is_deleted_takes_its_ledgers_along(
 
 
 async def test_a_topic_that_is_closed_writes_down_what_would_be_read_again(
-    logs: Logs, log: ManagedLedger
+    factory: ManagedLedgerFactory, log: ManagedLedger
 ) -> None:
-    cursor = await created(logs, log)
+    cursor = await created(factory, log)
     delayed = await reading(log, cursor)
     await delayed.finish()
     await cursor.__aexit__(None, None, None)
-    taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+    taken_over = await factory.load_cursor(LOG, "sub", log.chain)
     assert len(buckets_of(taken_over.properties)) == 2
 
 
 async def test_a_bucket_that_is_lost_is_written_again_in_its_place(
-    logs: Logs, log: ManagedLedger, ledgers: MemoryLedgers
+    factory: ManagedLedgerFactory, log: ManagedLedger, ledgers: MemoryLedgers
 ) -> None:
-    cursor = await created(logs, log)
+    cursor = await created(factory, log)
     await reading(log, cursor)
     (lost,) = buckets_of(cursor.properties).values()
     ledgers.entries[lost] = [b"damaged"]
-    taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+    taken_over = await factory.load_cursor(LOG, "sub", log.chain)
     await taken_over.__aenter__()
     delayed = await reading(log, taken_over)
     (ledger_id,) = buckets_of(taken_over.properties).values()
@@ -410,11 +414,11 @@ async def test_a_bucket_that_is_lost_is_written_again_in_its_place(
 async def test_of_a_mixed_topic_what_is_not_delayed_is_passed_over_by_nobody(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
-    logs = logs_over(coordination, ledgers, config=ManagedLedgerConfig())
-    async with log_over(logs) as log:
+    factory = logs_over(coordination, ledgers, config=ManagedLedgerConfig())
+    async with log_over(factory) as log:
         log.append_all(pending(*(payload(1000) if number % 3 else PLAIN for number in range(12))))
         await asyncio.sleep(0.1)
-        cursor = await created(logs, log)
+        cursor = await created(factory, log)
         delayed = delayed_of(log, cursor)
         await delayed.recover()
         for _ in range(2):  # when nothing is known yet, and when all is
@@ -431,13 +435,13 @@ async def test_of_a_mixed_topic_what_is_not_delayed_is_passed_over_by_nobody(
 
 
 async def test_a_lost_bucket_that_nobody_needs_any_more_is_forgotten(
-    logs: Logs, log: ManagedLedger, ledgers: MemoryLedgers
+    factory: ManagedLedgerFactory, log: ManagedLedger, ledgers: MemoryLedgers
 ) -> None:
-    cursor = await created(logs, log)
+    cursor = await created(factory, log)
     await reading(log, cursor)
     (lost,) = buckets_of(cursor.properties).values()
     ledgers.entries[lost] = [b"damaged"]
-    taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+    taken_over = await factory.load_cursor(LOG, "sub", log.chain)
     await taken_over.__aenter__()
     taken_over.acknowledged.acknowledge_upto(log.chain.last_confirmed)
     await delayed_of(log, taken_over).recover()
@@ -447,17 +451,20 @@ async def test_a_lost_bucket_that_nobody_needs_any_more_is_forgotten(
 
 
 async def test_the_next_owner_deletes_the_ledger_that_a_killed_one_was_writing(
-    logs: Logs, log: ManagedLedger, ledgers: MemoryLedgers, monkeypatch: pytest.MonkeyPatch
+    factory: ManagedLedgerFactory,
+    log: ManagedLedger,
+    ledgers: MemoryLedgers,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def never(*_: object) -> None:
         await asyncio.Event().wait()
 
-    cursor = await created(logs, log)
+    cursor = await created(factory, log)
     with monkeypatch.context() as patch:
         patch.setattr(BucketStore, "_fill", never)
         await reading(log, cursor)
         before = set(ledgers.entries)
-    taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+    taken_over = await factory.load_cursor(LOG, "sub", log.chain)
     await taken_over.__aenter__()
     (unfinished,) = garbage_of(taken_over.properties)
     assert unfinished in before

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.unit.geminga_broker.sessions.stand_ins import FrameClient
 
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 from tests.unit.geminga_broker.sessions.stand_ins import FrameClient, send_frame, sends
 
 from geminga_broker.sessions import publishing

@@ -21,11 +21,11 @@ from tests.unit.geminga_broker.conftest import MemoryZooKeeper
 from tests.unit.geminga_ledger.entry_sizes import KIB, MIB, mixes
 from tests.unit.geminga_ledger.world import World
 
-from geminga_broker.log.config import CacheConfig, ManagedLedgerConfig
-from geminga_broker.log.entry_cache import EntryCache
-from geminga_broker.log.logs import Logs
-from geminga_broker.log.positions import EntryId
-from geminga_broker.log.retention import FOR_EVER
+from geminga_broker.managed_ledger.config import CacheConfig, ManagedLedgerConfig
+from geminga_broker.managed_ledger.entry_cache import EntryCache
+from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
+from geminga_broker.managed_ledger.positions import EntryId
+from geminga_broker.managed_ledger.retention import FOR_EVER
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
@@ -117,7 +117,7 @@ async def reading_of(
     payloads = [payload_of(number, size) for number, size in enumerate(sizes)]
     async with world.ledgers() as ledgers:
         for life in ("writes", "reads"):
-            logs = Logs(
+            factory = ManagedLedgerFactory(
                 coordination=zookeeper.session(life),
                 ledgers=ledgers,
                 cache=EntryCache(CacheConfig()),
@@ -125,7 +125,7 @@ async def reading_of(
                 random=Random(1),
                 config=config,
             )
-            async with TopicDirectory(logs, SystemClock(), owns=lambda _: True) as topics:
+            async with TopicDirectory(factory, SystemClock(), owns=lambda _: True) as topics:
                 topic = await loaded(topics)
                 if life == "writes":
                     await _publish(topic, payloads)

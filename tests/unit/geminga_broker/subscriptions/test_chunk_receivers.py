@@ -12,7 +12,7 @@ from tests.unit.geminga_broker.clients_and_logs import (
     cursor_over,
 )
 
-from geminga_broker.log.positions import Entry, Position
+from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.subscriptions import chunk_receivers, shared_dispatcher
 from geminga_broker.subscriptions.chunk_receivers import Chunk, ChunkReceivers, chunk_of
 from geminga_broker.subscriptions.consumer import Consumer

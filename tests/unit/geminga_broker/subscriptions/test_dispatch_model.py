@@ -27,15 +27,15 @@ from tests.unit.geminga_broker.clients_and_logs import (
 )
 
 from geminga_broker.errors import InvalidRequest
-from geminga_broker.log.acknowledged import bits_set
-from geminga_broker.log.config import ManagedLedgerConfig
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.positions import Entry, Position
+from geminga_broker.managed_ledger.acknowledged import bits_set
+from geminga_broker.managed_ledger.config import ManagedLedgerConfig
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.dispatching import COUNT_ALL, DispatchLimit
 from geminga_broker.subscriptions.active_consumer import choose_active
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.gate import Gate
 from geminga_broker.subscriptions.key_shared.hash_ring import HashRing, ring_hash
+from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SubscriptionType
@@ -420,7 +420,7 @@ class Rig:
     def throttle(self, messages: int) -> None:
         """So many messages a second from now on, 0: any number; what was held back comes."""
         limit = DispatchLimit(messages=messages)
-        gates = [Gate(limit, SimulatedClock(self.loop))] if messages else []
+        gates = [RateLimiter(limit, SimulatedClock(self.loop))] if messages else []
         self.do(self.subscription.throttle, gates, COUNT_ALL)
         self.let_time_pass()
 

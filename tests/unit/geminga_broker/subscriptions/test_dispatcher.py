@@ -14,8 +14,8 @@ from tests.unit.geminga_broker.clients_and_logs import (
 )
 
 from geminga_broker.errors import EntryDamaged, StorageUnavailable
-from geminga_broker.log.fetched_entries import FetchedBudget
-from geminga_broker.log.positions import Entry, Position
+from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
+from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.damage import ATTEMPTS_PER_TELLING, RETRY_FIRST_S, RETRY_LIMIT_S
 from geminga_broker.subscriptions.dispatcher import READ_RETRY_S

@@ -14,11 +14,11 @@ from tests.unit.geminga_broker.clients_and_logs import (
     producer_of,
     resolver_over,
 )
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.errors import StorageUnavailable
-from geminga_broker.log.config import ManagedLedgerConfig
-from geminga_broker.log.positions import Entry, Position
+from geminga_broker.managed_ledger.config import ManagedLedgerConfig
+from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.expiry import ExpiryConfig
 from geminga_broker.subscriptions import expiring
 from geminga_broker.subscriptions.consumer import Consumer
@@ -84,17 +84,17 @@ async def topics(
     coordination: Coordination, ledgers: MemoryLedgers, namespace: Namespace, expiry: ExpiryConfig
 ) -> AsyncIterator[TopicDirectory]:
     """Where the topic under test is opened, with small ledgers."""
-    logs = logs_over(
+    factory = logs_over(
         coordination,
         ledgers,
         config=ManagedLedgerConfig(ledger_entries_max=5, ledger_age_min_s=0),
         clock=clock_now(),
     )
     async with TopicDirectory(
-        logs,
+        factory,
         clock_now(),
         owns=lambda _: True,
-        policies=resolver_over(logs, namespace.of, expiry=expiry),
+        policies=resolver_over(factory, namespace.of, expiry=expiry),
     ) as topics:
         yield topics
 

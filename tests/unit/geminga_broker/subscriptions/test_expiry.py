@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga_broker.log.chain import LedgerChain, LedgerSpan
-from geminga_broker.log.positions import Entry, Position
+from geminga_broker.managed_ledger.chain import LedgerChain, LedgerSpan
+from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.subscriptions.expiry import (
     NEVER_MS,
     end_of_expired_ledgers,

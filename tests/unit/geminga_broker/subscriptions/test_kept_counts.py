@@ -9,7 +9,7 @@ from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
-from tests.unit.geminga_broker.log.stand_ins import (
+from tests.unit.geminga_broker.managed_ledger.stand_ins import (
     LOG,
     MemoryLedgers,
     log_over,
@@ -17,11 +17,11 @@ from tests.unit.geminga_broker.log.stand_ins import (
     pending,
 )
 
-from geminga_broker.log.config import ManagedLedgerConfig
-from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.logs import Logs
-from geminga_broker.log.managed_ledger import ManagedLedger
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.config import ManagedLedgerConfig
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.subscriptions.kept_counts import KeptCounts, has_kept_counts
 from geminga_broker.subscriptions.subscription import Subscription, SubscriptionOwner
 from geminga_runtime.clock import SystemClock
@@ -39,31 +39,31 @@ def ledgers() -> MemoryLedgers:
 
 
 @pytest.fixture
-def logs(coordination: Coordination, ledgers: MemoryLedgers) -> Logs:
+def factory(coordination: Coordination, ledgers: MemoryLedgers) -> ManagedLedgerFactory:
     """The broker's logs."""
     return logs_over(coordination, ledgers, config=CONFIG)
 
 
 @pytest.fixture
-async def log(logs: Logs) -> AsyncIterator[ManagedLedger]:
+async def log(factory: ManagedLedgerFactory) -> AsyncIterator[ManagedLedger]:
     """A log of ten entries."""
-    async with log_over(logs) as log:
+    async with log_over(factory) as log:
         log.append_all(pending(*[b"x"] * 10))
         await asyncio.sleep(0.1)
         yield log
 
 
 @pytest.fixture
-async def cursor(logs: Logs, log: ManagedLedger) -> Cursor:
+async def cursor(factory: ManagedLedgerFactory, log: ManagedLedger) -> Cursor:
     """A cursor before the first entry."""
-    created = await logs.create_cursor(LOG, "sub", log.chain, Position(-1, -1), {})
+    created = await factory.create_cursor(LOG, "sub", log.chain, Position(-1, -1), {})
     await created.__aenter__()
     return created
 
 
-async def next_owner(logs: Logs, log: ManagedLedger) -> KeptCounts:
+async def next_owner(factory: ManagedLedgerFactory, log: ManagedLedger) -> KeptCounts:
     """The counts as they are found by who takes the cursor over now."""
-    cursor = await logs.load_cursor(LOG, "sub", log.chain)
+    cursor = await factory.load_cursor(LOG, "sub", log.chain)
     await cursor.__aenter__()
     return KeptCounts(cursor)
 
@@ -78,46 +78,46 @@ def give_back(kept: KeptCounts, log: ManagedLedger, *entries: int) -> None:
 
 
 async def test_a_topic_that_is_closed_keeps_the_counts_of_its_last_moment(
-    logs: Logs, log: ManagedLedger, cursor: Cursor
+    factory: ManagedLedgerFactory, log: ManagedLedger, cursor: Cursor
 ) -> None:
     kept = KeptCounts(cursor)
     give_back(kept, log, 4, 4, 4, 7)
     kept.finish()
     await cursor.__aexit__(None, None, None)
-    counts = (await next_owner(logs, log)).counts
+    counts = (await next_owner(factory, log)).counts
     assert [counts.get(at(log, entry)) for entry in (4, 7, 8)] == [3, 1, 0]
 
 
 async def test_a_subscription_that_is_closed_keeps_its_counts(
-    logs: Logs, log: ManagedLedger, cursor: Cursor
+    factory: ManagedLedgerFactory, log: ManagedLedger, cursor: Cursor
 ) -> None:
     owner = Mock(spec=SubscriptionOwner)
     subscription = Subscription(owner, "persistent://t/n/topic", -1, log, cursor, SystemClock())
     give_back(subscription.kept_counts, log, 4, 4)
     await subscription.close()
-    assert (await next_owner(logs, log)).counts.get(at(log, 4)) == 2
+    assert (await next_owner(factory, log)).counts.get(at(log, 4)) == 2
 
 
 async def test_a_broker_that_is_killed_loses_what_was_counted_in_its_last_second(
-    logs: Logs, log: ManagedLedger, cursor: Cursor
+    factory: ManagedLedgerFactory, log: ManagedLedger, cursor: Cursor
 ) -> None:
     kept = KeptCounts(cursor)
     give_back(kept, log, 4, 4)
     await asyncio.sleep(CONFIG.cursor_redelivery_delay_s + CONFIG.cursor_flush_delay_s + 0.01)
     give_back(kept, log, 4, 5)
-    counts = (await next_owner(logs, log)).counts
+    counts = (await next_owner(factory, log)).counts
     assert (counts.get(at(log, 4)), counts.get(at(log, 5))) == (2, 0)
 
 
 async def test_counting_goes_on_where_the_owner_before_has_stopped(
-    logs: Logs, log: ManagedLedger, cursor: Cursor
+    factory: ManagedLedgerFactory, log: ManagedLedger, cursor: Cursor
 ) -> None:
     give_back(KeptCounts(cursor), log, 4, 4)
     await asyncio.sleep(LATER_S)
-    second = await next_owner(logs, log)
+    second = await next_owner(factory, log)
     give_back(second, log, 4)
     await asyncio.sleep(LATER_S)
-    assert (await next_owner(logs, log)).counts.get(at(log, 4)) == 3
+    assert (await next_owner(factory, log)).counts.get(at(log, 4)) == 3
 
 
 async def test_any_number_of_counts_in_a_second_is_one_write(
@@ -162,7 +162,7 @@ async def test_acknowledged_entries_leave_nothing_in_the_cursor(
 
 
 async def test_a_subscription_that_is_moved_counts_anew_from_the_same_write_on(
-    logs: Logs, log: ManagedLedger, cursor: Cursor
+    factory: ManagedLedgerFactory, log: ManagedLedger, cursor: Cursor
 ) -> None:
     kept = KeptCounts(cursor)
     give_back(kept, log, 4)
@@ -171,29 +171,29 @@ async def test_a_subscription_that_is_moved_counts_anew_from_the_same_write_on(
     cursor.changed()
     kept.moved()
     await asyncio.sleep(CONFIG.cursor_flush_delay_s + 0.01)
-    found = await next_owner(logs, log)
+    found = await next_owner(factory, log)
     assert found.counts.get(at(log, 4)) == 0
 
 
 async def test_other_properties_of_the_position_stay(
-    logs: Logs, log: ManagedLedger, cursor: Cursor
+    factory: ManagedLedgerFactory, log: ManagedLedger, cursor: Cursor
 ) -> None:
     cursor.position_properties = {"pulsar.replicated.subscription": 1}
     kept = KeptCounts(cursor)
     give_back(kept, log, 4)
     await asyncio.sleep(LATER_S)
-    found = await logs.load_cursor(LOG, "sub", log.chain)
+    found = await factory.load_cursor(LOG, "sub", log.chain)
     assert found.is_replicated
     kept.moved()
     assert cursor.position_properties == {"pulsar.replicated.subscription": 1}
 
 
 async def test_switched_off_nothing_is_kept_nor_taken_over(
-    logs: Logs, log: ManagedLedger, cursor: Cursor
+    factory: ManagedLedgerFactory, log: ManagedLedger, cursor: Cursor
 ) -> None:
     give_back(KeptCounts(cursor), log, 4)
     await asyncio.sleep(LATER_S)
-    taken_over = await logs.load_cursor(LOG, "sub", log.chain)
+    taken_over = await factory.load_cursor(LOG, "sub", log.chain)
     await taken_over.__aenter__()
     taken_over.config = replace(CONFIG, cursor_redelivery_counts=False)
     kept = KeptCounts(taken_over)
@@ -205,9 +205,9 @@ async def test_switched_off_nothing_is_kept_nor_taken_over(
 
 
 async def test_a_subscription_that_is_not_durable_counts_in_memory(
-    logs: Logs, log: ManagedLedger
+    factory: ManagedLedgerFactory, log: ManagedLedger
 ) -> None:
-    volatile = logs.volatile_cursor("reader", log.chain, log.chain.before_first)
+    volatile = factory.volatile_cursor("reader", log.chain, log.chain.before_first)
     kept = KeptCounts(volatile)
     give_back(kept, log, 4)
     await asyncio.sleep(LATER_S)

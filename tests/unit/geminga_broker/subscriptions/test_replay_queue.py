@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga_broker.log.positions import EntryId
+from geminga_broker.managed_ledger.positions import EntryId
 from geminga_broker.subscriptions.replay_queue import ReplayQueue
 
 positions = st.tuples(st.integers(1, 2), st.integers(0, 200))

@@ -15,8 +15,8 @@ from tests.unit.geminga_broker.clients_and_logs import (
     cursor_over,
 )
 
-from geminga_broker.log.config import ManagedLedgerConfig
-from geminga_broker.log.positions import Entry, EntryId, Position
+from geminga_broker.managed_ledger.config import ManagedLedgerConfig
+from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.shared_dispatcher import SharedDispatcher
 

@@ -14,7 +14,7 @@ from tests.unit.geminga_broker.clients_and_logs import (
 )
 
 from geminga_broker.errors import ConsumerBusy
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.subscriptions.single_dispatcher import SingleDispatcher
 
 

@@ -15,7 +15,7 @@ from tests.unit.geminga_broker.clients_and_logs import (
     publish,
     resolver_over,
 )
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.errors import ProducerHeldByQuota, ProducerRefusedByQuota
 from geminga_broker.metadata.errors import NamespaceNotFound
@@ -73,9 +73,12 @@ async def topics(
     coordination: Coordination, ledgers: MemoryLedgers, policies: NamespacePolicies
 ) -> AsyncIterator[TopicDirectory]:
     """Where the topic under test is opened."""
-    logs = logs_over(coordination, ledgers)
+    factory = logs_over(coordination, ledgers)
     async with TopicDirectory(
-        logs, SystemClock(), owns=lambda _: True, policies=resolver_over(logs, policies.of)
+        factory,
+        SystemClock(),
+        owns=lambda _: True,
+        policies=resolver_over(factory, policies.of),
     ) as topics:
         yield topics
 
@@ -287,12 +290,15 @@ async def test_a_topic_of_a_namespace_without_policies_follows_the_settings(
     async def of(namespace: NamespaceName) -> Policies:
         raise NamespaceNotFound(str(namespace))  # a broker's own, for its health check
 
-    logs = logs_over(coordination, ledgers)
+    factory = logs_over(coordination, ledgers)
     backlog = BacklogConfig(
         backlog_quota_bytes=10, backlog_quota_policy="consumer_backlog_eviction"
     )
     async with TopicDirectory(
-        logs, SystemClock(), owns=lambda _: True, policies=resolver_over(logs, of, backlog=backlog)
+        factory,
+        SystemClock(),
+        owns=lambda _: True,
+        policies=resolver_over(factory, of, backlog=backlog),
     ) as topics:
         topic = await topics.get(NAME, create=True)
         assert topic.part(Backlog).quotas == BacklogQuotas(size=Quota(10, EVICT))
@@ -309,9 +315,12 @@ async def test_a_topic_whose_policies_cannot_be_read_is_not_left_open(
             raise ConnectionLost("the policies")
         return answers.pop()
 
-    logs = logs_over(coordination, ledgers)
+    factory = logs_over(coordination, ledgers)
     async with TopicDirectory(
-        logs, SystemClock(), owns=lambda _: True, policies=resolver_over(logs, of)
+        factory,
+        SystemClock(),
+        owns=lambda _: True,
+        policies=resolver_over(factory, of),
     ) as topics:
         with pytest.raises(ConnectionLost):
             await topics.get(NAME, create=True)

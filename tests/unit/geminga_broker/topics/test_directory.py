@@ -12,7 +12,7 @@ from tests.unit.geminga_broker.clients_and_logs import (
     producer_of,
     resolver_over,
 )
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.errors import (
     ConsumerBusy,
@@ -23,7 +23,7 @@ from geminga_broker.errors import (
     TopicFenced,
     TopicNotFound,
 )
-from geminga_broker.log.positions import LATEST, Position
+from geminga_broker.managed_ledger.positions import LATEST, Position
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
@@ -64,8 +64,8 @@ async def topics(
     coordination: Coordination, ledgers: MemoryLedgers, bundles: Bundles
 ) -> AsyncIterator[TopicDirectory]:
     """The directory under test."""
-    logs = logs_over(coordination, ledgers)
-    async with TopicDirectory(logs, SystemClock(), owns=bundles.owns) as topics:
+    factory = logs_over(coordination, ledgers)
+    async with TopicDirectory(factory, SystemClock(), owns=bundles.owns) as topics:
         yield topics
 
 
@@ -121,9 +121,12 @@ async def test_a_topic_whose_log_was_taken_while_it_was_loaded_is_not_served(
             await are_told.wait()
         return Policies()
 
-    logs = logs_over(coordination, ledgers)
+    factory = logs_over(coordination, ledgers)
     async with TopicDirectory(
-        logs, SystemClock(), owns=lambda _: True, policies=resolver_over(logs, policies)
+        factory,
+        SystemClock(),
+        owns=lambda _: True,
+        policies=resolver_over(factory, policies),
     ) as topics:
         asking = asyncio.ensure_future(topics.get(NAME, create=True))
         await settle()

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of, resolver_over
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.errors import ServiceNotReady, TopicNotFound
 from geminga_broker.topics.directory import TopicDirectory
@@ -30,9 +30,12 @@ async def test_a_namespaces_topics_are_settled_when_they_are_loaded_or_gone(
         await may_load.wait()
         return Policies()
 
-    logs = logs_over(coordination, ledgers)
+    factory = logs_over(coordination, ledgers)
     async with TopicDirectory(
-        logs, SystemClock(), owns=lambda _: True, policies=resolver_over(logs, policies)
+        factory,
+        SystemClock(),
+        owns=lambda _: True,
+        policies=resolver_over(factory, policies),
     ) as one:
         await one.settled(NAME.namespace)
         loading = asyncio.ensure_future(one.get(NAME, create=True))
@@ -55,8 +58,8 @@ async def test_a_topic_of_a_namespace_that_nobody_finds_any_more_can_still_be_de
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
     bundles = [NAME.namespace]
-    logs = logs_over(coordination, ledgers)
-    async with TopicDirectory(logs, SystemClock(), owns=lambda _: bool(bundles)) as one:
+    factory = logs_over(coordination, ledgers)
+    async with TopicDirectory(factory, SystemClock(), owns=lambda _: bool(bundles)) as one:
         loading = asyncio.ensure_future(one.get(NAME, create=True))
         await asyncio.sleep(0)
         bundles.clear()  # the namespace is marked as deleted
@@ -88,9 +91,9 @@ async def test_an_unload_ends_when_topics_are_gone_that_were_coming_or_going_whe
     def owns(_: TopicName) -> bool:
         return bool(bundles)
 
-    logs = logs_over(coordination, ledgers)
+    factory = logs_over(coordination, ledgers)
     async with TopicDirectory(
-        logs, SystemClock(), owns=owns, policies=resolver_over(logs, policies)
+        factory, SystemClock(), owns=owns, policies=resolver_over(factory, policies)
     ) as one:
         topic = await one.get(going, create=True)
         topic.managed_ledger.append_all([(b"a", 1, producer_of(NotedSession()), 0, 0)])
@@ -117,8 +120,8 @@ async def test_an_unload_ends_when_topics_are_gone_that_were_coming_or_going_whe
 async def test_a_load_that_did_not_begin_before_the_directory_closed_fails(
     coordination: Coordination, ledgers: MemoryLedgers, settle: Settle
 ) -> None:
-    logs = logs_over(coordination, ledgers)
-    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True) as one:
+    factory = logs_over(coordination, ledgers)
+    async with TopicDirectory(factory, SystemClock(), owns=lambda _: True) as one:
         loading = asyncio.ensure_future(one.get(NAME, create=True))
         await asyncio.sleep(0)
     await settle()

@@ -19,9 +19,9 @@ from tests.unit.geminga_broker.clients_and_logs import (
     producer_of,
     resolver_over,
 )
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.topics import directory
 from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
@@ -65,9 +65,12 @@ def serving(
     async def of_all(_: NamespaceName) -> Policies:
         return policies
 
-    logs = logs_over(coordination, ledgers)
+    factory = logs_over(coordination, ledgers)
     return TopicDirectory(
-        logs, SystemClock(), owns=lambda _: True, policies=resolver_over(logs, of_all)
+        factory,
+        SystemClock(),
+        owns=lambda _: True,
+        policies=resolver_over(factory, of_all),
     )
 
 

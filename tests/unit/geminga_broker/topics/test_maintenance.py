@@ -16,7 +16,7 @@ from tests.unit.geminga_broker.clients_and_logs import (
     producer_of,
     resolver_over,
 )
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.counting.meter import Meter
 from geminga_broker.errors import StorageUnavailable
@@ -76,10 +76,10 @@ async def forgetful(
             raise NamespaceNotFound(str(namespace))
         return said
 
-    logs = logs_over(coordination, ledgers)
-    policies = resolver_over(logs, policies_of, inactivity=rule)
+    factory = logs_over(coordination, ledgers)
+    policies = resolver_over(factory, policies_of, inactivity=rule)
     async with TopicDirectory(
-        logs, clock_of_test(), owns=lambda _: True, policies=policies
+        factory, clock_of_test(), owns=lambda _: True, policies=policies
     ) as topics:
         yield topics
 

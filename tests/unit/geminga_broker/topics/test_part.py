@@ -10,13 +10,13 @@ from typing import ClassVar
 
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import maintain, publish
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 
 from geminga_broker.admin.topics.internal_stats import internal_stats
 from geminga_broker.errors import NameReserved
-from geminga_broker.log.append_request import AppendRequest
-from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.positions import Entry, Position
+from geminga_broker.managed_ledger.append_request import AppendRequest
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.expiry import Expiry
 from geminga_broker.topics import maintenance
@@ -44,7 +44,7 @@ class NotedPart(TopicPart):
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
-        self._logs = services.logs
+        self._factory = services.factory
         self.cursor: Cursor | None = None
         self.heard: list[str] = []
 
@@ -63,7 +63,7 @@ class NotedPart(TopicPart):
         self.heard.append("opened")
         if self.cursor is None:
             log = self._topic.managed_ledger
-            cursor = await self._logs.create_cursor(
+            cursor = await self._factory.create_cursor(
                 log.name, CURSOR, log.chain, log.chain.before_first, {}
             )
             await self._topic.enter_cursor(cursor)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, Told, consumer_of, producer_of
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 
 from geminga_broker.errors import (
     ConsumerNotAssigned,
@@ -16,7 +16,7 @@ from geminga_broker.errors import (
     SubscriptionNotFound,
     TopicFenced,
 )
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.subscriptions.key_shared.policy import KeySharedMode, KeySharedPolicy
 from geminga_broker.topics.config import TopicsConfig
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions

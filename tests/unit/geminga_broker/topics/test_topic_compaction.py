@@ -29,7 +29,7 @@ from tests.unit.geminga_broker.compaction.compacted_topics import (
 from geminga_broker.compaction.errors import CompactionRunning
 from geminga_broker.compaction.report import CompactionStatus
 from geminga_broker.errors import NotAllowed
-from geminga_broker.log.positions import EARLIEST
+from geminga_broker.managed_ledger.positions import EARLIEST
 from geminga_broker.policies.compaction import CompactionConfig
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import COMPACTIONS_AT_ONCE_MAX, TopicCompaction
@@ -155,10 +155,10 @@ async def test_the_ledger_before_is_deleted_and_with_the_topic_the_last() -> Non
             await compact(topic)
         compacted = topic.part(TopicCompaction).view.ledger
         assert compacted is not None
-        logs = {span.ledger_id for span in topic.managed_ledger.chain.spans}
+        factory = {span.ledger_id for span in topic.managed_ledger.chain.spans}
         cursor = topic.part(TopicCompaction).cursors()[0].store
         assert cursor is not None
-        assert set(rig.ledgers.entries) == {*logs, compacted.ledger_id, cursor.ledger_id}
+        assert set(rig.ledgers.entries) == {*factory, compacted.ledger_id, cursor.ledger_id}
         await topics.delete(NAME, force=True)
         assert rig.ledgers.entries == {}
 

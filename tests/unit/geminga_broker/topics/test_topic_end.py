@@ -22,7 +22,7 @@ from tests.unit.geminga_broker.compaction.compacted_topics import (
     single,
 )
 
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest

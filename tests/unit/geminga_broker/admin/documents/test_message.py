@@ -6,7 +6,7 @@ import json
 import zlib
 
 from geminga_broker.admin.documents.message import message_body, message_headers
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import encode_broker_entry, encode_payload
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of, publish
 
 from geminga_broker.errors import TopicNotFound
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest

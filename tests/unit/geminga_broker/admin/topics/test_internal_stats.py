@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of, producer_of
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.admin.topics.internal_stats import internal_stats
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
@@ -38,8 +38,8 @@ OTHERS = {
 @pytest.fixture
 async def topic(coordination: Coordination) -> AsyncIterator[Topic]:
     """The topic under test, with ten messages that are acknowledged here and there."""
-    logs = logs_over(coordination, MemoryLedgers())
-    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True) as topics:
+    factory = logs_over(coordination, MemoryLedgers())
+    async with TopicDirectory(factory, SystemClock(), owns=lambda _: True) as topics:
         topic = await topics.get(NAME, create=True)
         yield topic
 

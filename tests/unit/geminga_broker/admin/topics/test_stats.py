@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of, producer_of
 from tests.unit.geminga_broker.clients_and_logs import publish as publish_batches
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.admin.facade import StatsQuery
 from geminga_broker.admin.topics.stats import topic_snapshot, topic_stats
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.gate import LimitOf
+from geminga_broker.subscriptions.rate_limiter import LimitOf
 from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
@@ -45,8 +45,8 @@ class LoopClock:
 @pytest.fixture
 async def topics(coordination: Coordination) -> AsyncIterator[TopicDirectory]:
     """The broker's topics."""
-    logs = logs_over(coordination, MemoryLedgers())
-    async with TopicDirectory(logs, LoopClock(), owns=lambda _: True) as topics:
+    factory = logs_over(coordination, MemoryLedgers())
+    async with TopicDirectory(factory, LoopClock(), owns=lambda _: True) as topics:
         yield topics
 
 

@@ -11,9 +11,9 @@ from tests.unit.geminga_broker.clients_and_logs import (
 )
 
 from geminga_broker.errors import ConsumerNotAssigned
-from geminga_broker.log.config import ManagedLedgerConfig
-from geminga_broker.log.entry_cache import ENTRY_OVERHEAD_BYTES
-from geminga_broker.log.positions import Entry, Position
+from geminga_broker.managed_ledger.config import ManagedLedgerConfig
+from geminga_broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
+from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.subscriptions import tracking_dispatcher
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.key_shared import dispatcher as key_shared_dispatcher

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.geminga_broker.clients_and_logs import KeyedLog, NotedSession, consumer_of
 
-from geminga_broker.log.positions import EARLIEST
+from geminga_broker.managed_ledger.positions import EARLIEST
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.key_shared.draining import Draining, Held
 from geminga_broker.subscriptions.key_shared.key_hashes import KeyHashes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga_broker.log.positions import Entry, Position
+from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.subscriptions.key_shared.hash_ring import ring_hash
 from geminga_broker.subscriptions.key_shared.key_hashes import KeyHashes
 from geminga_protocol.pulsar import api_pb2 as api

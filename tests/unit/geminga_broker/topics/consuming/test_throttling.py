@@ -14,7 +14,7 @@ from tests.unit.geminga_broker.clients_and_logs import (
     publish,
     resolver_over,
 )
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.policies.dispatching import DispatchConfig
 from geminga_broker.subscriptions.consumer import Consumer
@@ -49,12 +49,12 @@ async def topics(
     """The broker's topics, on virtual time."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulatedLoop)
-    logs = logs_over(coordination, MemoryLedgers())
+    factory = logs_over(coordination, MemoryLedgers())
     async with TopicDirectory(
-        logs,
+        factory,
         SimulatedClock(loop),
         owns=lambda _: True,
-        policies=resolver_over(logs, dispatching=config),
+        policies=resolver_over(factory, dispatching=config),
     ) as topics:
         yield topics
 

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, Told, consumer_of, producer_of
 
 from geminga_broker.errors import ConsumerBusy, NotAllowed, ProducerBusy, TopicFenced
-from geminga_broker.log.positions import EARLIEST
+from geminga_broker.managed_ledger.positions import EARLIEST
 from geminga_broker.subscriptions import volatile_subscription
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.volatile_subscription import VolatileSubscription

@@ -13,13 +13,13 @@ from tests.unit.geminga_broker.clients_and_logs import (
     producer_of,
     resolver_over,
 )
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.admin.topics.internal_stats import internal_stats
 from geminga_broker.errors import NameReserved, TopicFenced
-from geminga_broker.log.config import ManagedLedgerConfig
-from geminga_broker.log.cursor import Cursor
-from geminga_broker.log.retention import KEEP_NOTHING
+from geminga_broker.managed_ledger.config import ManagedLedgerConfig
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.retention import KEEP_NOTHING
 from geminga_broker.policies.publishing import PublishConfig
 from geminga_broker.topics.backlog import Backlog
 from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
@@ -53,14 +53,14 @@ NOWHERE = (UINT64_MAX, UINT64_MAX)
 
 
 def directory(coordination: Coordination, ledgers: MemoryLedgers) -> TopicDirectory:
-    logs = logs_over(coordination, ledgers)
+    factory = logs_over(coordination, ledgers)
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimulatedLoop)
     return TopicDirectory(
-        logs,
+        factory,
         SimulatedClock(loop),
         owns=lambda _: True,
-        policies=resolver_over(logs, publishing=CONFIG),
+        policies=resolver_over(factory, publishing=CONFIG),
     )
 
 
@@ -297,11 +297,11 @@ async def test_a_topic_that_no_longer_needs_it_is_loaded_without_what_it_kept(
 ) -> None:
     await loaded(topics)
     await topics.unload(NAME)
-    logs = logs_over(coordination, ledgers)
-    assert await logs.cursor_names(NAME.managed_ledger_name) == [CURSOR_NAME]
-    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True) as without:
+    factory = logs_over(coordination, ledgers)
+    assert await factory.cursor_names(NAME.managed_ledger_name) == [CURSOR_NAME]
+    async with TopicDirectory(factory, SystemClock(), owns=lambda _: True) as without:
         topic = await loaded(without)
-        assert await logs.cursor_names(NAME.managed_ledger_name) == []
+        assert await factory.cursor_names(NAME.managed_ledger_name) == []
         assert topic.part(TopicDeduplication).deduplication is None
 
 
@@ -370,9 +370,12 @@ async def test_what_is_not_in_a_snapshot_yet_is_not_trimmed(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
     config = ManagedLedgerConfig(ledger_entries_max=1, ledger_age_min_s=0)
-    logs = logs_over(coordination, ledgers, config=config)
+    factory = logs_over(coordination, ledgers, config=config)
     async with TopicDirectory(
-        logs, SystemClock(), owns=lambda _: True, policies=resolver_over(logs, publishing=CONFIG)
+        factory,
+        SystemClock(),
+        owns=lambda _: True,
+        policies=resolver_over(factory, publishing=CONFIG),
     ) as topics:
         topic = await loaded(topics)
         producer, _ = await connected(topic)

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of, producer_of
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 
 from geminga_broker.errors import NotAllowed, StorageUnavailable, TopicFenced, TopicTerminated
-from geminga_broker.log.positions import Position
+from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.producing import internal_publisher

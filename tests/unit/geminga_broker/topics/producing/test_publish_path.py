@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 
 from geminga_broker.errors import InvalidRequest, ProducerBusy
 from geminga_broker.topics.directory import TopicDirectory

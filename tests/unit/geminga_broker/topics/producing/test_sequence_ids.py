@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.geminga_broker.log.stand_ins import QUIET
+from tests.unit.geminga_broker.managed_ledger.stand_ins import QUIET
 
-from geminga_broker.log.append_request import AppendRequest
+from geminga_broker.managed_ledger.append_request import AppendRequest
 from geminga_broker.topics.producing.sequence_ids import (
     SNAPSHOT_BYTES_MAX,
     SequenceIds,

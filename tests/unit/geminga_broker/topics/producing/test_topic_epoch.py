@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of
-from tests.unit.geminga_broker.log.stand_ins import MemoryLedgers, logs_over
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.errors import BrokerError, ProducerFenced
 from geminga_broker.topics.directory import TopicDirectory
@@ -100,8 +100,8 @@ async def test_the_epoch_is_where_upstream_keeps_it_and_outlives_the_broker(
     await connect(topics, PERSISTENT, EXCLUSIVE)
     value, _ = await coordination.get(managed_ledger_path(PERSISTENT.managed_ledger_name))
     assert ManagedLedgerRecord.decode(value).properties[EPOCH_PROPERTY] == "1"
-    logs = logs_over(coordination, ledgers)
-    async with TopicDirectory(logs, SystemClock(), owns=lambda _: True) as next_owner:
+    factory = logs_over(coordination, ledgers)
+    async with TopicDirectory(factory, SystemClock(), owns=lambda _: True) as next_owner:
         with pytest.raises(ProducerFenced):
             await connect(next_owner, PERSISTENT, EXCLUSIVE, first.topic_epoch)
         assert (await connect(next_owner, PERSISTENT, EXCLUSIVE)).topic_epoch == 2

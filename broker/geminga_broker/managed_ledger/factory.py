@@ -1,0 +1,194 @@
+"""Opens logs and cursors, and looks after the open ones: what they all share, in one place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
+from random import Random
+
+from geminga_broker.errors import TopicNotFound
+from geminga_broker.managed_ledger.broker_entry_metadata import (
+    NO_STAMPS,
+    BrokerEntryFields,
+    BrokerEntryMetadata,
+)
+from geminga_broker.managed_ledger.chain import LedgerChain
+from geminga_broker.managed_ledger.config import ManagedLedgerConfig
+from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursor_state import REPLICATED_PROPERTY, CursorState
+from geminga_broker.managed_ledger.cursor_store import CursorStore
+from geminga_broker.managed_ledger.entry_cache import EntryCache
+from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
+from geminga_broker.managed_ledger.log_listener import LogListener
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.store import LogStore
+from geminga_ledger import Ledgers
+from geminga_protocol.pulsar.topic_names import decode_local
+from geminga_protocol.records.managed_ledger import managed_ledger_path
+from geminga_runtime.clock import Clock
+from geminga_runtime.coordination import Coordination, NodeExists, NodeMissing
+from geminga_runtime.service import Service
+
+# How often the cache is looked through for what has become too old.
+CACHE_SWEEP_S = 1.0
+# So many logs are swept before others get a turn of the event loop.
+LOGS_SWEPT_AT_ONCE = 500
+# Cursors of one log that are loaded at a time: each asks ZooKeeper, most also open a ledger.
+CURSOR_LOADS_MAX = 16
+
+
+class ManagedLedgerFactory(Service):
+    """The broker's logs; ``cache`` is shared by all of them, and ``stamps`` go in front of all
+    entries. While it is entered, sweeps them."""
+
+    def __init__(
+        self,
+        *,
+        coordination: Coordination,
+        ledgers: Ledgers,
+        cache: EntryCache,
+        clock: Clock,
+        random: Random,
+        config: ManagedLedgerConfig,
+        stamps: BrokerEntryFields = NO_STAMPS,
+    ) -> None:
+        super().__init__()
+        self.cache = cache
+        self._coordination = coordination
+        self.ledgers = ledgers
+        self._clock = clock
+        self._random = random
+        self.config = config
+        self._fetched_budget = FetchedBudget(config.fetched_bytes_max)
+        self._stamps = stamps
+        self._opened: dict[str, ManagedLedger] = {}
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        del stack
+        self.spawn_every(CACHE_SWEEP_S, self._sweep_cache, name="sweep the entry cache")
+        self.spawn_every(self.config.sweep_period_s, self._sweep_logs, name="sweep the logs")
+
+    async def _sweep_cache(self) -> None:
+        self.cache.sweep(self._clock.monotonic())
+
+    async def _sweep_logs(self) -> None:
+        """One timer for all logs, idle ones too: they turn over and are trimmed by time."""
+        for number, log in enumerate(list(self._opened.values()), 1):
+            log.sweep()
+            if number % LOGS_SWEPT_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    async def exists(self, name: str) -> bool:
+        """Whether there is such a log."""
+        return await self._coordination.exists(managed_ledger_path(name)) is not None
+
+    def log(
+        self, name: str, listener: LogListener, *, create_with: Mapping[str, str] | None
+    ) -> ManagedLedger:
+        """The log ``name``, to be entered; made with those properties where it is new, unless
+        ``create_with`` is None (entering it then raises ``NodeMissing``)."""
+        return ManagedLedger(
+            name,
+            ledgers=self.ledgers,
+            store=LogStore(self._coordination, name),
+            cache=self.cache,
+            fetched_budget=self._fetched_budget,
+            clock=self._clock,
+            random=self._random,
+            config=self.config,
+            listener=listener,
+            create_with=create_with,
+            opened=self._opened,
+            stamps=BrokerEntryMetadata(self._stamps, self._clock) if self._stamps.is_any else None,
+        )
+
+    async def cursor_names(self, log_name: str) -> list[str]:
+        """Names of the durable cursors of a log."""
+        try:
+            encoded = await self._coordination.children(managed_ledger_path(log_name))
+        except NodeMissing:
+            raise TopicNotFound(log_name) from None
+        return [decode_local(each) for each in encoded]
+
+    async def load_cursors(self, log_name: str, chain: LedgerChain) -> list[Cursor]:
+        """All durable cursors of a log, to be entered, a few loaded at a time.
+
+        The first that cannot be loaded ends the loading of the others; its error is raised. One
+        that is deleted meanwhile is left out.
+        """
+        names = await self.cursor_names(log_name)
+        remaining, loaded = iter(names), dict[str, Cursor]()
+
+        async def load_in_turn() -> None:
+            for name in remaining:
+                with suppress(NodeMissing):
+                    loaded[name] = await self.load_cursor(log_name, name, chain)
+
+        if len(names) <= 1:  # as most have: a group of tasks costs a tenth of loading a topic
+            await load_in_turn()
+            return list(loaded.values())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(CURSOR_LOADS_MAX, len(names))):
+                    group.create_task(load_in_turn(), name=f"load cursors of {log_name}")
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [loaded[name] for name in names if name in loaded]
+
+    async def load_cursor(self, log_name: str, name: str, chain: LedgerChain) -> Cursor:
+        """A durable cursor as it was stored, to be entered."""
+        store = self._store(log_name, name)
+        return self._cursor(name, chain, await store.load(), store)
+
+    async def create_cursor(
+        self,
+        log_name: str,
+        name: str,
+        chain: LedgerChain,
+        at: Position,
+        labels: Mapping[str, str],
+        *,
+        is_replicated: bool = False,
+    ) -> Cursor:
+        """A new durable cursor whose mark-delete position is ``at``, to be entered."""
+        store = self._store(log_name, name)
+        state = CursorState(
+            mark_delete=at,
+            position_properties={REPLICATED_PROPERTY: 1} if is_replicated else {},
+            cursor_properties=dict(labels),
+        )
+        try:
+            await store.create(state)
+        except NodeExists:
+            # Left by an attempt of which nobody heard the end: a client that went, a lost answer.
+            state = await store.load()
+        return self._cursor(name, chain, state, store)
+
+    def volatile_cursor(self, name: str, chain: LedgerChain, at: Position) -> Cursor:
+        """A cursor that is never stored, to be entered."""
+        return self._cursor(name, chain, CursorState(mark_delete=at), None)
+
+    def _store(self, log_name: str, name: str) -> CursorStore:
+        return CursorStore(
+            self._coordination,
+            self.ledgers,
+            self._clock,
+            self.config,
+            log_name=log_name,
+            name=name,
+        )
+
+    def _cursor(
+        self, name: str, chain: LedgerChain, state: CursorState, store: CursorStore | None
+    ) -> Cursor:
+        return Cursor(
+            name,
+            chain=chain,
+            state=state,
+            store=store,
+            clock=self._clock,
+            random=self._random,
+            config=self.config,
+        )

@@ -1,0 +1,484 @@
+"""One topic's log: a chain of ledgers, written at the end, read anywhere, with cursors.
+
+Appending is synchronous and cheap; confirmations come back in runs through ``LogListener``. The
+ledger to write is created at the first append, rolled over by entries, size and age, and replaced
+when its writer fails, with the unconfirmed entries sent again in order. Ledgers that all cursors
+have passed are deleted. A fenced ledger or a changed metadata record means that another broker has
+the log: it fences itself and never writes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, MutableMapping, Sequence
+from random import Random
+
+from geminga_broker.errors import NotAllowed, StorageUnavailable, TopicExists, TopicFenced
+from geminga_broker.managed_ledger.append_request import AppendRequest, payload_of
+from geminga_broker.managed_ledger.appender import Appender
+from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryMetadata
+from geminga_broker.managed_ledger.chain import LedgerChain, LedgerSpan
+from geminga_broker.managed_ledger.config import ManagedLedgerConfig
+from geminga_broker.managed_ledger.entry_cache import EntryCache
+from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
+from geminga_broker.managed_ledger.log_cache import LogCache
+from geminga_broker.managed_ledger.log_listener import NOBODY, LogListener
+from geminga_broker.managed_ledger.log_state import LogState
+from geminga_broker.managed_ledger.own_record import OWNERSHIP_LOST
+from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
+from geminga_broker.managed_ledger.properties import LogProperties
+from geminga_broker.managed_ledger.readers import Readers
+from geminga_broker.managed_ledger.recorded_chain import RecordedChain
+from geminga_broker.managed_ledger.retention import KEEP_NOTHING, Retention
+from geminga_broker.managed_ledger.rollover import age_max_s, is_due
+from geminga_broker.managed_ledger.store import LogStore
+from geminga_broker.managed_ledger.termination import Termination
+from geminga_broker.managed_ledger.trimmer import Readership, Trimmer
+from geminga_ledger import EntryTooLarge, LedgerError, LedgerFenced, Ledgers
+from geminga_runtime.backoff import Backoff
+from geminga_runtime.clock import Clock
+from geminga_runtime.coordination import CoordinationError, NodeMissing
+from geminga_runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+# How long ``truncate`` and ``roll_over`` wait for bookies and ZooKeeper.
+CHANGE_DEADLINE_S = 60.0
+
+
+class ManagedLedger(Service):
+    """The log named ``name`` (``tenant/namespace/persistent/topic``, encoded).
+
+    While it is open it is in ``opened``, by its name. ``retention`` may be changed at any time.
+    ``stamps`` go in front of entries; without them entries are stored as they come.
+    What waits here for a ledger is bounded by those who publish: a session stops reading its
+    client while too much of what it took, or all took together, is not durable.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        ledgers: Ledgers,
+        store: LogStore,
+        cache: EntryCache,
+        fetched_budget: FetchedBudget,
+        clock: Clock,
+        random: Random,
+        config: ManagedLedgerConfig,
+        listener: LogListener,
+        create_with: Mapping[str, str] | None = None,
+        opened: MutableMapping[str, ManagedLedger] | None = None,
+        stamps: BrokerEntryMetadata | None = None,
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.config = config
+        self.chain = LedgerChain()
+        self.is_fenced = False
+        self.entries_added = 0
+        self.last_ledger_created_ms = self.last_ledger_failed_ms = 0
+        self._ledgers = ledgers
+        self._recorded = RecordedChain(store, ledgers)
+        self.stamps = stamps
+        self._recorded.noted = dict if stamps is None else stamps.properties
+        retention = Retention(config.retention_time_ms, config.retention_bytes)
+        self.termination = Termination(self, self._recorded)
+        self._trimmer = Trimmer(self, self._recorded, clock, retention)
+        self._readers = Readers(ledgers)
+        self._cached = LogCache(cache, self._trimmer)
+        self.fetched_budget = fetched_budget
+        self._clock, self._random = clock, random
+        self._listener = listener
+        self._create_with = create_with
+        self._opened = opened if opened is not None else {}
+        # The ledger that takes entries; those that take no more and are not closed yet.
+        self._appender: Appender | None = None
+        self._finishing: tuple[Appender, ...] = ()
+        self._appender_since_s = self._appender_age_max_s = 0.0
+        self._waiting: list[AppendRequest] = []
+        self._switching: asyncio.Task[object] | None = None
+
+    # Opening and closing
+
+    async def _open_parts(self) -> None:
+        try:
+            await self._recorded.load()
+        except NodeMissing:
+            if self._create_with is None:
+                raise
+            await self._create(self._create_with)
+        else:
+            self.chain = self._recorded.chain
+            self.termination.loaded()
+            reader = await self._recorded.recover_last(self._clock.wall_ms)
+            if reader is not None:
+                self._readers.keep(reader)
+            if self.stamps is not None:
+                await self.stamps.recover(self)
+        self._opened[self.name] = self
+        self.trim_soon()
+
+    async def _close_parts(self) -> None:
+        if self._opened.get(self.name) is self:
+            del self._opened[self.name]
+        await self._finish()
+
+    async def _create(self, properties: Mapping[str, str]) -> None:
+        """A new log has a ledger from the beginning: cursors need something to point at."""
+        self.chain = self._recorded.chain
+        appender = await self._new_appender()
+        try:
+            await self._recorded.create(LedgerSpan(appender.ledger_id), properties)
+        except BaseException as error:
+            appender.writer.detach()
+            if isinstance(error, TopicExists):  # else the record may name it all the same
+                await self._ledgers.delete(appender.ledger_id)
+            raise
+        self._use(appender)
+
+    async def _finish(self) -> None:
+        """Close the open ledger, so that the next owner need not recover it."""
+        self._finishing, self._appender = self._appenders(), None
+        try:
+            if self._finishing and not self.is_fenced:
+                await self._close_finishing()
+                await self._recorded.save()
+        except (LedgerError, CoordinationError) as error:
+            # Another owner's log is left as it should be; there may be very many at once.
+            level = logging.INFO if isinstance(error, OWNERSHIP_LOST) else logging.WARNING
+            log.log(level, "log left open", extra={"log": self.name, "error": str(error)})
+        finally:
+            for each in self._finishing:
+                each.writer.detach()  # what could not be closed, or not in time
+            # Last: until the ledger is closed, what is on its way is confirmed into the cache.
+            self._cached.clear()
+            self._listener = NOBODY  # the topic knows the log: now it is freed without a collector
+            self._trimmer.stop()
+
+    @property
+    def state(self) -> LogState:
+        """What the log is doing."""
+        if self.is_fenced:
+            return LogState.FENCED
+        if self._is_closing:
+            return LogState.CLOSED
+        if self._finishing:
+            return LogState.CLOSING_LEDGER
+        if self.termination.at is not None:
+            return LogState.TERMINATED
+        if self._is_switching:
+            return LogState.CREATING_LEDGER
+        return LogState.LEDGER_OPENED
+
+    @property
+    def properties(self) -> LogProperties:
+        """What is kept with the log's record."""
+        return LogProperties(self, self._recorded)
+
+    # Appending
+
+    def append_all(self, items: Sequence[AppendRequest]) -> None:
+        """Take entries; ``LogListener.run_appended`` says when they are durable, in this order.
+
+        Raises ``TopicFenced`` once another broker has the log or it closes, ``TopicTerminated``,
+        and ``NotAllowed`` for an entry that no bookie takes; then none of them is taken.
+        """
+        if self.stamps is None:
+            self._append_all(items)
+        else:
+            self.stamps.append(items, self._append_all)
+
+    def _append_all(self, items: Sequence[AppendRequest]) -> None:
+        appender = self._appender
+        if appender is not None:
+            try:
+                appender.append_all(items)
+            except EntryTooLarge as error:
+                raise NotAllowed(str(error)) from error
+            except LedgerError as error:
+                log.warning("ledger takes no more", extra={"log": self.name, "error": str(error)})
+                self._replace(appender)
+            else:
+                return
+        if self.is_fenced or self._is_closing:
+            raise TopicFenced(self.name)
+        self.termination.check_entries()
+        largest, limit = max(map(len, map(payload_of, items))), self.config.entry_bytes_max
+        if largest > limit:
+            raise NotAllowed(f"an entry of {largest} bytes is over the limit of {limit}")
+        self._waiting.extend(items)
+        self._switch_soon()
+
+    def _replace(self, appender: Appender) -> None:
+        """Write to another ledger as soon as what ``appender`` has on its way is confirmed."""
+        if appender is self._appender:
+            self._appender = None
+            self._finishing += (appender,)
+            self._switch_soon()
+
+    @property
+    def pending_count(self) -> int:
+        """Entries taken and not yet durable."""
+        return sum(each.pending_count for each in self._appenders()) + len(self._waiting)
+
+    def _appenders(self) -> tuple[Appender, ...]:
+        """Those of ledgers that are not closed yet."""
+        return self._finishing if self._appender is None else (*self._finishing, self._appender)
+
+    def run_confirmed(
+        self, appender: Appender, entries: list[Entry], batch: list[AppendRequest], size_bytes: int
+    ) -> None:
+        """Called by an appender: a run is durable."""
+        ledger_id = appender.ledger_id
+        span = self.chain.span(ledger_id)
+        assert span is not None
+        span.entries += len(entries)
+        span.size_bytes += size_bytes
+        self.entries_added += len(entries)
+        now_s = self._clock.monotonic()
+        self._cached.insert(ledger_id, entries, size_bytes, now_s)
+        self._listener.run_appended(ledger_id, entries, batch)
+        if appender is self._appender and self._is_due(span, now_s):
+            self._replace(appender)
+
+    def _is_due(self, span: LedgerSpan, now_s: float) -> bool:
+        return is_due(self.config, span, now_s - self._appender_since_s, self._appender_age_max_s)
+
+    def appender_failed(self, appender: Appender, error: LedgerError) -> None:
+        """Called by an appender: its ledger takes no more."""
+        if isinstance(error, LedgerFenced):
+            self.fence()
+            return
+        log.warning("ledger failed", extra={"ledger": appender.ledger_id, "error": str(error)})
+        self._waiting[:0] = appender.take_pending()
+        self._replace(appender)
+
+    def fence(self) -> None:
+        """Another broker has the log: stop."""
+        if self.is_fenced:
+            return
+        self.is_fenced = True
+        for each in self._appenders():
+            each.writer.detach()  # what it might still confirm, nobody here wants to hear
+        self._appender = None
+        self._finishing = ()
+        self._waiting.clear()
+        switching = self._switching
+        if switching is not None and switching is not asyncio.current_task():
+            switching.cancel()
+        log.warning("log fenced", extra={"log": self.name})
+        self._listener.log_fenced()
+
+    # Changing the ledger that is written
+
+    @property
+    def _is_switching(self) -> bool:
+        return self._switching is not None and not self._switching.done()
+
+    def _switch_soon(self) -> None:
+        if self._appender is None and not self._is_switching and self.termination.at is None:
+            self._switching = self.spawn(self._switch(), name=f"switch {self.name}")
+
+    async def _switch(self) -> None:
+        """Close what takes no more, create the next ledger, let the waiting entries go there.
+
+        Keeps trying: while the bookies are away the producers wait, they are not failed.
+        """
+        backoff = Backoff(self.config.retry_first_s, self.config.retry_limit_s, self._random)
+        while self._appender is None and not self.is_fenced:
+            try:
+                await self._close_finishing()
+                await self._begin_ledger()
+            except (LedgerFenced, *OWNERSHIP_LOST):
+                self.fence()
+            except (LedgerError, CoordinationError) as error:
+                self.last_ledger_failed_ms = self._clock.wall_ms()
+                delay_s = backoff.next_s()
+                told = {"log": self.name, "error": str(error), "retry_in_s": delay_s}
+                log.warning("no ledger to write", extra=told)
+                await asyncio.sleep(delay_s)
+            else:
+                backoff.reset()
+        self.trim_soon()
+
+    async def _close_finishing(self) -> None:
+        while self._finishing:
+            appender = self._finishing[0]
+            await appender.writer.close()
+            span = self.chain.span(appender.ledger_id)
+            assert span is not None
+            span.closed_at_ms = self._clock.wall_ms()
+            self._finishing = self._finishing[1:]
+
+    async def _begin_ledger(self) -> None:
+        appender = await self._new_appender()
+        try:
+            await self._recorded.append(LedgerSpan(appender.ledger_id))
+        except BaseException:
+            appender.writer.detach()
+            raise
+        self._use(appender)
+
+    async def _new_appender(self) -> Appender:
+        appender = Appender(self, has_stamps=self.stamps is not None)
+        writer = await self._ledgers.create(
+            ensemble_size=self.config.ensemble_size,
+            write_quorum=self.config.write_quorum,
+            ack_quorum=self.config.ack_quorum,
+            custom=self._recorded.labels,
+            listener=appender,
+        )
+        appender.attach(writer)
+        return appender
+
+    def _use(self, appender: Appender) -> None:
+        """Write to this ledger from now on, first what waited for it; it goes on waiting where the
+        ledger takes nothing (``LedgerError``)."""
+        self._cached.begin(appender.ledger_id)
+        self._appender_since_s = self._clock.monotonic()
+        self._appender_age_max_s = age_max_s(self.config, self._random.random())
+        self.last_ledger_created_ms = self._clock.wall_ms()
+        self._appender = appender
+        if self._waiting:
+            try:
+                appender.append_all(self._waiting)
+            except LedgerError:
+                self._replace(appender)
+                raise
+            self._waiting = []
+
+    async def begin(self) -> None:
+        """Make sure that the log has a ledger: a stored cursor needs something to point at."""
+        if not self.chain.spans and not self.is_fenced:
+            self._switch_soon()
+            await self._switched()
+
+    async def roll_over(self) -> None:
+        """Go on in a new ledger unless the last one has no entry yet.
+
+        Raises ``TopicFenced``, ``StorageUnavailable``.
+        """
+        spans = self.chain.spans
+        if self._appender is not None and (spans[-1].entries or self._appender.pending_count):
+            self._replace(self._appender)
+        self._switch_soon()
+        await self._switched()
+
+    async def _switched(self) -> None:
+        try:
+            async with asyncio.timeout(CHANGE_DEADLINE_S):
+                while self._switching is not None and not self._switching.done():
+                    await asyncio.wait((self._switching,))
+        except TimeoutError:
+            raise StorageUnavailable(
+                f"no new ledger in {CHANGE_DEADLINE_S:g} s: are the bookies up?"
+            ) from None
+        if self.is_fenced or self._is_closing:
+            raise TopicFenced(self.name)
+
+    async def drain(self) -> bool:
+        """Close the ledgers that are open; whether nothing waits for another one."""
+        if self._waiting or self._is_switching:
+            self._switch_soon()
+            await self._switched()
+        self._finishing, self._appender = self._appenders(), None
+        await self._close_finishing()
+        return not self._waiting
+
+    # Letting go of what nobody needs
+
+    @property
+    def retention(self) -> Retention:
+        """What is kept of the ledgers that all cursors have passed; may be set at any time."""
+        return self._trimmer.retention
+
+    @retention.setter
+    def retention(self, retention: Retention) -> None:
+        self._trimmer.retention = retention
+
+    def follow(self, readership: Readership) -> None:
+        """From now on trim: all cursors are known. Until then nothing is deleted."""
+        self._trimmer.readership = readership
+        self.trim_soon()
+
+    def trim_soon(self) -> None:
+        """Trim if there is something to trim, in the background: a cursor has left a ledger."""
+        self._trimmer.trim_soon()
+
+    def sweep(self) -> None:
+        """Once in a while: turn over a ledger that grew old, trim what retention kept so far."""
+        appender = self._appender
+        if appender is not None:
+            span = self.chain.span(appender.ledger_id)
+            if span is not None and self._is_due(span, self._clock.monotonic()):
+                self._replace(appender)
+        self.trim_soon()
+
+    async def trim(self) -> None:
+        """Delete the ledgers that all cursors have passed and retention does not keep.
+
+        Raises ``TopicFenced``, ``StorageUnavailable``.
+        """
+        await self._trimmer.trim(self.retention)
+
+    async def truncate(self) -> None:
+        """Move every cursor to the end, then delete all entries there are now.
+
+        What is published meanwhile stays. Raises ``TopicFenced``, ``StorageUnavailable``.
+        """
+        await self._trimmer.pass_everything(self.chain.last_confirmed, CHANGE_DEADLINE_S)
+        await self.roll_over()
+        await self._trimmer.trim(KEEP_NOTHING)
+
+    def ledgers_removed(self, spans: Sequence[LedgerSpan]) -> None:
+        """Called by the trimmer: these are about to leave the chain."""
+        for span in spans:
+            self._readers.forget(span.ledger_id)
+            self._cached.forget(span.ledger_id)
+
+    # Reading
+
+    def cached_run(self, position: Position, count_max: int) -> list[Entry]:
+        """Entries from ``position`` on, of its ledger, in memory; empty when that one is not."""
+        return self._cached.run(position, count_max)
+
+    def cached_entries(self, ids: Sequence[EntryId]) -> list[Entry]:
+        """The entries of ``ids``, of one ledger and in order, up to the first not in memory."""
+        return self._cached.entries(ids)
+
+    async def read(self, position: Position, count_max: int) -> list[Entry]:
+        """As ``read_entries``: those from ``position`` on, all of its ledger."""
+        return await self.read_entries(position[0], range(position[1], position[1] + count_max))
+
+    async def read_entries(self, ledger_id: int, entry_ids: Sequence[int]) -> list[Entry]:
+        """The first of the stored entries ``entry_ids``, which grow, of one ledger: at least one.
+
+        The first must be there. Message counts come as 0: they are not known here. Raises
+        ``StorageUnavailable``, also where the ledger was trimmed since: look where the log begins.
+        """
+        span = self.chain.span(ledger_id)
+        if span is None:
+            raise StorageUnavailable(f"ledger {ledger_id} of {self.name} was trimmed")
+        assert entry_ids[0] < span.entries, f"{entry_ids[0]} is beyond the end of {self.name}"
+        entry_ids = self._cached.missing(ledger_id, entry_ids)
+        payloads = await self._readers.read(span, entry_ids, bytes_max=self.config.read_bytes_max)
+        self._cached.missed(sum(map(len, payloads)))
+        return [(each, payload, 0) for each, payload in zip(entry_ids, payloads, strict=False)]
+
+    # Deleting
+
+    async def delete(self) -> None:
+        """Delete all ledgers and the log's own record; call when nothing uses it any more."""
+        self.is_fenced = True
+        await self._end_tasks()
+        unclosed, self._appender = self._appenders(), None
+        for each in unclosed:
+            try:
+                await each.writer.close()
+            except LedgerError as error:
+                log.info("deleting an unclosed ledger", extra={"error": str(error)})
+        self._finishing = ()
+        self._cached.clear()
+        await self._recorded.delete()

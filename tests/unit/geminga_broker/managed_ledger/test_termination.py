@@ -1,0 +1,89 @@
+"""Proves that a terminated log takes nothing more, for ever, and loses nothing of what it took."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.unit.geminga_broker.managed_ledger.stand_ins import (
+    LOG,
+    MemoryLedgers,
+    NotedListener,
+    log_over,
+    logs_over,
+    pending,
+)
+
+from geminga_broker.errors import StorageUnavailable, TopicFenced, TopicTerminated
+from geminga_broker.managed_ledger.log_state import LogState
+from geminga_broker.managed_ledger.positions import Position
+from geminga_ledger import AppendTimedOut
+from geminga_protocol.records.managed_ledger import managed_ledger_path
+from geminga_runtime.coordination import Coordination
+
+Settle = Callable[[], Awaitable[None]]
+
+
+async def test_a_terminated_log_takes_nothing_more_after_a_restart_too(
+    coordination: Coordination, ledgers: MemoryLedgers
+) -> None:
+    listener = NotedListener()
+    async with log_over(logs_over(coordination, ledgers), listener) as log:
+        log.append_all(pending(b"a", b"b"))
+        end = await log.termination.terminate()
+        assert end == log.chain.last_confirmed == listener.appended[-1][0]
+        assert await log.termination.terminate() == end
+    async with log_over(logs_over(coordination, ledgers)) as log:
+        assert (log.termination.at, log.state) == (end, LogState.TERMINATED)
+        with pytest.raises(TopicTerminated):
+            log.append_all(pending(b"c"))
+        await log.begin()
+        await log.roll_over()
+        assert [span.entries for span in log.chain.spans] == [2]
+
+
+async def test_what_was_taken_before_a_log_was_terminated_is_confirmed_first(
+    coordination: Coordination, ledgers: MemoryLedgers, settle: Settle
+) -> None:
+    listener = NotedListener()
+    ledgers.is_prompt = False
+    async with log_over(logs_over(coordination, ledgers), listener) as log:
+        log.append_all(pending(b"a"))
+        ending = asyncio.ensure_future(log.termination.terminate())
+        await settle()
+        with pytest.raises(TopicTerminated):
+            log.append_all(pending(b"late"))
+        ledgers.writers[-1].fail(AppendTimedOut(0, 0, 60.0))
+        await settle()
+        ledgers.writers[-1].confirm()
+        assert await ending == Position(ledgers.writers[-1].ledger_id, 0)
+        assert [payload for _, payload in listener.appended] == [b"a"]
+
+
+async def test_a_log_that_could_not_be_terminated_goes_on(
+    coordination: Coordination,
+    ledgers: MemoryLedgers,
+    suspend: Callable[[str], None],
+    reconnect: Callable[[str], None],
+    settle: Settle,
+) -> None:
+    listener = NotedListener()
+    async with log_over(logs_over(coordination, ledgers), listener) as log:
+        suspend("broker")
+        with pytest.raises(StorageUnavailable):
+            await log.termination.terminate()
+        reconnect("broker")
+        log.append_all(pending(b"a"))
+        await settle()
+        assert [payload for _, payload in listener.appended] == [b"a"]
+
+
+async def test_a_log_that_another_broker_has_is_not_terminated(
+    coordination: Coordination, ledgers: MemoryLedgers, meddle: Callable[[str, bytes], None]
+) -> None:
+    async with log_over(logs_over(coordination, ledgers)) as log:
+        meddle(managed_ledger_path(LOG), b"")
+        with pytest.raises(TopicFenced):
+            await log.termination.terminate()
+        assert log.is_fenced
