@@ -118,7 +118,7 @@ class BrokerFigures:
         cache = self._cache
         hits_rate, hits_throughput, misses_rate, misses_throughput = self._cache_meter.rates
         return CacheSnapshot(
-            factory=sum(each.keeps_messages for each in self._topics.loaded),
+            managed_ledgers=sum(each.keeps_messages for each in self._topics.loaded),
             used_bytes=cache.used_bytes,
             entries=cache.entry_count,
             hits_rate=hits_rate,

@@ -170,7 +170,7 @@ LEDGER_CLIENT_PREFIX = "pulsar_managedLedger_client_"
 BOOKKEEPER_CLIENT = "bookkeeper_client_"
 
 CACHE_FAMILIES = (
-    Family("pulsar_ml_count", "factory"),
+    Family("pulsar_ml_count", "managed_ledgers"),
     Family("pulsar_ml_cache_used_size", "used_bytes"),
     Family("pulsar_ml_cache_entries", "entries"),
     Family("pulsar_ml_cache_hits_rate", "hits_rate"),

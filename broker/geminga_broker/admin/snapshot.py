@@ -100,7 +100,7 @@ class TopicSnapshot:
 class CacheSnapshot:
     """The entry cache and the managed ledgers behind it."""
 
-    factory: int = 0
+    managed_ledgers: int = 0
     used_bytes: int = 0
     entries: int = 0
     hits_rate: float = 0.0
