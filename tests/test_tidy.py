@@ -38,6 +38,8 @@ TEST_FOLDERS = {
 # Modules that ask for the time or wait in a thread of their own, and why.
 MAY_IMPORT_TIME = {
     "runtime/geminga_runtime/clock.py": "it is the clock",
+    "cli/geminga_cli/admin/subscriptions.py": "it asks brokers for what was so long ago",
+    "cli/geminga_cli/admin/topics.py": "it waits in a process of its own",
     "cli/geminga_cli/commands/health.py": "it waits in a process of its own",
     "runtime/geminga_server/kazoo_bridge.py": "kazoo's own thread has to sleep",
 }
@@ -48,12 +50,15 @@ MAY_OPEN_FILES = {
     "runtime/geminga_server/config/loading.py": "the config is read before anything runs",
     "runtime/geminga_server/control_channel.py": "a directory, to shorten a socket's name",
     "cli/geminga_cli/bookie_admin/offline_file.py": "a bookie's files, read-only, without one",
-    "cli/geminga_cli/commands/bookie_admin.py": "the null device, when its reader has gone",
+    "cli/geminga_cli/admin/schemas.py": "the file that a command names",
+    "cli/geminga_cli/admin/service.py": "the file of a token",
+    "cli/geminga_cli/admin/topics.py": "the file that a command names",
     "cli/geminga_cli/commands/health.py": "the words of a container's first process",
     "cli/geminga_cli/embedded_zookeeper/class_archive.py": "setup is no part",
     "cli/geminga_cli/embedded_zookeeper/fetch.py": "setup is no part",
     "cli/geminga_cli/embedded_zookeeper/java.py": "the release file of somebody's Java",
     "cli/geminga_cli/embedded_zookeeper/setup.py": "the lock that makes setups wait",
+    "cli/geminga_cli/output.py": "the null device, when its reader has gone",
     "cli/geminga_cli/supervisor/settings.py": "settings are read before anything runs",
     "cli/geminga_cli/supervisor/process.py": "the log file a child writes to",
     "cli/geminga_cli/whole_file.py": "the supervisor has no thread for a disk",

@@ -47,6 +47,12 @@ COMMANDS = {
         "geminga_cli.commands.bookie_admin",
         "look into bookies, ledgers and their files; give bookies orders",
     ),
+    "admin": Command(
+        "geminga_cli.commands.admin", "administer tenants, namespaces, topics and their policies"
+    ),
+    "status": Command(
+        "geminga_cli.commands.status", "show what a cluster consists of, and whether it is healthy"
+    ),
     "health": Command(
         "geminga_cli.commands.health", "ask a part on this machine whether it is healthy"
     ),

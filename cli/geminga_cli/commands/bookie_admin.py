@@ -6,7 +6,6 @@ Exit codes: 0 all is well, 1 something is wrong with what was looked at, 2 it co
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from geminga_cli.bookie_admin.addresses import http_address, zookeeper_hosts
+from geminga_cli.output import drop_output
 
 EXIT_CANNOT = 2
 _PACKAGE = "geminga_cli.bookie_admin"
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         code: int = work(options)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read it has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return 0
     except OSError as error:
         print(f"geminga: {error}", file=sys.stderr)

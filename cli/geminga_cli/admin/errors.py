@@ -1,0 +1,50 @@
+"""What can go wrong when brokers are administered by REST.
+
+::
+
+    GemingaError
+    ├── BrokerUnreachable   no broker answers at the URL
+    ├── AdminRefused        the broker answered, and refused; says its reason
+    └── InvalidUse          the command line asks for what there cannot be
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import ClassVar
+
+from geminga_runtime.errors import GemingaError
+
+
+class BrokerUnreachable(GemingaError):
+    """Nothing that speaks HTTP answers there."""
+
+    code: ClassVar[str] = "BrokerUnreachable"
+    retry: ClassVar[bool] = True
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(
+            f"no broker answers at {url} ({reason}); --admin-url or GEMINGA_ADMIN_URL names another"
+        )
+
+
+class AdminRefused(GemingaError):
+    """The broker refused: ``status`` is HTTP's, ``reason`` the broker's own words."""
+
+    code: ClassVar[str] = "AdminRefused"
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"{reason} (HTTP {status})")
+        self.status = status
+
+    @classmethod
+    def of(cls, status: int, reason: str) -> AdminRefused:
+        """The refusal; a broker that gives no reason is explained by HTTP's words."""
+        known = {each.value: each.phrase for each in HTTPStatus}
+        return cls(status, reason.strip() or known.get(status, "The broker refused"))
+
+
+class InvalidUse(GemingaError):
+    """Options that do not go together, or a value that is none."""
+
+    code: ClassVar[str] = "InvalidUse"

@@ -1,0 +1,198 @@
+"""Brokers' REST over one connection, from a program that ends when it has its answer.
+
+``http.client`` and nothing else: other libraries of HTTP take longer to load than a whole call.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, Self
+from urllib.parse import urlencode, urljoin, urlsplit
+
+from geminga_cli.admin.errors import AdminRefused, BrokerUnreachable, InvalidUse
+
+ROOT = "/admin/v2/"
+# From broker to broker, until the one that has the topic is found.
+REDIRECTS_MAX = 5
+# An answer beyond it is no broker's: the statistics of 100,000 topics take a tenth of it.
+ANSWER_BYTES_MAX = 1 << 30
+DEFAULT_PORTS = {"http": 80, "https": 443}
+TOKEN, TOKEN_FILE = "token:", "file:"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a broker answered."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class AdminService(Protocol):
+    """Where operations ask."""
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        content: Any = None,  # noqa: ANN401 - JSON
+    ) -> Any:  # noqa: ANN401 - JSON
+        """The answer's JSON, None for an empty one.
+
+        ``path`` is below ``/admin/v2/`` unless it begins with a slash; ``content`` is sent as JSON
+        unless it is None. Raises ``AdminRefused``, ``BrokerUnreachable``.
+        """
+        ...
+
+    def fetch(self, path: str, query: Mapping[str, Any] | None = None) -> Answer:
+        """The answer to a GET as it is; raises as ``ask``."""
+        ...
+
+
+class HttpAdminService:
+    """Asks the broker at ``url``, and those it refers to."""
+
+    def __init__(
+        self, url: str, *, auth_params: str = "", tls: TlsOptions | None = None, timeout_s: float
+    ) -> None:
+        """``auth_params`` is ``token:TEXT`` or ``token:file:///PATH``, or empty.
+
+        Raises ``InvalidUse``.
+        """
+        if urlsplit(url).scheme not in DEFAULT_PORTS or not urlsplit(url).hostname:
+            raise InvalidUse(f"{url!r} should be a URL such as http://localhost:8080")
+        self._url = url
+        self._tls = tls or TlsOptions()
+        self._timeout_s = timeout_s
+        self._headers = {"Accept": "*/*", **_authorization(auth_params)}
+        self._open: dict[tuple[str, str], http.client.HTTPConnection] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection in self._open.values():
+            connection.close()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        content: Any = None,  # noqa: ANN401 - JSON
+    ) -> Any:  # noqa: ANN401 - JSON
+        """The answer's JSON, None for an empty one."""
+        body = None if content is None else json.dumps(content).encode()
+        answered = self._exchange(method, path, query, body).body
+        if not answered.strip():
+            return None
+        try:
+            return json.loads(answered)
+        except ValueError:  # versions and the like are bare words
+            return answered.decode(errors="replace").strip()
+
+    def fetch(self, path: str, query: Mapping[str, Any] | None = None) -> Answer:
+        """The answer to a GET as it is."""
+        return self._exchange("GET", path, query, None)
+
+    def _exchange(
+        self, method: str, path: str, query: Mapping[str, Any] | None, body: bytes | None
+    ) -> Answer:
+        asked = urlencode({name: _query_word(value) for name, value in (query or {}).items()})
+        target = path if path.startswith("/") else ROOT + path
+        url = urljoin(self._url, target + (f"?{asked}" if asked else ""))
+        for _ in range(REDIRECTS_MAX + 1):
+            status, headers, answered = self._once(method, url, body)
+            if status // 100 != 3:
+                break
+            url = urljoin(url, headers.get("location", url))
+        if status // 100 == 2:
+            return Answer(headers, answered)
+        raise AdminRefused.of(status, _reason(answered))
+
+    def _once(
+        self, method: str, url: str, body: bytes | None
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        parts = urlsplit(url)
+        headers = dict(self._headers)
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        target = parts.path + (f"?{parts.query}" if parts.query else "")
+        try:
+            connection = self._connection(parts.scheme, parts.netloc)
+            connection.request(method, target, body, headers)
+            response = connection.getresponse()
+            answered = response.read(ANSWER_BYTES_MAX)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            where = f"{parts.scheme}://{parts.netloc}"
+            raise BrokerUnreachable(where, str(error) or type(error).__name__) from None
+        return response.status, {k.lower(): v for k, v in response.headers.items()}, answered
+
+    def _connection(self, scheme: str, netloc: str) -> http.client.HTTPConnection:
+        kept = self._open.get((scheme, netloc))
+        if kept is None:
+            if scheme == "https":
+                kept = http.client.HTTPSConnection(
+                    netloc, timeout=self._timeout_s, context=self._tls.context()
+                )
+            else:
+                kept = http.client.HTTPConnection(netloc, timeout=self._timeout_s)
+            self._open[scheme, netloc] = kept
+        return kept
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """Whom to trust: the system's authorities, or those in a file; and what shows who we are."""
+
+    trust_file: Path | None = None
+    allow_insecure: bool = False
+    checks_hostname: bool = True
+
+    def context(self) -> Any:  # noqa: ANN401 - ssl is loaded only where it is used
+        """The context for a connection; raises ``InvalidUse`` for a file that cannot be used."""
+        import ssl  # noqa: PLC0415 - takes as long to load as a call without it
+
+        try:
+            context = ssl.create_default_context(cafile=self.trust_file)
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidUse(f"{self.trust_file} holds no certificates: {error}") from None
+        if self.allow_insecure or not self.checks_hostname:
+            context.check_hostname = False
+        if self.allow_insecure:
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def _authorization(auth_params: str) -> Mapping[str, str]:
+    if not auth_params:
+        return {}
+    if not auth_params.startswith(TOKEN):
+        raise InvalidUse(f"--auth-params should be {TOKEN}TEXT or {TOKEN}{TOKEN_FILE}///PATH")
+    token = auth_params.removeprefix(TOKEN)
+    if token.startswith(TOKEN_FILE):
+        file = Path(urlsplit(token).path)
+        try:
+            token = file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidUse(f"the token cannot be read from {file}: {error}") from None
+    return {"Authorization": f"Bearer {token}"}
+
+
+def _query_word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _reason(answered: bytes) -> str:
+    """The broker's reason: a member of a JSON object, or all of a short text."""
+    text = answered.decode(errors="replace")
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return "" if "<html" in text.lower() else text[:1_000]
+    return str(document.get("reason", text)) if isinstance(document, dict) else text[:1_000]

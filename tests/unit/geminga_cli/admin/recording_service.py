@@ -1,0 +1,48 @@
+"""A broker's REST that notes what it is asked, and answers what it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from geminga_cli.admin.service import Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request."""
+
+    method: str
+    path: str
+    query: Mapping[str, Any] = field(default_factory=dict)
+    content: Any = None
+
+
+class RecordingService:
+    """``answers`` are by path; what is not there is answered with nothing."""
+
+    def __init__(self, answers: Mapping[str, Any] | None = None) -> None:
+        self.asked: list[Asked] = []
+        self._answers = answers or {}
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        content: Any = None,
+    ) -> Any:
+        self.asked.append(Asked(method, path, dict(query or {}), content))
+        return self._answered(path)
+
+    def fetch(self, path: str, query: Mapping[str, Any] | None = None) -> Answer:
+        self.asked.append(Asked("GET", path, dict(query or {})))
+        answer = self._answered(path)
+        return answer if isinstance(answer, Answer) else Answer({}, b"")
+
+    def _answered(self, path: str) -> Any:
+        answer = self._answers.get(path)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer

@@ -1,0 +1,140 @@
+"""Proves how brokers are asked: what is sent, what comes of the answer, whom to follow."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from geminga_cli.admin.errors import AdminRefused, BrokerUnreachable, InvalidUse
+from geminga_cli.admin.service import REDIRECTS_MAX, HttpAdminService, TlsOptions
+
+TIMEOUT_S = 10.0
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers by the last part of the path; notes what was asked."""
+
+    protocol_version = "HTTP/1.1"
+    asked: ClassVar[list[tuple[str, str, Any, str | None]]] = []
+    answers: ClassVar[dict[str, tuple[int, dict[str, str], bytes]]] = {
+        "json": (200, {}, b'{"a": 1}'),
+        "nothing": (204, {}, b""),
+        "word": (200, {}, b"4.0.6"),
+        "refused": (409, {}, b'{"reason": "It exists"}'),
+        "mute": (503, {}, b""),
+        "page": (502, {}, b"<html>a proxy</html>"),
+        "moved": (307, {"Location": "/admin/v2/json?x=1"}, b""),
+        "circle": (307, {"Location": "/admin/v2/circle"}, b""),
+    }
+
+    def answer(self) -> None:
+        size = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(size) or None
+        content = None if body is None else json.loads(body)
+        self.asked.append((self.command, self.path, content, self.headers.get("Authorization")))
+        status, headers, answered = self.answers[self.path.partition("?")[0].split("/")[-1]]
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(answered)))
+        self.end_headers()
+        self.wfile.write(answered)
+
+    do_GET = do_PUT = do_POST = do_DELETE = answer  # noqa: N815 - its base class's names
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as its base class
+        """Say nothing."""
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    Handler.asked.clear()
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    serving.join()
+    server.server_close()
+
+
+@pytest.fixture
+def service(url: str) -> Iterator[HttpAdminService]:
+    with HttpAdminService(url, auth_params="token:abc", timeout_s=TIMEOUT_S) as service:
+        yield service
+
+
+def test_answers_are_json_or_words_or_nothing(service: HttpAdminService) -> None:
+    assert service.ask("GET", "json", {"force": True, "n": 3}) == {"a": 1}
+    assert service.ask("PUT", "nothing", content=0) is None
+    assert service.ask("GET", "/other/word") == "4.0.6"
+    assert Handler.asked == [
+        ("GET", "/admin/v2/json?force=true&n=3", None, "Bearer abc"),
+        ("PUT", "/admin/v2/nothing", 0, "Bearer abc"),
+        ("GET", "/other/word", None, "Bearer abc"),
+    ]
+
+
+def test_a_refusal_has_the_brokers_own_words(service: HttpAdminService) -> None:
+    with pytest.raises(AdminRefused, match=r"It exists \(HTTP 409\)"):
+        service.ask("GET", "refused")
+    with pytest.raises(AdminRefused, match=r"Service Unavailable \(HTTP 503\)"):
+        service.ask("GET", "mute")
+    with pytest.raises(AdminRefused, match=r"Bad Gateway \(HTTP 502\)"):
+        service.ask("GET", "page")
+
+
+def test_another_broker_is_asked_where_one_is_named(service: HttpAdminService) -> None:
+    assert service.ask("POST", "moved", content=[1]) == {"a": 1}
+    assert Handler.asked[-1] == ("POST", "/admin/v2/json?x=1", [1], "Bearer abc")
+
+
+def test_brokers_that_name_each_other_are_left(service: HttpAdminService) -> None:
+    with pytest.raises(AdminRefused, match="HTTP 307"):
+        service.ask("GET", "circle")
+    assert len(Handler.asked) == REDIRECTS_MAX + 1
+
+
+def test_where_no_broker_is_the_url_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with (
+            HttpAdminService(url, timeout_s=TIMEOUT_S) as service,
+            pytest.raises(BrokerUnreachable, match=url),
+        ):
+            service.ask("GET", "json")
+
+
+@pytest.mark.parametrize("url", ["localhost:8080", "pulsar://localhost:6650", "http://", ""])
+def test_a_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(InvalidUse, match="should be a URL"):
+        HttpAdminService(url, timeout_s=TIMEOUT_S)
+
+
+def test_a_token_is_read_from_its_file(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("secret\n")
+    with HttpAdminService(url, auth_params=f"token:file://{file}", timeout_s=TIMEOUT_S) as service:
+        service.ask("GET", "json")
+    assert Handler.asked[-1][3] == "Bearer secret"
+
+
+@pytest.mark.parametrize("params", ["abc", "token:file:///nowhere/at/all"])
+def test_credentials_that_cannot_be_used_are_refused(params: str) -> None:
+    with pytest.raises(InvalidUse, match="token"):
+        HttpAdminService("http://localhost", auth_params=params, timeout_s=TIMEOUT_S)
+
+
+def test_a_file_without_certificates_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "authorities"
+    file.write_text("none")
+    with pytest.raises(InvalidUse, match="holds no certificates"):
+        TlsOptions(file).context()
