@@ -104,7 +104,7 @@ class VolatileSubscription:
         self.active = self._choose_active()
         if self.type is SubscriptionType.FAILOVER:
             for each in self.consumers:
-                each.on_active_changed(each, each is self.active)
+                each.listener.active_changed(each, is_active=each is self.active)
 
     def _choose_active(self) -> Consumer | None:
         if not self.consumers or (self.type is not None and self.type.tracks_entries):
@@ -207,4 +207,4 @@ class VolatileSubscription:
         gone, self.consumers, self.active = self.consumers, [], None
         self.keys = new_selector(self.key_shared)
         for consumer in gone:
-            consumer.on_closed(consumer)
+            consumer.listener.closed(consumer)

@@ -21,8 +21,8 @@ from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.inactivity import Inactivity
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
-from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
 from geminga_broker.topics.consuming.volatile_subscriptions import VolatileSubscriptions
 from geminga_broker.topics.part import OwningTopic, PartT, TopicPart, TopicServices

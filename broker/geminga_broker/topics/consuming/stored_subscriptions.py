@@ -16,9 +16,9 @@ from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.expiry import Expiry
 from geminga_broker.policies.inactivity import Inactivity
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.consuming.admission import check_durability, check_name
-from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.consuming.subscription_registry import SubscriptionRegistry
 from geminga_broker.topics.consuming.throttling import Throttling
 from geminga_broker.topics.part import OwningTopic, TopicServices

@@ -22,8 +22,8 @@ from geminga_broker.counting.meter import Meter
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.metadata.errors import NamespaceNotFound
 from geminga_broker.policies.inactivity import InactivityConfig
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
-from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.topic import Topic
