@@ -12,11 +12,8 @@ from geminga_broker.admin.snapshot import (
     CacheSnapshot,
     ConnectionsSnapshot,
     LookupsSnapshot,
-    SummarySnapshot,
 )
 from geminga_broker.admin.topics.stats import topic_snapshot
-from geminga_broker.counting.durations import Durations
-from geminga_broker.counting.meter import Meter
 from geminga_broker.health import HealthCheck
 from geminga_broker.managed_ledger.entry_cache import EntryCache
 from geminga_broker.ownership.ownership import Ownership
@@ -26,6 +23,7 @@ from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_ledger import LedgerCounters
 from geminga_protocol.records.brokers import LocalBrokerData
 from geminga_runtime.clock import Clock
+from geminga_server.metrics import Meter
 
 
 class BrokerFigures:
@@ -108,9 +106,9 @@ class BrokerFigures:
                 topic_loads_pending=topics.loading_count,
                 topic_loads_failed=topics.loads_failed,
             ),
-            publish_latency_ms=_summary(topics.services.publish_durations),
-            lookup_ms=_summary(counts.lookup_durations),
-            topic_load_ms=_summary(topics.load_durations),
+            publish_latency_ms=topics.services.publish_durations.summary(SUMMARY_QUANTILES),
+            lookup_ms=counts.lookup_durations.summary(SUMMARY_QUANTILES),
+            topic_load_ms=topics.load_durations.summary(SUMMARY_QUANTILES),
             is_healthy=self._health.is_healthy,
         )
 
@@ -129,9 +127,3 @@ class BrokerFigures:
             inserted_entries_total=cache.inserted,
             evicted_entries_total=cache.evicted,
         )
-
-
-def _summary(durations: Durations) -> SummarySnapshot:
-    return SummarySnapshot(
-        values=durations.quantiles(SUMMARY_QUANTILES), count=durations.count, sum=durations.sum_ms
-    )

@@ -37,14 +37,12 @@ from geminga_broker.admin.metric_families import (
     Family,
 )
 from geminga_broker.admin.snapshot import (
-    SUMMARY_QUANTILES,
     BrokerSnapshot,
-    SummarySnapshot,
     TopicSnapshot,
 )
-from geminga_broker.counting.buckets import Buckets
 from geminga_broker.subscriptions.dispatch_throttle import Stalls
 from geminga_broker.subscriptions.rate_limiter import LimitOf
+from geminga_server.metrics import Histogram, Summary
 
 # So many samples take about 0.7 ms, a seventh of what may hold the event loop.
 SAMPLES_PER_PIECE = 2000
@@ -189,7 +187,7 @@ def _stalls(labelled: Sequence[tuple[str, Stalls]]) -> Iterator[str]:
 def _buckets(family: BucketFamily, snapshots: Labelled) -> Iterator[str]:
     """A gauge per bucket, not cumulative, then how many values and their sum."""
     get = attrgetter(family.field)
-    labelled: list[tuple[str, Buckets]] = [(labels, get(each)) for labels, each in snapshots]
+    labelled: list[tuple[str, Histogram]] = [(labels, get(each)) for labels, each in snapshots]
     names = [f"{family.name}_{suffix}" for suffix in family.suffixes]
     for index, name in enumerate(names):
         values = ((labels, each.counts[index]) for labels, each in labelled)
@@ -231,12 +229,14 @@ def _broker_bytes(snapshot: BrokerSnapshot, first: str) -> str:
     return "".join(pieces)
 
 
-def _summary(name: str, first: str, summary: SummarySnapshot) -> str:
+def _summary(name: str, first: str, summary: Summary) -> str:
     lines = [f"# TYPE {name} summary\n"]
-    for quantile, value in zip(SUMMARY_QUANTILES, summary.values, strict=True):
+    for quantile, value in summary.quantiles.items():
         shown = "NaN" if isnan(value) else value
         lines.append(f'{name}{{{first},quantile="{quantile}"}} {shown}\n')
-    lines.append(f"{name}_count{{{first}}} {summary.count}\n{name}_sum{{{first}}} {summary.sum}\n")
+    lines.append(
+        f"{name}_count{{{first}}} {summary.count}\n{name}_sum{{{first}}} {summary.sum_ms}\n"
+    )
     return "".join(lines)
 
 

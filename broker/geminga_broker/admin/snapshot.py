@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import nan
 
 from geminga_broker.compaction.report import CompactionReport
-from geminga_broker.counting.buckets import Buckets, write_latency_buckets
+from geminga_broker.managed_ledger.write_latency import write_latency_histogram
 from geminga_broker.subscriptions.dispatch_throttle import Stalls
 from geminga_server.connection_limits import Limit
+from geminga_server.metrics import Durations, Histogram, Summary
 
 SUMMARY_QUANTILES = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
+# Of what never happened.
+NO_SUMMARY = Durations().summary(SUMMARY_QUANTILES)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,7 +93,7 @@ class TopicSnapshot:
     delayed_index_bytes: int = 0
     delayed_buckets: int = 0
     delayed_loaded: int = 0
-    write_latency_ms: Buckets = field(default_factory=write_latency_buckets)
+    write_latency_ms: Histogram = field(default_factory=write_latency_histogram)
     subscriptions: list[SubscriptionSnapshot] = field(default_factory=list)
     compaction: CompactionReport | None = None
 
@@ -139,18 +141,6 @@ class LookupsSnapshot:
 
 
 @dataclass(slots=True, kw_only=True)
-class SummarySnapshot:
-    """Quantiles since the last refresh, NaN where nothing happened; count and sum since the start.
-
-    ``values`` stand for ``SUMMARY_QUANTILES``, in that order.
-    """
-
-    values: tuple[float, ...] = (nan,) * len(SUMMARY_QUANTILES)
-    count: int = 0
-    sum: float = 0.0
-
-
-@dataclass(slots=True, kw_only=True)
 class BrokerSnapshot:
     """The whole broker at one moment. ``is_healthy`` is None until a health check ran.
 
@@ -162,7 +152,7 @@ class BrokerSnapshot:
     ledger_counts: Mapping[str, int] = field(default_factory=dict)
     connections: ConnectionsSnapshot = field(default_factory=ConnectionsSnapshot)
     lookups: LookupsSnapshot = field(default_factory=LookupsSnapshot)
-    publish_latency_ms: SummarySnapshot = field(default_factory=SummarySnapshot)
-    lookup_ms: SummarySnapshot = field(default_factory=SummarySnapshot)
-    topic_load_ms: SummarySnapshot = field(default_factory=SummarySnapshot)
+    publish_latency_ms: Summary = NO_SUMMARY
+    lookup_ms: Summary = NO_SUMMARY
+    topic_load_ms: Summary = NO_SUMMARY
     is_healthy: bool | None = None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from geminga_broker.counting.buckets import Buckets, count_write, write_latency_buckets
+from geminga_broker.managed_ledger.write_latency import write_latency_histogram
+from geminga_server.metrics import Histogram
 
 # What took no time that a clock could see has no rate.
 DURATION_S_MIN = 0.001
@@ -50,19 +51,19 @@ class CompactionReport:
     bytes_left: int = 0
     # How long entries took to be written, in the last stats period and in this one. None where
     # nothing was: there may be very many topics.
-    _latency_shown: Buckets | None = None
-    _latency_present: Buckets | None = None
+    _latency_shown: Histogram | None = None
+    _latency_present: Histogram | None = None
 
     @property
-    def write_latency_ms(self) -> Buckets:
+    def write_latency_ms(self) -> Histogram:
         """How long entries took to be written, in the last stats period."""
-        return self._latency_shown or write_latency_buckets()
+        return self._latency_shown or write_latency_histogram()
 
     def wrote(self, entries: int, duration_ms: float) -> None:
         """So many entries took so long until they were durable."""
         if self._latency_present is None:
-            self._latency_present = write_latency_buckets()
-        count_write(self._latency_present, duration_ms, entries)
+            self._latency_present = write_latency_histogram()
+        self._latency_present.add(duration_ms, entries)
 
     def renew(self) -> None:
         """A stats period is over."""

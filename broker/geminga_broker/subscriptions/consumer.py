@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from geminga_broker.client_session import ClientSession
-from geminga_broker.counting.meter import Meter
 from geminga_broker.managed_ledger.acknowledged import Acknowledged, bits_set
 from geminga_broker.managed_ledger.payloads import message_count, without_broker_entry
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
@@ -18,6 +17,7 @@ from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_protocol.pulsar.message import NO_CONSUMER_EPOCH, MessageEncoder
 from geminga_runtime.clock import Clock
+from geminga_server.metrics import Meter
 
 # More messages than anybody holds.
 NO_LIMIT = 1 << 62

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from geminga_broker.counting.meter import Meter
 from geminga_broker.errors import ConsumerBusy, NotAllowed
 from geminga_broker.managed_ledger.cursor import OnDurable
 from geminga_broker.managed_ledger.payloads import message_count
@@ -18,6 +17,7 @@ from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeyShared
 from geminga_broker.subscriptions.key_shared.selector import new_selector
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.sticky_key import sticky_key
+from geminga_server.metrics import Meter
 
 # Where all messages of a topic without a log are, as upstream has it.
 NOWHERE = Position(0, 0)

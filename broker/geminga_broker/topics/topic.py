@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from weakref import proxy
 
-from geminga_broker.counting.meter import Meter
 from geminga_broker.errors import NotAllowed, TopicFenced, TopicTerminated
 from geminga_broker.managed_ledger.append_request import AppendRequest
 from geminga_broker.managed_ledger.cursor import Cursor
@@ -31,6 +30,7 @@ from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.producing.publish_path import PublishPath
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.service import Service
+from geminga_server.metrics import Meter
 
 log = logging.getLogger(__name__)
 

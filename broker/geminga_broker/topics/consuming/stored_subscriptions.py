@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from geminga_broker.counting.meter import Meter
 from geminga_broker.errors import ConsumerBusy, SubscriptionNotFound, TopicFenced
 from geminga_broker.managed_ledger.append_request import AppendRequest
 from geminga_broker.managed_ledger.chain import LedgerChain
@@ -27,6 +26,7 @@ from geminga_broker.topics.topic_compaction import (
     check_read_compacted,
     check_subscription,
 )
+from geminga_server.metrics import Meter
 
 
 def _first_wanted(request: SubscribeRequest, chain: LedgerChain) -> Position:

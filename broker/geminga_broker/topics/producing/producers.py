@@ -16,7 +16,6 @@ from typing import Protocol
 from weakref import proxy
 
 from geminga_broker.client_session import ClientSession
-from geminga_broker.counting.meter import Meter
 from geminga_broker.errors import BrokerError, ProducerBusy, ProducerFenced
 from geminga_broker.managed_ledger.append_request import (
     AppendRequest,
@@ -28,6 +27,7 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_send_error
 from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.send import ReceiptEncoder
+from geminga_server.metrics import Meter
 
 # The message id in the receipt of a message that was stored before: nobody looks up where.
 NOWHERE = -1

@@ -28,7 +28,7 @@ from geminga_broker.admin.snapshot import (
     TopicSnapshot,
 )
 from geminga_broker.compaction.report import CompactionReport, CompactionStatus
-from geminga_broker.counting.buckets import WRITE_LATENCY_BOUNDS_MS
+from geminga_broker.managed_ledger.write_latency import WRITE_LATENCY_BOUNDS_MS
 from geminga_broker.subscriptions.dispatch_throttle import Stalls
 from geminga_broker.subscriptions.rate_limiter import LimitOf
 from geminga_server.connection_limits import Limit
