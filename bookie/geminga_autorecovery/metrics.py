@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from geminga_autorecovery.autorecovery import AutoRecovery
+from geminga_server.metrics import metric
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -28,14 +29,15 @@ class AutoRecoveryMetrics:
     def collect(self) -> Iterable[Metric]:
         """All families, for one scrape."""
         for name, value in self._counters().items():
-            yield _family(name, "unknown", [(name, {}, value)])
-        yield _family(IS_AUDITOR, "gauge", [(IS_AUDITOR, {}, float(self._daemon.is_auditor))])
+            yield metric(name, "unknown", [(name, {}, value)], _about(name))
+        is_auditor = [(IS_AUDITOR, dict[str, str](), float(self._daemon.is_auditor))]
+        yield metric(IS_AUDITOR, "gauge", is_auditor, _about(IS_AUDITOR))
         for name, (count, sum_s) in self._times().items():
             samples = [
                 (f"{name}_count", SUCCESS, count),
                 (f"{name}_sum", SUCCESS, sum_s * MS_PER_S),
             ]
-            yield _family(name, "summary", samples)
+            yield metric(name, "summary", samples, _about(name))
 
     def _counters(self) -> dict[str, float]:
         auditor, worker = self._daemon.auditor_counters, self._daemon.worker_counters
@@ -86,11 +88,5 @@ class AutoRecoveryMetrics:
         }
 
 
-def _family(name: str, kind: str, samples: list[tuple[str, dict[str, str], float]]) -> Metric:
-    from prometheus_client.core import Metric  # noqa: PLC0415 - 50 ms, and only who scrapes needs it
-
-    # Kinds are "unknown" where a counter's samples have another name than Prometheus wants.
-    family = Metric(name, f"BookKeeper's {name}.", kind)
-    for sample, labels, value in samples:
-        family.add_sample(sample, labels, value)
-    return family
+def _about(name: str) -> str:
+    return f"BookKeeper's {name}."

@@ -199,8 +199,8 @@ class Bookie(Service):
             journal.continue_after(replay.file_numbers, replay.next_group)
             self.journals.append(journal)
             # What an add takes is a fact of the bookie, whichever journal it goes to.
-            journal.add_latency = self.journals[0].add_latency
-            journal.sync_latency = self.journals[0].sync_latency
+            journal.add_durations = self.journals[0].add_durations
+            journal.sync_durations = self.journals[0].sync_durations
         for journal in self.journals:
             await stack.enter_async_context(journal)
         self._replayed = None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from geminga_bookie.latency import Latency
 from geminga_runtime.clock import Clock
+from geminga_server.metrics import Durations
 
 
 @dataclass(slots=True)
 class Counters:
-    """Counts since the start; ``read_latency`` is of the reads that found their entry."""
+    """Counts since the start; ``read_durations`` are of the reads that found their entry."""
 
     clock: Clock
     adds: int = 0
@@ -27,7 +27,4 @@ class Counters:
     lac_reads: int = 0
     forces: int = 0
     connections_faulty: int = 0
-    read_latency: Latency = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.read_latency = Latency(self.clock)
+    read_durations: Durations = field(default_factory=Durations)

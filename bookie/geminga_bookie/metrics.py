@@ -7,10 +7,11 @@ are fixed by existing dashboards, also where Prometheus would have counters end 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import isnan
 from typing import TYPE_CHECKING
 
 from geminga_bookie.bookie import Bookie
-from geminga_bookie.latency import Latency
+from geminga_server.metrics import Durations, metric
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 Value = tuple[str, float]
 
 QUANTILES = (0.5, 0.75, 0.95, 0.99, 0.999, 0.9999, 1.0)
-MS_PER_S = 1000
+# Quantiles speak of the last one to two periods of so many seconds: an old peak is forgotten.
+PERIOD_S = 60.0
 
 
 class BookieMetrics:
@@ -27,13 +29,15 @@ class BookieMetrics:
 
     def __init__(self, bookie: Bookie) -> None:
         self._bookie = bookie
+        self._period_ends_s = bookie.counters.clock.monotonic() + PERIOD_S
 
     def collect(self) -> Iterable[Metric]:
         """All families, for one scrape."""
         for kind, values in (("gauge", self._gauges()), ("counter", self._counters())):
             for name, value in values:
-                yield _family(name, kind, [(name, {}, value)])
+                yield metric(name, kind, [(name, {}, value)], name)
         yield from self._summaries()
+        self._end_period()
 
     def _gauges(self) -> Iterator[Value]:
         bookie = self._bookie
@@ -93,19 +97,32 @@ class BookieMetrics:
         yield "geminga_bookie_damaged_blocks_total", bookie.entry_log.damaged_blocks
 
     def _summaries(self) -> Iterator[Metric]:
-        # Several journals record into the same latencies.
+        # Several journals count into the same durations.
         journal, counters = self._bookie.journal, self._bookie.counters
         adds_failed = counters.adds_failed + counters.adds_refused
-        yield _summary("bookie_journal_JOURNAL_ADD_ENTRY", journal.add_latency, adds_failed)
+        yield _summary("bookie_journal_JOURNAL_ADD_ENTRY", journal.add_durations, adds_failed)
         yield _summary(
             "bookie_journal_JOURNAL_SYNC",
-            journal.sync_latency,
+            journal.sync_durations,
             sum(each.error is not None for each in self._bookie.journals),
         )
         for name in ("bookkeeper_server_ADD_ENTRY", "bookkeeper_server_ADD_ENTRY_REQUEST"):
-            yield _summary(name, journal.add_latency, adds_failed)
+            yield _summary(name, journal.add_durations, adds_failed)
         for name in ("bookkeeper_server_READ_ENTRY", "bookkeeper_server_READ_ENTRY_REQUEST"):
-            yield _summary(name, counters.read_latency, counters.reads_failed)
+            yield _summary(name, counters.read_durations, counters.reads_failed)
+
+    def _end_period(self) -> None:
+        """Begin a new period when one is over. Only scrapes read quantiles: no timer is needed."""
+        now_s = self._bookie.counters.clock.monotonic()
+        if now_s >= self._period_ends_s:
+            self._period_ends_s = now_s + PERIOD_S
+            journal = self._bookie.journal
+            for each in (
+                journal.add_durations,
+                journal.sync_durations,
+                self._bookie.counters.read_durations,
+            ):
+                each.renew()
 
     def _garbage_gauges(self) -> Iterator[Value]:
         logs = self._bookie.storage.index.logs
@@ -137,28 +154,18 @@ def _usage_name(path: str) -> str:
     return f"bookie_ledger_dir_{word}_usage"
 
 
-def _summary(name: str, latency: Latency, failed: int) -> Metric:
+def _summary(name: str, durations: Durations, failed: int) -> Metric:
     """Milliseconds of what succeeded; of what failed the number alone."""
-    done = {"success": "true"}
-    quantiles = zip(QUANTILES, latency.quantiles(QUANTILES), strict=True)
-    samples: list[tuple[str, dict[str, str], float]] = [
-        (name, {**done, "quantile": str(share)}, seconds * MS_PER_S) for share, seconds in quantiles
+    done, failure = {"success": "true"}, {"success": "false"}
+    summary = durations.summary(QUANTILES, with_present=True)
+    quantiles = [
+        (name, {**done, "quantile": str(share)}, 0.0 if isnan(bound_ms) else bound_ms)
+        for share, bound_ms in summary.quantiles.items()
     ]
-    samples += [
-        (f"{name}_count", done, latency.count),
-        (f"{name}_sum", done, latency.sum_s * MS_PER_S),
-        (f"{name}_count", {"success": "false"}, failed),
-        (f"{name}_sum", {"success": "false"}, 0.0),
+    totals = [
+        (f"{name}_count", done, summary.count),
+        (f"{name}_sum", done, summary.sum_ms),
+        (f"{name}_count", failure, failed),
+        (f"{name}_sum", failure, 0.0),
     ]
-    return _family(name, "summary", samples)
-
-
-def _family(name: str, kind: str, samples: list[tuple[str, dict[str, str], float]]) -> Metric:
-    from prometheus_client.core import Metric  # noqa: PLC0415 - 50 ms, and only who scrapes needs it
-
-    # As a counter, Prometheus's library would announce another name than the samples have.
-    has_strange_name = kind == "counter" and not name.endswith("_total")
-    family = Metric(name.removesuffix("_total"), name, "unknown" if has_strange_name else kind)
-    for sample, labels, value in samples:
-        family.add_sample(sample, labels, value)
-    return family
+    return metric(name, "summary", [*quantiles, *totals], name)

@@ -5,21 +5,20 @@ Every topic handed in belongs to a bundle that this broker owns: who asks has ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from geminga_broker.admin.documents.internal_stats import Document
 from geminga_broker.admin.documents.topic_stats import TopicStats
 from geminga_broker.admin.facade import StatsQuery
-from geminga_broker.admin.snapshot import BrokerSnapshot
 from geminga_broker.admin.topics.backlog_age import add_earliest
 from geminga_broker.admin.topics.internal_stats import internal_stats
 from geminga_broker.admin.topics.stats import topic_stats
 from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.errors import NotAllowed, TopicNotFound
-from geminga_broker.figures import BrokerFigures
 from geminga_broker.health import HealthCheck
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.metrics.collector import BrokerMetrics
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
@@ -39,13 +38,13 @@ class Administration:
         ledgers: Ledgers,
         ownership: Ownership,
         health: HealthCheck,
-        figures: BrokerFigures,
+        metrics: BrokerMetrics,
     ) -> None:
         self._topics = topics
         self._ledgers = ledgers
         self._ownership = ownership
         self._health = health
-        self._figures = figures
+        self._metrics = metrics
 
     async def create_topic(self, topic: TopicName, properties: Mapping[str, str]) -> None:
         """Create one topic or one partition. Raises ``TopicExists``."""
@@ -148,9 +147,9 @@ class Administration:
         """The non-persistent topics of a namespace that are loaded here."""
         return self._topics.non_persistent_in(namespace)
 
-    def metrics_snapshot(self) -> BrokerSnapshot:
-        """What ``/metrics`` shows."""
-        return self._figures.snapshot()
+    def metrics_text(self, *, cluster: str, version: str, host: str) -> Iterator[str]:
+        """What ``/metrics`` shows of the broker, in pieces."""
+        return self._metrics.text(cluster=cluster, version=version, host=host)
 
     async def check_health(self) -> None:
         """Publish one message and read it back. Raises what went wrong."""

@@ -16,7 +16,6 @@ from geminga_broker.admin.facade import Services
 from geminga_broker.administration import Administration
 from geminga_broker.config import BrokerConfig
 from geminga_broker.discovery import Discovery
-from geminga_broker.figures import BrokerFigures
 from geminga_broker.health import HealthCheck
 from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryFields
 from geminga_broker.managed_ledger.entry_cache import EntryCache
@@ -28,6 +27,7 @@ from geminga_broker.metadata.partitioned_topics import PartitionedTopics
 from geminga_broker.metadata.persistent_topics import PersistentTopics
 from geminga_broker.metadata.tenants import Tenants
 from geminga_broker.metadata.topic_lists import TopicLists
+from geminga_broker.metrics.collector import BrokerMetrics
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.listeners import BindAddress
@@ -98,17 +98,17 @@ class Broker(Service):
         self._is_unload_due = False
         # What is told of it, to other brokers and to the REST side
         health = HealthCheck(self.topics, clock, self.address.broker_id)
-        self.figures = self._new_figures(health)
+        self.metrics = self._new_metrics(health)
         self.brokers = Brokers(
             coordination,
             clock,
             self.address,
-            self.figures.load,
+            self.metrics.load,
             version=PULSAR_VERSION,
             former_broker_ids=config.former_broker_ids,
         )
         self.administration = Administration(
-            self.topics, self.ledgers, self.ownership, health, self.figures
+            self.topics, self.ledgers, self.ownership, health, self.metrics
         )
         self.ownership.on_lost(self._bundle_lost)
         self.ownership.on_release(self._bundle_released)
@@ -134,7 +134,7 @@ class Broker(Service):
         """All that is done again and again."""
         config, maintenance = self.config, self._maintenance
         return [
-            PeriodicWork("renew figures", config.stats_period_s, self.figures.renew),
+            PeriodicWork("renew metrics", config.stats_period_s, self.metrics.renew),
             PeriodicWork(
                 "delete unused topics",
                 config.policies.inactivity.check_s,
@@ -193,8 +193,8 @@ class Broker(Service):
             auto_creation=self.config.policies.auto_creation,
         )
 
-    def _new_figures(self, health: HealthCheck) -> BrokerFigures:
-        return BrokerFigures(
+    def _new_metrics(self, health: HealthCheck) -> BrokerMetrics:
+        return BrokerMetrics(
             self._clock,
             topics=self.topics,
             maintenance=self._maintenance,

@@ -14,6 +14,7 @@ class ClientSession(Protocol):
     address: str
     client_version: str
     protocol_version: int
+    gets_broker_entries: bool
 
     def send(self, frame: bytes) -> None:
         """Queue ``frame``; it is written before the loop turns."""

@@ -22,10 +22,10 @@ from crc32c import crc32c
 from geminga_bookie.formats import journal_v1 as layout
 from geminga_bookie.journal.mark import JournalMark
 from geminga_bookie.journal.pacing import Pacing
-from geminga_bookie.latency import Latency
 from geminga_runtime.clock import Clock
 from geminga_runtime.disk import Disk, DiskFile
 from geminga_runtime.service import Service
+from geminga_server.metrics import Durations
 
 log = logging.getLogger(__name__)
 
@@ -97,8 +97,8 @@ class Journal(Service):
         self._writing_entries = 0
         self.written_bytes = 0
         self.groups = 0
-        self.add_latency = Latency(clock)
-        self.sync_latency = Latency(clock)
+        self.add_durations = Durations()
+        self.sync_durations = Durations()
 
     def continue_after(self, file_numbers: Sequence[int], next_group: int) -> None:
         """Say, before it opens, which files exist already and which number comes next."""
@@ -239,8 +239,8 @@ class Journal(Service):
         self.writing_bytes = self._writing_entries = 0
         self.written_bytes += group.size
         self.groups += 1
-        self.sync_latency.record(now_s - started_s, 1)
-        self.add_latency.record(now_s - group.opened_s, group.entries)
+        self.sync_durations.add((now_s - started_s) * 1000)
+        self.add_durations.add((now_s - group.opened_s) * 1000, group.entries)
         self._on_written()
         waiters = group.waiters
         waiters.reverse()

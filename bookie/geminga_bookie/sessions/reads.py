@@ -97,4 +97,4 @@ class ReadQueue(LaterAnswers[PendingRead]):
         counters.reads_failed += failed
         counters.read_bytes += size
         if done:
-            counters.read_latency.record(counters.clock.monotonic() - came_s, done)
+            counters.read_durations.add((counters.clock.monotonic() - came_s) * 1000, done)

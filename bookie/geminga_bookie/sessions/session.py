@@ -361,7 +361,7 @@ class Session(asyncio.Protocol):
             counters.reads += self._replied_reads
             counters.read_bytes += self._replied_bytes
             took_s = counters.clock.monotonic() - self._came_s
-            counters.read_latency.record(took_s, self._replied_reads)
+            counters.read_durations.add(took_s * 1000, self._replied_reads)
             self._replied_reads = self._replied_bytes = 0
         self._write_all(replies)
 

@@ -6,14 +6,13 @@ and the ownership, and is all that ``app.create_app`` takes. Nothing here import
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from geminga_broker.admin.config import AdminConfig
 from geminga_broker.admin.documents.internal_stats import Document
 from geminga_broker.admin.documents.topic_stats import TopicStats
-from geminga_broker.admin.snapshot import BrokerSnapshot
 from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.metadata.clusters import Clusters
@@ -118,8 +117,8 @@ class BrokerFacade(Protocol):
         """The non-persistent topics of a namespace that are loaded here, partitions included."""
         ...
 
-    def metrics_snapshot(self) -> BrokerSnapshot:
-        """What ``/metrics`` shows; taken in one go, so that its sums agree."""
+    def metrics_text(self, *, cluster: str, version: str, host: str) -> Iterator[str]:
+        """What ``/metrics`` shows, in pieces; read in one go, so that its sums agree."""
         ...
 
     async def check_health(self) -> None:
@@ -131,7 +130,7 @@ class BrokerFacade(Protocol):
 class Services:
     """Everything the REST side works on. ``version`` is what ``brokers/version`` answers.
 
-    ``part_metrics`` are families that ``metrics_snapshot`` does not hold: the process's, and what
+    ``part_metrics`` are families that ``metrics_text`` does not hold: the process's, and what
     the broker's own packages register.
     """
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
-from geminga_broker.counting.buckets import Buckets, count_write, write_latency_buckets
+from geminga_broker.managed_ledger.write_latency import write_latency_histogram
+from geminga_server.metrics import Histogram
+from geminga_server.metrics.exposition import Gauge
 
 # What took no time that a clock could see has no rate.
 DURATION_S_MIN = 0.001
@@ -40,29 +43,29 @@ class CompactionReport:
     last_removed: int = 0
     last_succeeded_ms: int = 0
     last_failed_ms: int = 0
-    last_duration_ms: int = 0
-    removed_total: int = 0
-    succeeded_total: int = 0
-    failed_total: int = 0
-    read_bytes_rate: float = 0.0
-    write_bytes_rate: float = 0.0
-    entries_left: int = 0
-    bytes_left: int = 0
+    last_duration_ms: Annotated[int, Gauge("pulsar_compaction_duration_time_in_mills")] = 0
+    removed_total: Annotated[int, Gauge("pulsar_compaction_removed_event_count")] = 0
+    succeeded_total: Annotated[int, Gauge("pulsar_compaction_succeed_count")] = 0
+    failed_total: Annotated[int, Gauge("pulsar_compaction_failed_count")] = 0
+    read_bytes_rate: Annotated[float, Gauge("pulsar_compaction_read_throughput")] = 0.0
+    write_bytes_rate: Annotated[float, Gauge("pulsar_compaction_write_throughput")] = 0.0
+    entries_left: Annotated[int, Gauge("pulsar_compaction_compacted_entries_count")] = 0
+    bytes_left: Annotated[int, Gauge("pulsar_compaction_compacted_entries_size")] = 0
     # How long entries took to be written, in the last stats period and in this one. None where
     # nothing was: there may be very many topics.
-    _latency_shown: Buckets | None = None
-    _latency_present: Buckets | None = None
+    _latency_shown: Histogram | None = None
+    _latency_present: Histogram | None = None
 
     @property
-    def write_latency_ms(self) -> Buckets:
+    def write_latency_ms(self) -> Histogram:
         """How long entries took to be written, in the last stats period."""
-        return self._latency_shown or write_latency_buckets()
+        return self._latency_shown or write_latency_histogram()
 
     def wrote(self, entries: int, duration_ms: float) -> None:
         """So many entries took so long until they were durable."""
         if self._latency_present is None:
-            self._latency_present = write_latency_buckets()
-        count_write(self._latency_present, duration_ms, entries)
+            self._latency_present = write_latency_histogram()
+        self._latency_present.add(duration_ms, entries)
 
     def renew(self) -> None:
         """A stats period is over."""

@@ -23,6 +23,7 @@ from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
 from geminga_broker.managed_ledger.log_listener import LogListener
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.services import ManagedLedgerServices
 from geminga_broker.managed_ledger.store import LogStore
 from geminga_ledger import Ledgers
 from geminga_protocol.pulsar.topic_names import decode_local
@@ -56,14 +57,20 @@ class ManagedLedgerFactory(Service):
     ) -> None:
         super().__init__()
         self.cache = cache
-        self._coordination = coordination
         self.ledgers = ledgers
+        self.config = config
+        self._coordination = coordination
         self._clock = clock
         self._random = random
-        self.config = config
-        self._fetched_budget = FetchedBudget(config.fetched_bytes_max)
         self._stamps = stamps
-        self._opened: dict[str, ManagedLedger] = {}
+        self._services = ManagedLedgerServices(
+            ledgers=ledgers,
+            cache=cache,
+            fetched_budget=FetchedBudget(config.fetched_bytes_max),
+            clock=clock,
+            random=random,
+            config=config,
+        )
 
     async def _open(self, stack: AsyncExitStack) -> None:
         del stack
@@ -75,7 +82,7 @@ class ManagedLedgerFactory(Service):
 
     async def _sweep_logs(self) -> None:
         """One timer for all logs, idle ones too: they turn over and are trimmed by time."""
-        for number, log in enumerate(list(self._opened.values()), 1):
+        for number, log in enumerate(list(self._services.opened.values()), 1):
             log.sweep()
             if number % LOGS_SWEPT_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -91,16 +98,10 @@ class ManagedLedgerFactory(Service):
         ``create_with`` is None (entering it then raises ``NodeMissing``)."""
         return ManagedLedger(
             name,
-            ledgers=self.ledgers,
+            self._services,
             store=LogStore(self._coordination, name),
-            cache=self.cache,
-            fetched_budget=self._fetched_budget,
-            clock=self._clock,
-            random=self._random,
-            config=self.config,
             listener=listener,
             create_with=create_with,
-            opened=self._opened,
             stamps=BrokerEntryMetadata(self._stamps, self._clock) if self._stamps.is_any else None,
         )
 

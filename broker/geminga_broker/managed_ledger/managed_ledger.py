@@ -11,17 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, MutableMapping, Sequence
-from random import Random
+from collections.abc import Mapping, Sequence
 
 from geminga_broker.errors import NotAllowed, StorageUnavailable, TopicExists, TopicFenced
 from geminga_broker.managed_ledger.append_request import AppendRequest, payload_of
 from geminga_broker.managed_ledger.appender import Appender
 from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryMetadata
 from geminga_broker.managed_ledger.chain import LedgerChain, LedgerSpan
-from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.entry_cache import EntryCache
-from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
 from geminga_broker.managed_ledger.log_cache import LogCache
 from geminga_broker.managed_ledger.log_listener import NOBODY, LogListener
 from geminga_broker.managed_ledger.log_state import LogState
@@ -32,12 +28,12 @@ from geminga_broker.managed_ledger.readers import Readers
 from geminga_broker.managed_ledger.recorded_chain import RecordedChain
 from geminga_broker.managed_ledger.retention import KEEP_NOTHING, Retention
 from geminga_broker.managed_ledger.rollover import age_max_s, is_due
+from geminga_broker.managed_ledger.services import ManagedLedgerServices
 from geminga_broker.managed_ledger.store import LogStore
 from geminga_broker.managed_ledger.termination import Termination
 from geminga_broker.managed_ledger.trimmer import Readership, Trimmer
-from geminga_ledger import EntryTooLarge, LedgerError, LedgerFenced, Ledgers
+from geminga_ledger import EntryTooLarge, LedgerError, LedgerFenced
 from geminga_runtime.backoff import Backoff
-from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import CoordinationError, NodeMissing
 from geminga_runtime.service import Service
 
@@ -50,7 +46,7 @@ CHANGE_DEADLINE_S = 60.0
 class ManagedLedger(Service):
     """The log named ``name`` (``tenant/namespace/persistent/topic``, encoded).
 
-    While it is open it is in ``opened``, by its name. ``retention`` may be changed at any time.
+    While it is open it is among the ``services.opened``. ``retention`` may be changed at any time.
     ``stamps`` go in front of entries; without them entries are stored as they come.
     What waits here for a ledger is bounded by those who publish: a session stops reading its
     client while too much of what it took, or all took together, is not durable.
@@ -59,20 +55,15 @@ class ManagedLedger(Service):
     def __init__(
         self,
         name: str,
+        services: ManagedLedgerServices,
         *,
-        ledgers: Ledgers,
         store: LogStore,
-        cache: EntryCache,
-        fetched_budget: FetchedBudget,
-        clock: Clock,
-        random: Random,
-        config: ManagedLedgerConfig,
         listener: LogListener,
         create_with: Mapping[str, str] | None = None,
-        opened: MutableMapping[str, ManagedLedger] | None = None,
         stamps: BrokerEntryMetadata | None = None,
     ) -> None:
         super().__init__()
+        ledgers, clock, config = services.ledgers, services.clock, services.config
         self.name = name
         self.config = config
         self.chain = LedgerChain()
@@ -87,12 +78,12 @@ class ManagedLedger(Service):
         self.termination = Termination(self, self._recorded)
         self._trimmer = Trimmer(self, self._recorded, clock, retention)
         self._readers = Readers(ledgers)
-        self._cached = LogCache(cache, self._trimmer)
-        self.fetched_budget = fetched_budget
-        self._clock, self._random = clock, random
+        self._cached = LogCache(services.cache, self._trimmer)
+        self.fetched_budget = services.fetched_budget
+        self._clock, self._random = clock, services.random
         self._listener = listener
         self._create_with = create_with
-        self._opened = opened if opened is not None else {}
+        self._opened = services.opened
         # The ledger that takes entries; those that take no more and are not closed yet.
         self._appender: Appender | None = None
         self._finishing: tuple[Appender, ...] = ()

@@ -19,7 +19,7 @@ from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.sessions.consumer_stats import encode_consumer_stats
 from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
 from geminga_broker.subscriptions.key_shared.policy import KeySharedMode, KeySharedPolicy
-from geminga_broker.topics.consuming.subscribe_request import ConsumerIdentity, SubscribeRequest
+from geminga_broker.subscriptions.subscribe_request import ConsumerIdentity, SubscribeRequest
 from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
@@ -69,6 +69,29 @@ def key_shared_policy(meta: api.KeySharedMeta) -> KeySharedPolicy:
     )
 
 
+def subscribe_request(
+    command: api.CommandSubscribe, *, host: str, partition: int
+) -> SubscribeRequest:
+    """What a client on ``host`` asks of the topic that is this ``partition``, or none (-1)."""
+    return SubscribeRequest(
+        subscription=command.subscription,
+        type=SubscriptionType(command.subType),
+        is_durable=command.durable,
+        starts_at_earliest=command.initialPosition == api.CommandSubscribe.Earliest,
+        reads_compacted=command.read_compacted,
+        start_position=position_of(command.start_message_id)
+        if command.HasField("start_message_id")
+        else None,
+        key_shared=key_shared_policy(command.keySharedMeta),
+        properties={pair.key: pair.value for pair in command.subscription_properties},
+        consumer=ConsumerIdentity(host, command.consumer_name, command.consumer_id),
+        partition=partition,
+        priority=command.priority_level,
+        epoch=command.consumer_epoch if command.HasField("consumer_epoch") else NO_CONSUMER_EPOCH,
+        metadata={pair.key: pair.value for pair in command.metadata},
+    )
+
+
 class Consuming:
     """Consumers by the id the client gave them."""
 
@@ -104,57 +127,31 @@ class Consuming:
             connection.send(encode_success(command.request_id))
             return
         topic = await context.topic(name, create=command.force_topic_creation)
-        key_shared = key_shared_policy(command.keySharedMeta)
-        consumer = Consumer(
-            connection,
-            command.consumer_id,
-            command.consumer_name,
-            priority=command.priority_level,
-            partition=name.partition_index,
-            epoch=command.consumer_epoch
-            if command.HasField("consumer_epoch")
-            else NO_CONSUMER_EPOCH,
-            reads_compacted=command.read_compacted,
-            gets_broker_entries=connection.gets_broker_entries,
-            metadata={pair.key: pair.value for pair in command.metadata},
-            key_shared=key_shared,
-            clock=context.clock,
-            on_active_changed=self._tell_active,
-            on_closed=self._closed_by_topic,
-            on_end=self._tell_end,
+        request = subscribe_request(
+            command, host=host_of(connection.address), partition=name.partition_index
         )
-        request = SubscribeRequest(
-            subscription=command.subscription,
-            type=SubscriptionType(command.subType),
-            is_durable=command.durable,
-            starts_at_earliest=command.initialPosition == api.CommandSubscribe.Earliest,
-            reads_compacted=command.read_compacted,
-            start_position=position_of(command.start_message_id)
-            if command.HasField("start_message_id")
-            else None,
-            properties={pair.key: pair.value for pair in command.subscription_properties},
-            consumer=ConsumerIdentity(
-                host_of(connection.address), command.consumer_name, command.consumer_id
-            ),
-            key_shared=key_shared,
-        )
+        consumer = Consumer(connection, request, clock=context.clock, listener=self)
         subscription = await topic.subscribe(request)
         self._consumers[command.consumer_id] = (consumer, subscription, resource)
         connection.send(encode_success(command.request_id))
         subscription.connected(consumer)
 
-    def _tell_active(self, consumer: Consumer, is_active: bool) -> None:  # noqa: FBT001 (a callback's value)
+    # What a consumer's client is told
+
+    def active_changed(self, consumer: Consumer, *, is_active: bool) -> None:
+        """Tell the clients that know the command."""
         if self._connection.protocol_version >= ACTIVE_CHANGE_SINCE:
             self._connection.send(
                 encode_active_consumer_change(consumer.consumer_id, is_active=is_active)
             )
 
-    def _tell_end(self, consumer: Consumer) -> None:
+    def reached_end(self, consumer: Consumer) -> None:
+        """Tell the clients that know the command."""
         connection = self._connection
         if knows_end_of_topic(connection.protocol_version, connection.client_version):
             connection.send(encode_reached_end_of_topic(consumer.consumer_id))
 
-    def _closed_by_topic(self, consumer: Consumer) -> None:
+    def closed(self, consumer: Consumer) -> None:
         """The topic lets this consumer go (a seek, an unload): the client subscribes again."""
         present = self._consumers.get(consumer.consumer_id)
         if present is not None and present[0] is consumer:

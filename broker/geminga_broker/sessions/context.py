@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from geminga_broker.counting.durations import Durations
 from geminga_broker.errors import ServiceNotReady
 from geminga_broker.metadata.topic_lists import TopicLists
 from geminga_broker.ownership.address import Owner
@@ -17,6 +16,7 @@ from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.clock import Clock
 from geminga_server.authorization import Authorizer
 from geminga_server.connection_limits import ConnectionLimits
+from geminga_server.metrics import Durations
 
 if TYPE_CHECKING:
     from geminga_broker.sessions.connection import Connection

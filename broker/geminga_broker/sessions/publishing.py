@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from geminga_broker.errors import BrokerError, NotAllowed
 from geminga_broker.managed_ledger.append_request import AppendRequest, publisher_of
-from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.producers import Producer, ProducerRequest
 from geminga_protocol.errors import ChecksumMismatch, WireError
 from geminga_protocol.framing import Bounds
 from geminga_protocol.pulsar import api_pb2 as api
@@ -209,16 +209,18 @@ class Publishing:
             self._take_out(present)
             present.disconnect()
         topic = await context.topic(name, create=True)
-        producer_name = command.producer_name or await context.next_producer_name()
-        producer = Producer(
-            connection,
+        request = ProducerRequest(
             command.producer_id,
-            producer_name,
+            command.producer_name or await context.next_producer_name(),
             epoch=command.epoch,
             access_mode=AccessMode(command.producer_access_mode),
             topic_epoch=signed(command.topic_epoch) if command.HasField("topic_epoch") else None,
             is_encrypting=command.encrypted,
             metadata={pair.key: pair.value for pair in command.metadata},
+        )
+        producer = Producer(
+            connection,
+            request,
             connected_at_ms=context.clock.wall_ms(),
             on_closed=self._closed_by_topic,
             on_settled=partial(self._settled, command),

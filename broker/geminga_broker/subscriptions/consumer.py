@@ -6,17 +6,18 @@ stored payload follows as it came. Nothing here waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from geminga_broker.client_session import ClientSession
-from geminga_broker.counting.meter import Meter
 from geminga_broker.managed_ledger.acknowledged import Acknowledged, bits_set
 from geminga_broker.managed_ledger.payloads import message_count, without_broker_entry
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
-from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_protocol.pulsar.message import NO_CONSUMER_EPOCH, MessageEncoder
 from geminga_runtime.clock import Clock
+from geminga_server.metrics import Meter
 
 # More messages than anybody holds.
 NO_LIMIT = 1 << 62
@@ -28,49 +29,53 @@ PERMITS_MAX = 2**31 - 1
 DELIVERY_BYTES_MAX = 1024 * 1024
 
 
+class ConsumerListener(Protocol):
+    """What a consumer's client is told besides messages; ``sessions`` implements it."""
+
+    def active_changed(self, consumer: Consumer, *, is_active: bool) -> None:
+        """Whether it is the active one of its Failover subscription has changed."""
+        ...
+
+    def closed(self, consumer: Consumer) -> None:
+        """The topic let it go (a seek, an unload): its client must subscribe again."""
+        ...
+
+    def reached_end(self, consumer: Consumer) -> None:
+        """The topic is terminated and everything acknowledged: no message will come any more."""
+        ...
+
+
 class Consumer:
     """A connected consumer. ``permits`` may go below zero: a batch is never split.
 
-    ``epoch`` is what its client began with, which only subscriptions that deliver in order use, as
-    they do ``reads_compacted``: whether it is sent only what compaction leaves of the topic;
-    ``gets_broker_entries`` whether its client is sent what brokers write in front of messages;
-    ``on_active_changed`` tells its client whether it is the active one of a Failover subscription,
-    ``on_closed`` that it must subscribe again, ``on_end`` that nothing will ever come any more.
+    Subscriptions that deliver in order use its ``epoch``, and ``reads_compacted``: whether it is
+    sent only what compaction leaves of the topic. ``gets_broker_entries`` says whether its client
+    is sent what brokers write in front of messages.
     """
 
     def __init__(
         self,
         session: ClientSession,
-        consumer_id: int,
-        name: str,
+        request: SubscribeRequest,
         *,
-        priority: int,
-        partition: int,
-        epoch: int = NO_CONSUMER_EPOCH,
-        reads_compacted: bool = False,
-        gets_broker_entries: bool = False,
-        metadata: Mapping[str, str],
-        key_shared: KeySharedPolicy = AUTO_SPLIT,
         clock: Clock,
-        on_active_changed: Callable[[Consumer, bool], None],
-        on_closed: Callable[[Consumer], None],
-        on_end: Callable[[Consumer], None] | None = None,
+        listener: ConsumerListener,
     ) -> None:
+        consumer_id, partition = request.consumer.consumer_id, request.partition
         self.session = session
+        self.listener = listener
         self.consumer_id = consumer_id
-        self.name = name
-        self.priority = priority
+        self.name = request.consumer.name
+        self.priority = request.priority
         self.partition = partition
-        self.metadata = metadata
-        self.key_shared = key_shared
+        self.metadata = request.metadata
+        self.key_shared = request.key_shared
         self.connected_at_ms = clock.wall_ms()
-        self.on_active_changed = on_active_changed
-        self.on_closed = on_closed
-        self._on_end = on_end
+        self._is_end_told = False
         self.permits = 0
-        self.epoch = epoch
-        self.reads_compacted = reads_compacted
-        self.gets_broker_entries = gets_broker_entries
+        self.epoch = request.epoch
+        self.reads_compacted = request.reads_compacted
+        self.gets_broker_entries = session.gets_broker_entries
         self.unacknowledged = 0
         self.pending: dict[EntryId, int] = {}
         self.is_blocked_on_unacknowledged = False
@@ -78,8 +83,8 @@ class Consumer:
         self._clock = clock
         self._encoder = MessageEncoder(consumer_id, partition)
         self._encoder_in_order = self._encoder
-        if epoch != NO_CONSUMER_EPOCH:
-            self._encoder_in_order = MessageEncoder(consumer_id, partition, epoch)
+        if request.epoch != NO_CONSUMER_EPOCH:
+            self._encoder_in_order = MessageEncoder(consumer_id, partition, request.epoch)
         self.meter = Meter(None, 0, 0, 0, 0)
         self.messages_out = 0
         self.bytes_out = 0
@@ -92,9 +97,9 @@ class Consumer:
 
     def tell_end(self) -> None:
         """Its topic is terminated, and it has acknowledged everything: tell its client once."""
-        on_end, self._on_end = self._on_end, None
-        if on_end is not None:
-            on_end(self)
+        if not self._is_end_told:
+            self._is_end_told = True
+            self.listener.reached_end(self)
 
     def begin_epoch(self, epoch: int) -> None:
         """Messages sent in order bear ``epoch`` from now on; an earlier one changes nothing.

@@ -6,8 +6,8 @@ message): then nobody sends before that is paid back.
 
 from __future__ import annotations
 
-from geminga_broker.counting.token_bucket import TokenBuckets
 from geminga_broker.policies.dispatching import DispatchLimit
+from geminga_server.token_bucket import TokenBuckets
 
 
 class DispatchRate:

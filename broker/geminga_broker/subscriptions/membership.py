@@ -157,7 +157,7 @@ class Membership:
         self.stop()
         for consumer in list(self.consumers):
             self.remove(consumer)
-            consumer.on_closed(consumer)
+            consumer.listener.closed(consumer)
 
     def end(self) -> None:
         """Nobody will come any more."""

@@ -122,7 +122,7 @@ class SingleDispatcher(Dispatcher):
 
     def _tell(self, consumer: Consumer) -> None:
         if not self._is_exclusive:
-            consumer.on_active_changed(consumer, consumer is self._active)
+            consumer.listener.active_changed(consumer, is_active=consumer is self._active)
 
     def dispatch(self) -> None:
         """Send the active consumer what it has permits for."""

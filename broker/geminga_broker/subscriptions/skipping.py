@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from geminga_broker.counting.meter import Meter
 from geminga_broker.managed_ledger.cursor import Cursor, OnDurable
 from geminga_broker.managed_ledger.durable import Durable
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
@@ -16,6 +15,7 @@ from geminga_broker.managed_ledger.positions import EntryId, Position
 from geminga_broker.managed_ledger.search import first_position_where
 from geminga_broker.managed_ledger.unacknowledged import nth_unacknowledged
 from geminga_runtime.clock import Clock
+from geminga_server.metrics import Meter
 
 
 class Skipping:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from geminga_broker.counting.meter import Meter
 from geminga_broker.errors import ConsumerBusy, NotAllowed
 from geminga_broker.managed_ledger.cursor import OnDurable
 from geminga_broker.managed_ledger.payloads import message_count
@@ -18,6 +17,7 @@ from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeyShared
 from geminga_broker.subscriptions.key_shared.selector import new_selector
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.sticky_key import sticky_key
+from geminga_server.metrics import Meter
 
 # Where all messages of a topic without a log are, as upstream has it.
 NOWHERE = Position(0, 0)
@@ -104,7 +104,7 @@ class VolatileSubscription:
         self.active = self._choose_active()
         if self.type is SubscriptionType.FAILOVER:
             for each in self.consumers:
-                each.on_active_changed(each, each is self.active)
+                each.listener.active_changed(each, is_active=each is self.active)
 
     def _choose_active(self) -> Consumer | None:
         if not self.consumers or (self.type is not None and self.type.tracks_entries):
@@ -207,4 +207,4 @@ class VolatileSubscription:
         gone, self.consumers, self.active = self.consumers, [], None
         self.keys = new_selector(self.key_shared)
         for consumer in gone:
-            consumer.on_closed(consumer)
+            consumer.listener.closed(consumer)

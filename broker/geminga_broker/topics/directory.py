@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from geminga_broker.counting.durations import Durations
 from geminga_broker.errors import (
     ServiceNotReady,
     TopicBusy,
@@ -30,6 +29,7 @@ from geminga_runtime.coordination import NodeMissing
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
 from geminga_runtime.work_pool import WorkPool
+from geminga_server.metrics import Durations
 
 log = logging.getLogger(__name__)
 

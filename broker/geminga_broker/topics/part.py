@@ -13,7 +13,6 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from geminga_broker.counting.durations import Durations
 from geminga_broker.managed_ledger.append_request import AppendRequest
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
@@ -28,6 +27,7 @@ from geminga_broker.topics.producing.publish_rate import PublishRate
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError
+from geminga_server.metrics import Durations
 
 log = logging.getLogger(__name__)
 

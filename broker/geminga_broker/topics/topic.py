@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from weakref import proxy
 
-from geminga_broker.counting.meter import Meter
 from geminga_broker.errors import NotAllowed, TopicFenced, TopicTerminated
 from geminga_broker.managed_ledger.append_request import AppendRequest
 from geminga_broker.managed_ledger.cursor import Cursor
@@ -21,8 +20,8 @@ from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.inactivity import Inactivity
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
-from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
 from geminga_broker.topics.consuming.volatile_subscriptions import VolatileSubscriptions
 from geminga_broker.topics.part import OwningTopic, PartT, TopicPart, TopicServices
@@ -31,6 +30,7 @@ from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.producing.publish_path import PublishPath
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.service import Service
+from geminga_server.metrics import Meter
 
 log = logging.getLogger(__name__)
 

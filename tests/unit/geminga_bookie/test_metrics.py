@@ -13,7 +13,7 @@ from tests.unit.geminga_bookie.garbage_rig import NEVER, add, register
 from tests.unit.geminga_bookie.host import CONFIG, Host
 
 from geminga_bookie.bookie import Bookie
-from geminga_bookie.metrics import BookieMetrics
+from geminga_bookie.metrics import PERIOD_S, BookieMetrics
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, encode_read
 
 # The bookie's part of the names that the shipped dashboards ask for.
@@ -60,10 +60,22 @@ DASHBOARD_NAMES = [
 Samples = dict[str, float]
 
 
-def scrape(bookie: Bookie) -> Samples:
+class HandClock:
+    """A clock that is set by hand."""
+
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def wall_ms(self) -> int:
+        return 0
+
+
+def scrape(of: Bookie | BookieMetrics) -> Samples:
     """Every sample by its name and labels, through the text that Prometheus reads."""
-    registry = CollectorRegistry()
-    registry.register(BookieMetrics(bookie))
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(BookieMetrics(of) if isinstance(of, Bookie) else of)
     samples: Samples = {}
     for family in text_string_to_metric_families(generate_latest(registry).decode()):
         for sample in family.samples:
@@ -161,3 +173,19 @@ async def test_a_read_only_bookie_says_so() -> None:
 async def test_a_directory_is_named_in_letters_prometheus_takes(directory: str) -> None:
     async with Host(ledger_directories=(Path(directory),)).bookie() as bookie:
         assert scrape(bookie)["bookie_ledger_dir__data_b_1_ledgers_usage"] == 50
+
+
+async def test_quantiles_are_of_the_last_one_to_two_periods() -> None:
+    name = "bookie_journal_JOURNAL_SYNC{quantile=1.0,success=true}"
+    async with Host().bookie() as bookie:
+        bookie.counters.clock = clock = HandClock()
+        metrics, durations = BookieMetrics(bookie), bookie.journal.sync_durations
+        assert scrape(metrics)[name] == 0, "nothing was synced yet"
+        durations.add(500.0)
+        clock.now_s += PERIOD_S
+        assert scrape(metrics)[name] == pytest.approx(500, rel=0.1)
+        durations.add(2.0)
+        clock.now_s += PERIOD_S
+        assert scrape(metrics)[name] == pytest.approx(500, rel=0.1)
+        assert scrape(metrics)[name] == pytest.approx(2, rel=0.1)
+        assert durations.count == 2

@@ -21,14 +21,15 @@ from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.resolver import PoliciesOf, PolicyResolver, no_policies
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_broker.subscriptions.subscribe_request import ConsumerIdentity, SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.part import TopicPart
-from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.producers import Producer, ProducerRequest
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import parse_command
-from geminga_protocol.pulsar.enums import AccessMode
+from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_runtime.clock import SystemClock
 
@@ -45,6 +46,7 @@ class NotedSession:
         self.address = "/127.0.0.1:1"
         self.client_version = "test"
         self.protocol_version = 21
+        self.gets_broker_entries = False
         self.unconfirmed = 0
         self.answers = answers
         self.throttles: list[Callable[[float], float]] = []
@@ -193,8 +195,20 @@ class Told:
 
     def __init__(self) -> None:
         self.active: list[bool] = []
-        self.closed = 0
+        self.closures = 0
         self.ends = 0
+
+    def active_changed(self, consumer: Consumer, *, is_active: bool) -> None:
+        del consumer
+        self.active.append(is_active)
+
+    def closed(self, consumer: Consumer) -> None:
+        del consumer
+        self.closures += 1
+
+    def reached_end(self, consumer: Consumer) -> None:
+        del consumer
+        self.ends += 1
 
 
 def consumer_of(
@@ -207,28 +221,15 @@ def consumer_of(
     reads_compacted: bool = False,
 ) -> Consumer:
     """A consumer with no permits yet."""
-    told = told or Told()
-
-    def note_closed(_: Consumer) -> None:
-        told.closed += 1
-
-    def note_end(_: Consumer) -> None:
-        told.ends += 1
-
-    return Consumer(
-        session,
-        1,
-        name,
-        priority=priority,
-        partition=-1,
+    request = SubscribeRequest(
+        "sub",
+        SubscriptionType.SHARED,
         reads_compacted=reads_compacted,
-        metadata={},
         key_shared=key_shared,
-        clock=SystemClock(),
-        on_active_changed=lambda _, is_active: told.active.append(is_active),
-        on_closed=note_closed,
-        on_end=note_end,
+        consumer=ConsumerIdentity("/127.0.0.1", name, 1),
+        priority=priority,
     )
+    return Consumer(session, request, clock=SystemClock(), listener=told or Told())
 
 
 def producer_of(
@@ -244,8 +245,7 @@ def producer_of(
     on_settled: Callable[[Producer, BrokerError | None], None] = lambda _, __: None,
 ) -> Producer:
     """A producer that no topic knows yet."""
-    return Producer(
-        session,
+    request = ProducerRequest(
         1,
         name,
         epoch=epoch,
@@ -253,10 +253,8 @@ def producer_of(
         topic_epoch=topic_epoch,
         is_encrypting=is_encrypting,
         metadata={} if metadata is None else metadata,
-        connected_at_ms=0,
-        on_closed=on_closed,
-        on_settled=on_settled,
     )
+    return Producer(session, request, connected_at_ms=0, on_closed=on_closed, on_settled=on_settled)
 
 
 async def maintain(topics: TopicDirectory, kind: type[TopicPart]) -> None:

@@ -15,10 +15,10 @@ from geminga_broker.admin.app import create_app
 from geminga_broker.administration import Administration
 from geminga_broker.broker import Broker
 from geminga_broker.errors import NotAllowed
-from geminga_broker.figures import BrokerFigures
 from geminga_broker.health import HealthCheck
 from geminga_broker.managed_ledger.config import CacheConfig
 from geminga_broker.managed_ledger.entry_cache import EntryCache
+from geminga_broker.metrics.collector import BrokerMetrics
 from geminga_broker.policies.backlog import BacklogQuotas, Quota, QuotaPolicy
 from geminga_broker.topics.backlog import Backlog
 from geminga_broker.topics.directory import TopicDirectory
@@ -82,7 +82,7 @@ async def storing_client(
     """A client of the REST side of a broker whose topics store, in memory."""
     clock = SystemClock()
     health = HealthCheck(topics, clock, "here:8080")
-    figures = BrokerFigures(
+    metrics = BrokerMetrics(
         clock,
         topics=topics,
         maintenance=TopicMaintenance(topics, clock),
@@ -92,7 +92,7 @@ async def storing_client(
         health=health,
         ownership=broker.ownership,
     )
-    administration = Administration(topics, broker.ledgers, broker.ownership, health, figures)
+    administration = Administration(topics, broker.ledgers, broker.ownership, health, metrics)
     app = create_app(replace(broker.services(), broker=administration))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:

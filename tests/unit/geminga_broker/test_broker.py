@@ -14,7 +14,7 @@ from tests.unit.geminga_broker.stand_ins import MemoryNetwork
 
 from geminga_broker.broker import Broker
 from geminga_broker.config import BrokerConfig
-from geminga_broker.figures import BrokerFigures
+from geminga_broker.metrics.collector import BrokerMetrics
 from geminga_broker.ownership.listeners import ListenerConfig
 from geminga_broker.topics.backlog import Backlog, MessageExpiry
 from geminga_broker.topics.maintenance import TopicMaintenance
@@ -46,7 +46,7 @@ def recorded_config() -> BrokerConfig:
 with_recorded_listeners = pytest.mark.parametrize("broker", [recorded_config()], indirect=True)
 # All that a broker does again and again: who does it, and what.
 PERIODIC = [
-    (BrokerFigures, "renew"),
+    (BrokerMetrics, "renew"),
     (TopicMaintenance, "delete_unused"),
     (Backlog, "maintain_all"),
     (MessageExpiry, "maintain_all"),

@@ -10,7 +10,6 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from geminga_broker.admin.access import on_broker
 from geminga_broker.admin.facade import Services
-from geminga_broker.admin.metrics import render
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_server.authorization import Action
 from geminga_server.metrics import CONTENT_TYPE
@@ -35,8 +34,7 @@ async def get_metrics(services: ServicesArg) -> Response:
 
 async def _text(services: Services) -> AsyncIterator[bytes]:
     address = services.ownership.address
-    pieces = render(
-        services.broker.metrics_snapshot(),
+    pieces = services.broker.metrics_text(
         cluster=services.cluster,
         version=services.version,
         host=address.broker_id.rpartition(":")[0],

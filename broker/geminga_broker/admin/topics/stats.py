@@ -14,15 +14,13 @@ from geminga_broker.admin.documents.topic_stats import (
     new_topic_stats,
 )
 from geminga_broker.admin.facade import StatsQuery
-from geminga_broker.admin.snapshot import SubscriptionSnapshot, TopicSnapshot
 from geminga_broker.admin.topics.key_shared_stats import add_key_shared
-from geminga_broker.compaction.report import CompactionReport, CompactionStatus
+from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatch_throttle import Stalls
 from geminga_broker.subscriptions.key_shared.dispatcher import KeySharedDispatcher
 from geminga_broker.subscriptions.rate_limiter import LimitOf
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.subscriptions.volatile_subscription import VolatileSubscription
 from geminga_broker.topics.backlog import Backlog
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
@@ -233,111 +231,3 @@ def _consumer(consumer: Consumer) -> ConsumerStats:
         stats["messageAckRate"],
     ) = consumer.meter.rates
     return stats
-
-
-def topic_snapshot(topic: Topic) -> TopicSnapshot:
-    """What the metrics show of ``topic``."""
-    rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
-    if topic.keeps_messages:
-        stored = topic.part(StoredSubscriptions).subscriptions.values()
-        subscriptions = [_kept_snapshot(each) for each in stored]
-    else:
-        volatile = topic.part(VolatileSubscriptions).subscriptions.values()
-        subscriptions = [_volatile_snapshot(each) for each in volatile]
-    snapshot = TopicSnapshot(
-        namespace=str(topic.name.namespace),
-        name=str(topic.name),
-        producers=len(topic.publishing.producers),
-        consumers=sum(each.consumers for each in subscriptions),
-        rate_in=rate_in,
-        rate_out=rate_out,
-        throughput_in=throughput_in,
-        throughput_out=throughput_out,
-        messages_in_total=topic.publishing.messages_in,
-        bytes_in_total=topic.publishing.bytes_in,
-        average_message_bytes=_average(throughput_in, rate_in),
-        publish_pauses=topic.publishing.pauses,
-        backlog=max((each.backlog for each in subscriptions), default=0),
-        ack_rate=sum(each.ack_rate for each in subscriptions),
-        delayed_index_bytes=sum(each.delayed_index_bytes for each in subscriptions),
-        delayed_buckets=sum(each.delayed_buckets for each in subscriptions),
-        delayed_loaded=sum(each.delayed_loaded for each in subscriptions),
-        subscriptions=subscriptions,
-    )
-    if topic.keeps_messages:
-        _add_storage(snapshot, topic)
-    return snapshot
-
-
-def _add_storage(snapshot: TopicSnapshot, topic: Topic) -> None:
-    """What only a topic with a log has."""
-    stored_bytes = topic.managed_ledger.chain.total_bytes
-    # All copies of an entry count as one, as upstream counts them.
-    snapshot.storage_bytes = snapshot.storage_logical_bytes = stored_bytes
-    stored = topic.part(StoredSubscriptions)
-    snapshot.backlog_bytes = max((each.backlog_bytes for each in stored.cursors()), default=0)
-    _add_backlog(snapshot, topic.part(Backlog))
-    report = topic.part(TopicCompaction).report
-    if report.status is not CompactionStatus.NOT_RUN:
-        snapshot.compaction = report
-    (
-        snapshot.storage_write_rate,
-        snapshot.storage_read_rate,
-        snapshot.storage_read_cache_misses_rate,
-    ) = stored.entry_meter.rates
-    if topic.publishing.write_latency is not None:
-        snapshot.write_latency_ms = topic.publishing.write_latency.shown
-
-
-def _add_backlog(snapshot: TopicSnapshot, backlog: Backlog) -> None:
-    size, age, oldest = backlog.quotas.size, backlog.quotas.age, backlog.oldest
-    snapshot.backlog_quota_bytes = NONE_S if size is None else size.limit
-    snapshot.backlog_quota_age_s = NONE_S if age is None else age.limit
-    snapshot.backlog_age_s = NONE_S if oldest is None else backlog.age_s(oldest)
-    snapshot.size_evictions_total = backlog.size_evictions
-    snapshot.age_evictions_total = backlog.age_evictions
-
-
-def _subscription_snapshot(subscription: TopicSubscription) -> SubscriptionSnapshot:
-    consumers = subscription.consumers
-    rates = [each.meter.rates for each in consumers]
-    return SubscriptionSnapshot(
-        name=subscription.name,
-        consumers=len(consumers),
-        unacked=sum(each.unacknowledged for each in consumers),
-        is_blocked_on_unacked=any(each.is_blocked_on_unacknowledged for each in consumers),
-        rate_out=sum(each[0] for each in rates),
-        throughput_out=sum(each[1] for each in rates),
-        rate_redeliver=sum(each[2] for each in rates),
-        ack_rate=sum(each[3] for each in rates),
-        last_consumed_ms=max((each.last_sent_ms for each in consumers), default=0),
-        bytes_out_total=subscription.bytes_out,
-        messages_out_total=subscription.messages_out,
-    )
-
-
-def _kept_snapshot(subscription: Subscription) -> SubscriptionSnapshot:
-    """Of one with a cursor."""
-    snapshot = _subscription_snapshot(subscription)
-    dispatcher = subscription.dispatcher
-    snapshot.backlog = subscription.cursor.backlog_entries
-    snapshot.delayed = subscription.delayed_count
-    snapshot.backlog_no_delayed = max(0, snapshot.backlog - snapshot.delayed)
-    snapshot.delayed_index_bytes = subscription.delayed_bytes
-    snapshot.delayed_buckets = subscription.delayed_buckets
-    snapshot.delayed_loaded = subscription.delayed_loaded
-    snapshot.in_replay = dispatcher.redelivery_backlog if dispatcher else 0
-    snapshot.stalls = subscription.membership.stalls
-    snapshot.expired_total = subscription.expired_count
-    snapshot.last_expired_ms = subscription.last_expired_ms
-    snapshot.rate_expired = subscription.expiry_rate
-    snapshot.last_acked_ms = subscription.last_acknowledged_ms
-    snapshot.last_consumed_flow_ms = subscription.last_flow_ms
-    snapshot.last_mark_delete_advanced_ms = subscription.cursor.last_mark_delete_ms
-    return snapshot
-
-
-def _volatile_snapshot(subscription: VolatileSubscription) -> SubscriptionSnapshot:
-    snapshot = _subscription_snapshot(subscription)
-    snapshot.drop_rate = subscription.drop_meter.rates[0]
-    return snapshot

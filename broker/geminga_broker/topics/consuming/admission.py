@@ -17,8 +17,8 @@ from geminga_broker.errors import (
 )
 from geminga_broker.policies.subscribing import SubscribePolicies
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.consuming.subscribe_rate import SubscribeRate
-from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 
 # What replicators call their subscriptions (replicatorPrefix).
 REPLICATOR_PREFIX = "pulsar.repl"

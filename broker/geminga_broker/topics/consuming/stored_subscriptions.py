@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from geminga_broker.counting.meter import Meter
 from geminga_broker.errors import ConsumerBusy, SubscriptionNotFound, TopicFenced
 from geminga_broker.managed_ledger.append_request import AppendRequest
 from geminga_broker.managed_ledger.chain import LedgerChain
@@ -16,9 +15,9 @@ from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.expiry import Expiry
 from geminga_broker.policies.inactivity import Inactivity
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.consuming.admission import check_durability, check_name
-from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.consuming.subscription_registry import SubscriptionRegistry
 from geminga_broker.topics.consuming.throttling import Throttling
 from geminga_broker.topics.part import OwningTopic, TopicServices
@@ -27,6 +26,7 @@ from geminga_broker.topics.topic_compaction import (
     check_read_compacted,
     check_subscription,
 )
+from geminga_server.metrics import Meter
 
 
 def _first_wanted(request: SubscribeRequest, chain: LedgerChain) -> Position:

@@ -7,7 +7,7 @@ begin anew with each period.
 from __future__ import annotations
 
 from geminga_broker.policies.subscribing import SubscribeLimit
-from geminga_broker.topics.consuming.subscribe_request import NOBODY, ConsumerIdentity
+from geminga_broker.subscriptions.subscribe_request import NOBODY, ConsumerIdentity
 
 # Consumers counted in one period; who comes after so many others is not limited.
 CONSUMERS_MAX = 10_000

@@ -10,8 +10,8 @@ from geminga_broker.managed_ledger.positions import AckedEntry, EntryId, Positio
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.subscribing import SUBSCRIBE_FREELY
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.consuming.admission import Admission
-from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_runtime.clock import Clock

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from geminga_broker.errors import NotAllowed
 from geminga_broker.managed_ledger.append_request import AppendRequest
 from geminga_broker.managed_ledger.positions import Entry
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.subscriptions.volatile_subscription import VolatileSubscription
 from geminga_broker.topics.consuming.admission import check_name
-from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.consuming.subscription_registry import SubscriptionRegistry
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 from weakref import proxy
 
 from geminga_broker.client_session import ClientSession
-from geminga_broker.counting.meter import Meter
 from geminga_broker.errors import BrokerError, ProducerBusy, ProducerFenced
 from geminga_broker.managed_ledger.append_request import (
     AppendRequest,
@@ -27,6 +27,7 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_send_error
 from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.send import ReceiptEncoder
+from geminga_server.metrics import Meter
 
 # The message id in the receipt of a message that was stored before: nobody looks up where.
 NOWHERE = -1
@@ -49,6 +50,23 @@ def _never_waits(_: Producer, __: BrokerError | None) -> None:
     raise AssertionError("who may wait says what is to be done then")
 
 
+@dataclass(frozen=True, slots=True)
+class ProducerRequest:
+    """A PRODUCER command taken apart: what a client says of its producer.
+
+    ``name`` is the client's, or what the broker gave it; ``epoch`` grows whenever the client opens
+    the producer again; ``topic_epoch`` is the one that an exclusive producer was given before.
+    """
+
+    producer_id: int
+    name: str
+    epoch: int = 0
+    access_mode: AccessMode = AccessMode.SHARED
+    topic_epoch: int | None = None
+    is_encrypting: bool = False
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
 class Producer:
     """A connected producer, or one that ``is_waiting`` to be the exclusive one.
 
@@ -60,35 +78,29 @@ class Producer:
     def __init__(
         self,
         session: ClientSession,
-        producer_id: int,
-        name: str,
+        request: ProducerRequest,
         *,
-        epoch: int,
-        access_mode: AccessMode,
-        topic_epoch: int | None = None,
-        is_encrypting: bool = False,
-        metadata: Mapping[str, str],
         connected_at_ms: int,
         on_closed: Callable[[Producer], None],
         on_settled: Callable[[Producer, BrokerError | None], None] = _never_waits,
     ) -> None:
         self.session = session
-        self.producer_id = producer_id
-        self.name = name
-        self.epoch = epoch
-        self.access_mode = access_mode
-        self.metadata = metadata
+        self.producer_id = request.producer_id
+        self.name = request.name
+        self.epoch = request.epoch
+        self.access_mode = request.access_mode
+        self.metadata = request.metadata
         self.connected_at_ms = connected_at_ms
         self.on_closed = on_closed
         self.on_settled = on_settled
         self.is_waiting = False
         # Nobody answered on its connection.
         self.is_client_gone = False
-        self.is_encrypting = is_encrypting
+        self.is_encrypting = request.is_encrypting
         # As the client brought it, then as the topic gave it.
-        self.topic_epoch = topic_epoch
+        self.topic_epoch = request.topic_epoch
         self.last_sequence_id: Callable[[], int] = _no_sequence_id
-        self._receipt = ReceiptEncoder(producer_id).receipt
+        self._receipt = ReceiptEncoder(request.producer_id).receipt
         # Those of several producers are equal where they take runs that have messages of all.
         self.append_all: Callable[[Sequence[AppendRequest]], None] = _not_connected
         self.disconnect: Callable[[], None] = _do_nothing

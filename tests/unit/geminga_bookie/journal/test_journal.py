@@ -250,8 +250,8 @@ async def test_a_steady_stream_shares_its_syncs() -> None:
         await journal.drain()
         assert len(witness.told) == 10_000
         assert journal.groups < 1000
-        assert journal.add_latency.count == 10_000
-        assert journal.sync_latency.count == journal.groups
+        assert journal.add_durations.count == 10_000
+        assert journal.sync_durations.count == journal.groups
 
 
 async def test_a_mistake_of_ours_leaves_nobody_waiting() -> None:

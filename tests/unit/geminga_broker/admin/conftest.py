@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import httpx
@@ -19,7 +19,6 @@ from geminga_broker.admin.documents.topic_stats import (
     new_topic_stats,
 )
 from geminga_broker.admin.facade import Services, StatsQuery
-from geminga_broker.admin.snapshot import BrokerSnapshot, TopicSnapshot
 from geminga_broker.compaction.errors import CompactionRunning
 from geminga_broker.compaction.report import CompactionReport, CompactionStatus
 from geminga_broker.errors import (
@@ -35,6 +34,8 @@ from geminga_broker.metadata.namespaces import Namespaces
 from geminga_broker.metadata.partitioned_topics import PartitionedTopics
 from geminga_broker.metadata.persistent_topics import PersistentTopics, topic_path
 from geminga_broker.metadata.tenants import Tenants
+from geminga_broker.metrics.exposition import render
+from geminga_broker.metrics.snapshot import BrokerSnapshot, TopicSnapshot
 from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.ownership import Ownership
@@ -163,9 +164,10 @@ class RememberingBroker:
     def non_persistent_topics(self, namespace: NamespaceName) -> list[TopicName]:
         return sorted((topic for topic in self.volatile if topic.namespace == namespace), key=str)
 
-    def metrics_snapshot(self) -> BrokerSnapshot:
+    def metrics_text(self, *, cluster: str, version: str, host: str) -> Iterator[str]:
         topic = TopicSnapshot(namespace="public/default", name="persistent://public/default/t")
-        return BrokerSnapshot(topics=[topic])
+        snapshot = BrokerSnapshot(topics=[topic])
+        return render(snapshot, cluster=cluster, version=version, host=host)
 
     async def check_health(self) -> None:
         if not self.is_healthy:

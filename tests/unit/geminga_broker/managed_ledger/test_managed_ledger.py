@@ -32,6 +32,7 @@ from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
 from geminga_broker.managed_ledger.log_state import LogState
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.services import ManagedLedgerServices
 from geminga_broker.managed_ledger.store import LogStore
 from geminga_ledger import (
     AppendTimedOut,
@@ -425,18 +426,15 @@ class LateStore(LogStore):
 
 def log_in(store: LogStore, ledgers: MemoryLedgers) -> ManagedLedger:
     """A log whose record is in ``store``, to be entered."""
-    return ManagedLedger(
-        LOG,
+    services = ManagedLedgerServices(
         ledgers=cast(Ledgers, ledgers),
-        store=store,
         cache=EntryCache(CacheConfig()),
         fetched_budget=FetchedBudget(0),
         clock=SystemClock(),
         random=Random(1),
         config=ManagedLedgerConfig(),
-        listener=NotedListener(),
-        create_with={},
     )
+    return ManagedLedger(LOG, services, store=store, listener=NotedListener(), create_with={})
 
 
 async def test_a_log_that_was_made_meanwhile_leaves_no_ledger_of_ours(

@@ -361,8 +361,8 @@ class Rig:
                 self.loop.run_until_complete(asked)
             return
         self.loop.run_until_complete(asked)
-        assert [each.told.closed for each in others] == [1] * len(others)
-        assert client.told.closed == 0
+        assert [each.told.closures for each in others] == [1] * len(others)
+        assert client.told.closures == 0
         assert self.subscription.consumers == []
         self.let_time_pass()
         for each in (client, *others):

@@ -22,10 +22,10 @@ from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.expiry import ExpiryConfig
 from geminga_broker.subscriptions import expiring
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.backlog import MessageExpiry
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
-from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction

@@ -360,7 +360,7 @@ async def test_only_the_sole_consumer_unsubscribes_unless_forced() -> None:
     with pytest.raises(InvalidRequest):
         await subscription.unsubscribe(first, force=False)
     await subscription.unsubscribe(first, force=True)
-    assert told.closed == 1
+    assert told.closures == 1
     assert owner.deleted == ["sub"]
 
 

@@ -24,8 +24,8 @@ from geminga_broker.errors import (
     TopicNotFound,
 )
 from geminga_broker.managed_ledger.positions import LATEST, Position
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
-from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_ledger import LedgerFenced, NotEnoughBookies

@@ -22,8 +22,8 @@ from tests.unit.geminga_broker.clients_and_logs import (
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics import directory
-from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType

@@ -19,10 +19,10 @@ from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.expiry import Expiry
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics import maintenance
 from geminga_broker.topics import topic as topic_module
 from geminga_broker.topics.backlog import Backlog, MessageExpiry
-from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices

@@ -18,9 +18,9 @@ from geminga_broker.errors import (
 )
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.subscriptions.key_shared.policy import KeySharedMode, KeySharedPolicy
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.config import TopicsConfig
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
-from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.part import TopicPart
 from geminga_broker.topics.producing.producers import Producer
@@ -115,7 +115,7 @@ async def test_a_fenced_topic_lets_everybody_go_and_takes_nobody(
     with pytest.raises(TopicFenced):
         await topic.subscribe(EXCLUSIVE)
     await asyncio.sleep(1)
-    assert told.closed == 1
+    assert told.closures == 1
     assert topics.find(NAME) is None
 
 
@@ -133,7 +133,7 @@ async def test_a_topic_whose_cursor_another_broker_took_is_let_go(
     with pytest.raises(ServiceNotReady, match="nothing was saved for subscription sub"):
         await subscription.seek(Position(0, 0))
     await asyncio.sleep(1)
-    assert told.closed == 1
+    assert told.closures == 1
     assert topics.find(NAME) is None
 
 

@@ -10,7 +10,7 @@ from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of
 
 from geminga_broker.admin.facade import Services
 from geminga_broker.ownership.ownership import Ownership
-from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType

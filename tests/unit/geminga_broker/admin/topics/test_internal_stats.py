@@ -14,7 +14,7 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, lo
 
 from geminga_broker.admin.topics.internal_stats import internal_stats
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api

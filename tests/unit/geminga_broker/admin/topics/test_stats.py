@@ -11,10 +11,11 @@ from tests.unit.geminga_broker.clients_and_logs import publish as publish_batche
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.admin.facade import StatsQuery
-from geminga_broker.admin.topics.stats import topic_snapshot, topic_stats
+from geminga_broker.admin.topics.stats import topic_stats
+from geminga_broker.metrics.collector import topic_snapshot
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.rate_limiter import LimitOf
-from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.topic import Topic

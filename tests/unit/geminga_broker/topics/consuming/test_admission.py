@@ -8,8 +8,8 @@ from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of
 from geminga_broker.errors import ConsumerBusy, NameReserved, NotAllowed, SubscriptionAbsent
 from geminga_broker.policies.subscribing import SubscribeLimit, SubscribePolicies
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.subscribe_request import ConsumerIdentity, SubscribeRequest
 from geminga_broker.topics.consuming.admission import Admission, check_durability, check_name
-from geminga_broker.topics.consuming.subscribe_request import ConsumerIdentity, SubscribeRequest
 from geminga_protocol.pulsar.enums import SubscriptionType
 
 TOPIC = "persistent://t/n/topic"

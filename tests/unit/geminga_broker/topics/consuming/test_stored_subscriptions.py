@@ -12,8 +12,8 @@ from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of
 from geminga_broker.errors import ConsumerBusy, NotAllowed, SubscriptionAbsent
 from geminga_broker.managed_ledger.positions import LATEST, Position
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.subscribe_request import ConsumerIdentity, SubscribeRequest
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.subscribe_request import ConsumerIdentity, SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from geminga_broker.policies.subscribing import SubscribeLimit
+from geminga_broker.subscriptions.subscribe_request import NOBODY, ConsumerIdentity
 from geminga_broker.topics.consuming import subscribe_rate
 from geminga_broker.topics.consuming.subscribe_rate import SubscribeRate
-from geminga_broker.topics.consuming.subscribe_request import NOBODY, ConsumerIdentity
 
 ANNA = ConsumerIdentity("/10.0.0.1", "anna", 1)
 BERT = ANNA._replace(name="bert")

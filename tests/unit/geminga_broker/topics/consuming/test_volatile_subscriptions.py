@@ -9,8 +9,8 @@ from geminga_broker.errors import ConsumerBusy, NotAllowed, ProducerBusy, TopicF
 from geminga_broker.managed_ledger.positions import EARLIEST
 from geminga_broker.subscriptions import volatile_subscription
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.subscriptions.volatile_subscription import VolatileSubscription
-from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.consuming.volatile_subscriptions import VolatileSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.producing.producers import Producer
@@ -141,7 +141,7 @@ async def test_a_deleted_topic_lets_everybody_go_and_takes_nobody(
     producer = await connected(topic, NotedSession())
     assert topic.connected_count
     await topic.delete()
-    assert told.closed == 1
+    assert told.closures == 1
     assert producer.is_closed
     with pytest.raises(TopicFenced):
         await joined(topic, EXCLUSIVE)

@@ -21,8 +21,8 @@ from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.retention import KEEP_NOTHING
 from geminga_broker.policies.publishing import PublishConfig
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.backlog import Backlog
-from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.producing.deduplication import (
     CURSOR_NAME,

@@ -13,7 +13,7 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 
 from geminga_broker.errors import NotAllowed, StorageUnavailable, TopicFenced, TopicTerminated
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.topics.consuming.subscribe_request import SubscribeRequest
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.producing import internal_publisher
 from geminga_broker.topics.producing.deduplication import TopicDeduplication

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga_broker.counting.token_bucket import ANY_NUMBER, TokenBucket, TokenBuckets
+from geminga_server.token_bucket import ANY_NUMBER, TokenBucket, TokenBuckets
 
 
 def test_a_bucket_is_full_at_first_and_fills_up_continuously() -> None:

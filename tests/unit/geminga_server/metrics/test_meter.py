@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminga_broker.counting.meter import Meter
+from geminga_server.metrics import Meter
 
 
 def test_a_rate_is_growth_over_time() -> None:

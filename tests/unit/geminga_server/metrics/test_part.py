@@ -14,10 +14,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from geminga_runtime.errors import GemingaError
-from geminga_server import metrics as module
 from geminga_server.authorization import Action, Principal, Resource
 from geminga_server.errors import NotAuthorized
 from geminga_server.metrics import CheckHealth, LoopLag, PartMetrics, part_app
+from geminga_server.metrics import part as module
 
 BROKER = Resource.broker("b1")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from geminga_broker.counting.durations import Durations
-from geminga_broker.counting.write_latency import WriteLatency
+from geminga_broker.managed_ledger.write_latency import WriteLatency
+from geminga_server.metrics import Durations
 
 
 def test_entries_are_counted_with_the_time_of_the_run_they_came_in() -> None:

@@ -6,10 +6,10 @@ import pytest
 from tests.unit.geminga_broker.sessions.stand_ins import context_over
 
 from geminga_broker.broker import Broker
-from geminga_broker.figures import BrokerFigures
 from geminga_broker.health import HealthCheck
 from geminga_broker.managed_ledger.config import CacheConfig
 from geminga_broker.managed_ledger.entry_cache import EntryCache, LedgerCache
+from geminga_broker.metrics.collector import BrokerMetrics
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_ledger import LedgerCounters
@@ -33,7 +33,7 @@ async def test_the_load_report_says_what_the_broker_carries(broker: Broker) -> N
         name = TopicName.parse("non-persistent://public/default/topic")
         await broker.ownership.owner(name)
         await broker.administration.create_topic(name, {})
-        report = broker.figures.load()
+        report = broker.metrics.load()
         assert report.num_topics == 1
         assert report.num_bundles == 1
         assert "public/default/" in report.bundles[0]
@@ -43,7 +43,7 @@ async def test_the_caches_rates_are_those_of_the_last_period(
     broker: Broker, topics: TopicDirectory
 ) -> None:
     clock, cache = HandClock(), EntryCache(CacheConfig(cache_bytes_max=1000))
-    figures = BrokerFigures(
+    metrics = BrokerMetrics(
         clock,
         topics=topics,
         maintenance=TopicMaintenance(topics, clock),
@@ -56,19 +56,19 @@ async def test_the_caches_rates_are_those_of_the_last_period(
     clock.now_s = 60.0
     cache.hits, cache.hit_bytes, cache.misses, cache.missed_bytes = 600, 6000, 60, 120
     cache.insert(LedgerCache(0), [(0, bytes(1000), 1)], 1000, now_s=60.0)
-    await figures.renew()
-    shown = figures.snapshot().cache
+    await metrics.renew()
+    shown = metrics.snapshot().cache
     assert (shown.hits_rate, shown.hits_throughput) == (10.0, 100.0)
     assert (shown.misses_rate, shown.misses_throughput) == (1.0, 2.0)
     assert (shown.evictions, shown.entries) == (1, 1)
     clock.now_s = 120.0
-    await figures.renew()
-    shown = figures.snapshot().cache
+    await metrics.renew()
+    shown = metrics.snapshot().cache
     assert (shown.hits_rate, shown.evictions) == (0.0, 0)
     assert shown.inserted_entries_total == 1
 
 
 async def test_what_ledgers_writers_and_readers_count_is_in_the_snapshot(broker: Broker) -> None:
     broker.ledgers.counters.copies_damaged = 2
-    counts = broker.figures.snapshot().ledger_counts
+    counts = broker.metrics.snapshot().ledger_counts
     assert counts["geminga_ledger_copies_damaged_total"] == pytest.approx(2)

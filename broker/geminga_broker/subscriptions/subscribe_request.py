@@ -1,4 +1,4 @@
-"""What a consumer asks of a topic, whether it keeps its messages or not."""
+"""A SUBSCRIBE taken apart: what a client asks of a topic, and what it says of its consumer."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import NamedTuple
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_protocol.pulsar.enums import SubscriptionType
+from geminga_protocol.pulsar.message import NO_CONSUMER_EPOCH
 
 
 class ConsumerIdentity(NamedTuple):
@@ -22,11 +23,19 @@ class ConsumerIdentity(NamedTuple):
 NOBODY = ConsumerIdentity("", "", 0)
 """The broker itself."""
 
+# The index in message ids of a topic that is no partition.
+NO_PARTITION = -1
+
 
 @dataclass(frozen=True, slots=True)
 class SubscribeRequest:
-    """What a consumer asks for; ``start_position`` is for subscriptions that are not durable,
-    ``key_shared`` for those of that type."""
+    """What a client asks for; ``start_position`` is for subscriptions that are not durable,
+    ``key_shared`` for those of that type.
+
+    Of the consumer itself: ``partition`` is that of its topic, ``priority`` the level that its
+    client gave it (0 is served first), and ``epoch`` is what its client begins with, which only
+    subscriptions that deliver in order use.
+    """
 
     subscription: str
     type: SubscriptionType
@@ -37,6 +46,10 @@ class SubscribeRequest:
     key_shared: KeySharedPolicy = AUTO_SPLIT
     properties: Mapping[str, str] = field(default_factory=dict)
     consumer: ConsumerIdentity = NOBODY
+    partition: int = NO_PARTITION
+    priority: int = 0
+    epoch: int = NO_CONSUMER_EPOCH
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
         """Raise ``ConsumerNotAssigned`` for what no subscription can give."""

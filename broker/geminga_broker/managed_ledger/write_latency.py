@@ -8,16 +8,23 @@ from __future__ import annotations
 
 from collections import deque
 
-from geminga_broker.counting.buckets import Buckets, count_write, write_latency_buckets
-from geminga_broker.counting.durations import Durations
+from geminga_server.metrics import Durations, Histogram
+
+# Upstream's, in milliseconds: dashboards ask for them by name.
+WRITE_LATENCY_BOUNDS_MS = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
+
+
+def write_latency_histogram() -> Histogram:
+    """An empty one, of milliseconds."""
+    return Histogram(WRITE_LATENCY_BOUNDS_MS)
 
 
 class WriteLatency:
     """One topic's; what it counts goes to ``of_broker`` too. ``shown`` is the last period's."""
 
     def __init__(self, of_broker: Durations) -> None:
-        self.shown = write_latency_buckets()
-        self._present = write_latency_buckets()
+        self.shown = write_latency_histogram()
+        self._present = write_latency_histogram()
         self._of_broker = of_broker
         self._taken: deque[tuple[float, int]] = deque()
 
@@ -31,22 +38,20 @@ class WriteLatency:
         while entries and taken:
             taken_s, waiting = taken[0]
             count = min(waiting, entries)
-            self._count((now_s - taken_s) * 1000, count)
+            duration_ms = (now_s - taken_s) * 1000
+            self._of_broker.add(duration_ms, count)
+            self._present.add(duration_ms, count)
             if count == waiting:
                 taken.popleft()
             else:
                 taken[0] = (taken_s, waiting - count)
             entries -= count
 
-    def _count(self, duration_ms: float, times: int) -> None:
-        self._of_broker.add(duration_ms, times)
-        count_write(self._present, duration_ms, times)
-
     def given_up(self) -> None:
         """Nothing that is on its way will be confirmed."""
         self._taken.clear()
 
-    def renew(self) -> Buckets:
+    def renew(self) -> Histogram:
         """A period is over: it is what is shown from now on."""
-        self.shown, self._present = self._present, write_latency_buckets()
+        self.shown, self._present = self._present, write_latency_histogram()
         return self.shown

@@ -1,1 +1,0 @@
-"""Counting what topics do: rates, durations and how they are spread."""

@@ -1,0 +1,257 @@
+"""What the broker counts, read from those who count: for ``/metrics`` and for its load report.
+
+Rates are averages over the stats period, at whose end ``renew`` is called; everything else is as it
+is when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from geminga_broker.compaction.report import CompactionStatus
+from geminga_broker.health import HealthCheck
+from geminga_broker.managed_ledger.entry_cache import EntryCache
+from geminga_broker.metrics.exposition import render
+from geminga_broker.metrics.snapshot import (
+    SUMMARY_QUANTILES,
+    BrokerSnapshot,
+    CacheSnapshot,
+    ConnectionsSnapshot,
+    LookupsSnapshot,
+    SubscriptionSnapshot,
+    TopicSnapshot,
+)
+from geminga_broker.ownership.ownership import Ownership
+from geminga_broker.sessions.context import SessionContext
+from geminga_broker.subscriptions.subscription import Subscription
+from geminga_broker.subscriptions.volatile_subscription import VolatileSubscription
+from geminga_broker.topics.backlog import Backlog
+from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
+from geminga_broker.topics.consuming.volatile_subscriptions import VolatileSubscriptions
+from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.maintenance import TopicMaintenance
+from geminga_broker.topics.topic import Topic
+from geminga_broker.topics.topic_compaction import TopicCompaction
+from geminga_ledger import LedgerCounters
+from geminga_protocol.records.brokers import LocalBrokerData
+from geminga_runtime.clock import Clock
+from geminga_server.metrics import Meter
+
+
+class BrokerMetrics:
+    """The figures of one broker, from all its rooms that count."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        topics: TopicDirectory,
+        maintenance: TopicMaintenance,
+        cache: EntryCache,
+        ledger_counters: LedgerCounters,
+        sessions: SessionContext,
+        health: HealthCheck,
+        ownership: Ownership,
+    ) -> None:
+        self._clock = clock
+        self._topics = topics
+        self._maintenance = maintenance
+        self._cache = cache
+        self._ledger_counters = ledger_counters
+        self._sessions = sessions
+        self._health = health
+        self._ownership = ownership
+        self._cache_meter = Meter(clock.monotonic(), 0, 0, 0, 0)
+        # How often the cache's bound was passed: in all, and in the last period.
+        self._evictions = 0
+        self._evictions_in_period = 0
+
+    async def renew(self) -> None:
+        """A stats period is over."""
+        await self._maintenance.renew_rates()
+        self._sessions.counts.lookup_durations.renew()
+        cache = self._cache
+        self._cache_meter.tick(
+            self._clock.monotonic(), cache.hits, cache.hit_bytes, cache.misses, cache.missed_bytes
+        )
+        self._evictions_in_period = cache.evictions - self._evictions
+        self._evictions = cache.evictions
+
+    def load(self) -> LocalBrokerData:
+        """What this broker carries; who is connected and the rates as of the last stats period."""
+        totals = self._maintenance.totals
+        bundles = tuple(sorted(str(bundle) for bundle in self._ownership.owned()))
+        return LocalBrokerData(
+            num_topics=self._topics.loaded_count,
+            num_bundles=len(bundles),
+            bundles=bundles,
+            num_producers=totals.producers,
+            num_consumers=totals.consumers,
+            msg_rate_in=totals.rate_in,
+            msg_throughput_in=totals.throughput_in,
+            msg_rate_out=totals.rate_out,
+            msg_throughput_out=totals.throughput_out,
+        )
+
+    def text(self, *, cluster: str, version: str, host: str) -> Iterator[str]:
+        """What ``/metrics`` shows, in pieces; ``host`` is this broker's address without a port."""
+        return render(self.snapshot(), cluster=cluster, version=version, host=host)
+
+    def snapshot(self) -> BrokerSnapshot:
+        """Everything as it is now."""
+        topics = self._topics
+        counts = self._sessions.counts
+        return BrokerSnapshot(
+            topics=[topic_snapshot(topic) for topic in topics.loaded],
+            cache=self._cache_snapshot(),
+            ledger_counts=self._ledger_counters.by_metric(),
+            connections=ConnectionsSnapshot(
+                active=len(self._sessions.connections),
+                created_total=counts.connections_made,
+                created_successfully=counts.connections_greeted,
+                failed=counts.connections_refused,
+                closed_total=counts.connections_closed,
+                connections_max=self._sessions.limits.connections_max,
+                refused=self._sessions.limits.refused,
+            ),
+            lookups=LookupsSnapshot(
+                answers_total=counts.lookups_answered,
+                redirects_total=counts.lookups_redirected,
+                failures_total=counts.lookups_failed,
+                pending=counts.lookups_pending,
+                topic_loads_pending=topics.loading_count,
+                topic_loads_failed=topics.loads_failed,
+            ),
+            publish_latency_ms=topics.services.publish_durations.summary(SUMMARY_QUANTILES),
+            lookup_ms=counts.lookup_durations.summary(SUMMARY_QUANTILES),
+            topic_load_ms=topics.load_durations.summary(SUMMARY_QUANTILES),
+            is_healthy=self._health.is_healthy,
+        )
+
+    def _cache_snapshot(self) -> CacheSnapshot:
+        cache = self._cache
+        hits_rate, hits_throughput, misses_rate, misses_throughput = self._cache_meter.rates
+        return CacheSnapshot(
+            managed_ledgers=sum(each.keeps_messages for each in self._topics.loaded),
+            used_bytes=cache.used_bytes,
+            entries=cache.entry_count,
+            hits_rate=hits_rate,
+            hits_throughput=hits_throughput,
+            misses_rate=misses_rate,
+            misses_throughput=misses_throughput,
+            evictions=self._evictions_in_period,
+            inserted_entries_total=cache.inserted,
+            evicted_entries_total=cache.evicted,
+        )
+
+
+def topic_snapshot(topic: Topic) -> TopicSnapshot:
+    """What the metrics show of ``topic``."""
+    rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
+    if topic.keeps_messages:
+        stored = topic.part(StoredSubscriptions).subscriptions.values()
+        subscriptions = [_kept_snapshot(each) for each in stored]
+    else:
+        volatile = topic.part(VolatileSubscriptions).subscriptions.values()
+        subscriptions = [_volatile_snapshot(each) for each in volatile]
+    snapshot = TopicSnapshot(
+        namespace=str(topic.name.namespace),
+        name=str(topic.name),
+        producers=len(topic.publishing.producers),
+        consumers=sum(each.consumers for each in subscriptions),
+        rate_in=rate_in,
+        rate_out=rate_out,
+        throughput_in=throughput_in,
+        throughput_out=throughput_out,
+        messages_in_total=topic.publishing.messages_in,
+        bytes_in_total=topic.publishing.bytes_in,
+        average_message_bytes=throughput_in / rate_in if rate_in else 0.0,
+        publish_pauses=topic.publishing.pauses,
+        backlog=max((each.backlog for each in subscriptions), default=0),
+        ack_rate=sum(each.ack_rate for each in subscriptions),
+        delayed_index_bytes=sum(each.delayed_index_bytes for each in subscriptions),
+        delayed_buckets=sum(each.delayed_buckets for each in subscriptions),
+        delayed_loaded=sum(each.delayed_loaded for each in subscriptions),
+        subscriptions=subscriptions,
+    )
+    if topic.keeps_messages:
+        _add_storage(snapshot, topic)
+    return snapshot
+
+
+def _add_storage(snapshot: TopicSnapshot, topic: Topic) -> None:
+    """What only a topic with a log has."""
+    stored_bytes = topic.managed_ledger.chain.total_bytes
+    # All copies of an entry count as one, as upstream counts them.
+    snapshot.storage_bytes = snapshot.storage_logical_bytes = stored_bytes
+    stored = topic.part(StoredSubscriptions)
+    snapshot.backlog_bytes = max((each.backlog_bytes for each in stored.cursors()), default=0)
+    _add_backlog(snapshot, topic.part(Backlog))
+    report = topic.part(TopicCompaction).report
+    if report.status is not CompactionStatus.NOT_RUN:
+        snapshot.compaction = report
+    (
+        snapshot.storage_write_rate,
+        snapshot.storage_read_rate,
+        snapshot.storage_read_cache_misses_rate,
+    ) = stored.entry_meter.rates
+    if topic.publishing.write_latency is not None:
+        snapshot.write_latency_ms = topic.publishing.write_latency.shown
+
+
+def _add_backlog(snapshot: TopicSnapshot, backlog: Backlog) -> None:
+    size, age, oldest = backlog.quotas.size, backlog.quotas.age, backlog.oldest
+    if size is not None:
+        snapshot.backlog_quota_bytes = size.limit
+    if age is not None:
+        snapshot.backlog_quota_age_s = age.limit
+    if oldest is not None:
+        snapshot.backlog_age_s = backlog.age_s(oldest)
+    snapshot.size_evictions_total = backlog.size_evictions
+    snapshot.age_evictions_total = backlog.age_evictions
+
+
+def _subscription_snapshot(subscription: TopicSubscription) -> SubscriptionSnapshot:
+    consumers = subscription.consumers
+    rates = [each.meter.rates for each in consumers]
+    return SubscriptionSnapshot(
+        name=subscription.name,
+        consumers=len(consumers),
+        unacked=sum(each.unacknowledged for each in consumers),
+        is_blocked_on_unacked=any(each.is_blocked_on_unacknowledged for each in consumers),
+        rate_out=sum(each[0] for each in rates),
+        throughput_out=sum(each[1] for each in rates),
+        rate_redeliver=sum(each[2] for each in rates),
+        ack_rate=sum(each[3] for each in rates),
+        last_consumed_ms=max((each.last_sent_ms for each in consumers), default=0),
+        bytes_out_total=subscription.bytes_out,
+        messages_out_total=subscription.messages_out,
+    )
+
+
+def _kept_snapshot(subscription: Subscription) -> SubscriptionSnapshot:
+    """Of one with a cursor."""
+    snapshot = _subscription_snapshot(subscription)
+    dispatcher = subscription.dispatcher
+    snapshot.backlog = subscription.cursor.backlog_entries
+    snapshot.delayed = subscription.delayed_count
+    snapshot.backlog_no_delayed = max(0, snapshot.backlog - snapshot.delayed)
+    snapshot.delayed_index_bytes = subscription.delayed_bytes
+    snapshot.delayed_buckets = subscription.delayed_buckets
+    snapshot.delayed_loaded = subscription.delayed_loaded
+    snapshot.in_replay = dispatcher.redelivery_backlog if dispatcher else 0
+    snapshot.stalls = subscription.membership.stalls
+    snapshot.expired_total = subscription.expired_count
+    snapshot.last_expired_ms = subscription.last_expired_ms
+    snapshot.rate_expired = subscription.expiry_rate
+    snapshot.last_acked_ms = subscription.last_acknowledged_ms
+    snapshot.last_consumed_flow_ms = subscription.last_flow_ms
+    snapshot.last_mark_delete_advanced_ms = subscription.cursor.last_mark_delete_ms
+    return snapshot
+
+
+def _volatile_snapshot(subscription: VolatileSubscription) -> SubscriptionSnapshot:
+    snapshot = _subscription_snapshot(subscription)
+    snapshot.drop_rate = subscription.drop_meter.rates[0]
+    return snapshot

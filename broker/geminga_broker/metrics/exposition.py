@@ -1,0 +1,201 @@
+"""A broker's snapshot as Prometheus text, piece by piece.
+
+What the fields of the snapshot do not say themselves stands here: labels, sums over topics, and
+what is shown by limit or by quota. What other parts of the process count through
+``prometheus_client`` is added by the route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+
+from geminga_broker.compaction.report import CompactionReport
+from geminga_broker.metrics.snapshot import (
+    BrokerSnapshot,
+    BrokerSum,
+    CacheSnapshot,
+    ConnectionsSnapshot,
+    DelayedIndexGauge,
+    LookupsSnapshot,
+    NamespaceSum,
+    SubscriptionSnapshot,
+    TopicSnapshot,
+)
+from geminga_broker.subscriptions.dispatch_throttle import Stalls
+from geminga_broker.subscriptions.rate_limiter import LimitOf
+from geminga_server.metrics.exposition import (
+    Buckets,
+    Counter,
+    FieldFamily,
+    Gauge,
+    Labelled,
+    escape,
+    families_of,
+    gauges,
+    lines,
+    samples,
+    summary_text,
+)
+
+TOPIC_FAMILIES = families_of(TopicSnapshot, Gauge, Counter)
+TOPIC_BUCKETS = families_of(TopicSnapshot, Buckets)
+BROKER_SUMS = families_of(TopicSnapshot, BrokerSum)
+NAMESPACE_SUMS = families_of(TopicSnapshot, NamespaceSum)
+SUBSCRIPTION_FAMILIES = families_of(SubscriptionSnapshot, Gauge, Counter)
+# Only of topics and subscriptions that have an index of delayed messages: both have the same.
+DELAYED_FAMILIES = families_of(SubscriptionSnapshot, DelayedIndexGauge)
+# Only of topics that were compacted, or asked to be, since they were loaded.
+COMPACTION_FAMILIES = (
+    *families_of(CompactionReport, Gauge, Counter),
+    FieldFamily(Buckets("pulsar_compaction_latency"), "write_latency_ms"),
+)
+CACHE_FAMILIES = families_of(CacheSnapshot, Gauge, Counter)
+LOOKUP_FAMILIES = families_of(LookupsSnapshot, Gauge, Counter)
+CONNECTION_FAMILIES = families_of(ConnectionsSnapshot, Gauge, Counter)
+
+# Evictions from a topic's backlog and from all of a broker's: one sample for each quota.
+TOPIC_EVICTIONS = "pulsar_storage_backlog_quota_exceeded_evictions_total"
+BROKER_EVICTIONS = "pulsar_broker_storage_backlog_quota_exceeded_evictions_total"
+# The label ``quota_type``, and the topics' field.
+EVICTIONS_BY_QUOTA = (("size", "size_evictions_total"), ("time", "age_evictions_total"))
+
+# Only of subscriptions that a dispatch rate limits: one sample for each limit (label ``reason``).
+STALLS = (
+    ("pulsar_subscription_dispatch_throttled_msg_events", Stalls.by_messages),
+    ("pulsar_subscription_dispatch_throttled_bytes_events", Stalls.by_bytes),
+)
+
+# What a broker's client of BookKeeper counts has this before its own name (``BOOKKEEPER_CLIENT``).
+LEDGER_CLIENT_PREFIX = "pulsar_managedLedger_client_"
+BOOKKEEPER_CLIENT = "bookkeeper_client_"
+
+
+def render(snapshot: BrokerSnapshot, *, cluster: str, version: str, host: str) -> Iterator[str]:
+    """Pieces of text; each family's samples stand together, as the format demands.
+
+    ``host`` is this broker's address, without a port: upstream's label ``broker``.
+    """
+    first = f'cluster="{escape(cluster)}"'
+    yield from _broker(snapshot, first, version, escape(host))
+    yield from _namespaces(snapshot.topics, first)
+    topics = [(_topic_labels(first, topic), topic) for topic in snapshot.topics]
+    yield from samples(TOPIC_FAMILIES, topics)
+    yield from _evictions(TOPIC_EVICTIONS, [(labels, [topic]) for labels, topic in topics])
+    yield from samples(TOPIC_BUCKETS, topics)
+    compacted = [
+        (labels, topic.compaction) for labels, topic in topics if topic.compaction is not None
+    ]
+    yield from samples(COMPACTION_FAMILIES if compacted else (), compacted)
+    subscriptions = [
+        (f'{labels},subscription="{escape(subscription.name)}"', subscription)
+        for labels, topic in topics
+        for subscription in topic.subscriptions
+    ]
+    yield from samples(SUBSCRIPTION_FAMILIES, subscriptions)
+    yield from _stalls([(labels, each.stalls) for labels, each in subscriptions if each.stalls])
+    delaying: Labelled = [
+        *(each for each in topics if each[1].delayed_buckets),
+        *(each for each in subscriptions if each[1].delayed_buckets),
+    ]
+    yield from samples(DELAYED_FAMILIES if delaying else (), delaying)
+
+
+def _broker(snapshot: BrokerSnapshot, first: str, version: str, host: str) -> Iterator[str]:
+    """What concerns the broker as a whole."""
+    topics, connections = snapshot.topics, snapshot.connections
+    counts = {
+        "pulsar_broker_topics_count": len(topics),
+        "pulsar_broker_subscriptions_count": sum(len(each.subscriptions) for each in topics),
+        **{each.family.name: _sum(topics, each.field) for each in BROKER_SUMS},
+        "geminga_broker_connections_max": connections.connections_max,
+    }
+    yield gauges(counts, first)
+    yield from _evictions(BROKER_EVICTIONS, [(first, topics)])
+    yield from _bytes(topics, first)
+    for name, summary in (
+        ("pulsar_broker_publish_latency", snapshot.publish_latency_ms),
+        ("pulsar_broker_lookup", snapshot.lookup_ms),
+        ("pulsar_topic_load_times", snapshot.topic_load_ms),
+    ):
+        yield summary_text(name, summary, first)
+    yield gauges({"pulsar_version_info": 1}, f'{first},version="{escape(version)}",commit=""')
+    yield from samples(LOOKUP_FAMILIES, [(first, snapshot.lookups)])
+    yield from samples(CACHE_FAMILIES, [(first, snapshot.cache)])
+    for name, count in snapshot.ledger_counts.items():
+        is_clients = name.startswith(BOOKKEEPER_CLIENT)
+        full = LEDGER_CLIENT_PREFIX + name if is_clients else name
+        yield from lines(full, "counter", [(first, count)])
+    refused = [(f'{first},limit="{limit}"', n) for limit, n in connections.refused.items()]
+    yield from lines("geminga_broker_refused_connections_total", "counter", refused)
+    of_host = f'{first},broker="{host}",metric='
+    yield from samples(CONNECTION_FAMILIES, [(f'{of_host}"broker_connection"', connections)])
+    health = -1 if snapshot.is_healthy is None else int(snapshot.is_healthy)
+    yield gauges({"pulsar_health": health}, f'{of_host}"broker_health"')
+    failed = {"pulsar_topic_load_failed_count": snapshot.lookups.topic_loads_failed}
+    yield gauges(failed, f'{of_host}"pulsar_topic_load_times"')
+
+
+def _bytes(topics: Sequence[TopicSnapshot], first: str) -> Iterator[str]:
+    """Bytes in and out, users' and Pulsar's own apart; so far all are users'."""
+    bytes_out = sum(each.bytes_out_total for topic in topics for each in topic.subscriptions)
+    for name, label, value in (
+        ("pulsar_broker_in_bytes_total", "system_topic", _sum(topics, "bytes_in_total")),
+        ("pulsar_broker_out_bytes_total", "system_subscription", bytes_out),
+    ):
+        by_owner = [(f'{first},{label}="false"', value), (f'{first},{label}="true"', 0)]
+        yield from lines(name, "counter", by_owner)
+
+
+def _namespaces(topics: Sequence[TopicSnapshot], first: str) -> Iterator[str]:
+    """What is added up by namespace."""
+    by_namespace: dict[str, list[TopicSnapshot]] = {}
+    for topic in topics:
+        by_namespace.setdefault(escape(topic.namespace), []).append(topic)
+    counts = [
+        (f'{first},namespace="{namespace}"', len(members))
+        for namespace, members in by_namespace.items()
+    ]
+    yield from lines("pulsar_topics_count", "gauge", counts)
+    subscriptions = [(_topic_labels(first, topic), len(topic.subscriptions)) for topic in topics]
+    yield from lines("pulsar_subscriptions_count", "gauge", subscriptions)
+    ledgers = [
+        (
+            f'{first},namespace="{namespace}/persistent"',
+            [topic for topic in members if topic.name.startswith("persistent://")],
+        )
+        for namespace, members in by_namespace.items()
+    ]
+    for each in NAMESPACE_SUMS:
+        sums = [(labels, _sum(members, each.field)) for labels, members in ledgers if members]
+        yield from lines(each.family.name, "gauge", sums)
+
+
+def _stalls(labelled: Sequence[tuple[str, Stalls]]) -> Iterator[str]:
+    """How often subscriptions were held back: one sample for each limit."""
+    for name, count in STALLS if labelled else ():
+        values = (
+            (f'{labels},reason="{limit_of.value}"', count(stalls, limit_of))
+            for labels, stalls in labelled
+            for limit_of in LimitOf
+        )
+        yield from lines(name, "gauge", values)
+
+
+def _evictions(name: str, labelled: Sequence[tuple[str, Sequence[TopicSnapshot]]]) -> Iterator[str]:
+    """Per group of topics, one sample for each quota."""
+    values = (
+        (f'{labels},quota_type="{quota_type}"', _sum(topics, field))
+        for labels, topics in labelled
+        for quota_type, field in EVICTIONS_BY_QUOTA
+    )
+    yield from lines(name, "counter", values)
+
+
+def _sum(topics: Sequence[TopicSnapshot], field: str) -> float:
+    total: float = sum(map(attrgetter(field), topics))
+    return total
+
+
+def _topic_labels(first: str, topic: TopicSnapshot) -> str:
+    return f'{first},namespace="{escape(topic.namespace)}",topic="{escape(topic.name)}"'

@@ -1,0 +1,234 @@
+"""What a broker shows, as plain values, each with the Prometheus families that it is shown in.
+
+The names are Pulsar's, for existing dashboards ask for them; the order is ours. A family is a
+counter where its value only grows, a gauge otherwise; upstream declares nearly all as gauges, which
+makes no difference to a query and one to checkers. What the broker does not do yet (filters) or
+does not count has no family: one that always says 0 would be taken for a measurement.
+
+One ``BrokerSnapshot`` is taken per scrape. Counters only grow while a topic stays loaded, rates are
+averages over the stats period, and histograms count since the previous refresh (upstream's
+sum-then-reset). Nothing here imports a web framework or prometheus_client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from geminga_broker.compaction.report import CompactionReport
+from geminga_broker.managed_ledger.write_latency import write_latency_histogram
+from geminga_broker.subscriptions.dispatch_throttle import Stalls
+from geminga_server.connection_limits import Limit
+from geminga_server.metrics import Durations, Histogram, Summary
+from geminga_server.metrics.exposition import Buckets, Counter, Family, Gauge
+
+SUMMARY_QUANTILES = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
+# Of what never happened.
+NO_SUMMARY = Durations().summary(SUMMARY_QUANTILES)
+
+
+class BrokerSum(Family):
+    """The sum over all topics of the broker."""
+
+    kind = "gauge"
+
+
+class NamespaceSum(Family):
+    """The sum over the persistent topics of a namespace."""
+
+    kind = "gauge"
+
+
+class DelayedIndexGauge(Family):
+    """Of topics and subscriptions that have an index of delayed messages, and no others."""
+
+    kind = "gauge"
+
+
+@dataclass(slots=True, kw_only=True)
+class SubscriptionSnapshot:
+    """One subscription. Sizes in bytes, timestamps in ms since 1970, rates per second.
+
+    ``stalls`` is None where nothing ever limited how fast it is served.
+    """
+
+    name: str
+    backlog: Annotated[int, Gauge("pulsar_subscription_back_log")] = 0
+    backlog_no_delayed: Annotated[int, Gauge("pulsar_subscription_back_log_no_delayed")] = 0
+    delayed: Annotated[int, Gauge("pulsar_subscription_delayed")] = 0
+    delayed_index_bytes: Annotated[
+        int, Gauge("pulsar_subscription_delayed_message_index_size_bytes")
+    ] = 0
+    delayed_buckets: Annotated[
+        int, DelayedIndexGauge("pulsar_delayed_message_index_bucket_total")
+    ] = 0
+    delayed_loaded: Annotated[int, DelayedIndexGauge("pulsar_delayed_message_index_loaded")] = 0
+    in_replay: Annotated[int, Gauge("pulsar_subscription_in_replay")] = 0
+    rate_out: Annotated[float, Gauge("pulsar_subscription_msg_rate_out")] = 0.0
+    throughput_out: Annotated[float, Gauge("pulsar_subscription_msg_throughput_out")] = 0.0
+    rate_redeliver: Annotated[float, Gauge("pulsar_subscription_msg_rate_redeliver")] = 0.0
+    ack_rate: Annotated[float, Gauge("pulsar_subscription_msg_ack_rate")] = 0.0
+    rate_expired: Annotated[float, Gauge("pulsar_subscription_msg_rate_expired")] = 0.0
+    expired_total: Annotated[int, Gauge("pulsar_subscription_total_msg_expired")] = 0
+    drop_rate: Annotated[float, Gauge("pulsar_subscription_msg_drop_rate")] = 0.0
+    unacked: Annotated[int, Gauge("pulsar_subscription_unacked_messages")] = 0
+    is_blocked_on_unacked: Annotated[
+        bool, Gauge("pulsar_subscription_blocked_on_unacked_messages")
+    ] = False
+    consumers: Annotated[int, Gauge("pulsar_subscription_consumers_count")] = 0
+    last_expired_ms: Annotated[int, Gauge("pulsar_subscription_last_expire_timestamp")] = 0
+    last_acked_ms: Annotated[int, Gauge("pulsar_subscription_last_acked_timestamp")] = 0
+    last_consumed_flow_ms: Annotated[
+        int, Gauge("pulsar_subscription_last_consumed_flow_timestamp")
+    ] = 0
+    last_consumed_ms: Annotated[int, Gauge("pulsar_subscription_last_consumed_timestamp")] = 0
+    last_mark_delete_advanced_ms: Annotated[
+        int, Gauge("pulsar_subscription_last_mark_delete_advanced_timestamp")
+    ] = 0
+    bytes_out_total: Annotated[int, Counter("pulsar_out_bytes_total")] = 0
+    messages_out_total: Annotated[int, Counter("pulsar_out_messages_total")] = 0
+    stalls: Stalls | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicSnapshot:
+    """One loaded topic. ``namespace`` is ``tenant/ns``, ``name`` the full name.
+
+    ``compaction`` is None where none was tried.
+    A limit of -1 is none; the age of a backlog that was not looked at, or is empty, is -1.
+    """
+
+    namespace: str
+    name: str
+    producers: Annotated[
+        int, Gauge("pulsar_producers_count"), BrokerSum("pulsar_broker_producers_count")
+    ] = 0
+    consumers: Annotated[
+        int, Gauge("pulsar_consumers_count"), BrokerSum("pulsar_broker_consumers_count")
+    ] = 0
+    rate_in: Annotated[float, Gauge("pulsar_rate_in"), BrokerSum("pulsar_broker_rate_in")] = 0.0
+    rate_out: Annotated[float, Gauge("pulsar_rate_out"), BrokerSum("pulsar_broker_rate_out")] = 0.0
+    throughput_in: Annotated[
+        float,
+        Gauge("pulsar_throughput_in"),
+        BrokerSum("pulsar_broker_throughput_in"),
+        NamespaceSum("pulsar_ml_AddEntryBytesRate"),
+    ] = 0.0
+    throughput_out: Annotated[
+        float, Gauge("pulsar_throughput_out"), BrokerSum("pulsar_broker_throughput_out")
+    ] = 0.0
+    messages_in_total: Annotated[int, Counter("pulsar_in_messages_total")] = 0
+    bytes_in_total: Annotated[int, Counter("pulsar_in_bytes_total")] = 0
+    average_message_bytes: Annotated[float, Gauge("pulsar_average_msg_size")] = 0.0
+    publish_pauses: Annotated[int, Gauge("pulsar_publish_rate_limit_times")] = 0
+    backlog: Annotated[
+        int,
+        Gauge("pulsar_msg_backlog"),
+        BrokerSum("pulsar_broker_msg_backlog"),
+        NamespaceSum("pulsar_ml_NumberOfMessagesInBacklog"),
+    ] = 0
+    storage_bytes: Annotated[
+        int,
+        Gauge("pulsar_storage_size"),
+        BrokerSum("pulsar_broker_storage_size"),
+        NamespaceSum("pulsar_ml_StoredMessagesSize"),
+    ] = 0
+    storage_logical_bytes: Annotated[
+        int, Gauge("pulsar_storage_logical_size"), BrokerSum("pulsar_broker_storage_logical_size")
+    ] = 0
+    backlog_bytes: Annotated[int, Gauge("pulsar_storage_backlog_size")] = 0
+    backlog_quota_bytes: Annotated[int, Gauge("pulsar_storage_backlog_quota_limit")] = -1
+    backlog_quota_age_s: Annotated[int, Gauge("pulsar_storage_backlog_quota_limit_time")] = -1
+    backlog_age_s: Annotated[int, Gauge("pulsar_storage_backlog_age_seconds")] = -1
+    size_evictions_total: int = 0
+    age_evictions_total: int = 0
+    storage_write_rate: Annotated[
+        float,
+        Gauge("pulsar_storage_write_rate"),
+        BrokerSum("pulsar_broker_storage_write_rate"),
+        NamespaceSum("pulsar_ml_AddEntryMessagesRate"),
+    ] = 0.0
+    storage_read_rate: Annotated[
+        float,
+        Gauge("pulsar_storage_read_rate"),
+        BrokerSum("pulsar_broker_storage_read_rate"),
+        NamespaceSum("pulsar_ml_ReadEntriesRate"),
+    ] = 0.0
+    storage_read_cache_misses_rate: Annotated[
+        float,
+        Gauge("pulsar_storage_read_cache_misses_rate"),
+        BrokerSum("pulsar_broker_storage_read_cache_misses_rate"),
+        NamespaceSum("pulsar_ml_ReadEntriesOpsCacheMissesRate"),
+    ] = 0.0
+    ack_rate: Annotated[float, Gauge("pulsar_consumer_msg_ack_rate")] = 0.0
+    delayed_index_bytes: Annotated[int, Gauge("pulsar_delayed_message_index_size_bytes")] = 0
+    delayed_buckets: Annotated[
+        int, DelayedIndexGauge("pulsar_delayed_message_index_bucket_total")
+    ] = 0
+    delayed_loaded: Annotated[int, DelayedIndexGauge("pulsar_delayed_message_index_loaded")] = 0
+    write_latency_ms: Annotated[Histogram, Buckets("pulsar_storage_write_latency")] = field(
+        default_factory=write_latency_histogram
+    )
+    subscriptions: list[SubscriptionSnapshot] = field(default_factory=list)
+    compaction: CompactionReport | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class CacheSnapshot:
+    """The entry cache and the managed ledgers behind it."""
+
+    managed_ledgers: Annotated[int, Gauge("pulsar_ml_count")] = 0
+    used_bytes: Annotated[int, Gauge("pulsar_ml_cache_used_size")] = 0
+    entries: Annotated[int, Gauge("pulsar_ml_cache_entries")] = 0
+    hits_rate: Annotated[float, Gauge("pulsar_ml_cache_hits_rate")] = 0.0
+    hits_throughput: Annotated[float, Gauge("pulsar_ml_cache_hits_throughput")] = 0.0
+    misses_rate: Annotated[float, Gauge("pulsar_ml_cache_misses_rate")] = 0.0
+    misses_throughput: Annotated[float, Gauge("pulsar_ml_cache_misses_throughput")] = 0.0
+    evictions: Annotated[int, Gauge("pulsar_ml_cache_evictions")] = 0
+    inserted_entries_total: Annotated[int, Counter("pulsar_ml_cache_inserted_entries_total")] = 0
+    evicted_entries_total: Annotated[int, Counter("pulsar_ml_cache_evicted_entries_total")] = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class ConnectionsSnapshot:
+    """Client connections of the binary protocol."""
+
+    active: Annotated[int, Gauge("pulsar_active_connections")] = 0
+    created_total: Annotated[int, Gauge("pulsar_connection_created_total_count")] = 0
+    created_successfully: Annotated[int, Gauge("pulsar_connection_create_success_count")] = 0
+    failed: Annotated[int, Gauge("pulsar_connection_create_fail_count")] = 0
+    closed_total: Annotated[int, Gauge("pulsar_connection_closed_total_count")] = 0
+    connections_max: int = 0
+    # By the limit that they exceeded.
+    refused: Mapping[Limit, int] = field(default_factory=dict[Limit, int])
+
+
+@dataclass(slots=True, kw_only=True)
+class LookupsSnapshot:
+    """Answers to lookups, and topic loads."""
+
+    answers_total: Annotated[int, Counter("pulsar_broker_lookup_answers_total")] = 0
+    redirects_total: Annotated[int, Counter("pulsar_broker_lookup_redirects_total")] = 0
+    failures_total: Annotated[int, Counter("pulsar_broker_lookup_failures_total")] = 0
+    pending: Annotated[int, Gauge("pulsar_broker_lookup_pending_requests")] = 0
+    topic_loads_pending: Annotated[int, Gauge("pulsar_broker_topic_load_pending_requests")] = 0
+    topic_loads_failed: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerSnapshot:
+    """The whole broker at one moment. ``is_healthy`` is None until a health check ran.
+
+    ``ledger_counts`` are by the names of their metrics (``LedgerCounters.by_metric``).
+    """
+
+    topics: list[TopicSnapshot] = field(default_factory=list)
+    cache: CacheSnapshot = field(default_factory=CacheSnapshot)
+    ledger_counts: Mapping[str, int] = field(default_factory=dict)
+    connections: ConnectionsSnapshot = field(default_factory=ConnectionsSnapshot)
+    lookups: LookupsSnapshot = field(default_factory=LookupsSnapshot)
+    publish_latency_ms: Summary = NO_SUMMARY
+    lookup_ms: Summary = NO_SUMMARY
+    topic_load_ms: Summary = NO_SUMMARY
+    is_healthy: bool | None = None

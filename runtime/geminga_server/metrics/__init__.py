@@ -1,0 +1,32 @@
+"""What server parts count and how it is shown: durations, rates, and Prometheus's text format.
+
+A part counts in plain attributes, durations in ``Durations`` and ``Histogram``; a ``Meter`` makes
+rates of counters. ``PartMetrics`` shows them at ``/metrics``, and ``exposition`` writes the text
+where there is too much for prometheus_client.
+"""
+
+from __future__ import annotations
+
+from geminga_server.metrics.durations import Durations, Histogram, Summary
+from geminga_server.metrics.meter import Meter
+from geminga_server.metrics.part import (
+    CONTENT_TYPE,
+    CheckHealth,
+    LoopLag,
+    PartMetrics,
+    metric,
+    part_app,
+)
+
+__all__ = [
+    "CONTENT_TYPE",
+    "CheckHealth",
+    "Durations",
+    "Histogram",
+    "LoopLag",
+    "Meter",
+    "PartMetrics",
+    "Summary",
+    "metric",
+    "part_app",
+]
