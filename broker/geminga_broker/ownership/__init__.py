@@ -1,6 +1,7 @@
 """Who serves which topics: bundles, the ephemeral nodes that own them, the brokers, the leader.
 
-``bundles`` cuts hash rings, purely; ``ownership`` acquires, answers lookups from and gives up
-bundles; ``brokers`` registers this broker and elects the leader. Which topics exist is the
-business of ``metadata``.
+``bundles`` cuts hash rings and ``placement`` chooses brokers, both purely; ``owners`` keeps what
+ZooKeeper says; ``owned_bundles`` acquires bundles, hands them on and gives them up; ``ownership``
+puts these together and answers lookups; ``brokers`` registers this broker and elects the leader.
+Which topics exist is the business of ``metadata``.
 """

@@ -12,6 +12,7 @@ its upper one; only the last bundle includes its upper one::
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from geminga_protocol.records.ownership import ownership_path
 
 HASH_MIN = 0x00000000
 HASH_MAX = 0xFFFFFFFF
+
+_BROKER_ID = re.compile(r"[^/:]+:\d+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +98,12 @@ def parse_boundary(text: str) -> int:
 def full_ring(namespace: NamespaceName) -> BundleRing:
     """One bundle for everything: brokers' own namespaces have no policies and are not cut."""
     return BundleRing(namespace, (HASH_MIN, HASH_MAX))
+
+
+def broker_of_namespace(namespace: NamespaceName) -> str | None:
+    """The id of the broker that alone serves this namespace (``pulsar/host:port``), or None.
+
+    Each broker has one, for its health check; it has no policies and one bundle.
+    """
+    is_a_brokers = namespace.tenant == "pulsar" and _BROKER_ID.fullmatch(namespace.local)
+    return namespace.local if is_a_brokers else None

@@ -8,17 +8,19 @@ kinds of broker agree on the cut.
 
 from __future__ import annotations
 
-import re
-
 from geminga_broker.metadata.namespaces import Namespaces
-from geminga_broker.ownership.bundles import Bundle, BundleRing, full_ring, parse_boundary
+from geminga_broker.ownership.bundles import (
+    Bundle,
+    BundleRing,
+    broker_of_namespace,
+    full_ring,
+    parse_boundary,
+)
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import BundlesData
 
 # More namespaces than any one cluster of ours serves; a ring of 16 bundles takes 2 KB.
 RINGS_MAX = 10_000
-
-_BROKER_ID = re.compile(r"[^/:]+:\d+", re.ASCII)
 
 
 class Rings:
@@ -56,12 +58,3 @@ class Rings:
             del self._rings[next(iter(self._rings))]
         self._rings[namespace] = (record, ring)
         return ring
-
-
-def broker_of_namespace(namespace: NamespaceName) -> str | None:
-    """The id of the broker that alone serves this namespace (``pulsar/host:port``), or None.
-
-    Each broker has one, for its health check; it has no policies and one bundle.
-    """
-    is_a_brokers = namespace.tenant == "pulsar" and _BROKER_ID.fullmatch(namespace.local)
-    return namespace.local if is_a_brokers else None

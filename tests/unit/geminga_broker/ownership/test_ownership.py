@@ -16,7 +16,9 @@ from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.errors import NotOwned
 from geminga_broker.ownership.ownership import Ownership
+from geminga_broker.ownership.placement import Loads
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.brokers import LocalBrokerData
 from geminga_protocol.records.namespaces import BundlesData, Policies
 from geminga_protocol.records.ownership import BundleOwner
 from geminga_protocol.records.tenants import TenantInfo
@@ -125,6 +127,50 @@ async def test_another_brokers_bundle_is_told_and_remembered(
     assert requests == []
 
 
+async def test_a_lookup_of_another_brokers_bundle_writes_nothing(
+    ownership: Ownership, rival: Ownership, requests: list[str]
+) -> None:
+    await rival.owner(ORDERS)
+    await ownership.bundle_of(ORDERS)
+    requests.clear()
+    assert not (await ownership.owner(ORDERS)).is_self
+    assert [request.partition(" ")[0] for request in requests] == ["get"]
+
+
+class FewestBundles:
+    """A placement on the broker that reports the fewest bundles."""
+
+    def choose(self, bundle: Bundle, loads: Loads) -> str:
+        del bundle
+        return min(loads, key=lambda broker_id: loads[broker_id].num_bundles)
+
+
+async def test_an_injected_placement_says_which_broker_acquires(
+    ownership: Ownership, session: Session
+) -> None:
+    del ownership  # only for the namespace
+    loads = {
+        HERE.broker_id: LocalBrokerData(num_bundles=5),
+        THERE.broker_id: LocalBrokerData(num_bundles=4),
+    }
+    here, there = session("here"), session("there")
+    placement = FewestBundles()
+    async with (
+        Ownership(here, Namespaces(here), HERE, placement=placement, loads=loads) as fuller,
+        Ownership(there, Namespaces(there), THERE, placement=placement, loads=loads) as emptier,
+    ):
+        with pytest.raises(ServiceNotReady, match=THERE.broker_id):
+            await fuller.owner(ORDERS)
+        assert (await emptier.owner(ORDERS)).is_self
+        assert (await fuller.owner(ORDERS)).broker_url == THERE.broker_url
+        loads[THERE.broker_id] = LocalBrokerData(num_bundles=6)
+        assert (await emptier.owner(ORDERS)).is_self  # an owned bundle is not placed again
+        await emptier.unload(await emptier.bundle_of(ORDERS))
+        with pytest.raises(ServiceNotReady, match=HERE.broker_id):
+            await emptier.owner(ORDERS)
+        assert (await fuller.owner(ORDERS)).is_self
+
+
 async def test_only_one_of_two_brokers_wins_a_race(ownership: Ownership, rival: Ownership) -> None:
     one, other = await asyncio.gather(ownership.owner(ORDERS), rival.owner(ORDERS))
     assert one.broker_url == other.broker_url
@@ -147,10 +193,10 @@ async def test_what_was_ours_before_a_kill_is_ours_again_at_once(
     killed = session("killed")
     before = await Ownership(killed, Namespaces(killed), HERE).__aenter__()
     await before.owner(ORDERS)
-    old_epoch = before.epoch(await before.bundle_of(ORDERS))
+    old_generation = before.generation(await before.bundle_of(ORDERS))
     kill("killed")
     assert (await ownership.owner(ORDERS)).is_self
-    assert ownership.epoch(await ownership.bundle_of(ORDERS)) > old_epoch
+    assert ownership.generation(await ownership.bundle_of(ORDERS)) > old_generation
 
 
 async def test_a_kill_is_recognised_though_the_ports_changed(
@@ -190,7 +236,7 @@ async def test_a_lost_session_gives_every_bundle_up_at_once(
     assert ownership.owned() == []
     assert not ownership.owns(ORDERS)
     with pytest.raises(NotOwned):
-        ownership.epoch(bundle)
+        ownership.generation(bundle)
 
 
 async def test_without_a_session_nothing_is_acquired(ownership: Ownership, expire: OnName) -> None:
@@ -206,12 +252,12 @@ async def test_a_new_session_takes_back_what_was_given_up(
 ) -> None:
     await ownership.owner(ORDERS)
     bundle = await ownership.bundle_of(ORDERS)
-    old_epoch = ownership.epoch(bundle)
+    old_generation = ownership.generation(bundle)
     expire("broker")
     reconnect("broker")
     await settle()
     assert ownership.owned() == [bundle]
-    assert ownership.epoch(bundle) > old_epoch
+    assert ownership.generation(bundle) > old_generation
 
 
 async def test_what_somebody_else_took_meanwhile_stays_theirs(
@@ -233,12 +279,12 @@ async def test_a_lost_connection_alone_costs_no_bundle(
     ownership.on_lost(lost.append)
     await ownership.owner(ORDERS)
     bundle = await ownership.bundle_of(ORDERS)
-    epoch = ownership.epoch(bundle)
+    generation = ownership.generation(bundle)
     suspend("broker")
     assert ownership.owns(ORDERS)
     reconnect("broker")
     await settle()
-    assert ownership.epoch(bundle) == epoch
+    assert ownership.generation(bundle) == generation
     assert lost == []
 
 

@@ -1,0 +1,235 @@
+"""The bundles this broker owns, and how they are transferred: acquired, confirmed, unloaded, lost.
+
+A bundle is owned through an ephemeral node whose value names the owner; its creation zxid is the
+generation of the ownership. Losing the session gives every bundle up at once, for another broker
+may own it now; a new session takes them back where no other broker does. Who *should* own a bundle
+is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from weakref import WeakValueDictionary
+
+from geminga_broker.errors import ServiceNotReady
+from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.claims import Claim, claim
+from geminga_broker.ownership.errors import NotOwned
+from geminga_runtime.coordination import (
+    Coordination,
+    CoordinationError,
+    NodeMissing,
+    SessionState,
+)
+from geminga_runtime.errors import GemingaError
+from geminga_runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+OnLost = Callable[[Bundle], None]
+OnRelease = Callable[[Bundle], Awaitable[None]]
+
+# Bundles claimed or confirmed side by side after a reconnection; keeps ZooKeeper's queue short.
+RESUME_WIDTH = 32
+
+
+class OwnedBundles(Service):
+    """This broker's bundles. ``value`` is what their nodes hold; ``is_past(value)`` tells a node
+    that an earlier life of this broker left behind; ``take_back(bundle)`` looks up a bundle that a
+    lost session gave up, and acquires it if no other broker has."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        value: bytes,
+        *,
+        is_past: Callable[[bytes], bool],
+        take_back: Callable[[Bundle], Awaitable[object]],
+    ) -> None:
+        super().__init__()
+        self._coordination = coordination
+        self._value = value
+        self._is_past = is_past
+        self._take_back = take_back
+        self._generations: dict[Bundle, int] = {}
+        self._releasing: set[Bundle] = set()
+        self._locks: WeakValueDictionary[Bundle, asyncio.Lock] = WeakValueDictionary()
+        self._on_lost: list[OnLost] = []
+        self._on_release: list[OnRelease] = []
+        self._has_session = True
+        self._losses = 0  # sessions given up so far: tells an answer from before the last loss
+        self._given_up: list[Bundle] = []
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        self._coordination.on_session(self._session_changed)
+        stack.push_async_callback(self._delete_nodes)
+
+    # What is owned
+
+    def __contains__(self, bundle: Bundle) -> bool:
+        return bundle in self._generations
+
+    def names(self) -> list[Bundle]:
+        """The bundles, in no order."""
+        return list(self._generations)
+
+    def serves(self, bundle: Bundle | None) -> bool:
+        """Whether the bundle is owned, and not about to be handed on."""
+        return bundle in self._generations and bundle not in self._releasing
+
+    def generation(self, bundle: Bundle) -> int:
+        """The creation zxid of the bundle's node. Raises ``NotOwned``."""
+        try:
+            return self._generations[bundle]
+        except KeyError:
+            raise NotOwned(str(bundle)) from None
+
+    def lock(self, bundle: Bundle) -> asyncio.Lock:
+        """Guards what the bundle's node is believed to be, while it is read or written."""
+        return self._locks.setdefault(bundle, asyncio.Lock())
+
+    # Acquiring
+
+    def check_ready(self) -> None:
+        """Raise ``ServiceNotReady`` where this broker cannot own anything now."""
+        if self._is_closing or not self._has_session:
+            raise ServiceNotReady("this broker owns nothing now: it closes, or lost its session")
+
+    async def acquire(self, bundle: Bundle) -> Claim:
+        """Acquire the bundle, whose lock the caller holds, or learn which broker was quicker.
+
+        Raises ``ServiceNotReady``, ``CoordinationError``.
+        """
+        self.check_ready()
+        losses = self._losses
+        is_changed = False
+
+        def changed() -> None:
+            nonlocal is_changed
+            is_changed = True
+            self._node_changed(bundle)
+
+        node = await claim(
+            self._coordination,
+            bundle.path,
+            self._value,
+            is_stale=self._is_past,
+            on_change=changed,
+        )
+        if losses != self._losses:
+            raise ServiceNotReady("the session with ZooKeeper was lost while a bundle was acquired")
+        if node.is_ours:
+            self._generations[bundle] = node.stat.created_zxid
+            log.info("bundle acquired", extra={"bundle": str(bundle)})
+            if is_changed:
+                self._node_changed(bundle)  # the watch is spent; look again and set a new one
+        return node
+
+    def _node_changed(self, bundle: Bundle) -> None:
+        if bundle in self._generations:
+            self.spawn(self._confirm(bundle), name=f"confirm {bundle}")
+
+    async def _confirm(self, bundle: Bundle) -> None:
+        """Look whether an owned bundle's node is still this session's, and watch it again."""
+        async with self.lock(bundle):
+            if bundle not in self._generations:
+                return
+            try:
+                _, stat = await self._coordination.get(
+                    bundle.path, on_change=lambda: self._node_changed(bundle)
+                )
+            except NodeMissing:
+                self._lose(bundle, "its node is gone")
+                return
+            except CoordinationError:
+                return  # the session's own events decide what becomes of the bundle
+            if stat.ephemeral_owner != self._coordination.session_id:
+                self._lose(bundle, "another broker owns its node")
+
+    # Giving up
+
+    def on_lost(self, callback: OnLost) -> None:
+        """Call ``callback(bundle)`` when a bundle stops being owned: stop serving it at once."""
+        self._on_lost.append(callback)
+
+    def on_release(self, callback: OnRelease) -> None:
+        """Await ``callback(bundle)`` before a bundle is handed on: close its topics in order."""
+        self._on_release.append(callback)
+
+    async def unload(self, bundle: Bundle) -> None:
+        """Close the bundle's topics, then let any broker acquire it. Raises ``NotOwned``."""
+        async with self.lock(bundle):
+            if bundle not in self._generations:
+                raise NotOwned(str(bundle))
+            self._releasing.add(bundle)
+            try:
+                await asyncio.gather(*(release(bundle) for release in self._on_release))
+                # The session may have ended meanwhile, and the node may be another broker's.
+                if self._generations.pop(bundle, None) is not None:
+                    await self._delete_node(bundle)
+            finally:
+                self._releasing.discard(bundle)
+        log.info("bundle unloaded", extra={"bundle": str(bundle)})
+
+    def _lose(self, bundle: Bundle, reason: str) -> None:
+        if self._generations.pop(bundle, None) is None:
+            return
+        log.warning("bundle lost", extra={"bundle": str(bundle), "reason": reason})
+        for callback in self._on_lost:
+            callback(bundle)
+
+    async def _delete_node(self, bundle: Bundle) -> None:
+        try:
+            await self._coordination.delete(bundle.path)
+        except NodeMissing:
+            return
+
+    async def _delete_nodes(self) -> None:
+        """On closing: successors need not wait for the session's end."""
+        bundles = self.names()
+        self._generations.clear()
+        await asyncio.gather(
+            *(self._delete_node(bundle) for bundle in bundles), return_exceptions=True
+        )
+
+    # The session
+
+    def _session_changed(self, state: SessionState) -> None:
+        # While SUSPENDED the session still protects what is owned; its holder reports EXPIRED
+        # before the server could give a bundle to another broker.
+        if state is SessionState.EXPIRED:
+            self._give_up_all()
+        elif state is SessionState.CONNECTED and not self._is_closing:
+            self._has_session = True
+            given_up, self._given_up = self._given_up, []
+            self.spawn(self._resume(given_up), name="resume ownership")
+
+    def _give_up_all(self) -> None:
+        self._has_session = False
+        self._losses += 1
+        bundles = self.names()
+        self._given_up.extend(bundles)
+        for bundle in bundles:
+            self._lose(bundle, "the session with ZooKeeper expired")
+
+    async def _resume(self, given_up: list[Bundle]) -> None:
+        """After a reconnection: confirm what is still held, take back what was given up."""
+        width = asyncio.Semaphore(RESUME_WIDTH)
+
+        async def take_back(bundle: Bundle) -> None:
+            async with width:
+                try:
+                    await self._take_back(bundle)
+                except GemingaError as error:
+                    log.info(
+                        "bundle not taken back", extra={"bundle": str(bundle), "why": str(error)}
+                    )
+
+        async def confirm(bundle: Bundle) -> None:
+            async with width:
+                await self._confirm(bundle)
+
+        await asyncio.gather(*map(confirm, self.names()), *map(take_back, given_up))

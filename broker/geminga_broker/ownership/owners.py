@@ -1,0 +1,93 @@
+"""What ZooKeeper says of the owners of bundles, kept under watches until it changes.
+
+Nothing is acquired here, and this broker's own bundles are not kept here: ``OwnedBundles`` has
+these, and what it says goes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from geminga_broker.metadata.watched import Watched
+from geminga_broker.ownership.address import Owner
+from geminga_broker.ownership.bundles import Bundle
+from geminga_protocol.records.ownership import BundleOwner
+from geminga_runtime.coordination import Coordination, NodeStat, OnChange
+
+# Those of 100,000 bundles take about 60 MB here, and their watches 10 MB in ZooKeeper.
+OWNERS_MAX = 100_000
+
+
+class Unowned(Enum):
+    """Why no owner can be told. What is not known is never taken for "no broker owns it": a broker
+    acquires a bundle only after it has looked."""
+
+    NOT_KNOWN = "ZooKeeper has to be asked"
+    NOBODY = "no broker owns it: there is no node, or one that this broker's own past left behind"
+    GIVEN_UP = "its owner is giving it up"
+
+
+@dataclass(frozen=True, slots=True)
+class BundleNode:
+    """A bundle's node: the owner, and the node's creation zxid as this ownership's generation.
+
+    Later owners have higher generations, so that what was learnt of an earlier one can be told
+    from what holds now.
+    """
+
+    owner: Owner
+    generation: int
+
+
+class OwnerCache:
+    """The owners of the bundles that were asked about.
+
+    ``is_past(record)`` tells a record that an earlier life of this broker left behind.
+    """
+
+    def __init__(
+        self, coordination: Coordination, *, is_past: Callable[[BundleOwner], bool]
+    ) -> None:
+        self._coordination = coordination
+        self._is_past = is_past
+        self._nodes = Watched(coordination, self._ask, entries_max=OWNERS_MAX)
+
+    def known(self, bundle: Bundle) -> BundleNode | Unowned:
+        """What is known of the bundle. Asks nobody."""
+        path = bundle.path
+        if not self._nodes.keeps(path):
+            return Unowned.NOT_KNOWN
+        return self._nodes.known(path) or Unowned.NOBODY
+
+    async def read(self, bundle: Bundle) -> BundleNode | Unowned:
+        """The same, with ZooKeeper asked for what is not known: so never ``NOT_KNOWN``.
+
+        Raises ``CoordinationError``.
+        """
+        return await self._nodes.get(bundle.path) or Unowned.NOBODY
+
+    def forget(self, bundle: Bundle) -> None:
+        """This broker changes the bundle's node, or found another than is kept."""
+        self._nodes.forget(bundle.path)
+
+    def node(self, value: bytes, stat: NodeStat) -> BundleNode | Unowned:
+        """What a node means that was read otherwise; it is not kept."""
+        record = BundleOwner.decode(value)
+        if self._is_past(record):
+            return Unowned.NOBODY
+        if record.disabled:
+            return Unowned.GIVEN_UP
+        owner = Owner(
+            record.native_url or "",
+            record.native_url_tls or "",
+            record.http_url or "",
+            record.http_url_tls or "",
+            is_self=False,
+            listeners=record.advertised_listeners,
+        )
+        return BundleNode(owner, stat.created_zxid)
+
+    async def _ask(self, path: str, on_change: OnChange) -> BundleNode | Unowned:
+        return self.node(*await self._coordination.get(path, on_change=on_change))
