@@ -1,8 +1,10 @@
 """Who may do what: the one question every handler asks before it acts.
 
-``authorize(principal, action, resource)`` returns or raises ``NotAuthorized``. ``AllowAll`` is the
-answer of a cluster without authentication; one that checks roles takes its place without a change
-in any handler.
+``await authorize(principal, action, resource)`` returns or raises ``NotAuthorized``. ``AllowAll``
+is the answer of a cluster without authentication; one that checks roles takes its place without a
+change in any handler. It is awaited because permissions are records in ZooKeeper: a handler asks
+before it looks at its own state, or looks at it again afterwards. Messages ride on the right that
+was found when their producer or consumer was opened.
 """
 
 from __future__ import annotations
@@ -98,7 +100,7 @@ class Resource:
 class Authorize(Protocol):
     """The question."""
 
-    def __call__(self, principal: Principal, action: Action, resource: Resource) -> None:
+    async def __call__(self, principal: Principal, action: Action, resource: Resource) -> None:
         """Return where ``principal`` may; raise ``NotAuthorized`` where not."""
         ...
 
@@ -106,7 +108,7 @@ class Authorize(Protocol):
 class Authorizer(Protocol):
     """Who answers it."""
 
-    def authorize(self, principal: Principal, action: Action, resource: Resource) -> None:
+    async def authorize(self, principal: Principal, action: Action, resource: Resource) -> None:
         """Return where ``principal`` may; raise ``NotAuthorized`` where not."""
         ...
 
@@ -114,7 +116,7 @@ class Authorizer(Protocol):
 class AllowAll:
     """Everybody may do everything."""
 
-    def authorize(self, principal: Principal, action: Action, resource: Resource) -> None:
+    async def authorize(self, principal: Principal, action: Action, resource: Resource) -> None:
         """Return."""
 
 

@@ -67,10 +67,10 @@ class BookieAdmin:
     async def _answer(self, scope: Scope, receive: Receive, path: str, method: str) -> Answer:
         try:
             principal = scope.get("state", {}).get("principal") or ANONYMOUS
-            self._authorizer.authorize(principal, Action.READ, self._resource)
+            await self._authorizer.authorize(principal, Action.READ, self._resource)
             route = _route(path, method)
             if route.action is not Action.READ:
-                self._authorizer.authorize(principal, route.action, self._resource)
+                await self._authorizer.authorize(principal, route.action, self._resource)
             parameters = parse_parameters(scope.get("query_string", b""))
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 body = await _body(receive)

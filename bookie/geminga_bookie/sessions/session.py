@@ -37,7 +37,8 @@ from geminga_protocol.bookkeeper.v2 import (
 )
 from geminga_protocol.errors import WireError
 from geminga_protocol.framing import FRAME_SIZE_BYTES, Bounds, FrameReader
-from geminga_server.authorization import ANONYMOUS, Action, NotAuthorized
+from geminga_runtime.errors import GemingaError
+from geminga_server.authorization import ANONYMOUS, Action
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,10 @@ _HELD_BY_INTAKE = 1
 _HELD_BY_READS = 2
 _HELD_BY_WRITES = 4
 _HELD_BY_RARE = 8
+_HELD_BY_AUTHORIZATION = 16
+
+# A client that waits longer for its first answer has given the bookie up.
+AUTHORIZATION_TIMEOUT_S = 10.0
 
 
 class Session(asyncio.Protocol):
@@ -85,6 +90,8 @@ class Session(asyncio.Protocol):
         self._host = ""
         self._is_admitted = False
         self._held_by = 0
+        # What came before the client was known to be allowed to send it.
+        self._early = b""
         # Entries in the replies that the read of the socket at hand has made so far, their bytes,
         # and when it came (0 before anybody asked).
         self._replied_reads = 0
@@ -109,11 +116,8 @@ class Session(asyncio.Protocol):
             self.abort()
             return
         context.intake.join(self)
-        try:
-            context.authorizer.authorize(self.principal, Action.ADMINISTER, context.resource)
-        except NotAuthorized as error:
-            log.warning("connection refused", extra={"why": str(error)})
-            self.abort()
+        self._hold(_HELD_BY_AUTHORIZATION)
+        context.spawn(self._authorize(), name="authorize a connection")
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 the loop names it
         """The connection is gone."""
@@ -127,6 +131,13 @@ class Session(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """One read of the socket; garbage in it closes the connection."""
+        if self._held_by and self._transport is not None:
+            # uvloop begins to read after ``connection_made``, even where that has paused it: one
+            # read comes through.
+            self._transport.pause_reading()
+            if self._held_by & _HELD_BY_AUTHORIZATION:
+                self._early += data
+                return
         try:
             buffer, bounds = self._frames.feed(data)
             if bounds:
@@ -171,6 +182,26 @@ class Session(asyncio.Protocol):
             self._transport.abort()
 
     # Requests.
+
+    async def _authorize(self) -> None:
+        """Take the first request when the client is known to be allowed to send any."""
+        context = self._context
+        try:
+            async with asyncio.timeout(AUTHORIZATION_TIMEOUT_S):
+                await context.authorizer.authorize(
+                    self.principal, Action.ADMINISTER, context.resource
+                )
+        except (GemingaError, TimeoutError) as error:
+            log.warning("connection refused", extra={"why": str(error)})
+            self.abort()
+        except BaseException:
+            self.abort()
+            raise
+        else:
+            early, self._early = self._early, b""
+            self._release(_HELD_BY_AUTHORIZATION)
+            if early and self._transport is not None:
+                self.data_received(early)
 
     def _take(self, buffer: bytes, bounds: Bounds) -> None:
         """Handle the frames of one read of the socket.

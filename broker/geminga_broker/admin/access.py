@@ -30,7 +30,7 @@ class Question:
         """Return where it may. Raises ``NotAuthorized``, ``RestError`` for an impossible name."""
         services: Services = request.app.state.services
         resource = self._find_resource(request, services)
-        services.authorize(principal_of(request), self.action, resource)
+        await services.authorize(principal_of(request), self.action, resource)
 
 
 def principal_of(request: Request) -> Principal:

@@ -312,10 +312,10 @@ class Connection(asyncio.Protocol):
             return api.ServerError.Value(error.code)
         return api.UnknownError
 
-    def authorize(self, action: Action, resource: Resource) -> None:
+    async def authorize(self, action: Action, resource: Resource) -> None:
         """Raise ``NotAuthorized`` where this client may not do that."""
         assert self.principal is not None
-        self.context.authorizer.authorize(self.principal, action, resource)
+        await self.context.authorizer.authorize(self.principal, action, resource)
 
     # Frames out
 

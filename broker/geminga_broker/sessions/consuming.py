@@ -122,7 +122,7 @@ class Consuming:
         context = connection.context
         name = TopicName.parse(command.topic)
         resource = Resource.topic(str(name))
-        connection.authorize(Action.CONSUME, resource)
+        await connection.authorize(Action.CONSUME, resource)
         if command.consumer_id in self._consumers:
             connection.send(encode_success(command.request_id))
             return
@@ -234,13 +234,15 @@ class Consuming:
 
     # SEEK, UNSUBSCRIBE, CLOSE, GET_LAST_MESSAGE_ID
 
-    def _authorized(self, consumer_id: int) -> tuple[Consumer, TopicSubscription]:
+    async def _authorized(self, consumer_id: int) -> tuple[Consumer, TopicSubscription]:
         """The consumer, where its client may still consume: it asks for more than its messages."""
         connected = self._consumers.get(consumer_id)
         if connected is None:
             raise InvalidRequest("Consumer not found")
         consumer, subscription, resource = connected
-        self._connection.authorize(Action.CONSUME, resource)
+        await self._connection.authorize(Action.CONSUME, resource)
+        if self._consumers.get(consumer_id) is not connected:
+            raise InvalidRequest("Consumer not found")  # the topic closed it meanwhile
         return consumer, subscription
 
     def _handle_seek(self, command: api.CommandSeek) -> None:
@@ -251,7 +253,7 @@ class Consuming:
     async def _seek(self, command: api.CommandSeek) -> None:
         """The order on the wire is CLOSE_CONSUMER, then SUCCESS: the other way round clients
         deliver messages from before the seek."""
-        _, subscription = self._authorized(command.consumer_id)
+        _, subscription = await self._authorized(command.consumer_id)
         if command.HasField("message_id"):
             to = command.message_id
             await subscription.seek(position_of(to), to.ack_set)
@@ -267,7 +269,7 @@ class Consuming:
         )
 
     async def _unsubscribe(self, command: api.CommandUnsubscribe) -> None:
-        consumer, subscription = self._authorized(command.consumer_id)
+        consumer, subscription = await self._authorized(command.consumer_id)
         await subscription.unsubscribe(consumer, force=command.force)
         self._consumers.pop(command.consumer_id, None)
         self._connection.send(encode_success(command.request_id))
@@ -292,7 +294,7 @@ class Consuming:
         )
 
     async def _last_message_id(self, command: api.CommandGetLastMessageId) -> None:
-        consumer, subscription = self._authorized(command.consumer_id)
+        consumer, subscription = await self._authorized(command.consumer_id)
         last, batch_index = await subscription.last_message(
             reads_compacted=consumer.reads_compacted
         )
@@ -314,7 +316,7 @@ class Consuming:
     async def _stats(self, command: api.CommandConsumerStats) -> None:
         if command.consumer_id not in self._consumers:
             raise ConsumerNotFound(f"Consumer not found: {command.consumer_id} is not connected")
-        consumer, subscription = self._authorized(command.consumer_id)
+        consumer, subscription = await self._authorized(command.consumer_id)
         self._connection.send(encode_consumer_stats(command.request_id, consumer, subscription))
 
     # The connection's own events

@@ -48,7 +48,7 @@ class Lookups:
         """Say where the topic is; whether that is another broker."""
         context = self._connection.context
         name = TopicName.parse(command.topic)
-        self._connection.authorize(Action.LOOKUP, Resource.topic(str(name)))
+        await self._connection.authorize(Action.LOOKUP, Resource.topic(str(name)))
         listener = command.advertised_listener_name or self._connection.listener
         owner = (await context.discovery.owner(name)).at_listener(listener)
         self._connection.send(
@@ -67,7 +67,7 @@ class Lookups:
 
     async def _partitions(self, command: api.CommandPartitionedTopicMetadata) -> None:
         name = TopicName.parse(command.topic)
-        self._connection.authorize(Action.LOOKUP, Resource.topic(str(name)))
+        await self._connection.authorize(Action.LOOKUP, Resource.topic(str(name)))
         partitions = await self._connection.context.discovery.partitions(
             name, create=command.metadata_auto_creation_enabled
         )

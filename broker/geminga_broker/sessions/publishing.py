@@ -197,9 +197,9 @@ class Publishing:
         context = connection.context
         name = TopicName.parse(command.topic)
         resource = Resource.topic(str(name))
-        connection.authorize(Action.PRODUCE, resource)
+        await connection.authorize(Action.PRODUCE, resource)
         if command.initial_subscription_name:
-            connection.authorize(Action.CONSUME, resource)
+            await connection.authorize(Action.CONSUME, resource)
         present = self._producers.get(command.producer_id)
         if present is not None:
             is_same = present.epoch >= command.epoch and command.producer_name in ("", present.name)

@@ -35,6 +35,6 @@ class Schemas:
 
     async def _get_or_create(self, command: api.CommandGetOrCreateSchema) -> None:
         name = TopicName.parse(command.topic)
-        self._connection.authorize(Action.PRODUCE, Resource.topic(str(name)))
+        await self._connection.authorize(Action.PRODUCE, Resource.topic(str(name)))
         await self._connection.context.topic(name, create=False)
         self._connection.send(encode_schema_version(command.request_id, NO_SCHEMA))

@@ -54,7 +54,7 @@ class TopicListing:
 
     async def _topics(self, command: api.CommandGetTopicsOfNamespace) -> None:
         namespace = NamespaceName.parse(command.namespace)
-        self._connection.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
+        await self._connection.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
         wanted = self._filter_of(command)
         topics = await self._connection.context.discovery.topics_of(namespace)
         names = [
@@ -92,7 +92,7 @@ class TopicListing:
 
     async def _watch(self, command: api.CommandWatchTopicList) -> None:
         namespace = NamespaceName.parse(command.namespace)
-        self._connection.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
+        await self._connection.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
         self._check_pattern(command.topics_pattern)
         watcher = self._watchers.get(command.watcher_id)
         if watcher is None:

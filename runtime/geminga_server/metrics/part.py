@@ -162,7 +162,7 @@ def part_app(
         assert scope["type"] == "http"
         principal = scope.get("state", {}).get("principal") or ANONYMOUS
         try:
-            authorizer.authorize(principal, Action.READ, resource)
+            await authorizer.authorize(principal, Action.READ, resource)
             if scope["method"] in ("GET", "HEAD"):
                 status, headers, body = await answer(scope["path"])
             else:

@@ -87,7 +87,7 @@ async def test_everything_acknowledged_is_there_after_a_crash(how: str, checkpoi
 async def test_a_clean_stop_leaves_nothing_to_replay() -> None:
     host = Host()
     async with host.bookie() as bookie:
-        client = host.network.connect_client()
+        client = await host.network.connect_client().authorized()
         client.send(*(make_add(1, number) for number in range(10)))
     assert len(client.taken()) == 10
     assert client.transport.has_ended

@@ -27,13 +27,13 @@ RESOURCES = [
 ]
 
 
-def test_without_authentication_everybody_may_do_everything() -> None:
+async def test_without_authentication_everybody_may_do_everything() -> None:
     authorizer: Authorizer = ALLOW_ALL
     ask: Authorize = authorizer.authorize
     for principal, action, resource in itertools.product(
         [ANONYMOUS, Principal("admin"), Principal("proxy", original="user")], Action, RESOURCES
     ):
-        ask(principal, action, resource)
+        await ask(principal, action, resource)
 
 
 def test_each_kind_of_resource_has_its_maker() -> None:

@@ -66,7 +66,7 @@ class Asked:
         self.refused = refused
         self.questions: list[tuple[Action, Resource]] = []
 
-    def authorize(self, principal: Principal, action: Action, resource: Resource) -> None:
+    async def authorize(self, principal: Principal, action: Action, resource: Resource) -> None:
         """Refuse or return."""
         self.questions.append((action, resource))
         if action in self.refused:

@@ -17,7 +17,7 @@ AUTH = FRAME_SIZE.pack(25) + b"\x02\x03\0\0" + b"whoever asks may come"
 async def test_authentication_is_agreed_to_in_the_version_it_came_in() -> None:
     host = Host()
     async with host.bookie():
-        client = host.network.connect_client()
+        client = await host.network.connect_client().authorized()
         client.send(AUTH)
         (frame,) = client.taken_frames()
         assert frame[:4] == b"\x02\x03\0\0"
@@ -32,7 +32,7 @@ async def test_authentication_is_agreed_to_in_the_version_it_came_in() -> None:
 async def test_brokers_that_ask_nothing_rare_pay_nothing_for_it() -> None:
     host = Host()
     async with host.bookie():
-        client = host.network.connect_client()
+        client = await host.network.connect_client().authorized()
         await client.ask(make_add(1, 0))
         assert client.session._rare is None
 
@@ -44,7 +44,7 @@ async def test_brokers_that_ask_nothing_rare_pay_nothing_for_it() -> None:
 async def test_a_batch_read_that_is_none_closes_the_connection(frame: bytes) -> None:
     host = Host()
     async with host.bookie() as bookie:
-        client = host.network.connect_client()
+        client = await host.network.connect_client().authorized()
         client.send(FRAME_SIZE.pack(len(frame)) + frame)
         assert client.transport.has_ended
         assert bookie.counters.connections_faulty == 1

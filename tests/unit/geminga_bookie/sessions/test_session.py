@@ -29,7 +29,6 @@ from geminga_bookie.bookie import Bookie
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, Operation, ReturnCode, encode_read
 from geminga_protocol.bookkeeper.v3 import encode_frame
 from geminga_protocol.framing import FRAME_SIZE
-from geminga_server.authorization import Action, NotAuthorized, Principal, Resource
 
 ADD, READ = int(Operation.ADD), int(Operation.READ)
 FENCING = int(Flag.FENCING)
@@ -39,7 +38,7 @@ RECOVERY = int(Flag.RECOVERY_ADD)
 @asynccontextmanager
 async def serving(host: Host) -> AsyncGenerator[tuple[Bookie, Client], None]:
     async with host.bookie() as bookie:
-        yield bookie, host.network.connect_client()
+        yield bookie, await host.network.connect_client().authorized()
 
 
 async def settle() -> None:
@@ -313,22 +312,6 @@ async def test_a_fence_whose_client_is_gone_still_holds() -> None:
         assert await second.ask(make_add(1, 1)) == [added(1, 1, ReturnCode.EFENCED)]
         await settle()
         assert client.taken() == []
-
-
-class RefuseAll:
-    """Lets nobody in."""
-
-    def authorize(self, principal: Principal, action: Action, resource: Resource) -> None:
-        raise NotAuthorized(principal.role, action, str(resource))
-
-
-async def test_who_may_not_is_not_served() -> None:
-    host = Host()
-    async with host.bookie(RefuseAll()) as bookie:
-        client = host.network.connect_client()
-        assert client.transport.has_ended
-        await settle()
-        assert len(bookie.intake) == 0
 
 
 # Disks that fail.

@@ -261,7 +261,7 @@ async def rival(
 def refusing_client(services: Services) -> httpx.AsyncClient:
     """A client whose every question about rights is answered with no."""
 
-    def refuse(principal: Principal, action: Action, resource: Resource) -> None:
+    async def refuse(principal: Principal, action: Action, resource: Resource) -> None:
         raise NotAuthorized(principal.role, str(action), str(resource))
 
     app = create_app(replace(services, authorize=refuse))

@@ -67,7 +67,7 @@ async def test_the_question_names_the_resource(
 ) -> None:
     asked: list[tuple[Principal, Action, Resource]] = []
 
-    def remember(principal: Principal, action: Action, resource: Resource) -> None:
+    async def remember(principal: Principal, action: Action, resource: Resource) -> None:
         asked.append((principal, action, resource))
 
     await send(create_app(replace(services, authorize=remember)), method, path)

@@ -302,7 +302,7 @@ class Refusing:
     def __init__(self, *refused: Action) -> None:
         self._refused = refused
 
-    def authorize(self, principal: Principal, action: Action, resource: Resource) -> None:
+    async def authorize(self, principal: Principal, action: Action, resource: Resource) -> None:
         if action in self._refused:
             raise NotAuthorized(principal.role, action, str(resource))
 

@@ -97,7 +97,7 @@ async def test_who_may_not_read_is_told() -> None:
     asked: list[tuple[str, Action, Resource]] = []
 
     class Refusing:
-        def authorize(self, principal: Principal, action: Action, resource: Resource) -> None:
+        async def authorize(self, principal: Principal, action: Action, resource: Resource) -> None:
             asked.append((principal.role, action, resource))
             raise NotAuthorized(principal.role, action, str(resource))
 
