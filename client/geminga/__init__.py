@@ -1,8 +1,8 @@
 """Geminga's client library for Pulsar clusters, on asyncio.
 
-async with Client("pulsar://localhost:6650") as client:
-    producer = await client.producer("orders")
-    await producer.send(b"one more")
+async with geminga.connect("pulsar://localhost:6650") as client:
+    async with client.producer("orders") as producer:
+        await producer.send(b"one more")
 
 What is exported here is the library, its errors included (``geminga.errors`` draws their tree);
 what its modules contain besides may change.
@@ -10,9 +10,7 @@ what its modules contain besides may change.
 
 from __future__ import annotations
 
-from geminga._channels.channel import ClientOptions
-from geminga._transport.connection import ConnectionOptions
-from geminga.client import Client
+from geminga.client import Client, connect
 from geminga.consumer import Consumer, ConsumerOptions
 from geminga.errors import (
     BacklogQuotaExceeded,
@@ -46,7 +44,9 @@ from geminga.errors import (
     UnreadableMessage,
 )
 from geminga.messages import EARLIEST, LATEST, Message, MessageId
+from geminga.opening import Opening
 from geminga.producer import Producer, ProducerOptions, SendCallback
+from geminga.schemas.schema import BytesSchema, Schema, SchemaInfo
 from geminga_protocol.pulsar.enums import AccessMode, InitialPosition, SubscriptionType
 from geminga_protocol.pulsar.errors import InvalidTopicName
 from geminga_runtime.errors import GemingaError
@@ -59,12 +59,11 @@ __all__ = [
     "BrokerBusy",
     "BrokerFailed",
     "BrokerRefused",
+    "BytesSchema",
     "Client",
     "ClientError",
-    "ClientOptions",
     "Closed",
     "ConnectionLost",
-    "ConnectionOptions",
     "Consumer",
     "ConsumerBusy",
     "ConsumerOptions",
@@ -81,12 +80,15 @@ __all__ = [
     "NotAuthenticated",
     "NotAuthorized",
     "NotConnected",
+    "Opening",
     "Producer",
     "ProducerBusy",
     "ProducerFenced",
     "ProducerOptions",
     "ProducerQueueFull",
     "RequestTimedOut",
+    "Schema",
+    "SchemaInfo",
     "SendCallback",
     "SendTimedOut",
     "ServiceNotReady",
@@ -98,4 +100,5 @@ __all__ = [
     "TopicNotFound",
     "TopicTerminated",
     "UnreadableMessage",
+    "connect",
 ]

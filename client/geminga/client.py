@@ -4,52 +4,102 @@ from __future__ import annotations
 
 from random import Random
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from geminga._channels.channel import Channels, ClientOptions
 from geminga._channels.consumer_channel import ConsumerChannel
 from geminga._channels.producer_channel import ProducerChannel
+from geminga._transport.connection import ConnectionOptions
 from geminga.consumer import Consumer, ConsumerOptions
-from geminga.producer import Producer, ProducerOptions, SendCallback
+from geminga.opening import Opening
+from geminga.producer import Producer, ProducerOptions, ProducerSettings, SendCallback
+from geminga.schemas.schema import BytesSchema, Schema
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock, SystemClock
 from geminga_runtime.network import AsyncioNetwork, Network
 
+ValueT = TypeVar("ValueT")
 
-class Client:
-    """The way into a Pulsar cluster; used with ``async with``.
+DEFAULTS = ClientOptions()
+CONNECTION = DEFAULTS.connection
+
+
+def connect(
+    service_url: str,
+    *,
+    connect_timeout_s: float = CONNECTION.connect_timeout_s,
+    operation_timeout_s: float = CONNECTION.operation_timeout_s,
+    ping_interval_s: float = CONNECTION.ping_interval_s,
+    reconnect_first_s: float = DEFAULTS.reconnect_first_s,
+    reconnect_limit_s: float = DEFAULTS.reconnect_limit_s,
+    network: Network | None = None,
+    clock: Clock | None = None,
+    random: Random | None = None,
+) -> Opening[Client]:
+    """A client of the cluster at ``service_url``: ``async with connect(url) as client``, or
+    ``client = await connect(url)``.
 
     ``service_url`` is ``pulsar://host:port``, with more brokers after commas: any of them will do.
-    Network, clock and random source are given for tests and simulations. Raises
-    ``InvalidServiceUrl``.
+    A broker that is silent for ``ping_interval_s`` after a ping is given up. Between attempts to
+    attach a producer or consumer again the client waits ``reconnect_first_s``, then twice as long
+    each time, ``reconnect_limit_s`` at most. Opening connects to no broker yet. ``network``,
+    ``clock`` and ``random`` are for tests and simulations.
+
+    Raises ``InvalidServiceUrl``.
+    """
+    connection = ConnectionOptions(connect_timeout_s, ping_interval_s, operation_timeout_s)
+    channels = Channels(
+        service_url,
+        ClientOptions(connection, reconnect_first_s, reconnect_limit_s),
+        network=network or AsyncioNetwork(),
+        random=random or Random(),  # noqa: S311  # jitter and names, no secrets
+    )
+    return Opening(_opened(Client(channels, clock or SystemClock())))
+
+
+async def _opened(client: Client) -> Client:
+    return await client.__aenter__()
+
+
+class Client:
+    """The way into a Pulsar cluster, made by ``connect``.
+
+    All its producers and consumers share its connections: one to each broker.
     """
 
-    def __init__(
-        self,
-        service_url: str,
-        *,
-        network: Network | None = None,
-        clock: Clock | None = None,
-        random: Random | None = None,
-        options: ClientOptions | None = None,
-    ) -> None:
-        self._clock = clock or SystemClock()
-        self._channels = Channels(
-            service_url,
-            options or ClientOptions(),
-            network=network or AsyncioNetwork(),
-            random=random or Random(),  # noqa: S311  # jitter and names, no secrets
-        )
+    def __init__(self, channels: Channels, clock: Clock) -> None:
+        self._channels = channels
+        self._clock = clock
 
-    async def producer(self, topic: str, options: ProducerOptions | None = None) -> Producer:
-        """A producer on ``topic``, accepted by a broker.
+    @overload
+    def producer(
+        self, topic: str, *, schema: None = None, **options: Unpack[ProducerOptions]
+    ) -> Opening[Producer[bytes]]: ...
 
-        Raises ``InvalidTopicName``, or the ``ClientError`` for which no broker accepted it.
+    @overload
+    def producer(
+        self, topic: str, *, schema: Schema[ValueT], **options: Unpack[ProducerOptions]
+    ) -> Opening[Producer[ValueT]]: ...
+
+    def producer(
+        self, topic: str, *, schema: Schema[Any] | None = None, **options: Unpack[ProducerOptions]
+    ) -> Opening[Producer[Any]]:
+        """A producer on ``topic``: ``async with client.producer("orders") as producer``, or
+        ``producer = await client.producer("orders")``.
+
+        ``schema`` turns the values that are sent into bytes; without one, values are bytes. The
+        options are explained in ``ProducerOptions``. Opening waits until a broker has accepted the
+        producer, and raises ``InvalidTopicName``, or the ``ClientError`` for which none did.
         """
-        options = options or ProducerOptions()
+        settings = ProducerSettings(**options)
+        return Opening(self._open_producer(topic, schema or BytesSchema(), settings))
+
+    async def _open_producer(
+        self, topic: str, schema: Schema[ValueT], settings: ProducerSettings
+    ) -> Producer[ValueT]:
         name = TopicName.parse(topic)
-        channel: ProducerChannel[SendCallback] = ProducerChannel(self._channels, name, options)
-        producer = Producer(channel, options, self._clock)
+        channel: ProducerChannel[SendCallback] = ProducerChannel(self._channels, name, settings)
+        producer = Producer(channel, schema, settings, self._clock)
         await channel.open()
         return producer
 
@@ -73,6 +123,10 @@ class Client:
         """
         return await self._channels.lookup.partitions(str(TopicName.parse(topic)))
 
+    async def close(self) -> None:
+        """Close all producers and consumers, then the connections. Closing twice is harmless."""
+        await self._channels.__aexit__(None, None, None)
+
     async def __aenter__(self) -> Self:
         await self._channels.__aenter__()
         return self
@@ -83,5 +137,4 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close all producers and consumers, then the connections."""
-        await self._channels.__aexit__(kind, error, trace)
+        await self.close()

@@ -7,16 +7,20 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypedDict, TypeVar
 
 from geminga._channels.producer_channel import ProducerChannel, ProducerChannelOptions
 from geminga.errors import ClientError, Closed, MessageTooLarge, ProducerQueueFull
 from geminga.messages import MessageId, from_proto
+from geminga.schemas.schema import Schema
 from geminga_protocol.pulsar.api_pb2 import MessageIdData, MessageMetadata
 from geminga_protocol.pulsar.commands import key_values
+from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.frames import FRAME_OVERHEAD_BYTES
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_runtime.clock import Clock
+
+ValueT = TypeVar("ValueT")
 
 # Called once for each message: with its id, or with the error that came instead.
 SendCallback = Callable[[MessageId | None, ClientError | None], None]
@@ -26,14 +30,31 @@ SendCallback = Callable[[MessageId | None, ClientError | None], None]
 METADATA_BYTES_MAX = FRAME_OVERHEAD_BYTES - 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerOptions(ProducerChannelOptions):
-    """What a producer is to be like.
+class ProducerOptions(TypedDict, total=False):
+    """The keyword arguments of ``Client.producer`` besides topic and schema.
 
-    ``name`` is made by the broker if it is ``None``; ``initial_sequence_id`` is one less than the
-    first message's, and taken from the broker if it is ``None``. A message without receipt after
-    ``send_timeout_s`` fails (``None``: never), which does not mean that it will not be stored.
+    ``name``: made by the broker if there is none. ``properties``: shown in the topic's statistics.
+    ``access_mode``: whether other producers may publish to the topic at the same time.
+    ``initial_sequence_id``: one less than the first message's; without it the broker's last one.
+    ``send_timeout_s``: a message without receipt after so long fails (``None``: never), which does
+    not mean that it will not be stored. ``pending_messages_max``, ``pending_bytes_max``: how much
+    may wait for receipts. ``close_timeout_s``: how long closing waits for receipts, and then for
+    the broker.
     """
+
+    name: str | None
+    properties: Mapping[str, str] | None
+    access_mode: AccessMode
+    initial_sequence_id: int | None
+    send_timeout_s: float | None
+    pending_messages_max: int
+    pending_bytes_max: int
+    close_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings(ProducerChannelOptions):
+    """``ProducerOptions`` with their defaults."""
 
     initial_sequence_id: int | None = None
 
@@ -47,7 +68,7 @@ class _Waiting:
     callback: SendCallback
 
 
-class Producer:
+class Producer(Generic[ValueT]):
     """Made by ``Client.producer``; closed by ``close``, by ``async with``, or by the client.
 
     Messages are stored in the order of the calls. When the connection breaks, what has no receipt
@@ -56,10 +77,15 @@ class Producer:
     """
 
     def __init__(
-        self, channel: ProducerChannel[SendCallback], options: ProducerOptions, clock: Clock
+        self,
+        channel: ProducerChannel[SendCallback],
+        schema: Schema[ValueT],
+        settings: ProducerSettings,
+        clock: Clock,
     ) -> None:
         self._channel = channel
-        self._options = options
+        self._schema = schema
+        self._settings = settings
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._partition = channel.topic.partition_index
@@ -91,7 +117,7 @@ class Producer:
         """The sequence id of the last message sent; -1 before the first, where none is known."""
         if self._next_sequence_id is not None:
             return self._next_sequence_id - 1
-        initial = self._options.initial_sequence_id
+        initial = self._settings.initial_sequence_id
         return self._channel.last_sequence_id if initial is None else initial
 
     @property
@@ -106,7 +132,7 @@ class Producer:
 
     async def send(
         self,
-        payload: bytes,
+        value: ValueT,
         *,
         key: str | None = None,
         properties: Mapping[str, str] | None = None,
@@ -131,6 +157,7 @@ class Producer:
             else:
                 stored.set_exception(error or Closed(self._channel.title))
 
+        payload = self._schema.encode(value)
         metadata = self._metadata(key, properties, event_time_ms, ordering_key, deliver_at_ms)
         self._check(payload, metadata)
         if not self._waiting and self._channel.has_room(len(payload)):
@@ -149,7 +176,7 @@ class Producer:
 
     def send_nowait(
         self,
-        payload: bytes,
+        value: ValueT,
         callback: SendCallback,
         *,
         key: str | None = None,
@@ -165,6 +192,7 @@ class Producer:
         ``ProducerQueueFull`` when as many messages are pending as may, ``MessageTooLarge``,
         ``Closed``, or the ``BrokerRefused`` that ended the producer.
         """
+        payload = self._schema.encode(value)
         metadata = self._metadata(key, properties, event_time_ms, ordering_key, deliver_at_ms)
         self._check(payload, metadata)
         channel = self._channel

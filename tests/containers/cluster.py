@@ -23,10 +23,10 @@ README_ADDRESS = "127.0.0.1:6650"
 INSIDE = """
 import asyncio, json, sys
 from urllib.request import urlopen
-from geminga import EARLIEST, Client
+from geminga import EARLIEST, connect
 
 async def main():
-    async with Client("pulsar://broker:6650") as client:
+    async with connect("pulsar://broker:6650") as client:
         consumer = await client.consumer("inside", "readers")
         producer = await client.producer("inside")
         await producer.send(b"from inside")

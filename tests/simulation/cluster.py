@@ -15,7 +15,7 @@ from tests.simulation.owner import Sizes
 from tests.simulation.storage import Storage
 from tests.simulation.test_autorecovery import EAGER, RecoveringStorage
 
-from geminga import Client
+from geminga import Client, Opening, connect
 from geminga_broker.broker import Broker
 from geminga_broker.config import BrokerConfig
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
@@ -168,10 +168,10 @@ class Cluster:
 
             await host.run(done())
 
-    def client(self, name: str) -> Client:
+    def client(self, name: str) -> Opening[Client]:
         """A client on a host of its own, to be entered."""
         host = self.world.host(name)
-        return Client(
+        return connect(
             self.service_url,
             network=host.network,
             clock=host.clock,

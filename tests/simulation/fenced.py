@@ -9,7 +9,7 @@ from functools import partial
 from itertools import groupby
 from random import Random
 
-from geminga import AccessMode, Client, ClientError, MessageId, ProducerOptions
+from geminga import AccessMode, Client, ClientError, MessageId
 from geminga_simulation.checkers import check_nothing_invented, check_nothing_lost, check_order
 from geminga_simulation.errors import InvariantViolated
 
@@ -40,10 +40,10 @@ async def reign(client: Client, reigns: Reigns, chance: Random) -> None:
     """Take the topic, send for a while, and lose it or leave; then again. Never ends."""
     while True:
         number = reigns.begin()
-        options = ProducerOptions(access_mode=chance.choice(MODES), send_timeout_s=None)
+        mode = chance.choice(MODES)
         try:
             async with asyncio.timeout(WAIT_S_MAX):
-                producer = await client.producer(TOPIC, options)
+                producer = await client.producer(TOPIC, access_mode=mode, send_timeout_s=None)
         except (ClientError, TimeoutError):
             await asyncio.sleep(RETRY_S)
             continue

@@ -104,7 +104,7 @@ class Work:
 
 
 async def publish(
-    producer: Producer, name: str, work: Work, chance: Random, seconds: float
+    producer: Producer[bytes], name: str, work: Work, chance: Random, seconds: float
 ) -> None:
     """Send messages of all keys, some together, and wait for all receipts."""
     numbers: dict[str, int] = defaultdict(int)

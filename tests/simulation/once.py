@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from geminga import Client, ClientError, MessageId, Producer, ProducerOptions
+from geminga import Client, ClientError, MessageId, Producer
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.namespaces import Policies
 from geminga_simulation.errors import InvariantViolated
@@ -47,16 +47,17 @@ async def send_numbers(
 ) -> None:
     """Live as often as it takes until the topic has everything, each time by some client."""
     # A life's end is sudden: what has no receipt by then is left behind.
-    options = ProducerOptions(name=name, send_timeout_s=None, close_timeout_s=0.0)
     while name not in numbered.done:
         numbered.lives += 1
         with suppress(ClientError):
-            async with await chance.choice(clients).producer(TOPIC, options) as producer:
+            async with chance.choice(clients).producer(
+                TOPIC, name=name, send_timeout_s=None, close_timeout_s=0.0
+            ) as producer:
                 await _live(producer, name, numbered, chance)
         await asyncio.sleep(chance.random() * RETRY_S)
 
 
-async def _live(producer: Producer, name: str, numbered: Numbered, chance: Random) -> None:
+async def _live(producer: Producer[bytes], name: str, numbered: Numbered, chance: Random) -> None:
     rest = content(name)[producer.last_sequence_id + 1 :]
     for count, payload in enumerate(rest[: chance.randrange(1, LIFE_MESSAGES_MAX)]):
         producer.send_nowait(payload, partial(_on_sent, numbered, payload))

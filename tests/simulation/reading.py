@@ -21,12 +21,10 @@ from geminga import (
     EARLIEST,
     Client,
     ClientError,
-    ClientOptions,
     MessageId,
     Producer,
-    ProducerOptions,
 )
-from geminga._channels.channel import Channels
+from geminga._channels.channel import Channels, ClientOptions
 from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
 from geminga_protocol.pulsar.api_pb2 import CommandMessage, MessageIdData
 from geminga_protocol.pulsar.integers import signed
@@ -85,11 +83,11 @@ async def publish(client: Client, published: Published, name: str, chance: Rando
     await producer.flush()
 
 
-async def producer_of(client: Client, topic: str, name: str) -> Producer:
+async def producer_of(client: Client, topic: str, name: str) -> Producer[bytes]:
     """A producer, however often no broker takes it at first."""
     while True:
         try:
-            return await client.producer(topic, ProducerOptions(name=name, send_timeout_s=None))
+            return await client.producer(topic, name=name, send_timeout_s=None)
         except ClientError:
             await asyncio.sleep(RETRY_S)
 

@@ -44,7 +44,7 @@ from tests.simulation.seeds import first_seeds
 from tests.simulation.traffic import FROM_THE_FIRST, PRODUCERS, READER, Told, publish_end, read_all
 from tests.simulation.verdicts import raise_loop_failures, results
 
-from geminga import Client, ClientError, ConsumerOptions, ProducerOptions
+from geminga import Client, ClientError, ConsumerOptions
 from geminga_runtime.clock import Clock
 from geminga_simulation.checkers import check_nothing_lost
 from geminga_simulation.errors import InvariantViolated
@@ -115,8 +115,7 @@ async def publish_keys(client: Client, name: str, work: Work, chance: Random) ->
     """Send the keyed messages of producer ``name``, however often no broker takes it at first."""
     while True:
         try:
-            options = ProducerOptions(name=name, send_timeout_s=None)
-            producer = await client.producer(keyed.TOPIC, options)
+            producer = await client.producer(keyed.TOPIC, name=name, send_timeout_s=None)
             break
         except ClientError:
             await asyncio.sleep(RETRY_S)

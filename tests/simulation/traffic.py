@@ -22,7 +22,6 @@ from geminga import (
     Message,
     MessageId,
     Producer,
-    ProducerOptions,
     SubscriptionType,
 )
 from geminga_simulation.checkers import (
@@ -96,11 +95,11 @@ async def publish(client: Client, told: Told, name: str, seconds: float) -> None
     await producer.flush()
 
 
-async def _producer(client: Client, topic: str, name: str) -> Producer:
+async def _producer(client: Client, topic: str, name: str) -> Producer[bytes]:
     """A producer, however often no broker takes it at first."""
     while True:
         try:
-            return await client.producer(topic, ProducerOptions(name=name, send_timeout_s=None))
+            return await client.producer(topic, name=name, send_timeout_s=None)
         except ClientError:
             await asyncio.sleep(RETRY_S)
 

@@ -17,7 +17,7 @@ OFFICIAL_CLIENT = (
 OWN_CLIENT = """{python} -c "
 import asyncio, geminga
 async def main():
-    async with geminga.Client('{url}') as client:
+    async with geminga.connect('{url}') as client:
         producer = await client.producer('hello')
         await producer.send(b'hi')
 asyncio.run(main())\""""

@@ -10,7 +10,7 @@ from tests.unit.geminga.fake_broker import FakeBroker
 from tests.unit.geminga.fake_network import FakeNetwork
 from tests.unit.geminga_ledger.virtual_time import LoopClock
 
-from geminga import Client, ClientOptions
+from geminga import Client, connect
 
 
 @pytest.fixture
@@ -27,11 +27,10 @@ def broker(network: FakeNetwork) -> FakeBroker:
 @pytest.fixture
 async def client(network: FakeNetwork, broker: FakeBroker) -> AsyncIterator[Client]:
     """A client of ``broker``."""
-    async with Client(
+    async with connect(
         broker.url,
         network=network,
         clock=LoopClock(),
         random=Random(1),
-        options=ClientOptions(),
     ) as opened:
         yield opened

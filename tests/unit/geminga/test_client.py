@@ -17,19 +17,21 @@ from geminga import (
     InvalidServiceUrl,
     MessageId,
     NotConnected,
-    ProducerOptions,
     SubscriptionType,
+    connect,
 )
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.errors import InvalidTopicName
+
+CLOSE_TIMEOUT_S = 5.0
 
 
 async def test_leaving_the_client_closes_everything(
     network: FakeNetwork, broker: FakeBroker
 ) -> None:
     tasks_before = len(asyncio.all_tasks())
-    async with Client(broker.url, network=network, clock=LoopClock(), random=Random(1)) as client:
+    async with connect(broker.url, network=network, clock=LoopClock(), random=Random(1)) as client:
         producer = await client.producer("orders")
         consumer = await client.consumer("orders", "billing")
         producer.send_nowait(b"last words", lambda _, __: None)
@@ -78,7 +80,7 @@ async def test_bad_names_are_refused_here(client: Client, broker: FakeBroker) ->
     with pytest.raises(InvalidTopicName):
         await client.consumer("", "s")
     with pytest.raises(InvalidServiceUrl):
-        Client("localhost:6650")
+        connect("localhost:6650")
     assert not broker.received
 
 
@@ -117,7 +119,7 @@ async def test_what_is_closed_is_forgotten(client: Client) -> None:
 async def test_the_same_seed_gives_the_same_names(network: FakeNetwork, broker: FakeBroker) -> None:
     names: list[str] = []
     for _ in range(2):
-        async with Client(broker.url, network=network, random=Random(7)) as client:
+        async with connect(broker.url, network=network, random=Random(7)) as client:
             names.append((await client.consumer("orders", "s")).name)
     assert names[0] == names[1]
 
@@ -134,11 +136,11 @@ async def test_closing_waits_for_a_silent_broker_once_and_not_for_each(
     network: FakeNetwork, broker: FakeBroker
 ) -> None:
     loop = asyncio.get_running_loop()
-    async with Client(broker.url, network=network, clock=LoopClock(), random=Random(1)) as client:
+    async with connect(broker.url, network=network, clock=LoopClock(), random=Random(1)) as client:
         broker.on(BaseCommand.SEND)
         broker.on(BaseCommand.CLOSE_PRODUCER)
         for _ in range(20):
-            producer = await client.producer("orders")
+            producer = await client.producer("orders", close_timeout_s=CLOSE_TIMEOUT_S)
             producer.send_nowait(b"never confirmed", lambda _, __: None)
         began_s = loop.time()
-    assert loop.time() - began_s < 2 * ProducerOptions().close_timeout_s + 2
+    assert loop.time() - began_s < 2 * CLOSE_TIMEOUT_S + 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import get_type_hints
 
 import pytest
 from tests.unit.geminga.fake_broker import LEDGER, MAX_MESSAGE_BYTES, FakeBroker, Session
@@ -21,6 +22,7 @@ from geminga import (
     ProducerQueueFull,
     SendTimedOut,
 )
+from geminga.producer import ProducerSettings
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
@@ -41,10 +43,9 @@ async def test_a_send_gives_the_id_under_which_the_message_is_stored(
 
 
 async def test_a_producer_says_who_it_is(client: Client, broker: FakeBroker) -> None:
-    options = ProducerOptions(
-        name="cashier", properties={"app": "shop"}, access_mode=AccessMode.EXCLUSIVE
+    producer = await client.producer(
+        "orders", name="cashier", properties={"app": "shop"}, access_mode=AccessMode.EXCLUSIVE
     )
-    producer = await client.producer("orders", options)
     asked = broker.of_type(BaseCommand.PRODUCER)[0].producer
     assert asked.topic == TOPIC
     assert asked.producer_name == "cashier"
@@ -52,6 +53,12 @@ async def test_a_producer_says_who_it_is(client: Client, broker: FakeBroker) -> 
     assert asked.producer_access_mode == api.Exclusive
     assert [(pair.key, pair.value) for pair in asked.metadata] == [("app", "shop")]
     assert producer.name == "cashier"
+
+
+def test_every_option_of_a_producer_has_a_default() -> None:
+    options = get_type_hints(ProducerOptions)
+    assert options == get_type_hints(ProducerSettings)
+    assert all(option in (ProducerOptions.__doc__ or "") for option in options)
 
 
 async def test_a_message_carries_what_is_said_about_it(client: Client, broker: FakeBroker) -> None:
@@ -100,7 +107,7 @@ async def test_numbering_goes_on_where_the_broker_knows_it_ended(
     producer = await client.producer("orders")
     await producer.send(b"next")
     assert broker.stored == [(42, b"next")]
-    other = await client.producer("orders", ProducerOptions(initial_sequence_id=99))
+    other = await client.producer("orders", initial_sequence_id=99)
     await other.send(b"another")
     assert broker.stored[-1] == (100, b"another")
 
@@ -110,7 +117,7 @@ async def test_numbering_goes_on_where_the_broker_knows_it_ended(
 
 async def test_a_full_queue_refuses_or_makes_wait(client: Client, broker: FakeBroker) -> None:
     broker.on(BaseCommand.SEND)
-    producer = await client.producer("orders", ProducerOptions(pending_messages_max=2))
+    producer = await client.producer("orders", pending_messages_max=2)
     outcomes = Outcomes()
     producer.send_nowait(b"0", outcomes)
     producer.send_nowait(b"1", outcomes)
@@ -130,7 +137,7 @@ async def test_a_full_queue_refuses_or_makes_wait(client: Client, broker: FakeBr
 
 async def test_pending_bytes_are_bounded_too(client: Client, broker: FakeBroker) -> None:
     broker.on(BaseCommand.SEND)
-    producer = await client.producer("orders", ProducerOptions(pending_bytes_max=1000))
+    producer = await client.producer("orders", pending_bytes_max=1000)
     producer.send_nowait(bytes(2000), Outcomes())  # alone it always fits
     with pytest.raises(ProducerQueueFull):
         producer.send_nowait(b"", Outcomes())
@@ -150,7 +157,7 @@ async def test_a_message_larger_than_the_broker_takes_is_refused_here(
 
 async def test_a_message_without_receipt_times_out(client: Client, broker: FakeBroker) -> None:
     broker.on(BaseCommand.SEND)
-    producer = await client.producer("orders", ProducerOptions(send_timeout_s=7))
+    producer = await client.producer("orders", send_timeout_s=7)
     started_s = asyncio.get_running_loop().time()
     with pytest.raises(SendTimedOut):
         await producer.send(b"lost")
@@ -206,7 +213,7 @@ async def test_closing_waits_for_receipts_and_tells_the_broker(
 
 
 async def test_a_partitions_messages_know_their_partition(client: Client) -> None:
-    producer: Producer = await client.producer("orders-partition-7")
+    producer: Producer[bytes] = await client.producer("orders-partition-7")
     assert (await producer.send(b"0")).partition == 7
 
 

@@ -13,8 +13,11 @@ import geminga
 from geminga import errors
 
 CLASSES = [each for name in geminga.__all__ if isinstance(each := getattr(geminga, name), type)]
+FUNCTIONS = [
+    each for name in geminga.__all__ if isinstance(each := getattr(geminga, name), FunctionType)
+]
 # Their constructors are no business of users.
-MADE_BY_A_CLIENT = {geminga.Consumer, geminga.Producer}
+MADE_BY_A_CLIENT = {geminga.Client, geminga.Consumer, geminga.Producer}
 # Types of our packages that stand in signatures without being exported, and why.
 NOT_EXPORTED = {
     "geminga.messages.BatchAcks": "what the ids of one batch share; users hand it back as it is",
@@ -37,6 +40,9 @@ def functions(kind: type) -> Iterator[tuple[str, FunctionType]]:
 
 def hints() -> Iterator[tuple[str, object]]:
     """The type of every field, parameter and answer of what is exported."""
+    for each in FUNCTIONS:
+        for hint in get_type_hints(each).values():
+            yield each.__name__, hint
     for kind in CLASSES:
         for name, hint in get_type_hints(kind).items():
             yield f"{kind.__name__}.{name}", hint
@@ -78,6 +84,7 @@ def test_every_error_is_exported() -> None:
 def test_every_class_and_its_public_members_are_explained() -> None:
     explained: list[tuple[str, object]] = [(kind.__name__, kind) for kind in CLASSES]
     explained += [each for kind in CLASSES for each in functions(kind)]
+    explained += [(each.__name__, each) for each in FUNCTIONS]
     found = [name for name, each in explained if not inspect.getdoc(each)]
     assert [name for name in found if not name.endswith(".__init__")] == []
 
@@ -112,5 +119,5 @@ def test_no_signature_names_a_type_that_is_not_exported() -> None:
 
 def test_methods_properties_fields_and_constructors_are_looked_at() -> None:
     seen = {where for where, _ in hints()}
-    assert seen >= {"Client.producer", "Client.__init__", "Producer.name", "ProducerOptions.name"}
+    assert seen >= {"connect", "Client.producer", "Producer.name", "ProducerOptions.name"}
     assert "Producer.__init__" not in seen

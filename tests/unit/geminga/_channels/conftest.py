@@ -9,8 +9,7 @@ import pytest
 from tests.unit.geminga.fake_broker import FakeBroker
 from tests.unit.geminga.fake_network import FakeNetwork
 
-from geminga import ClientOptions
-from geminga._channels.channel import Channels
+from geminga._channels.channel import Channels, ClientOptions
 
 
 @pytest.fixture

@@ -14,13 +14,12 @@ from tests.unit.geminga.fake_network import FakeNetwork
 
 from geminga import (
     ClientError,
-    ClientOptions,
     Closed,
     NotAuthorized,
     RequestTimedOut,
     TopicNotFound,
 )
-from geminga._channels.channel import Channels
+from geminga._channels.channel import Channels, ClientOptions
 from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
 from geminga._transport.service_urls import BrokerAddress, Route
 from geminga_protocol.pulsar import answers

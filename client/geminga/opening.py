@@ -1,0 +1,41 @@
+"""What ``connect``, ``Client.producer`` and their like give back: something to be opened."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+OpenedT = TypeVar("OpenedT", bound=AbstractAsyncContextManager[Any, None])
+
+
+class Opening(Generic[OpenedT]):
+    """Opens something, once: ``async with`` closes it at the end of its block, ``await`` leaves
+    closing to its ``close``.
+
+    Both raise what opening raises. Python warns about an ``Opening`` that is never awaited, since
+    that would open nothing.
+    """
+
+    __slots__ = ("_opened", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, OpenedT]) -> None:
+        self._work = work
+        self._opened: OpenedT | None = None
+
+    def __await__(self) -> Generator[Any, None, OpenedT]:
+        return self._work.__await__()
+
+    async def __aenter__(self) -> OpenedT:
+        self._opened = await self._work
+        return self._opened
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._opened is not None
+        await self._opened.__aexit__(kind, error, trace)

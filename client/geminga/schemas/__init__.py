@@ -1,0 +1,1 @@
+"""Schemas: how the values that users send and receive become the bytes of messages, and back."""

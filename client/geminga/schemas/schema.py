@@ -1,0 +1,59 @@
+"""What a schema is to producers and consumers, and the one that leaves bytes as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+ValueT = TypeVar("ValueT")
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaInfo:
+    """What the broker's schema registry is told: ``Schema`` of PulsarApi.proto.
+
+    ``type`` is a number of ``Schema.Type``, ``definition`` the bytes that define the schema (JSON
+    for most types).
+    """
+
+    type: int
+    name: str = ""
+    definition: bytes = b""
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class Schema(Protocol[ValueT]):
+    """Turns values into the payloads of messages, and back."""
+
+    @property
+    def schema_info(self) -> SchemaInfo | None:
+        """What the topic's schema must be compatible with; ``None`` for any."""
+        ...
+
+    def encode(self, value: ValueT, /) -> bytes:
+        """The payload of a message with this value; raises ``ValueError`` or ``TypeError``."""
+        ...
+
+    def decode(self, payload: bytes, /) -> ValueT:
+        """The value of a message with this payload; raises ``ValueError``."""
+        ...
+
+
+class BytesSchema:
+    """The default schema: a value is the payload itself."""
+
+    schema_info: SchemaInfo | None = None
+
+    def encode(self, value: bytes | bytearray | memoryview, /) -> bytes:
+        """The value as it is; raises ``TypeError`` for what is no bytes."""
+        if type(value) is bytes:
+            return value
+        # A copy: its owner may change it before the message leaves.
+        if isinstance(value, bytes | bytearray | memoryview):
+            return bytes(value)
+        raise TypeError(f"without a schema a value is bytes, and not {type(value).__name__}")
+
+    def decode(self, payload: bytes, /) -> bytes:
+        """The payload as it is."""
+        return payload

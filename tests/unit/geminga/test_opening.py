@@ -1,0 +1,70 @@
+"""Proves that what is opened can be awaited or entered, and that entering also closes."""
+
+from __future__ import annotations
+
+import gc
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from geminga import Opening
+
+
+class Door:
+    """What the tests open."""
+
+    def __init__(self) -> None:
+        self.closed_by: list[type[BaseException] | None] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.closed_by.append(kind)
+
+
+async def opened(door: Door) -> Door:
+    return door
+
+
+async def locked() -> Door:
+    raise PermissionError
+
+
+async def test_what_is_awaited_stays_open() -> None:
+    door = Door()
+    assert await Opening(opened(door)) is door
+    assert door.closed_by == []
+
+
+async def test_what_is_entered_is_closed_at_the_end_and_told_how_that_came() -> None:
+    door = Door()
+    async with Opening(opened(door)) as entered:
+        assert entered is door
+    with pytest.raises(ZeroDivisionError):
+        async with Opening(opened(door)):
+            raise ZeroDivisionError
+    assert door.closed_by == [None, ZeroDivisionError]
+
+
+async def test_what_cannot_be_opened_says_why_both_ways() -> None:
+    with pytest.raises(PermissionError):
+        await Opening(locked())
+    with pytest.raises(PermissionError):
+        async with Opening(locked()):
+            pass
+
+
+async def test_python_warns_about_what_is_never_opened() -> None:
+    def forget() -> None:
+        Opening(opened(Door()))
+        gc.collect()
+
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        forget()
