@@ -45,7 +45,9 @@ from geminga.errors import (
 )
 from geminga.messages import EARLIEST, LATEST, Message, MessageId
 from geminga.opening import Opening
-from geminga.producer import Producer, ProducerOptions, SendCallback
+from geminga.producers.batches import Batching, SendCallback
+from geminga.producers.options import MessageOptions, ProducerOptions
+from geminga.producers.producer import Producer
 from geminga.schemas.schema import BytesSchema, Schema, SchemaInfo
 from geminga_protocol.pulsar.enums import AccessMode, InitialPosition, SubscriptionType
 from geminga_protocol.pulsar.errors import InvalidTopicName
@@ -56,6 +58,7 @@ __all__ = [
     "LATEST",
     "AccessMode",
     "BacklogQuotaExceeded",
+    "Batching",
     "BrokerBusy",
     "BrokerFailed",
     "BrokerRefused",
@@ -74,6 +77,7 @@ __all__ = [
     "InvalidTopicName",
     "Message",
     "MessageId",
+    "MessageOptions",
     "MessageTooLarge",
     "NotAcknowledgeable",
     "NotAllowed",
