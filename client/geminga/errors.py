@@ -12,6 +12,7 @@ GemingaError
     ├── ProducerQueueFull        as many messages wait for their receipts as may
     ├── MessageTooLarge          more bytes than the broker takes
     ├── SendTimedOut             no receipt came in time; the message may yet be stored
+    ├── MissingExtra             a package is not installed that this feature needs
     ├── UnreadableMessage        a message that cannot be opened: damaged, or an unknown feature
     ├── NotAcknowledgeable       this message id cannot be acknowledged in this way
     └── BrokerRefused            the broker answered with an error
@@ -129,6 +130,14 @@ class SendTimedOut(ClientError):
         super().__init__(f"no {what} within {timeout_s:g} s")
         self.sequence_id = sequence_id
         self.timeout_s = timeout_s
+
+
+class MissingExtra(ClientError):
+    """A feature needs a package that is not installed with the bare client."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs more packages: pip install 'geminga[{extra}]'")
+        self.extra = extra
 
 
 class UnreadableMessage(ClientError):

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypedDict
 
 from geminga._channels.producer_channel import ProducerChannelOptions
+from geminga.compression import CompressionName
 from geminga.producers.attributes import MessageAttributes
 from geminga.producers.batches import Batching
 from geminga_protocol.pulsar.enums import AccessMode
@@ -20,6 +21,8 @@ class ProducerOptions(TypedDict, total=False):
     ``access_mode``: whether other producers may publish to the topic at the same time.
     ``initial_sequence_id``: one less than the first message's; without it the broker's last one.
     ``batching``: when batches leave; ``None``: each message leaves alone.
+    ``compression``: ``"lz4"``, ``"zlib"``, ``"zstd"`` or ``"snappy"``; all but ``"zlib"`` need
+    ``pip install 'geminga[compression]'``. What does not become smaller stays as it is.
     ``send_timeout_s``: a message without receipt after so long fails (``None``: never), which does
     not mean that it will not be stored; a message that finds no room fails after so long, too.
     ``pending_messages_max``: how many messages may wait for receipts; what they hold in bytes is
@@ -32,6 +35,7 @@ class ProducerOptions(TypedDict, total=False):
     access_mode: AccessMode
     initial_sequence_id: int | None
     batching: Batching | None
+    compression: CompressionName
     send_timeout_s: float | None
     pending_messages_max: int
     close_timeout_s: float
@@ -43,6 +47,7 @@ class ProducerSettings(ProducerChannelOptions):
 
     initial_sequence_id: int | None = None
     batching: Batching | None = field(default_factory=Batching)
+    compression: CompressionName = "none"
     # A tenth of a second at half a million messages a second, more than a broker keeps waiting.
     pending_messages_max: int = 50_000
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from geminga._channels.channel import Channels
 from geminga._channels.producer_channel import ProducerChannel
+from geminga.compression import compressor
 from geminga.errors import ClientError, MessageTooLarge
 from geminga.messages import MessageId, from_proto
 from geminga.producers.attributes import MessageAttributes
@@ -57,6 +58,7 @@ class TopicProducer:
         self._partition = topic.partition_index
         self._next_sequence_id: int | None = None
         self._open = None if settings.batching is None else OpenBatches(settings.batching)
+        self._compressor = compressor(settings.compression)
         # Sends the open batches; whether at the end of this turn, or when their time is over.
         self._timer: asyncio.Handle | None = None
         self._leaves_at_once = False
@@ -133,20 +135,27 @@ class TopicProducer:
         callback: SendCallback | None,
     ) -> None:
         """Send a message that no batch has a place for, behind those that came before it."""
-        message_bytes = len(payload) + len(encoded)
-        message_bytes_max = self.channel.max_message_bytes
-        if len(payload) > message_bytes_max:
-            raise MessageTooLarge(len(payload), message_bytes_max)
-        if message_bytes > message_bytes_max + METADATA_BYTES_MAX:
-            raise MessageTooLarge(message_bytes, message_bytes_max + METADATA_BYTES_MAX)
+        self._check_size(payload, encoded)
         self.send_batches()
-        batch = Batch(attributes, [payload], [encoded], payload_bytes=message_bytes)
+        batch = Batch(attributes, [payload], [encoded], payload_bytes=len(payload) + len(encoded))
         if callback is not None:
             batch.callbacks.append((0, callback))
         if sequence_id is not None:
             batch.sequence_ids = [sequence_id]
-        self._room.take(message_bytes)
+        self._room.take(batch.payload_bytes)
         self._send(batch)
+
+    def _check_size(self, payload: bytes, encoded: bytes) -> None:
+        """Raise ``MessageTooLarge`` for a message that the broker will not take."""
+        message_bytes_max = self.channel.max_message_bytes
+        body_bytes = len(payload)
+        if body_bytes > message_bytes_max and self._compressor is not None:
+            # Compressed once more when it leaves: large messages that shrink so far are rare.
+            body_bytes = len(self._compressor.compress(payload))
+        if body_bytes > message_bytes_max:
+            raise MessageTooLarge(body_bytes, message_bytes_max)
+        if body_bytes + len(encoded) > message_bytes_max + METADATA_BYTES_MAX:
+            raise MessageTooLarge(body_bytes + len(encoded), message_bytes_max + METADATA_BYTES_MAX)
 
     def send_batches(self) -> None:
         """Send the open batches now."""
@@ -178,7 +187,8 @@ class TopicProducer:
             # A batch of one would be larger, and its message's id have an index that says nothing.
             if batch.attributes is not None:
                 batch.attributes.describe(metadata)
-            self.channel.send(encode_payload(metadata, batch.payloads[0]), first, batch)
+            payload = self._compressed(metadata, batch.payloads[0])
+            self.channel.send(encode_payload(metadata, payload), first, batch)
             return
         metadata.num_messages_in_batch = messages
         metadata.highest_sequence_id = last
@@ -186,12 +196,22 @@ class TopicProducer:
             batch.attributes.describe_keys(metadata)
         body = encode_numbered_batch(batch.payloads, batch.encoded_attributes, sequence_ids)
         self.channel.send(
-            encode_payload(metadata, body),
+            encode_payload(metadata, self._compressed(metadata, body)),
             first,
             batch,
             num_messages=messages,
             highest_sequence_id=last,
         )
+
+    def _compressed(self, metadata: MessageMetadata, body: bytes) -> bytes:
+        """The body, compressed where that makes it smaller; ``metadata`` then says how."""
+        if self._compressor is not None:
+            compressed = self._compressor.compress(body)
+            if len(compressed) < len(body):
+                metadata.compression = self._compressor.type
+                metadata.uncompressed_size = len(body)
+                return compressed
+        return body
 
     # ---- what becomes of it
 

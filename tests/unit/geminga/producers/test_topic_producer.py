@@ -96,11 +96,14 @@ async def test_a_batch_says_what_is_in_it(client: Client, broker: FakeBroker) ->
     await producer.flush()
     (messages,) = entries(broker)
     first, second, third = messages
-    assert (first.key, first.ordering_key, first.event_time_ms) == ("a", b"o", 5)
-    assert first.properties == {"p": "q"}
-    assert (second.key, second.is_null, second.payload) == ("/w==", True, b"")
-    assert (third.key, third.is_null, dict(third.properties)) == (None, False, {})
-    assert [message.sequence_id for message in messages] == [10, 11, 12]
+    said = first.said
+    assert (said.partition_key, said.ordering_key, said.event_time) == ("a", b"o", 5)
+    assert {pair.key: pair.value for pair in said.properties} == {"p": "q"}
+    assert (second.body, second.said.null_value) == (b"", True)
+    assert (second.said.partition_key, second.said.partition_key_b64_encoded) == ("/w==", True)
+    assert not third.said.HasField("partition_key")
+    assert not third.said.null_value
+    assert [message.said.sequence_id for message in messages] == [10, 11, 12]
     (metadata,) = metadata_of(broker)
     assert (metadata.sequence_id, metadata.highest_sequence_id) == (10, 12)
     assert (metadata.partition_key, metadata.ordering_key) == ("a", b"o")
@@ -139,6 +142,28 @@ async def test_by_key_each_batch_has_one_key_and_consecutive_numbers(
     assert [each.partition_key for each in metadata_of(broker)] == ["a", "b", "a", ""]
 
 
+async def test_batches_and_messages_alone_are_compressed_where_that_helps(
+    client: Client, broker: FakeBroker
+) -> None:
+    producer = await client.producer("orders", compression="zlib")
+    for _ in range(3):
+        producer.send_nowait(bytes(1000))
+    await producer.flush()
+    await producer.send(bytes(1000))
+    await producer.send(b"incompressible")
+    await producer.send(bytes(MAX_MESSAGE_BYTES * 2))
+    assert bodies(broker) == [
+        [bytes(1000)] * 3,
+        [bytes(1000)],
+        [b"incompressible"],
+        [bytes(MAX_MESSAGE_BYTES * 2)],
+    ]
+    metadata = metadata_of(broker)
+    assert [each.compression for each in metadata] == [api.ZLIB, api.ZLIB, api.NONE, api.ZLIB]
+    assert metadata[1].uncompressed_size == 1000
+    assert all(len(payload) < 500 for payload in broker.payloads)
+
+
 # ---- sequence ids of the user's choice
 
 
@@ -149,12 +174,12 @@ async def test_sequence_ids_can_be_chosen_and_leave_together(
     for sequence_id in (10, 20, None, 30, 5, 6):
         producer.send_nowait(b"", sequence_id=sequence_id)
     await producer.flush()
-    assert [[each.sequence_id for each in messages] for messages in entries(broker)] == [
+    assert [[each.said.sequence_id for each in messages] for messages in entries(broker)] == [
         [10, 20, 21, 30],
         [5, 6],
     ]
     await producer.send(b"")
-    assert entries(broker)[-1][0].sequence_id == 31, "numbering goes on behind the highest"
+    assert entries(broker)[-1][0].said.sequence_id == 31, "numbering goes on behind the highest"
 
 
 async def test_a_chosen_sequence_id_goes_behind_what_is_not_numbered_yet(
