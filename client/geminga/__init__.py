@@ -24,6 +24,7 @@ from geminga.errors import (
     IncompatibleSchema,
     InvalidServiceUrl,
     MessageTooLarge,
+    MissingExtra,
     NotAcknowledgeable,
     NotAllowed,
     NotAuthenticated,
@@ -45,7 +46,9 @@ from geminga.errors import (
 )
 from geminga.messages import EARLIEST, LATEST, Message, MessageId
 from geminga.opening import Opening
-from geminga.producer import Producer, ProducerOptions, SendCallback
+from geminga.producers.batches import Batching, SendCallback
+from geminga.producers.options import MessageOptions, ProducerOptions
+from geminga.producers.producer import Producer
 from geminga.schemas.schema import BytesSchema, Schema, SchemaInfo
 from geminga_protocol.pulsar.enums import AccessMode, InitialPosition, SubscriptionType
 from geminga_protocol.pulsar.errors import InvalidTopicName
@@ -56,6 +59,7 @@ __all__ = [
     "LATEST",
     "AccessMode",
     "BacklogQuotaExceeded",
+    "Batching",
     "BrokerBusy",
     "BrokerFailed",
     "BrokerRefused",
@@ -74,7 +78,9 @@ __all__ = [
     "InvalidTopicName",
     "Message",
     "MessageId",
+    "MessageOptions",
     "MessageTooLarge",
+    "MissingExtra",
     "NotAcknowledgeable",
     "NotAllowed",
     "NotAuthenticated",
