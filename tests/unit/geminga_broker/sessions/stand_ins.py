@@ -13,6 +13,7 @@ from geminga_broker.metadata.topic_lists import TopicLists
 from geminga_broker.ownership.address import Owner
 from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
+from geminga_broker.sessions.session import Session
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import PART_NAMES, encode_command, parse_command
@@ -192,6 +193,11 @@ class FrameClient:
     def is_read(self) -> bool:
         """Whether the broker reads what this client sends."""
         return not self.transport.is_paused
+
+    @property
+    def session(self) -> Session:
+        """The broker's end."""
+        return self.connection.session
 
     @property
     def answers(self) -> list[tuple[str, Any]]:

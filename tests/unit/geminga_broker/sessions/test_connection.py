@@ -9,14 +9,12 @@ import pytest
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 from tests.unit.geminga_broker.sessions.stand_ins import TOPIC, FrameClient, command_frame
 
-from geminga_broker.sessions import connection
-from geminga_broker.sessions.connection import (
-    THROTTLE_REVIEW_S,
-    WRITE_HIGH_WATER_BYTES,
-    Connection,
-)
+from geminga_broker.sessions import outbox
+from geminga_broker.sessions.back_pressure import THROTTLE_REVIEW_S
+from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.sessions.handshake import REFUSED_WAIT_S, REFUSED_WAITING_MAX
+from geminga_broker.sessions.outbox import WRITE_HIGH_WATER_BYTES
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import PART_NAMES
@@ -37,7 +35,7 @@ async def test_the_first_command_must_be_connect(context: SessionContext, settle
     client.say("ping")
     await settle()
     assert client.transport.is_closing()
-    assert not context.connections
+    assert not context.sessions
 
 
 async def test_connect_is_answered_with_what_the_broker_can(
@@ -82,7 +80,7 @@ async def test_a_connection_too_many_is_told_so_as_upstream_and_closed(
     assert (name, error.error, error.message) == ("error", api.NotAllowedError, reason)
     assert error.request_id == 2**64 - 1
     assert refused.transport.is_closing()
-    assert len(context.connections) == 2
+    assert len(context.sessions) == 2
     first.lose()
     third = connect()
     await settle()
@@ -182,7 +180,7 @@ async def test_any_other_command_that_takes_too_long_is_told_to_try_again(
 async def test_a_client_that_never_reads_is_not_read_either(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "WRITE_HIGH_WATER_BYTES", 64 * 1024)
+    monkeypatch.setattr(outbox, "WRITE_HIGH_WATER_BYTES", 64 * 1024)
     client = connect()
     client.transport.is_stuck = True
     asked = 0
@@ -205,7 +203,7 @@ async def test_a_client_that_takes_nothing_for_a_keep_alive_interval_is_given_up
     stuck, slow = connect(), connect()
     for client in (stuck, slow):
         client.transport.is_stuck = True
-        client.connection.send(bytes(2 * WRITE_HIGH_WATER_BYTES))
+        client.session.send(bytes(2 * WRITE_HIGH_WATER_BYTES))
     await asyncio.sleep(1.5 * context.config.keepalive_s)
     slow.transport.take(1024)
     await asyncio.sleep(context.config.keepalive_s)
@@ -219,9 +217,9 @@ async def test_a_stuck_client_makes_room_for_another_at_once(
     client = connect()
     await settle()
     client.transport.is_stuck = True
-    client.connection.send(bytes(2 * WRITE_HIGH_WATER_BYTES))
+    client.session.send(bytes(2 * WRITE_HIGH_WATER_BYTES))
     await settle()
-    assert not await client.connection.is_alive()
+    assert not await client.session.is_alive()
     assert client.transport.is_aborted
 
 
@@ -260,6 +258,8 @@ async def test_a_consumer_that_wants_no_topic_made_gets_none(
 
 # What needs no right of its own, and why.
 UNASKED = {
+    api.BaseCommand.CONNECT: "says who asks",
+    api.BaseCommand.AUTH_RESPONSE: "says who asks",
     api.BaseCommand.PING: "a sign of life",
     api.BaseCommand.PONG: "a sign of life",
     api.BaseCommand.FLOW: "rides on the right to consume",
@@ -391,7 +391,7 @@ async def test_a_client_that_gives_no_sign_of_life_makes_room(
     client.subscribe()
     await settle()
     other.subscribe()
-    assert not await client.connection.is_alive()
+    assert not await client.session.is_alive()
     assert client.transport.is_aborted, "what is queued for the dead must not keep the connection"
     await settle()
     assert other.heard == ["success"]
@@ -408,10 +408,10 @@ async def test_a_client_that_is_not_read_just_now_counts_as_alive(
     for _ in range(4):
         client.publish(*[bytes(1024 * 1024)] * 5)
     assert client.transport.is_paused
-    assert await client.connection.is_alive()
+    assert await client.session.is_alive()
     ledgers.writers[0].confirm()
-    assert not context.held_back
-    assert context.unconfirmed_bytes == 0
+    assert not context.publish_buffer.held_back
+    assert context.publish_buffer.pending_bytes == 0
 
 
 async def test_unconfirmed_bytes_of_a_lost_connection_are_given_up(
@@ -422,11 +422,11 @@ async def test_unconfirmed_bytes_of_a_lost_connection_are_given_up(
     await settle()
     ledgers.is_prompt = False
     client.publish(b"a", b"b")
-    assert context.unconfirmed_bytes > 0
+    assert context.publish_buffer.pending_bytes > 0
     client.lose()
-    assert context.unconfirmed_bytes == 0
+    assert context.publish_buffer.pending_bytes == 0
     ledgers.writers[0].confirm()
-    assert context.unconfirmed_bytes == 0
+    assert context.publish_buffer.pending_bytes == 0
 
 
 async def test_a_client_that_publishes_too_fast_is_not_read_for_as_long_as_it_must_wait(
@@ -434,7 +434,7 @@ async def test_a_client_that_publishes_too_fast_is_not_read_for_as_long_as_it_mu
 ) -> None:
     client = connect()
     ends_s = asyncio.get_running_loop().time() + 2.5
-    client.connection.throttle(lambda _: max(0.0, ends_s - asyncio.get_running_loop().time()))
+    client.session.throttle(lambda _: max(0.0, ends_s - asyncio.get_running_loop().time()))
     assert not client.is_read()
     await asyncio.sleep(2.4)
     assert not client.is_read()
@@ -445,7 +445,7 @@ async def test_a_client_that_publishes_too_fast_is_not_read_for_as_long_as_it_mu
 async def test_a_limit_that_is_lifted_is_noticed_soon(connect: Connect) -> None:
     client = connect()
     waits_s = [1000.0]
-    client.connection.throttle(lambda _: waits_s[0])
+    client.session.throttle(lambda _: waits_s[0])
     waits_s[0] = 0.0
     await asyncio.sleep(THROTTLE_REVIEW_S + 0.1)
     assert client.is_read()

@@ -25,7 +25,7 @@ async def test_the_lower_of_both_versions_is_spoken(
     await settle()
     ((name, answer),) = client.answers
     assert (name, answer.protocol_version) == ("connected", agreed)
-    assert client.connection.protocol_version == agreed
+    assert client.session.protocol_version == agreed
     assert answer.server_version
     assert not answer.feature_flags.supports_scalable_topics
 
@@ -36,8 +36,8 @@ async def test_whoever_comes_is_anonymous_whatever_credentials_it_has(
     client = FrameClient(Connection(context))
     client.say("connect", client_version="my client", auth_method_name="x", auth_data=b"secret")
     await settle()
-    assert client.connection.principal is ANONYMOUS
-    assert client.connection.client_version == "my_client"
+    assert client.session.principal is ANONYMOUS
+    assert client.session.client_version == "my_client"
 
 
 async def test_connections_are_counted_by_how_they_went(
@@ -71,4 +71,4 @@ async def test_who_knows_broker_entries_gets_them_where_the_broker_shows_them(
     client = FrameClient(Connection(context))
     flags = api.FeatureFlags(supports_broker_entry_metadata=is_known)
     client.say("connect", client_version="c", protocol_version=version, feature_flags=flags)
-    assert client.connection.gets_broker_entries is expected
+    assert client.session.gets_broker_entries is expected
