@@ -237,8 +237,8 @@ class Broker(Service):
         await self.topics.unload_where(partial(self.ownership.leaves_with, bundle))
 
     def _close_connections(self) -> None:
-        for connection in list(self._context.connections):
-            connection.close()
+        for session in list(self._context.sessions):
+            session.close()
 
     # What others ask
 

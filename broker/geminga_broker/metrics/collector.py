@@ -107,7 +107,7 @@ class BrokerMetrics:
             cache=self._cache_snapshot(),
             ledger_counts=self._ledger_counters.by_metric(),
             connections=ConnectionsSnapshot(
-                active=len(self._sessions.connections),
+                active=len(self._sessions.sessions),
                 created_total=counts.connections_made,
                 created_successfully=counts.connections_greeted,
                 failed=counts.connections_refused,

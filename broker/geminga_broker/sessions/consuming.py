@@ -9,14 +9,14 @@ right to consume that was found when the consumer was opened; the others ask for
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 from geminga_broker.client_session import host_of
 from geminga_broker.errors import ConsumerNotFound, InvalidRequest, NotAllowed
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.sessions.command_group import CommandGroup
 from geminga_broker.sessions.consumer_stats import encode_consumer_stats
+from geminga_broker.sessions.session import Session
 from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
 from geminga_broker.subscriptions.key_shared.policy import KeySharedMode, KeySharedPolicy
 from geminga_broker.subscriptions.subscribe_request import ConsumerIdentity, SubscribeRequest
@@ -40,9 +40,6 @@ from geminga_protocol.pulsar.message import NO_CONSUMER_EPOCH
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_server.authorization import Action, Resource
-
-if TYPE_CHECKING:
-    from geminga_broker.sessions.connection import Connection
 
 log = logging.getLogger(__name__)
 
@@ -92,71 +89,67 @@ def subscribe_request(
     )
 
 
-class Consuming:
+class ConsumerCommands(CommandGroup):
     """Consumers by the id the client gave them."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self._consumers: dict[int, Connected] = {}
-        self.handlers: dict[int, Callable[[Any], None]] = {
-            api.BaseCommand.SUBSCRIBE: self._handle_subscribe,
+        in_order = partial(self._task, in_order_of="consumer_id")
+        self.handlers = {
+            api.BaseCommand.SUBSCRIBE: in_order(self._subscribe),
             api.BaseCommand.FLOW: self._handle_flow,
             api.BaseCommand.ACK: self._handle_ack,
             api.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: self._handle_redeliver,
-            api.BaseCommand.SEEK: self._handle_seek,
-            api.BaseCommand.UNSUBSCRIBE: self._handle_unsubscribe,
-            api.BaseCommand.CLOSE_CONSUMER: self._handle_close,
-            api.BaseCommand.GET_LAST_MESSAGE_ID: self._handle_last_message_id,
-            api.BaseCommand.CONSUMER_STATS: self._handle_stats,
+            api.BaseCommand.SEEK: in_order(self._seek),
+            api.BaseCommand.UNSUBSCRIBE: in_order(self._unsubscribe),
+            api.BaseCommand.CLOSE_CONSUMER: in_order(self._close),
+            api.BaseCommand.GET_LAST_MESSAGE_ID: in_order(self._last_message_id),
+            api.BaseCommand.CONSUMER_STATS: in_order(self._stats),
         }
 
     # SUBSCRIBE
 
-    def _handle_subscribe(self, command: api.CommandSubscribe) -> None:
-        self._connection.start(
-            command, self._subscribe(command), after=("consumer", command.consumer_id)
-        )
-
     async def _subscribe(self, command: api.CommandSubscribe) -> None:
-        connection = self._connection
-        context = connection.context
+        session = self._session
+        context = session.context
         name = TopicName.parse(command.topic)
         resource = Resource.topic(str(name))
-        await connection.authorize(Action.CONSUME, resource)
+        await session.authorize(Action.CONSUME, resource)
         if command.consumer_id in self._consumers:
-            connection.send(encode_success(command.request_id))
+            session.send(encode_success(command.request_id))
             return
         topic = await context.topic(name, create=command.force_topic_creation)
         request = subscribe_request(
-            command, host=host_of(connection.address), partition=name.partition_index
+            command, host=host_of(session.address), partition=name.partition_index
         )
-        consumer = Consumer(connection, request, clock=context.clock, listener=self)
+        consumer = Consumer(session, request, clock=context.clock, listener=self)
         subscription = await topic.subscribe(request)
         self._consumers[command.consumer_id] = (consumer, subscription, resource)
-        connection.send(encode_success(command.request_id))
+        session.send(encode_success(command.request_id))
         subscription.connected(consumer)
 
     # What a consumer's client is told
 
     def active_changed(self, consumer: Consumer, *, is_active: bool) -> None:
         """Tell the clients that know the command."""
-        if self._connection.protocol_version >= ACTIVE_CHANGE_SINCE:
-            self._connection.send(
+        if self._session.protocol_version >= ACTIVE_CHANGE_SINCE:
+            self._session.send(
                 encode_active_consumer_change(consumer.consumer_id, is_active=is_active)
             )
 
     def reached_end(self, consumer: Consumer) -> None:
         """Tell the clients that know the command."""
-        connection = self._connection
-        if knows_end_of_topic(connection.protocol_version, connection.client_version):
-            connection.send(encode_reached_end_of_topic(consumer.consumer_id))
+        session = self._session
+        if knows_end_of_topic(session.protocol_version, session.client_version):
+            session.send(encode_reached_end_of_topic(consumer.consumer_id))
 
     def closed(self, consumer: Consumer) -> None:
         """The topic lets this consumer go (a seek, an unload): the client subscribes again."""
         present = self._consumers.get(consumer.consumer_id)
         if present is not None and present[0] is consumer:
             del self._consumers[consumer.consumer_id]
-        self._connection.send(encode_close_consumer(consumer.consumer_id))
+        self._session.send(encode_close_consumer(consumer.consumer_id))
 
     # FLOW, ACK, REDELIVER
 
@@ -216,11 +209,11 @@ class Consuming:
             self._answer_ack(command, error)
 
     def _answer_ack(self, command: api.CommandAck, error: GemingaError | None) -> None:
-        connection = self._connection
+        session = self._session
         if error is not None:
-            connection.refuse(command, connection.server_error(error), str(error))
+            session.fail(command, error)
         elif command.HasField("request_id"):
-            connection.send(encode_ack_response(command.consumer_id, command.request_id))
+            session.send(encode_ack_response(command.consumer_id, command.request_id))
 
     def _handle_redeliver(self, command: api.CommandRedeliverUnacknowledgedMessages) -> None:
         connected = self._consumers.get(command.consumer_id)
@@ -240,15 +233,10 @@ class Consuming:
         if connected is None:
             raise InvalidRequest("Consumer not found")
         consumer, subscription, resource = connected
-        await self._connection.authorize(Action.CONSUME, resource)
+        await self._session.authorize(Action.CONSUME, resource)
         if self._consumers.get(consumer_id) is not connected:
             raise InvalidRequest("Consumer not found")  # the topic closed it meanwhile
         return consumer, subscription
-
-    def _handle_seek(self, command: api.CommandSeek) -> None:
-        self._connection.start(
-            command, self._seek(command), after=("consumer", command.consumer_id)
-        )
 
     async def _seek(self, command: api.CommandSeek) -> None:
         """The order on the wire is CLOSE_CONSUMER, then SUCCESS: the other way round clients
@@ -261,37 +249,20 @@ class Consuming:
             await subscription.seek_time(command.message_publish_time)
         else:
             raise InvalidRequest("Message id and message publish time were not present")
-        self._connection.send(encode_success(command.request_id))
-
-    def _handle_unsubscribe(self, command: api.CommandUnsubscribe) -> None:
-        self._connection.start(
-            command, self._unsubscribe(command), after=("consumer", command.consumer_id)
-        )
+        self._session.send(encode_success(command.request_id))
 
     async def _unsubscribe(self, command: api.CommandUnsubscribe) -> None:
         consumer, subscription = await self._authorized(command.consumer_id)
         await subscription.unsubscribe(consumer, force=command.force)
         self._consumers.pop(command.consumer_id, None)
-        self._connection.send(encode_success(command.request_id))
-
-    def _handle_close(self, command: api.CommandCloseConsumer) -> None:
-        self._connection.start(
-            command, self._close(command), after=("consumer", command.consumer_id)
-        )
+        self._session.send(encode_success(command.request_id))
 
     async def _close(self, command: api.CommandCloseConsumer) -> None:
         connected = self._consumers.pop(command.consumer_id, None)
         if connected is not None:
             consumer, subscription, _ = connected
             await subscription.disconnect(consumer)
-        self._connection.send(encode_success(command.request_id))
-
-    def _handle_last_message_id(self, command: api.CommandGetLastMessageId) -> None:
-        self._connection.start(
-            command,
-            self._last_message_id(command),
-            after=("consumer", command.consumer_id),
-        )
+        self._session.send(encode_success(command.request_id))
 
     async def _last_message_id(self, command: api.CommandGetLastMessageId) -> None:
         consumer, subscription = await self._authorized(command.consumer_id)
@@ -300,7 +271,7 @@ class Consuming:
         )
         mark = subscription.mark_delete
         partition = consumer.partition
-        self._connection.send(
+        self._session.send(
             encode_last_message_id(
                 command.request_id,
                 message_id(*last, partition=partition, batch_index=batch_index),
@@ -308,20 +279,15 @@ class Consuming:
             )
         )
 
-    def _handle_stats(self, command: api.CommandConsumerStats) -> None:
-        self._connection.start(
-            command, self._stats(command), after=("consumer", command.consumer_id)
-        )
-
     async def _stats(self, command: api.CommandConsumerStats) -> None:
         if command.consumer_id not in self._consumers:
             raise ConsumerNotFound(f"Consumer not found: {command.consumer_id} is not connected")
         consumer, subscription = await self._authorized(command.consumer_id)
-        self._connection.send(encode_consumer_stats(command.request_id, consumer, subscription))
+        self._session.send(encode_consumer_stats(command.request_id, consumer, subscription))
 
     # The connection's own events
 
-    def resume(self) -> None:
+    def resumed(self) -> None:
         """The socket takes more: consumers here may be sent messages again."""
         for _, subscription, _ in list(self._consumers.values()):
             subscription.entries_available()
@@ -330,6 +296,6 @@ class Consuming:
         """The connection is gone, and with it all its consumers."""
         gone, self._consumers = self._consumers, {}
         for consumer, subscription, _ in gone.values():
-            self._connection.context.topics.spawn(
+            self._session.context.topics.spawn(
                 subscription.disconnect(consumer), name=f"disconnect {consumer.name}"
             )

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from geminga_broker.errors import ServiceNotReady
 from geminga_broker.metadata.topic_lists import TopicLists
 from geminga_broker.ownership.address import Owner
+from geminga_broker.sessions.back_pressure import PublishBuffer
 from geminga_broker.sessions.config import SessionConfig
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.clock import Clock
+from geminga_server.authentication import AUTHENTICATION_DISABLED, Authentication
 from geminga_server.authorization import Authorizer
 from geminga_server.connection_limits import ConnectionLimits
 from geminga_server.metrics import Durations
 
-if TYPE_CHECKING:
-    from geminga_broker.sessions.connection import Connection
+
+class OpenSession(Protocol):
+    """What a broker that ends does with the sessions that are open."""
+
+    def close(self) -> None:
+        """Write what is queued, then close the connection."""
+        ...
 
 
 class Discovery(Protocol):
@@ -66,11 +73,9 @@ class SessionCounts:
 
 @dataclass(slots=True)
 class SessionContext:
-    """Shared by all sessions; ``limits`` says which connections are taken, ``connections`` are
-    those open now, ``refused_waiting`` how many others are still to be told that they are too many,
-    ``unconfirmed_bytes`` what all producers have sent that is not durable yet, ``held_back`` those
-    not read for it. Both dicts keep the order of coming: a set's would differ from run to run of a
-    simulation."""
+    """Shared by all sessions; ``limits`` says which connections are taken, ``sessions`` are those
+    open now (a dict, which keeps the order of coming: a set's would differ from run to run of a
+    simulation), ``refused_waiting`` how many others are still to be told that they are too many."""
 
     topics: TopicDirectory
     discovery: Discovery
@@ -79,13 +84,13 @@ class SessionContext:
     clock: Clock
     next_producer_name: Callable[[], Awaitable[str]]
     limits: ConnectionLimits
+    authentication: Authentication = AUTHENTICATION_DISABLED
     config: SessionConfig = field(default_factory=SessionConfig)
     liveness_check_s: float = 5.0
     operation_timeout_s: float = 25.0
-    unconfirmed_bytes: int = 0
     refused_waiting: int = 0
-    connections: dict[Connection, None] = field(default_factory=dict)
-    held_back: dict[Connection, None] = field(default_factory=dict)
+    sessions: dict[OpenSession, None] = field(default_factory=dict)
+    publish_buffer: PublishBuffer = field(default_factory=PublishBuffer)
     counts: SessionCounts = field(default_factory=SessionCounts)
 
     async def topic(self, name: TopicName, *, create: bool) -> Topic:

@@ -5,33 +5,26 @@ Errors are raised: the connection answers them in the form that each command's c
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
+from geminga_broker.sessions.command_group import CommandGroup
+from geminga_broker.sessions.session import Session
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_lookup, encode_partitions
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action, Resource
 
-if TYPE_CHECKING:
-    from geminga_broker.sessions.connection import Connection
 
-
-class Lookups:
+class LookupCommands(CommandGroup):
     """Answers where topics are, and in how many partitions."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.handlers: dict[int, Callable[[Any], None]] = {
-            api.BaseCommand.LOOKUP: self._handle_lookup,
-            api.BaseCommand.PARTITIONED_METADATA: self._handle_partitions,
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.handlers = {
+            api.BaseCommand.LOOKUP: self._task(self._lookup),
+            api.BaseCommand.PARTITIONED_METADATA: self._task(self._partitions),
         }
 
-    def _handle_lookup(self, command: api.CommandLookupTopic) -> None:
-        self._connection.start(command, self._lookup(command))
-
     async def _lookup(self, command: api.CommandLookupTopic) -> None:
-        context = self._connection.context
+        context = self._session.context
         counts, began_s = context.counts, context.clock.monotonic()
         counts.lookups_pending += 1
         is_redirect: bool | None = None
@@ -46,12 +39,12 @@ class Lookups:
 
     async def _answer_lookup(self, command: api.CommandLookupTopic) -> bool:
         """Say where the topic is; whether that is another broker."""
-        context = self._connection.context
+        context = self._session.context
         name = TopicName.parse(command.topic)
-        await self._connection.authorize(Action.LOOKUP, Resource.topic(str(name)))
-        listener = command.advertised_listener_name or self._connection.listener
+        await self._session.authorize(Action.LOOKUP, Resource.topic(str(name)))
+        listener = command.advertised_listener_name or self._session.listener
         owner = (await context.discovery.owner(name)).at_listener(listener)
-        self._connection.send(
+        self._session.send(
             encode_lookup(
                 command.request_id,
                 broker_url=owner.broker_url,
@@ -62,13 +55,10 @@ class Lookups:
         )
         return not owner.is_self
 
-    def _handle_partitions(self, command: api.CommandPartitionedTopicMetadata) -> None:
-        self._connection.start(command, self._partitions(command))
-
     async def _partitions(self, command: api.CommandPartitionedTopicMetadata) -> None:
         name = TopicName.parse(command.topic)
-        await self._connection.authorize(Action.LOOKUP, Resource.topic(str(name)))
-        partitions = await self._connection.context.discovery.partitions(
+        await self._session.authorize(Action.LOOKUP, Resource.topic(str(name)))
+        partitions = await self._session.context.discovery.partitions(
             name, create=command.metadata_auto_creation_enabled
         )
-        self._connection.send(encode_partitions(command.request_id, partitions))
+        self._session.send(encode_partitions(command.request_id, partitions))

@@ -7,12 +7,12 @@ right to produce that was found when the producer was opened. All else may take 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 from geminga_broker.errors import BrokerError, NotAllowed
 from geminga_broker.managed_ledger.append_request import AppendRequest, publisher_of
+from geminga_broker.sessions.command_group import CommandGroup
+from geminga_broker.sessions.session import Session
 from geminga_broker.topics.producing.producers import Producer, ProducerRequest
 from geminga_protocol.errors import ChecksumMismatch, WireError
 from geminga_protocol.framing import Bounds
@@ -29,9 +29,6 @@ from geminga_protocol.pulsar.message_count import take_payload
 from geminga_protocol.pulsar.send import parse_send
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action, Resource
-
-if TYPE_CHECKING:
-    from geminga_broker.sessions.connection import Connection
 
 log = logging.getLogger(__name__)
 
@@ -51,16 +48,17 @@ def _goes_along(following: Producer | None, producer: Producer | None) -> bool:
     )
 
 
-class Publishing:
+class ProducerCommands(CommandGroup):
     """Producers by the id the client gave them."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self._producers: dict[int, Producer] = {}
         self._closed: dict[int, None] = {}
-        self.handlers: dict[int, Callable[[Any], None]] = {
-            api.BaseCommand.PRODUCER: self._handle_producer,
-            api.BaseCommand.CLOSE_PRODUCER: self._handle_close,
+        in_order = partial(self._task, in_order_of="producer_id")
+        self.handlers = {
+            api.BaseCommand.PRODUCER: in_order(self._open),
+            api.BaseCommand.CLOSE_PRODUCER: in_order(self._close),
         }
 
     # The hot path
@@ -114,7 +112,7 @@ class Publishing:
         producer.messages_in += messages
         producer.bytes_in += size_bytes
         producer.entries_taken += entries
-        self._connection.published(size_bytes)
+        self._session.published(size_bytes)
 
     def _append(self, producer: Producer | None, run: list[AppendRequest]) -> None:
         """Append a run, of ``producer`` in the end, as it says."""
@@ -183,23 +181,18 @@ class Publishing:
     def _refuse(
         self, producer_id: int, sequence_id: int, error: api.ServerError.ValueType, reason: str
     ) -> None:
-        self._connection.send(encode_send_error(producer_id, sequence_id, error, reason))
+        self._session.send(encode_send_error(producer_id, sequence_id, error, reason))
 
     # Opening
 
-    def _handle_producer(self, command: api.CommandProducer) -> None:
-        self._connection.start(
-            command, self._open(command), after=("producer", command.producer_id)
-        )
-
     async def _open(self, command: api.CommandProducer) -> None:
-        connection = self._connection
-        context = connection.context
+        session = self._session
+        context = session.context
         name = TopicName.parse(command.topic)
         resource = Resource.topic(str(name))
-        await connection.authorize(Action.PRODUCE, resource)
+        await session.authorize(Action.PRODUCE, resource)
         if command.initial_subscription_name:
-            await connection.authorize(Action.CONSUME, resource)
+            await session.authorize(Action.CONSUME, resource)
         present = self._producers.get(command.producer_id)
         if present is not None:
             is_same = present.epoch >= command.epoch and command.producer_name in ("", present.name)
@@ -219,7 +212,7 @@ class Publishing:
             metadata={pair.key: pair.value for pair in command.metadata},
         )
         producer = Producer(
-            connection,
+            session,
             request,
             connected_at_ms=context.clock.wall_ms(),
             on_closed=self._closed_by_topic,
@@ -235,7 +228,7 @@ class Publishing:
 
     def _answer(self, command: api.CommandProducer, producer: Producer) -> None:
         epoch = producer.topic_epoch
-        self._connection.send(
+        self._session.send(
             encode_producer_success(
                 command.request_id,
                 producer.name,
@@ -255,15 +248,9 @@ class Publishing:
             self._answer(command, producer)
             return
         self._take_out(producer)
-        connection = self._connection
-        connection.refuse(command, connection.server_error(refusal), str(refusal))
+        self._session.fail(command, refusal)
 
     # Closing
-
-    def _handle_close(self, command: api.CommandCloseProducer) -> None:
-        self._connection.start(
-            command, self._close(command), after=("producer", command.producer_id)
-        )
 
     async def _close(self, command: api.CommandCloseProducer) -> None:
         producer = self._producers.get(command.producer_id)
@@ -273,13 +260,13 @@ class Publishing:
                 await producer.drained()
             finally:
                 producer.disconnect()
-        self._connection.send(encode_success(command.request_id))
+        self._session.send(encode_success(command.request_id))
 
     def _closed_by_topic(self, producer: Producer) -> None:
         """The topic moves, ends, or gave the name to another connection: the client looks again."""
         if self._producers.get(producer.producer_id) is producer:
             self._take_out(producer)
-        self._connection.send(encode_close_producer(producer.producer_id))
+        self._session.send(encode_close_producer(producer.producer_id))
 
     def _take_out(self, producer: Producer) -> None:
         """Take nothing more from ``producer``; what it sent meanwhile is no error."""

@@ -7,13 +7,14 @@ Upstream watches persistent topics only: those that are not persistent are seen 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
 
 from geminga_broker.errors import NotAllowed, PatternRefused, TooManyRequests
 from geminga_broker.metadata.persistent_topics import topic_named
 from geminga_broker.metadata.system_topics import is_system_topic
 from geminga_broker.metadata.topic_lists import Names
+from geminga_broker.sessions.command_group import CommandGroup
+from geminga_broker.sessions.session import Session
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import (
     encode_success,
@@ -26,37 +27,33 @@ from geminga_protocol.pulsar.topic_lists import TopicFilter, topics_hash
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_server.authorization import Action, Resource
 
-if TYPE_CHECKING:
-    from geminga_broker.sessions.connection import Connection
-
 # Watchers of one connection: a client has one for each consumer with a pattern.
 WATCHERS_MAX = 1_000
 # Topics that are matched before others get a turn of the event loop: a topic takes some 10 us.
 TOPICS_AT_ONCE = 200
 
 
-class TopicListing:
+class TopicListCommands(CommandGroup):
     """Answers which topics there are, and tells the watchers of one connection what changes."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
         self._watchers: dict[int, TopicWatcher] = {}
-        self.handlers: dict[int, Callable[[Any], None]] = {
-            api.BaseCommand.GET_TOPICS_OF_NAMESPACE: self._handle_topics,
-            api.BaseCommand.WATCH_TOPIC_LIST: self._handle_watch,
-            api.BaseCommand.WATCH_TOPIC_LIST_CLOSE: self._handle_close,
+        self.handlers = {
+            api.BaseCommand.GET_TOPICS_OF_NAMESPACE: self._task(self._topics),
+            api.BaseCommand.WATCH_TOPIC_LIST: self._task(self._watch, in_order_of="watcher_id"),
+            api.BaseCommand.WATCH_TOPIC_LIST_CLOSE: self._task(
+                self._close, in_order_of="watcher_id"
+            ),
         }
 
     # Asking once
 
-    def _handle_topics(self, command: api.CommandGetTopicsOfNamespace) -> None:
-        self._connection.start(command, self._topics(command))
-
     async def _topics(self, command: api.CommandGetTopicsOfNamespace) -> None:
         namespace = NamespaceName.parse(command.namespace)
-        await self._connection.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
+        await self._session.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
         wanted = self._filter_of(command)
-        topics = await self._connection.context.discovery.topics_of(namespace)
+        topics = await self._session.context.discovery.topics_of(namespace)
         names = [
             str(topic)
             for topic in await _taken(topics, wanted)
@@ -64,7 +61,7 @@ class TopicListing:
         ]
         sum_now = topics_hash(names)
         is_changed = not (command.HasField("topics_hash") and command.topics_hash == sum_now)
-        self._connection.send(
+        self._session.send(
             encode_topics_of_namespace(
                 command.request_id,
                 names if is_changed else (),
@@ -76,7 +73,7 @@ class TopicListing:
 
     def _filter_of(self, command: api.CommandGetTopicsOfNamespace) -> TopicFilter | None:
         """What the client wants; None where it has to filter the list itself."""
-        config = self._connection.context.config
+        config = self._session.context.config
         is_tried = command.HasField("topics_pattern") and config.matches_patterns
         if not is_tried or len(command.topics_pattern) > config.pattern_length_max:
             return None
@@ -87,12 +84,9 @@ class TopicListing:
 
     # Watching
 
-    def _handle_watch(self, command: api.CommandWatchTopicList) -> None:
-        self._connection.start(command, self._watch(command), after=("watcher", command.watcher_id))
-
     async def _watch(self, command: api.CommandWatchTopicList) -> None:
         namespace = NamespaceName.parse(command.namespace)
-        await self._connection.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
+        await self._session.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
         self._check_pattern(command.topics_pattern)
         watcher = self._watchers.get(command.watcher_id)
         if watcher is None:
@@ -101,12 +95,12 @@ class TopicListing:
         sum_now = topics_hash(names)
         if command.HasField("topics_hash") and command.topics_hash == sum_now:
             names = []
-        self._connection.send(
+        self._session.send(
             encode_watch_topic_list_success(command.request_id, watcher.id, names, sum_now)
         )
 
     def _check_pattern(self, pattern: str) -> None:
-        config = self._connection.context.config
+        config = self._session.context.config
         refused = "Unable to create topic list watcher: "
         if not config.matches_patterns:
             raise NotAllowed(f"{refused}Evaluating subscription patterns is disabled.")
@@ -122,7 +116,7 @@ class TopicListing:
             wanted = TopicFilter(command.topics_pattern)
         except InvalidPattern as error:
             raise PatternRefused(f"Invalid topics pattern: {error.reason}") from None
-        watcher = TopicWatcher(self._connection, command.watcher_id, namespace, wanted)
+        watcher = TopicWatcher(self._session, command.watcher_id, namespace, wanted)
         self._watchers[watcher.id] = watcher
         try:
             await watcher.open()
@@ -132,14 +126,11 @@ class TopicListing:
             raise
         return watcher
 
-    def _handle_close(self, command: api.CommandWatchTopicListClose) -> None:
-        self._connection.start(command, self._close(command), after=("watcher", command.watcher_id))
-
     async def _close(self, command: api.CommandWatchTopicListClose) -> None:
         watcher = self._watchers.pop(command.watcher_id, None)
         if watcher is not None:
             watcher.close()
-        self._connection.send(encode_success(command.request_id))
+        self._session.send(encode_success(command.request_id))
 
     def disconnected(self) -> None:
         """The connection is gone, and with it all its watchers."""
@@ -152,13 +143,13 @@ class TopicWatcher:
     """One client's pattern over one namespace; ``topics`` are those that match, once it is open."""
 
     def __init__(
-        self, connection: Connection, watcher_id: int, namespace: NamespaceName, wanted: TopicFilter
+        self, session: Session, watcher_id: int, namespace: NamespaceName, wanted: TopicFilter
     ) -> None:
         self.id = watcher_id
         self.topics: set[str] = set()
         self.is_open = False
-        self._connection = connection
-        self._lists = connection.context.topic_lists
+        self._session = session
+        self._lists = session.context.topic_lists
         self._namespace = namespace
         self._wanted = wanted
         self._is_following = False
@@ -190,7 +181,7 @@ class TopicWatcher:
             return
         came, went = self._take(added, removed)
         if came or went:
-            self._connection.send(
+            self._session.send(
                 encode_watch_topic_update(self.id, came, went, topics_hash(self.topics))
             )
 

@@ -101,8 +101,6 @@ def _refusal(command: BaseCommand) -> tuple[api.ServerError.ValueType, str]:
     if kind == BaseCommand.GET_SCHEMA:
         # As long as no schema is stored that is the truth, and clients know to live with it.
         return api.TopicNotFound, f"Topic not found or no-schema {command.getSchema.topic}"
-    if kind == BaseCommand.AUTH_RESPONSE:
-        return api.NotAllowedError, "authResponse answers a challenge, and there was none"
     return api.NotAllowedError, f"{PART_NAMES[kind]} is not served by this broker"
 
 

@@ -27,6 +27,17 @@ def encode_connected(protocol_version: int, max_message_bytes: int) -> bytes:
     return encode_command(BaseCommand(type=BaseCommand.CONNECTED, connected=connected))
 
 
+def encode_auth_challenge(method: str, data: bytes, protocol_version: int) -> bytes:
+    """AUTH_CHALLENGE: answer ``data`` as ``method`` wants it; ``protocol_version`` is the agreed
+    one."""
+    challenge = api.CommandAuthChallenge(
+        server_version=features.SERVER_VERSION,
+        challenge=api.AuthData(auth_method_name=method, auth_data=data),
+        protocol_version=protocol_version,
+    )
+    return encode_command(BaseCommand(type=BaseCommand.AUTH_CHALLENGE, authChallenge=challenge))
+
+
 def encode_success(request_id: int) -> bytes:
     """SUCCESS: what request ``request_id`` asked for is done."""
     success = api.CommandSuccess(request_id=request_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -22,8 +23,10 @@ async def context(
     async with TopicLists(coordination) as topic_lists:
         context = context_over(topics, topic_lists)
         yield context
-        for connection in list(context.connections):
-            connection.connection_lost(None)
+        for session in list(context.sessions):
+            session.close()
+        await asyncio.sleep(0)
+        assert not context.sessions
 
 
 @pytest.fixture

@@ -13,16 +13,19 @@ from geminga_broker.metadata.topic_lists import TopicLists
 from geminga_broker.ownership.address import Owner
 from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
+from geminga_broker.sessions.session import Session
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.commands import PART_NAMES, encode_command, parse_command
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.send import encode_send
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
 from geminga_server.authorization import AllowAll
 from geminga_server.connection_limits import ConnectionLimits
+from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.loop import SimulatedLoop
 
 TOPIC = "persistent://t/n/topic"
 
@@ -141,7 +144,7 @@ def context_over(topics: TopicDirectory, topic_lists: TopicLists | None = None) 
         discovery=MemoryDiscovery(),
         topic_lists=topic_lists or TopicLists(cast(Coordination, Mock(spec=Coordination))),
         authorizer=AllowAll(),
-        clock=SystemClock(),
+        clock=SimulatedClock(cast(SimulatedLoop, asyncio.get_running_loop())),
         limits=ConnectionLimits(),
         next_producer_name=next_producer_name,
         liveness_check_s=0.01,
@@ -194,6 +197,11 @@ class FrameClient:
         return not self.transport.is_paused
 
     @property
+    def session(self) -> Session:
+        """The broker's end."""
+        return self.connection.session
+
+    @property
     def answers(self) -> list[tuple[str, Any]]:
         """The name and the content of every command written so far."""
         stream = bytes(self.transport.written)
@@ -225,6 +233,22 @@ def command_frame(part: str, **fields: Any) -> bytes:
     content.SetInParent()
     content.MergeFrom(type(content)(**fields))
     return encode_command(command)
+
+
+def least_fields(part: str) -> dict[str, Any]:
+    """Some value for each field that the command demands."""
+    content = BaseCommand.DESCRIPTOR.fields_by_name[part].message_type
+    assert content is not None
+    return {field.name: _some_value(field) for field in content.fields if field.is_required}
+
+
+def _some_value(field: Any) -> Any:
+    if field.message_type is not None:
+        inner = field.message_type.fields
+        return {each.name: _some_value(each) for each in inner if each.is_required}
+    if field.cpp_type == field.CPPTYPE_STRING:
+        return b"x" if field.type == field.TYPE_BYTES else "x"
+    return field.enum_type.values[0].number if field.enum_type is not None else 1
 
 
 def sends(*bodies: bytes, producer_id: int = 1) -> list[bytes]:

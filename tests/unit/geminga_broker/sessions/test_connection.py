@@ -6,15 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
-from tests.unit.geminga_broker.sessions.stand_ins import TOPIC, FrameClient, command_frame
+from tests.unit.geminga_broker.sessions.stand_ins import TOPIC, FrameClient
 
-from geminga_broker.sessions import connection
-from geminga_broker.sessions.connection import (
-    THROTTLE_REVIEW_S,
-    WRITE_HIGH_WATER_BYTES,
-    Connection,
-)
+from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.sessions.handshake import REFUSED_WAIT_S, REFUSED_WAITING_MAX
 from geminga_broker.topics.directory import TopicDirectory
@@ -28,16 +22,13 @@ from geminga_server.connection_limits import ConnectionLimits
 Connect = Callable[[], FrameClient]
 Settle = Callable[[], Awaitable[None]]
 
-# Longer than a broker lets any command take.
-OPERATION_S = 30.0
-
 
 async def test_the_first_command_must_be_connect(context: SessionContext, settle: Settle) -> None:
     client = FrameClient(Connection(context))
     client.say("ping")
     await settle()
     assert client.transport.is_closing()
-    assert not context.connections
+    assert not context.sessions
 
 
 async def test_connect_is_answered_with_what_the_broker_can(
@@ -82,7 +73,7 @@ async def test_a_connection_too_many_is_told_so_as_upstream_and_closed(
     assert (name, error.error, error.message) == ("error", api.NotAllowedError, reason)
     assert error.request_id == 2**64 - 1
     assert refused.transport.is_closing()
-    assert len(context.connections) == 2
+    assert len(context.sessions) == 2
     first.lose()
     third = connect()
     await settle()
@@ -127,104 +118,6 @@ async def test_garbage_closes_the_connection(
     assert client.transport.is_closing()
 
 
-async def test_commands_of_a_read_are_handled_in_order(connect: Connect, settle: Settle) -> None:
-    client = connect()
-    client.connection.data_received(
-        command_frame("subscribe", **_subscribing(1))
-        + command_frame("close_consumer", **_ending(2))
-    )
-    await settle()
-    assert client.heard == ["success", "success"]
-    assert [each.request_id for each in client.all_of("success")] == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("part", "topic"),
-    [
-        ("lookupTopic", "t/n/undecided"),
-        ("partitionMetadata", "t/n/undecided"),
-        ("lookupTopic", "t/n/broken"),
-        ("partitionMetadata", "t/n/broken"),
-        ("lookupTopic", "t/n/nowhere"),
-        ("lookupTopic", "not a topic://"),
-    ],
-)
-async def test_a_discovery_that_fails_or_takes_too_long_is_answered_in_its_own_response(
-    connect: Connect, part: str, topic: str
-) -> None:
-    client = connect()
-    request_id = client.ask(part, topic=topic)
-    await asyncio.sleep(OPERATION_S)
-    ((name, answer),) = [each for each in client.answers if each[0] not in ("connected", "ping")]
-    assert name == f"{part}Response"
-    assert answer.request_id == request_id
-    assert answer.response == answer.Failed
-    assert answer.message
-    expected = {"undecided": api.ServiceNotReady, "broken": api.UnknownError}
-    assert answer.error == expected.get(topic.rpartition("/")[2], answer.error)
-
-
-async def test_any_other_command_that_takes_too_long_is_told_to_try_again(
-    connect: Connect, ledgers: MemoryLedgers
-) -> None:
-    ledgers.is_prompt = False
-    client = connect()
-    client.open_producer()
-    await asyncio.sleep(1)
-    client.publish(b"stays unconfirmed")
-    request_id = client.ask("close_producer", producer_id=1)
-    await asyncio.sleep(OPERATION_S)
-    (error,) = client.all_of("error")
-    assert (error.request_id, error.error) == (request_id, api.ServiceNotReady)
-    ledgers.writers[0].confirm()
-
-
-async def test_a_client_that_never_reads_is_not_read_either(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "WRITE_HIGH_WATER_BYTES", 64 * 1024)
-    client = connect()
-    client.transport.is_stuck = True
-    asked = 0
-    while client.is_read():
-        for _ in range(100):
-            client.ask("lookupTopic", topic="t/n/topic")
-            asked += 1
-        assert asked < 10_000
-        await asyncio.sleep(0.01)
-    assert client.transport.unsent_bytes < 2 * 64 * 1024
-    client.transport.take(client.transport.unsent_bytes)
-    assert client.is_read()
-    await asyncio.sleep(1)
-    assert len(client.all_of("lookupTopicResponse")) == asked
-
-
-async def test_a_client_that_takes_nothing_for_a_keep_alive_interval_is_given_up(
-    connect: Connect, context: SessionContext
-) -> None:
-    stuck, slow = connect(), connect()
-    for client in (stuck, slow):
-        client.transport.is_stuck = True
-        client.connection.send(bytes(2 * WRITE_HIGH_WATER_BYTES))
-    await asyncio.sleep(1.5 * context.config.keepalive_s)
-    slow.transport.take(1024)
-    await asyncio.sleep(context.config.keepalive_s)
-    assert stuck.transport.is_aborted
-    assert not slow.transport.is_aborted
-
-
-async def test_a_stuck_client_makes_room_for_another_at_once(
-    connect: Connect, settle: Settle
-) -> None:
-    client = connect()
-    await settle()
-    client.transport.is_stuck = True
-    client.connection.send(bytes(2 * WRITE_HIGH_WATER_BYTES))
-    await settle()
-    assert not await client.connection.is_alive()
-    assert client.transport.is_aborted
-
-
 @pytest.mark.parametrize("part", ["producer", "subscribe"])
 async def test_a_topic_is_not_made_where_the_namespace_does_not_want_that(
     connect: Connect,
@@ -260,6 +153,8 @@ async def test_a_consumer_that_wants_no_topic_made_gets_none(
 
 # What needs no right of its own, and why.
 UNASKED = {
+    api.BaseCommand.CONNECT: "says who asks",
+    api.BaseCommand.AUTH_RESPONSE: "says who asks",
     api.BaseCommand.PING: "a sign of life",
     api.BaseCommand.PONG: "a sign of life",
     api.BaseCommand.FLOW: "rides on the right to consume",
@@ -346,106 +241,12 @@ async def test_a_producer_may_make_no_subscription_that_it_may_not_use(
     assert topics.loaded == []
 
 
-def _subscribing(request_id: int) -> dict[str, object]:
-    return {
-        "topic": "t/n/topic",
-        "subscription": "sub",
-        "subType": api.CommandSubscribe.Exclusive,
-        "consumer_id": 1,
-        "request_id": request_id,
-    }
-
-
-def _ending(request_id: int) -> dict[str, object]:
-    return {"consumer_id": 1, "request_id": request_id}
-
-
-@pytest.mark.parametrize("turns", range(25))
-async def test_what_was_under_way_for_a_lost_connection_leaves_nothing_behind(
-    connect: Connect, settle: Settle, topics: TopicDirectory, turns: int
-) -> None:
-    topic = await topics.get(TopicName.parse(TOPIC), create=True)
-    client = connect()
-    client.subscribe()
-    client.ask("close_consumer", consumer_id=1)
-    client.subscribe()
-    client.ask("getLastMessageId", consumer_id=1)
-    client.open_producer(producer_name="p", initial_subscription_name="first")
-    client.open_producer(producer_name="p", epoch=1)
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    client.lose()
-    await settle()
-    assert not topic.connected_count
-    other = connect()
-    other.subscribe()
-    other.open_producer(producer_name="p")
-    await settle()
-    assert sorted(other.heard) == ["producer_success", "success"]
-
-
-async def test_a_client_that_gives_no_sign_of_life_makes_room(
-    connect: Connect, topics: TopicDirectory, settle: Settle
-) -> None:
-    client, other = connect(), connect()
-    client.subscribe()
-    await settle()
-    other.subscribe()
-    assert not await client.connection.is_alive()
-    assert client.transport.is_aborted, "what is queued for the dead must not keep the connection"
-    await settle()
-    assert other.heard == ["success"]
-    assert len(topics.loaded) == 1
-
-
-async def test_a_client_that_is_not_read_just_now_counts_as_alive(
-    connect: Connect, context: SessionContext, settle: Settle, ledgers: MemoryLedgers
-) -> None:
-    client = connect()
-    client.open_producer()
-    await settle()
-    ledgers.is_prompt = False
-    for _ in range(4):
-        client.publish(*[bytes(1024 * 1024)] * 5)
-    assert client.transport.is_paused
-    assert await client.connection.is_alive()
-    ledgers.writers[0].confirm()
-    assert not context.held_back
-    assert context.unconfirmed_bytes == 0
-
-
-async def test_unconfirmed_bytes_of_a_lost_connection_are_given_up(
-    connect: Connect, context: SessionContext, settle: Settle, ledgers: MemoryLedgers
-) -> None:
-    client = connect()
-    client.open_producer()
-    await settle()
-    ledgers.is_prompt = False
-    client.publish(b"a", b"b")
-    assert context.unconfirmed_bytes > 0
-    client.lose()
-    assert context.unconfirmed_bytes == 0
-    ledgers.writers[0].confirm()
-    assert context.unconfirmed_bytes == 0
-
-
-async def test_a_client_that_publishes_too_fast_is_not_read_for_as_long_as_it_must_wait(
-    connect: Connect,
-) -> None:
-    client = connect()
-    ends_s = asyncio.get_running_loop().time() + 2.5
-    client.connection.throttle(lambda _: max(0.0, ends_s - asyncio.get_running_loop().time()))
-    assert not client.is_read()
-    await asyncio.sleep(2.4)
-    assert not client.is_read()
-    await asyncio.sleep(0.2)
-    assert client.is_read()
-
-
-async def test_a_limit_that_is_lifted_is_noticed_soon(connect: Connect) -> None:
-    client = connect()
-    waits_s = [1000.0]
-    client.connection.throttle(lambda _: waits_s[0])
-    waits_s[0] = 0.0
-    await asyncio.sleep(THROTTLE_REVIEW_S + 0.1)
-    assert client.is_read()
+async def test_a_session_takes_no_messages_once_it_is_closed(connect: Connect) -> None:
+    closed, lost = connect(), connect()
+    assert closed.session.is_writable
+    closed.session.close()
+    lost.lose()
+    for client in (closed, lost):
+        assert not client.session.is_writable
+        client.connection.resume_writing()
+        assert not client.session.is_writable

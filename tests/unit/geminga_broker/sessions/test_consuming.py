@@ -253,7 +253,7 @@ async def test_who_acknowledged_all_of_a_terminated_topic_is_told_once(
     connect: Connect, settle: Settle, topics: TopicDirectory, version: str, *, is_told: bool
 ) -> None:
     client = await consuming(connect, settle, b"a")
-    client.connection.client_version = version
+    client.session.client_version = version
     client.say("flow", consumer_id=1, messagePermits=5)
     await settle()
     (topic,) = topics.loaded

@@ -104,7 +104,7 @@ async def test_messages_that_are_too_large_are_refused_and_the_others_stored(
     assert "1000" in refused.message
     assert [each.sequence_id for each in client.all_of("send_receipt")] == [0, 2]
     assert client.heard[-1] == "success"
-    assert client.connection.context.unconfirmed_bytes == 0
+    assert client.session.context.publish_buffer.pending_bytes == 0
 
 
 def interleaved(*parts: list[bytes]) -> bytes:
@@ -145,7 +145,7 @@ async def test_producers_that_send_in_turn_each_get_their_receipts_in_order(
         for each in topics.loaded[0].publishing.producers
     )
     assert counts == [(4, 4, 0), (4, 4, 0), (5, 5, 0)]
-    assert client.connection.context.unconfirmed_bytes == 0
+    assert client.session.context.publish_buffer.pending_bytes == 0
 
 
 async def test_of_producers_that_send_in_turn_each_is_told_of_its_own_refusals(
@@ -165,7 +165,7 @@ async def test_of_producers_that_send_in_turn_each_is_told_of_its_own_refusals(
     assert (refused.producer_id, refused.sequence_id) == (2, 0)
     receipts = [(each.producer_id, each.sequence_id) for each in client.all_of("send_receipt")[1:]]
     assert sorted(receipts) == [(1, 0), (1, 1), (2, 1)]
-    assert client.connection.context.unconfirmed_bytes == 0
+    assert client.session.context.publish_buffer.pending_bytes == 0
 
 
 async def test_what_comes_before_a_message_of_a_producer_that_never_was_is_stored(

@@ -30,6 +30,16 @@ def test_connected_tells_version_limit_and_features() -> None:
     assert connected.feature_flags == features.BROKER_FEATURES
 
 
+def test_a_challenge_names_the_method_and_the_agreed_version() -> None:
+    challenge = parse(answers.encode_auth_challenge("sasl", b"\0who", 19)).authChallenge
+    assert challenge.protocol_version == 19
+    assert challenge.server_version
+    assert (challenge.challenge.auth_method_name, challenge.challenge.auth_data) == (
+        "sasl",
+        b"\0who",
+    )
+
+
 def test_answers_are_byte_for_byte_those_of_a_pulsar_broker(golden_frames: list[bytes]) -> None:
     made = set[bytes]()
     for command in golden(golden_frames, BaseCommand.SUCCESS):

@@ -1,0 +1,109 @@
+"""Whether a client is still there: PING and PONG at every keep-alive interval, and on demand.
+
+A client that is not read cannot be heard; one that does not keep up with what it is sent must at
+least take something. What is queued for a dead client would keep the connection, and its consumers,
+for as long as the kernel tries to send it: it is given up at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from geminga_broker.sessions.back_pressure import BackPressure
+from geminga_broker.sessions.outbox import Outbox
+from geminga_protocol.pulsar.commands import PING
+
+
+class Liveness:
+    """Watches one client from the end of its handshake on; ``give_up`` ends the connection."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        pressure: BackPressure,
+        *,
+        keepalive_s: float,
+        check_s: float,
+        give_up: Callable[[str], None],
+    ) -> None:
+        self._outbox = outbox
+        self._pressure = pressure
+        self._keepalive_s = keepalive_s
+        self._check_s = check_s
+        self._give_up = give_up
+        self._heard_since_ping = True
+        self._heard = asyncio.Event()
+        self._unsent_bytes = 0  # at the last keep-alive, of a client that does not keep up
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Ask for a sign of life at every interval from now on."""
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._keepalive_s, self._check)
+
+    def heard(self) -> None:
+        """The client said something."""
+        self._heard_since_ping = True
+        if not self._heard.is_set():
+            self._heard.set()
+
+    def caught_up(self) -> None:
+        """The client took all that it was behind with."""
+        self._unsent_bytes = 0
+
+    def end(self) -> None:
+        """The connection is over."""
+        self._heard.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def is_alive(self) -> bool:
+        """Ask the client for a sign of life; False when none came in time (it is closed then).
+
+        One that does not keep up with us must take something in that time. One that is not read
+        for other reasons counts as alive: its answer could not be heard.
+        """
+        if self._outbox.is_closed:
+            return False
+        if self._pressure.is_client_slow:
+            await self._check_taking()
+        elif not self._pressure.is_reading_paused:
+            await self._check_answering()
+        return not self._outbox.is_closed
+
+    async def _check_answering(self) -> None:
+        self._heard.clear()
+        self._outbox.send(PING)
+        try:
+            async with asyncio.timeout(self._check_s):
+                await self._heard.wait()
+        except TimeoutError:
+            self._give_up("no sign of life")
+
+    async def _check_taking(self) -> None:
+        unsent_bytes = self._outbox.unsent_bytes()
+        await asyncio.sleep(self._check_s)
+        if self._is_behind() and self._outbox.unsent_bytes() >= unsent_bytes:
+            self._give_up("no sign of life")
+
+    def _is_behind(self) -> bool:
+        """Whether the client is only expected to take what was written: it is slow, or the
+        connection is closed and waits for it."""
+        return self._pressure.is_client_slow or self._outbox.is_closed
+
+    def _check(self) -> None:
+        """Every keep-alive interval: ask, and give up on a client that was not heard since, or, if
+        it is not read for its own slowness, took nothing."""
+        unsent_bytes = self._outbox.unsent_bytes() if self._is_behind() else 0
+        if unsent_bytes:
+            is_dead = unsent_bytes >= self._unsent_bytes > 0
+        else:
+            is_dead = not self._heard_since_ping and not self._pressure.is_reading_paused
+        self._unsent_bytes = unsent_bytes
+        if is_dead:
+            self._give_up("no sign of life")
+            return
+        self._heard_since_ping = False
+        self._outbox.send(PING)
+        self.begin()

@@ -1,0 +1,81 @@
+"""What is written to one client: frames are collected, and written once before the loop turns.
+
+Everything that the commands of one read and the topics answer leaves with one write. Deliveries
+append to ``frames`` themselves and say afterwards how much it was (``delivered``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+# Delivered bytes collected before they are handed to the transport without waiting for the loop.
+UNFLUSHED_BYTES_MAX = 1024 * 1024
+# Pieces that are larger on average go to the transport one by one: joining them would copy them.
+JOINED_BYTES_MAX = 4096
+# Above this many bytes in the transport, consumers on this connection get nothing more.
+WRITE_HIGH_WATER_BYTES = 4 * 1024 * 1024
+
+
+class Outbox:
+    """The writing side of a connection. ``frames`` is one list for the connection's whole life."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.frames: list[bytes] = []
+        self.is_closed = False
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._delivered_bytes = 0  # of what is in ``frames``
+        self._is_flush_scheduled = False
+        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
+
+    def send(self, frame: bytes) -> None:
+        """Queue ``frame``; it is written before the loop turns."""
+        self.frames.append(frame)
+        self.flush_soon()
+
+    def flush_soon(self) -> None:
+        """See that what is in ``frames`` is written before the loop turns."""
+        if not self._is_flush_scheduled:
+            self._is_flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def delivered(self, size_bytes: int) -> None:
+        """Messages of ``size_bytes`` were put in ``frames``: written at once when they are many."""
+        self._delivered_bytes += size_bytes
+        if self._delivered_bytes > UNFLUSHED_BYTES_MAX:
+            self._write_out()
+        else:
+            self.flush_soon()
+
+    def unsent_bytes(self) -> int:
+        """How much was written that the kernel has not taken yet, as the client does not read."""
+        return self._transport.get_write_buffer_size()
+
+    def close(self) -> None:
+        """Write what is queued, then close the connection; later frames are dropped."""
+        self._write_out()
+        self.is_closed = True
+        self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection without waiting for the client to take what was written."""
+        self.is_closed = True
+        self._transport.abort()
+
+    def lost(self) -> None:
+        """The connection is over: later frames are dropped."""
+        self.is_closed = True
+
+    def _flush(self) -> None:
+        self._is_flush_scheduled = False
+        self._write_out()
+
+    def _write_out(self) -> None:
+        frames = self.frames
+        delivered_bytes, self._delivered_bytes = self._delivered_bytes, 0
+        if frames and not self.is_closed:
+            if delivered_bytes > len(frames) * JOINED_BYTES_MAX:
+                self._transport.writelines(frames)
+            else:
+                self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+        frames.clear()

@@ -1,0 +1,114 @@
+"""Commands that take time: each runs as a task, and its error becomes the command's answer.
+
+Tasks are for what asks storage or ZooKeeper; nothing on the path of a message comes here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, cast
+
+from google.protobuf.message import Message
+
+from geminga_broker.sessions.back_pressure import BackPressure
+from geminga_broker.sessions.outbox import Outbox
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.answers import encode_refusal
+from geminga_protocol.pulsar.commands import PART_NAMES
+from geminga_runtime.errors import GemingaError
+
+log = logging.getLogger(__name__)
+
+# The type of the command that a part makes (each command has a part of its own kind).
+_TYPES = {
+    field.message_type.full_name: field.number
+    for field in api.BaseCommand.DESCRIPTOR.fields
+    if field.message_type is not None
+}
+
+
+class Requests:
+    """The commands of one client that are in progress."""
+
+    def __init__(
+        self, outbox: Outbox, pressure: BackPressure, *, address: str, timeout_s: float
+    ) -> None:
+        self._outbox = outbox
+        self._pressure = pressure
+        self._address = address
+        self._timeout_s = timeout_s
+        self._loop = asyncio.get_running_loop()
+        # In the order of starting: a set's would differ from run to run of a simulation.
+        self._running: dict[asyncio.Task[object], None] = {}
+        self._last_of: dict[object, asyncio.Task[object]] = {}
+
+    def start(
+        self, command: Message, work: Coroutine[Any, Any, None], *, after: object = None
+    ) -> None:
+        """Run ``work``, which answers ``command``, as a task; its error is answered in the form
+        that this command's clients expect.
+
+        Works given the same ``after`` run one after the other: a consumer's commands in the order
+        in which they came, while another's slow topic delays nobody.
+        """
+        predecessor = self._last_of.get(after) if after is not None else None
+        task = self._loop.create_task(
+            self._run(command, work, predecessor),
+            name=f"{self._address} {type(command).__name__}",
+        )
+        self._running[task] = None
+        self._pressure.command_started()
+        if after is not None:
+            self._last_of[after] = task
+
+        def finished(_: asyncio.Task[None]) -> None:
+            work.close()  # it may never have begun
+            del self._running[task]
+            if self._last_of.get(after) is task:
+                del self._last_of[after]
+            self._pressure.command_finished()
+
+        task.add_done_callback(finished)
+
+    async def _run(
+        self,
+        command: Message,
+        work: Coroutine[Any, Any, None],
+        predecessor: asyncio.Task[object] | None,
+    ) -> None:
+        try:
+            if predecessor is not None:
+                await asyncio.wait((predecessor,))
+            async with asyncio.timeout(self._timeout_s):
+                await work
+        except GemingaError as error:
+            self.fail(command, error)
+        except TimeoutError:
+            self.refuse(command, api.ServiceNotReady, "the broker took too long: try again")
+        except Exception:
+            log.exception("request failed", extra={"client": self._address})
+            self.refuse(command, api.UnknownError, "internal error of the broker")
+
+    def fail(self, command: Message, error: GemingaError) -> None:
+        """Tell the client that ``command`` failed with ``error``: as the ``ServerError`` that its
+        code names, as UnknownError where it names none."""
+        is_known = error.code in api.ServerError.keys()  # noqa: SIM118 (an enum wrapper, not a dict)
+        code = api.ServerError.Value(error.code) if is_known else api.UnknownError
+        self.refuse(command, code, str(error))
+
+    def refuse(self, command: Message, error: api.ServerError.ValueType, reason: str) -> None:
+        """Tell the client that ``command`` failed, where it expects an answer at all: in the
+        command's own response if that has room for an error, in ERROR otherwise."""
+        number = _TYPES[command.DESCRIPTOR.full_name]
+        whole = api.BaseCommand(type=cast(Any, number))
+        getattr(whole, PART_NAMES[number]).CopyFrom(command)
+        answer = encode_refusal(whole, error, reason)
+        if answer is not None:
+            self._outbox.send(answer)
+
+    def cancel(self) -> None:
+        """The connection is over, and what its client asked for with it."""
+        for task in list(self._running):
+            task.cancel()

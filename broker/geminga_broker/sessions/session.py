@@ -1,0 +1,123 @@
+"""One client's session: what the handlers of its commands, its producers and consumers work on.
+
+The session puts together what a connection is made of (outbox, back-pressure, liveness, requests)
+and holds what is known of the client. It knows no handler: ``connection`` gives it to all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from geminga_broker.sessions.back_pressure import BackPressure
+from geminga_broker.sessions.context import SessionContext
+from geminga_broker.sessions.liveness import Liveness
+from geminga_broker.sessions.outbox import Outbox
+from geminga_broker.sessions.requests import Requests
+from geminga_broker.sessions.states import State
+from geminga_protocol.pulsar.connect import Forwarded
+from geminga_server.authorization import Action, Principal, Resource
+
+log = logging.getLogger(__name__)
+
+
+class Session:
+    """The broker's end of one connection, from its first byte on; a ``ClientSession``.
+
+    ``listener`` is the advertised listener whose bind address the client connected to; "" is the
+    internal one. ``principal`` is None until the client is connected; what CONNECT says is empty
+    until it came.
+    """
+
+    def __init__(
+        self, context: SessionContext, transport: asyncio.Transport, listener: str = ""
+    ) -> None:
+        peer = transport.get_extra_info("peername")
+        self.context = context
+        self.listener = listener
+        self.host = str(peer[0]) if peer else "unknown"
+        self.address = f"/{peer[0]}:{peer[1]}" if peer else "/unknown"
+        self.state = State.STARTED
+        self.principal: Principal | None = None
+        self.client_version = ""
+        self.protocol_version = 0
+        self.gets_broker_entries = False
+        self.forwarded: Forwarded | None = None
+        # Neither slow nor closed: an attribute, for dispatchers read it with every run.
+        self.is_writable = True
+        self._outbox = Outbox(transport)
+        self._pressure = BackPressure(transport, context.publish_buffer, context.clock)
+        self._requests = Requests(
+            self._outbox,
+            self._pressure,
+            address=self.address,
+            timeout_s=context.operation_timeout_s,
+        )
+        self.liveness = Liveness(
+            self._outbox,
+            self._pressure,
+            keepalive_s=context.config.keepalive_s,
+            check_s=context.liveness_check_s,
+            give_up=self.give_up,
+        )
+        # The faces of the pieces, bound once: methods of our own around them would cost the path
+        # of each run of messages several calls.
+        self.out = self._outbox.frames
+        self.send = self._outbox.send
+        self.delivered = self._outbox.delivered
+        self.published = self._pressure.published
+        self.confirmed = self._pressure.confirmed
+        self.throttle = self._pressure.throttle
+        self.review_pressure = self._pressure.review
+        self.is_alive = self.liveness.is_alive
+        self.start = self._requests.start
+        self.fail = self._requests.fail
+        self.refuse = self._requests.refuse
+
+    async def authorize(self, action: Action, resource: Resource) -> None:
+        """Raise ``NotAuthorized`` where this client may not do that."""
+        assert self.principal is not None
+        await self.context.authorizer.authorize(self.principal, action, resource)
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than we write: its consumers get nothing for now, and its
+        commands, which would be answered, are not read."""
+        self.is_writable = False
+        self._pressure.slow(is_slow=True)
+
+    def resume_writing(self) -> None:
+        """The client caught up."""
+        self.is_writable = self.state is not State.CLOSED
+        self.liveness.caught_up()
+        self._pressure.slow(is_slow=False)
+
+    def close(self) -> None:
+        """Write what is queued, then close the connection."""
+        self._outbox.close()
+        self._closed()
+
+    def close_because(self, reason: str) -> None:
+        """Close the connection, and log why."""
+        log.info("connection closed", extra={"client": self.address, "reason": reason})
+        self.close()
+
+    def give_up(self, reason: str) -> None:
+        """End the connection of a client that may never take what is queued for it."""
+        self.close_because(reason)
+        self._outbox.abort()
+
+    def lost(self) -> None:
+        """The connection is over. What it runs is cancelled separately: by then the handlers have
+        let go of their producers and consumers."""
+        self._outbox.lost()
+        self._closed()
+        self.liveness.end()
+
+    def cancel_requests(self) -> None:
+        """End what the client's commands have started."""
+        self._requests.cancel()
+
+    def _closed(self) -> None:
+        self.state = State.CLOSED
+        self.is_writable = False
+        self._pressure.close()

@@ -1,0 +1,60 @@
+"""The states of a connection, and what a client may say in each. Pure.
+
+    STARTED ──CONNECT──▶ AUTHENTICATING ──accepted──▶ CONNECTED
+       │                  ▲    │ challenge    │
+       │                  └────┘ AUTH_RESPONSE│ refused, too late
+       ▼                                      ▼
+    REFUSED (one connection too many) ─────▶ CLOSED
+
+Every command in every state is answered, or ends the connection. What needs no answer by the
+protocol (PONG, FLOW, REDELIVER_UNACKNOWLEDGED_MESSAGES, an ACK without request id) counts as
+answered once the client is connected. After the end nothing is heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+
+from geminga_protocol.pulsar.api_pb2 import BaseCommand
+
+
+class State(Enum):
+    """How far a connection is."""
+
+    STARTED = auto()
+    """The client has said nothing yet."""
+    AUTHENTICATING = auto()
+    """It said CONNECT; its credentials are being examined, or it was sent a challenge."""
+    CONNECTED = auto()
+    """It was sent CONNECTED. Credentials are refreshed in this state, while all else goes on."""
+    REFUSED = auto()
+    """It is one connection too many, which it is told with the first thing that it says."""
+    CLOSED = auto()
+    """The connection ends as soon as what was written is sent."""
+
+
+# Before CONNECTED only these commands are taken.
+_BEFORE_CONNECTED: Mapping[State, tuple[frozenset[int], str]] = {
+    State.STARTED: (
+        frozenset({BaseCommand.CONNECT}),
+        "the first command must be CONNECT",
+    ),
+    State.AUTHENTICATING: (
+        frozenset({BaseCommand.AUTH_RESPONSE, BaseCommand.PING, BaseCommand.PONG}),
+        "a client that is being authenticated waits for CONNECTED",
+    ),
+    State.REFUSED: (frozenset(), "the connection is refused"),
+    State.CLOSED: (frozenset(), "the connection is closed"),
+}
+
+
+def objection(state: State, kind: BaseCommand.Type.ValueType) -> str | None:
+    """Why a command of type ``kind`` ends a connection in ``state``; None where it is taken, which
+    is to say handled, or refused in an answer."""
+    if state is State.CONNECTED:
+        if kind == BaseCommand.CONNECT:
+            return "CONNECT is the first command of a connection, and comes once"
+        return None
+    taken, rule = _BEFORE_CONNECTED[state]
+    return None if kind in taken else f"{rule}, not {BaseCommand.Type.Name(kind)}"
