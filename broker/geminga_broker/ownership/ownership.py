@@ -17,12 +17,12 @@ from contextlib import AsyncExitStack
 from weakref import WeakValueDictionary
 
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.metadata.namespaces import Namespaces
 from geminga_broker.ownership.address import BrokerAddress, Owner, broker_id_of_url, owner_at
 from geminga_broker.ownership.bundles import Bundle, BundleRing
-from geminga_broker.ownership.claims import claim
 from geminga_broker.ownership.errors import NotOwned
 from geminga_broker.ownership.rings import Rings, broker_of_namespace
+from geminga_cluster.claims import claim
+from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.ownership import BundleOwner
 from geminga_runtime.coordination import (

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 
-from geminga_broker.metadata.namespaces import Namespaces
 from geminga_broker.ownership.bundles import Bundle, BundleRing, full_ring, parse_boundary
+from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import BundlesData
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from geminga_broker.counting.durations import Durations
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.metadata.topic_lists import TopicLists
 from geminga_broker.ownership.address import Owner
 from geminga_broker.sessions.config import SessionConfig
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
+from geminga_cluster.topic_lists import TopicLists
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.clock import Clock
 from geminga_server.authorization import Authorizer

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from geminga_broker.errors import NotAllowed, PatternRefused, TooManyRequests
-from geminga_broker.metadata.persistent_topics import topic_named
-from geminga_broker.metadata.system_topics import is_system_topic
-from geminga_broker.metadata.topic_lists import Names
+from geminga_cluster.persistent_topics import topic_named
+from geminga_cluster.system_topics import is_system_topic
+from geminga_cluster.topic_lists import Names
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import (
     encode_success,
