@@ -5,19 +5,14 @@ Called for a partitioned topic, what changes something is done to every partitio
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.access import on_topic
-from geminga_broker.admin.answers import Json, empty, no_content
 from geminga_broker.admin.documents.internal_info import log_info
 from geminga_broker.admin.documents.internal_stats import Document
 from geminga_broker.admin.documents.message import message_id
-from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.facade import Services
-from geminga_broker.admin.parameters import ServicesArg, TopicArg, flag
+from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.serving import (
     explain_missing,
     partitioned,
@@ -26,9 +21,13 @@ from geminga_broker.admin.serving import (
     to_each_partition,
 )
 from geminga_broker.errors import TopicNotFound
-from geminga_broker.metadata.errors import NamespaceNotFound
+from geminga_cluster.errors import NamespaceNotFound
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action
+from geminga_server.rest.access import on_topic
+from geminga_server.rest.answers import Json, empty, no_content
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import TopicArg, flag
 
 router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}")
 
@@ -137,11 +136,14 @@ async def get_internal_info(topic: TopicArg, services: ServicesArg) -> Response:
         raise RestError(405, "Nothing is stored of a non-persistent topic")
     count = await services.partitioned_topics.partitions(topic)
     if not count:
-        return Json(log_info(await services.persistent_topics.stored(topic)))
+        stored = await services.persistent_topics.stored(topic)
+        if stored is None:
+            raise TopicNotFound(str(topic))
+        return Json(log_info(stored))
     partitions: dict[str, Document] = {}
     for partition in map(topic.partition, range(count)):
-        with suppress(TopicNotFound):
-            stored = await services.persistent_topics.stored(partition)
+        stored = await services.persistent_topics.stored(partition)
+        if stored is not None:
             partitions[str(partition)] = log_info(stored)
     return Json({"version": 0, "partitions": partitions})
 

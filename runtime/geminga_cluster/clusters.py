@@ -1,0 +1,70 @@
+"""The clusters that know each other: their addresses, under ``/admin/clusters``."""
+
+from __future__ import annotations
+
+from geminga_cluster.errors import ClusterExists, ClusterNotFound
+from geminga_cluster.watched import watched_values
+from geminga_protocol.records.clusters import (
+    CLUSTERS_PATH,
+    GLOBAL_CLUSTER,
+    ClusterData,
+    cluster_path,
+)
+from geminga_runtime.coordination import Coordination, NodeExists, NodeMissing
+
+
+class Clusters:
+    """The registered clusters. ``global``, which is no cluster, is neither shown nor touched."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self._coordination = coordination
+        self._records = watched_values(coordination, ClusterData.decode)
+
+    async def names(self) -> list[str]:
+        """The names of the clusters, sorted."""
+        try:
+            names = await self._coordination.children(CLUSTERS_PATH)
+        except NodeMissing:
+            return []
+        return [name for name in names if name != GLOBAL_CLUSTER]
+
+    async def get(self, name: str) -> ClusterData:
+        """A cluster's addresses. Raises ``ClusterNotFound``."""
+        record = None if name == GLOBAL_CLUSTER else await self._records.get(cluster_path(name))
+        if record is None:
+            raise ClusterNotFound(name)
+        return record
+
+    async def create(self, name: str, record: ClusterData) -> None:
+        """Register a cluster. Raises ``ClusterExists``."""
+        path = cluster_path(name)
+        try:
+            await self._coordination.create(path, record.encode(), make_parents=True)
+        except NodeExists:
+            raise ClusterExists(name) from None
+        finally:
+            self._records.forget(path)
+
+    async def update(self, name: str, record: ClusterData) -> None:
+        """Replace a cluster's record. Raises ``ClusterNotFound``."""
+        path = cluster_path(name)
+        if name == GLOBAL_CLUSTER:
+            raise ClusterNotFound(name)
+        try:
+            await self._coordination.set(path, record.encode())
+        except NodeMissing:
+            raise ClusterNotFound(name) from None
+        finally:
+            self._records.forget(path)
+
+    async def delete(self, name: str) -> None:
+        """Forget a cluster. Raises ``ClusterNotFound``."""
+        path = cluster_path(name)
+        if name == GLOBAL_CLUSTER:
+            raise ClusterNotFound(name)
+        try:
+            await self._coordination.delete(path)
+        except NodeMissing:
+            raise ClusterNotFound(name) from None
+        finally:
+            self._records.forget(path)

@@ -1,0 +1,196 @@
+"""A new cluster's first records in ZooKeeper, as upstream's metadata setup writes them.
+
+On an empty ZooKeeper all nodes are created in one transaction: one round trip, and no half. Where
+some are there (a BookKeeper's, a Java cluster's, our own of an earlier attempt) the missing ones
+are added and the cluster is entered into the tenants and namespaces that lack it. The cluster's own
+record comes last: where it stands, everything does, and repeating is harmless.
+
+Facts: ``PulsarClusterMetadataSetup`` (tenants ``public`` and ``pulsar``, their namespaces of 16
+bundles, the coordinators' topic), ``PulsarWorkerService`` (``public/functions``: its messages are
+kept for ever, its bundles are the broker's default number) and BookKeeper's ``initNewCluster``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from geminga_cluster.errors import NotInitialized
+from geminga_protocol.records.clusters import (
+    GLOBAL_CLUSTER,
+    ClusterData,
+    cluster_path,
+)
+from geminga_protocol.records.layout import LAYOUT_PATH, LedgerLayout
+from geminga_protocol.records.ledger_metadata import LEDGERS_PATH
+from geminga_protocol.records.managed_ledger import MANAGED_LEDGERS_PATH
+from geminga_protocol.records.namespaces import (
+    LOCAL_POLICIES_PATH,
+    BundlesData,
+    Policies,
+    RetentionPolicies,
+    policies_path,
+)
+from geminga_protocol.records.ownership import OWNERSHIP_PATH
+from geminga_protocol.records.partitioned_topics import (
+    PartitionedTopicMetadata,
+    partitioned_topic_path,
+)
+from geminga_protocol.records.tenants import TenantInfo, tenant_path
+from geminga_runtime.coordination import (
+    Coordination,
+    Create,
+    NodeExists,
+)
+
+BUNDLES_OF_FIRST_NAMESPACES = 16
+# The broker's setting defaultNumberOfNamespaceBundles: what a namespace gets that asks for none.
+BUNDLES_DEFAULT = 4
+TRANSACTION_COORDINATORS = 16
+FOREVER = RetentionPolicies(time_minutes=-1, size_mib=-1)
+
+_FUNCTIONS = "public/functions"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterUrls:
+    """Where other clusters reach this one; an empty URL means "not served"."""
+
+    service_url: str
+    broker_service_url: str
+    service_url_tls: str = ""
+    broker_service_url_tls: str = ""
+
+    def record(self) -> ClusterData:
+        """The cluster's record."""
+        return ClusterData(
+            service_url=self.service_url or None,
+            service_url_tls=self.service_url_tls or None,
+            broker_service_url=self.broker_service_url or None,
+            broker_service_url_tls=self.broker_service_url_tls or None,
+        )
+
+
+async def initialize_cluster_metadata(
+    coordination: Coordination,
+    cluster: str,
+    urls: ClusterUrls,
+    *,
+    instance_id: str,
+    replace_urls: bool = False,
+) -> None:
+    """Write what a cluster starts with; nothing that is there is changed, but for what is missing.
+
+    ``instance_id`` is a new UUID, used if BookKeeper has none yet. With ``replace_urls`` a known
+    cluster gets the URLs given: for a standalone, whose ports may have changed. Raises
+    ``CoordinationError``, among them ``VersionMismatch`` when somebody else changes the same
+    records at this moment; repeat it then.
+    """
+    nodes = _first_nodes(cluster, urls, instance_id)
+    try:
+        await coordination.transaction([Create(path, value) for path, value in nodes.items()])
+    except NodeExists:
+        await _complete(coordination, cluster, nodes)
+        if replace_urls:
+            await coordination.set(cluster_path(cluster), urls.record().encode())
+
+
+async def is_initialized(coordination: Coordination, cluster: str) -> bool:
+    """Whether ``initialize_cluster_metadata`` was carried out, by us or by upstream."""
+    return await coordination.exists(cluster_path(cluster)) is not None
+
+
+async def check_initialized(coordination: Coordination, cluster: str) -> None:
+    """Raise ``NotInitialized``, which says what to do, unless the cluster is there."""
+    if not await is_initialized(coordination, cluster):
+        raise NotInitialized(cluster)
+
+
+def _first_nodes(cluster: str, urls: ClusterUrls, instance_id: str) -> dict[str, bytes]:
+    """Path → value, parents before children, the cluster's own record last."""
+    values = {
+        LAYOUT_PATH: LedgerLayout().encode(),
+        f"{LEDGERS_PATH}/INSTANCEID": instance_id.encode(),
+        f"{LEDGERS_PATH}/available/readonly": b"",
+        f"{LEDGERS_PATH}/cookies": b"",
+        "/bookies": b"{}",
+        MANAGED_LEDGERS_PATH: b"",
+        OWNERSHIP_PATH: b"",
+        "/loadbalance/brokers": b"",
+        "/schemas": b"",
+        "/admin/configuration": b"{}",
+        LOCAL_POLICIES_PATH: b"",
+        cluster_path(GLOBAL_CLUSTER): ClusterData().encode(),
+        **{tenant_path(name): record.encode() for name, record in _tenants(cluster).items()},
+        **{policies_path(name): record.encode() for name, record in _namespaces(cluster).items()},
+        partitioned_topic_path(
+            "pulsar/system", "persistent", "transaction_coordinator_assign"
+        ): PartitionedTopicMetadata(partitions=TRANSACTION_COORDINATORS).encode(),
+        cluster_path(cluster): urls.record().encode(),
+    }
+    nodes: dict[str, bytes] = {}
+    for path, value in values.items():
+        for parent in _parents(path):
+            nodes.setdefault(parent, b"")
+        nodes[path] = value
+    return nodes
+
+
+def _tenants(cluster: str) -> Mapping[str, TenantInfo]:
+    record = TenantInfo(allowed_clusters=(cluster,))
+    return {"public": record, "pulsar": record}
+
+
+def _namespaces(cluster: str) -> Mapping[str, Policies]:
+    bundles = BundlesData.equal(BUNDLES_OF_FIRST_NAMESPACES)
+    policies = Policies(replication_clusters=(cluster,), bundles=bundles)
+    functions = replace(policies, bundles=BundlesData.equal(BUNDLES_DEFAULT), retention=FOREVER)
+    return {"public/default": policies, "pulsar/system": policies, _FUNCTIONS: functions}
+
+
+def _parents(path: str) -> list[str]:
+    """``/a/b/c`` → ``/a``, ``/a/b``."""
+    parts = path.split("/")[1:]
+    return ["/" + "/".join(parts[:count]) for count in range(1, len(parts))]
+
+
+async def _complete(coordination: Coordination, cluster: str, nodes: Mapping[str, bytes]) -> None:
+    """Create the nodes that are missing, level by level, and enter the cluster where it is not."""
+    last = cluster_path(cluster)
+    by_depth: dict[int, list[str]] = {}
+    for path in nodes:
+        if path != last:
+            by_depth.setdefault(path.count("/"), []).append(path)
+    for depth in sorted(by_depth):
+        await asyncio.gather(
+            *(_create(coordination, path, nodes[path]) for path in by_depth[depth])
+        )
+    await asyncio.gather(
+        *(_enter_tenant(coordination, name, cluster) for name in _tenants(cluster)),
+        *(_enter_namespace(coordination, name, cluster) for name in _namespaces(cluster)),
+    )
+    await _create(coordination, last, nodes[last])
+
+
+async def _create(coordination: Coordination, path: str, value: bytes) -> None:
+    try:
+        await coordination.create(path, value)
+    except NodeExists:
+        return
+
+
+async def _enter_tenant(coordination: Coordination, tenant: str, cluster: str) -> None:
+    value, stat = await coordination.get(tenant_path(tenant))
+    record = TenantInfo.decode(value)
+    if cluster not in record.allowed_clusters:
+        entered = replace(record, allowed_clusters=(*record.allowed_clusters, cluster))
+        await coordination.set(tenant_path(tenant), entered.encode(), version=stat.version)
+
+
+async def _enter_namespace(coordination: Coordination, namespace: str, cluster: str) -> None:
+    value, stat = await coordination.get(policies_path(namespace))
+    record = Policies.decode(value)
+    if cluster not in record.replication_clusters:
+        entered = replace(record, replication_clusters=(*record.replication_clusters, cluster))
+        await coordination.set(policies_path(namespace), entered.encode(), version=stat.version)

@@ -1,0 +1,174 @@
+"""The namespaces: their policies, and into which bundles their hash rings are cut.
+
+Policies stand under ``/admin/policies``. The bundles that hold in this cluster stand in the local
+policies (``/admin/local-policies``), which the first broker that serves the namespace copies from
+the policies, as upstream does; from then on the copy counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from geminga_cluster.errors import (
+    NamespaceExists,
+    NamespaceNotFound,
+    RecordContended,
+    TenantNotFound,
+)
+from geminga_cluster.watched import watched_values
+from geminga_protocol.pulsar.topic_names import NamespaceName
+from geminga_protocol.records.managed_ledger import MANAGED_LEDGERS_PATH
+from geminga_protocol.records.namespaces import (
+    BundlesData,
+    LocalPolicies,
+    Policies,
+    local_policies_path,
+    policies_path,
+)
+from geminga_protocol.records.ownership import OWNERSHIP_PATH
+from geminga_protocol.records.partitioned_topics import PARTITIONED_TOPICS_PATH
+from geminga_protocol.records.tenants import tenant_path
+from geminga_runtime.coordination import (
+    Coordination,
+    NodeExists,
+    NodeMissing,
+    VersionMismatch,
+    delete_tree,
+)
+
+# Only other writers of the same record make a round fail; more in a row is a mistake of theirs.
+UPDATE_ROUNDS_MAX = 16
+
+# What counts for a namespace whose policies name no bundles: its ring is not cut.
+_UNCUT = BundlesData.equal(1)
+
+
+class Namespaces:
+    """The namespaces of all tenants. Records are kept in memory under watches."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self._coordination = coordination
+        self._policies = watched_values(coordination, Policies.decode)
+        self._local_policies = watched_values(coordination, LocalPolicies.decode)
+
+    async def names(self, tenant: str) -> list[NamespaceName]:
+        """A tenant's namespaces, sorted. Raises ``TenantNotFound``."""
+        try:
+            names = await self._coordination.children(tenant_path(tenant))
+        except NodeMissing:
+            raise TenantNotFound(tenant) from None
+        return [NamespaceName(tenant, name) for name in names]
+
+    async def exists(self, namespace: NamespaceName) -> bool:
+        """Whether there is such a namespace."""
+        return await self._policies.get(policies_path(str(namespace))) is not None
+
+    async def policies(self, namespace: NamespaceName) -> Policies:
+        """The namespace's policies. Raises ``NamespaceNotFound``."""
+        record = await self._policies.get(policies_path(str(namespace)))
+        if record is None:
+            raise NamespaceNotFound(str(namespace))
+        return record
+
+    def follow(self, on_changed: Callable[[NamespaceName | None], None]) -> None:
+        """Call ``on_changed`` when the policies of a namespace that were read here change; with
+        None where that may be so of all (ZooKeeper was away)."""
+
+        def changed(path: str | None) -> None:
+            on_changed(None if path is None else NamespaceName(*path.split("/")[-2:]))
+
+        self._policies.follow(changed)
+
+    async def bundles(self, namespace: NamespaceName) -> BundlesData:
+        """How the ring is cut in this cluster. Raises ``NamespaceNotFound``."""
+        # One after the other: they are nearly always known, and asked for with every topic.
+        policies = await self.policies(namespace)
+        local = await self._local_policies.get(local_policies_path(str(namespace)))
+        if policies.deleted:
+            raise NamespaceNotFound(str(namespace))
+        return (local or await self._copy_bundles(namespace, policies)).bundles
+
+    def known_bundles(self, namespace: NamespaceName) -> BundlesData | None:
+        """The same from memory alone; None where ZooKeeper would have to be asked.
+
+        Policies that have just changed are not missed: a topic must not be let go because somebody
+        set its namespace's retention.
+        """
+        name = str(namespace)
+        local = self._local_policies.known(local_policies_path(name))
+        policies = self._policies.known(policies_path(name))
+        is_gone = policies.deleted if policies else self._policies.keeps(policies_path(name))
+        return None if local is None or is_gone else local.bundles
+
+    async def create(self, namespace: NamespaceName, policies: Policies) -> None:
+        """Create a namespace. Raises ``TenantNotFound``, ``NamespaceExists``."""
+        path = policies_path(str(namespace))
+        try:
+            await self._coordination.create(path, policies.encode())
+        except NodeMissing:
+            raise TenantNotFound(namespace.tenant) from None
+        except NodeExists:
+            raise NamespaceExists(str(namespace)) from None
+        finally:
+            self._policies.forget(path)
+
+    async def update(
+        self, namespace: NamespaceName, change: Callable[[Policies], Policies]
+    ) -> Policies:
+        """Replace the policies by what ``change`` makes of them; it may be called again.
+
+        Raises ``NamespaceNotFound``, ``RecordContended``, and what ``change`` raises.
+        """
+        path = policies_path(str(namespace))
+        for _ in range(UPDATE_ROUNDS_MAX):
+            try:
+                value, stat = await self._coordination.get(path)
+                changed = change(Policies.decode(value))
+                await self._coordination.set(path, changed.encode(), version=stat.version)
+            except NodeMissing:
+                raise NamespaceNotFound(str(namespace)) from None
+            except VersionMismatch:
+                continue
+            finally:
+                self._policies.forget(path)
+            return changed
+        raise RecordContended(f"the policies of {namespace} keep changing while they are changed")
+
+    async def delete(self, namespace: NamespaceName) -> None:
+        """Delete a namespace without topics, and what stands of it elsewhere.
+
+        The policies go last, so that a deletion that was cut short can be repeated. Raises
+        ``NamespaceNotFound``; ``NodeNotEmpty`` where a topic is stored in it, and then nothing was
+        deleted.
+        """
+        name = str(namespace)
+        if not await self.exists(namespace):
+            raise NamespaceNotFound(name)
+        await self._delete_domains(f"{MANAGED_LEDGERS_PATH}/{name}")
+        roots = (PARTITIONED_TOPICS_PATH, OWNERSHIP_PATH)
+        await asyncio.gather(
+            *(delete_tree(self._coordination, f"{root}/{name}") for root in roots),
+            delete_tree(self._coordination, local_policies_path(name)),
+        )
+        await delete_tree(self._coordination, policies_path(name))
+        self._local_policies.forget(local_policies_path(name))
+        self._policies.forget(policies_path(name))
+
+    async def _delete_domains(self, path: str) -> None:
+        """Delete the nodes that topics are stored below, if there are none: with a topic's node
+        nobody would know its ledgers any more. Raises ``NodeNotEmpty``."""
+        with suppress(NodeMissing):
+            for domain in await self._coordination.children(path):
+                await self._coordination.delete(f"{path}/{domain}")
+            await self._coordination.delete(path)
+
+    async def _copy_bundles(self, namespace: NamespaceName, policies: Policies) -> LocalPolicies:
+        """Write the local policies of a namespace that is served for the first time."""
+        path = local_policies_path(str(namespace))
+        record = LocalPolicies(bundles=policies.bundles or _UNCUT)
+        with suppress(NodeExists):  # another broker was first; what it wrote counts
+            await self._coordination.create(path, record.encode(), make_parents=True)
+        self._local_policies.forget(path)
+        return await self._local_policies.get(path) or record

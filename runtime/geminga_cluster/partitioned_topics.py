@@ -1,0 +1,216 @@
+"""The partitioned topics: how many partitions each has, under ``/admin/partitioned-topics``.
+
+A partition is a topic of its own, ``<name>-partition-<i>``. Creating a persistent partitioned topic
+creates the empty managed ledgers of its partitions with it, in one transaction as long as they are
+not thousands, so that a crash leaves all of it or nothing. Asking about a topic that is not
+partitioned, which every client does first, costs no round trip: the names of a namespace's
+partitioned topics are kept in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+
+from geminga_cluster.errors import (
+    PartitionedTopicExists,
+    PartitionedTopicNotFound,
+    RecordContended,
+    TooFewPartitions,
+)
+from geminga_cluster.persistent_topics import topic_path
+from geminga_cluster.watched import watched_children, watched_values
+from geminga_protocol.pulsar.errors import InvalidTopicName
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName, decode_local
+from geminga_protocol.records.partitioned_topics import (
+    PARTITIONED_TOPICS_PATH,
+    PartitionedTopicMetadata,
+    partitioned_topic_path,
+)
+from geminga_runtime.coordination import (
+    Coordination,
+    Create,
+    NodeExists,
+    NodeMissing,
+    Operation,
+    VersionMismatch,
+)
+
+# ZooKeeper takes 1 MB in one request; a node with the longest usual name takes about 300 bytes.
+CREATES_PER_TRANSACTION = 1000
+
+# Each round follows from a change that somebody else made between our reading and our writing.
+ROUNDS_MAX = 16
+
+PreparePartition = Callable[[TopicName], Awaitable[None]]
+
+
+class PartitionedTopics:
+    """The partitioned topics of all namespaces. Records are kept in memory under watches."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self._coordination = coordination
+        self._records = watched_values(coordination, PartitionedTopicMetadata.decode)
+        self._names = watched_children(coordination)
+
+    async def metadata(self, topic: TopicName) -> PartitionedTopicMetadata | None:
+        """The record of ``topic``, which is no partition; None if it is not partitioned."""
+        names = await self._names.get(_parent_path(topic.namespace, topic.domain))
+        if names is None or topic.encoded_local not in names:
+            return None
+        return await self._records.get(_path(topic))
+
+    async def partitions(self, topic: TopicName) -> int:
+        """How many partitions ``topic`` has; 0 if it is not partitioned or does not exist."""
+        record = await self.metadata(topic)
+        return 0 if record is None else record.partitions
+
+    async def names(self, namespace: NamespaceName, domain: str) -> list[TopicName]:
+        """The namespace's partitioned topics of that domain, sorted; empty for an unknown one."""
+        names = await self._names.get(_parent_path(namespace, domain)) or frozenset()
+        topics = [_topic_named(namespace, domain, name) for name in names]
+        return sorted(
+            (topic for topic in topics if topic is not None), key=lambda topic: topic.full
+        )
+
+    async def create(
+        self, topic: TopicName, partitions: int, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Create ``topic`` with its partitions. Raises ``PartitionedTopicExists``.
+
+        Partitions that are there already, of a deletion that was cut short, are taken as they are.
+        """
+        assert partitions > 0
+        if await self.metadata(topic) is not None:  # or its new partitions would stay behind
+            raise PartitionedTopicExists(str(topic))
+        record = PartitionedTopicMetadata(partitions=partitions, properties=properties)
+        path = _path(topic)
+        try:
+            await self._create_nodes(
+                [*_partition_paths(topic, 0, partitions), path], {path: record.encode()}
+            )
+        except NodeExists:
+            raise PartitionedTopicExists(str(topic)) from None
+        finally:
+            self._forget(topic)
+
+    async def grow(
+        self, topic: TopicName, partitions: int, prepare: PreparePartition | None = None
+    ) -> None:
+        """Add partitions until there are ``partitions``; ``prepare`` is awaited for each new one.
+
+        Clients see the new ones only once all are prepared. Raises ``PartitionedTopicNotFound``,
+        ``TooFewPartitions``, ``RecordContended``.
+        """
+        path = _path(topic)
+        for _ in range(ROUNDS_MAX):
+            try:
+                value, stat = await self._coordination.get(path)
+            except NodeMissing:
+                raise PartitionedTopicNotFound(str(topic)) from None
+            record = PartitionedTopicMetadata.decode(value)
+            if partitions < record.partitions:
+                raise TooFewPartitions(partitions, record.partitions)
+            if partitions == record.partitions:
+                return
+            await self._create_nodes(_partition_paths(topic, record.partitions, partitions), {})
+            for index in range(record.partitions, partitions):
+                if prepare is not None:
+                    await prepare(topic.partition(index))
+            grown = replace(record, partitions=partitions)
+            if await self._replace(topic, grown, stat.version):
+                return
+        raise RecordContended(f"the partitions of {topic} keep changing while they are changed")
+
+    async def set_deleted(self, topic: TopicName, *, deleted: bool) -> int:
+        """Say that the partitions are being deleted, or no longer; return how many there are.
+
+        Raises ``PartitionedTopicNotFound``, ``RecordContended``.
+        """
+        path = _path(topic)
+        for _ in range(ROUNDS_MAX):
+            try:
+                value, stat = await self._coordination.get(path)
+            except NodeMissing:
+                raise PartitionedTopicNotFound(str(topic)) from None
+            record = PartitionedTopicMetadata.decode(value)
+            marked = replace(record, deleted=deleted)
+            if record == marked or await self._replace(topic, marked, stat.version):
+                return record.partitions
+        raise RecordContended(f"the partitions of {topic} keep changing while they are deleted")
+
+    async def delete(self, topic: TopicName) -> None:
+        """Forget ``topic``, whose partitions are deleted. Raises ``PartitionedTopicNotFound``."""
+        try:
+            await self._coordination.delete(_path(topic))
+        except NodeMissing:
+            raise PartitionedTopicNotFound(str(topic)) from None
+        finally:
+            self._forget(topic)
+
+    async def _replace(
+        self, topic: TopicName, record: PartitionedTopicMetadata, version: int
+    ) -> bool:
+        """Write a record unless it changed since ``version``; whether it was written."""
+        try:
+            await self._coordination.set(_path(topic), record.encode(), version=version)
+        except (VersionMismatch, NodeMissing):
+            return False
+        finally:
+            self._forget(topic)
+        return True
+
+    def _forget(self, topic: TopicName) -> None:
+        self._records.forget(_path(topic))
+        self._names.forget(_parent_path(topic.namespace, topic.domain))
+
+    async def _create_nodes(self, paths: Sequence[str], values: Mapping[str, bytes]) -> None:
+        """Create nodes, in transactions of bounded size, those with values last.
+
+        Nodes without a value may exist; for one with a value ``NodeExists`` is raised.
+        """
+        for start in range(0, len(paths), CREATES_PER_TRANSACTION):
+            wanted = list(paths[start : start + CREATES_PER_TRANSACTION])
+            while wanted:
+                operations: list[Operation] = [
+                    Create(path, values.get(path, b"")) for path in wanted
+                ]
+                try:
+                    await self._coordination.transaction(operations)
+                except NodeMissing:
+                    await self._make_parents(wanted)
+                except NodeExists as error:
+                    if error.path in values:
+                        raise
+                    wanted.remove(error.path)
+                else:
+                    break
+
+    async def _make_parents(self, paths: Sequence[str]) -> None:
+        for parent in sorted({path.rpartition("/")[0] for path in paths}):
+            try:
+                await self._coordination.create(parent, make_parents=True)
+            except NodeExists:
+                continue
+
+
+def _path(topic: TopicName) -> str:
+    return partitioned_topic_path(str(topic.namespace), topic.domain, topic.encoded_local)
+
+
+def _parent_path(namespace: NamespaceName, domain: str) -> str:
+    return f"{PARTITIONED_TOPICS_PATH}/{namespace}/{domain}"
+
+
+def _partition_paths(topic: TopicName, first: int, end: int) -> list[str]:
+    """The managed ledgers' nodes of partitions first..end-1; none if messages are not stored."""
+    if not topic.is_persistent:
+        return []
+    return [topic_path(topic.partition(index)) for index in range(first, end)]
+
+
+def _topic_named(namespace: NamespaceName, domain: str, encoded_local: str) -> TopicName | None:
+    try:
+        return TopicName.of(domain, namespace.tenant, namespace.local, decode_local(encoded_local))
+    except InvalidTopicName:
+        return None  # not a topic's node: nothing that a client could name

@@ -1,0 +1,94 @@
+"""Which persistent topics exist: their managed ledgers' nodes under ``/managed-ledgers``.
+
+A topic exists when its node does, even before anything was written to it; what the node holds is
+the business of the broker that serves the topic, and only shown here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from geminga_protocol.pulsar.errors import InvalidTopicName
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName, decode_local
+from geminga_protocol.records.cursor import CursorRecord
+from geminga_protocol.records.managed_ledger import (
+    MANAGED_LEDGERS_PATH,
+    ManagedLedgerRecord,
+    managed_ledger_path,
+)
+from geminga_runtime.coordination import Coordination, NodeMissing, NodeStat
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCursor:
+    """A cursor's record and the facts of its node."""
+
+    record: CursorRecord
+    stat: NodeStat
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLog:
+    """A topic's record and the facts of its node; its cursors by name."""
+
+    record: ManagedLedgerRecord
+    stat: NodeStat
+    cursors: Mapping[str, StoredCursor]
+
+
+class PersistentTopics:
+    """The names of the persistent topics. Nothing is cached: the lists are long and change."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self._coordination = coordination
+
+    async def names(self, namespace: NamespaceName) -> list[TopicName]:
+        """The namespace's topics, partitions one by one, sorted; empty for an unknown one."""
+        try:
+            encoded = await self._coordination.children(domain_path(namespace, "persistent"))
+        except NodeMissing:
+            return []
+        topics = [topic_named(namespace, each) for each in encoded]
+        return sorted(
+            (topic for topic in topics if topic is not None), key=lambda topic: topic.full
+        )
+
+    async def stored(self, topic: TopicName) -> StoredLog | None:
+        """What stands in ZooKeeper of a topic, loaded or not; None where it does not exist."""
+        path = topic_path(topic)
+        try:
+            value, stat = await self._coordination.get(path)
+            names = await self._coordination.children(path)
+        except NodeMissing:
+            return None
+        cursors: dict[str, StoredCursor] = {}
+        for name in names:
+            with suppress(NodeMissing):  # deleted meanwhile
+                cursor, cursor_stat = await self._coordination.get(f"{path}/{name}")
+                cursors[decode_local(name)] = StoredCursor(CursorRecord.decode(cursor), cursor_stat)
+        return StoredLog(ManagedLedgerRecord.decode(value), stat, cursors)
+
+    async def exists(self, topic: TopicName) -> bool:
+        """Whether the topic, or the partition, has a managed ledger."""
+        return await self._coordination.exists(topic_path(topic)) is not None
+
+
+def topic_path(topic: TopicName) -> str:
+    """The node of a persistent topic: its log's."""
+    return managed_ledger_path(topic.managed_ledger_name)
+
+
+def domain_path(namespace: NamespaceName, domain: str) -> str:
+    """The parent of the nodes of a namespace's topics."""
+    return f"{MANAGED_LEDGERS_PATH}/{namespace}/{domain}"
+
+
+def topic_named(namespace: NamespaceName, encoded_local: str) -> TopicName | None:
+    """The persistent topic whose node has that name; None for a node that is no topic's."""
+    try:
+        local = decode_local(encoded_local)
+        return TopicName.of("persistent", namespace.tenant, namespace.local, local)
+    except InvalidTopicName:
+        return None  # not a topic's node: nothing that a client could name

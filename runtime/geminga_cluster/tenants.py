@@ -1,0 +1,83 @@
+"""The tenants: who administers them and which clusters they may use, under ``/admin/policies``."""
+
+from __future__ import annotations
+
+import asyncio
+
+from geminga_cluster.errors import TenantExists, TenantNotEmpty, TenantNotFound
+from geminga_cluster.watched import watched_values
+from geminga_protocol.records.managed_ledger import MANAGED_LEDGERS_PATH
+from geminga_protocol.records.namespaces import LOCAL_POLICIES_PATH
+from geminga_protocol.records.ownership import OWNERSHIP_PATH
+from geminga_protocol.records.partitioned_topics import PARTITIONED_TOPICS_PATH
+from geminga_protocol.records.tenants import POLICIES_PATH, TenantInfo, tenant_path
+from geminga_runtime.coordination import (
+    Coordination,
+    NodeExists,
+    NodeMissing,
+    NodeNotEmpty,
+)
+
+# Where a deleted tenant's namespaces leave an empty parent behind.
+_LEFT_EMPTY = (LOCAL_POLICIES_PATH, PARTITIONED_TOPICS_PATH, MANAGED_LEDGERS_PATH, OWNERSHIP_PATH)
+
+
+class Tenants:
+    """The tenants. Their namespaces are the children of their nodes."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self._coordination = coordination
+        self._records = watched_values(coordination, TenantInfo.decode)
+
+    async def names(self) -> list[str]:
+        """The names of the tenants, sorted."""
+        try:
+            return await self._coordination.children(POLICIES_PATH)
+        except NodeMissing:
+            return []
+
+    async def get(self, name: str) -> TenantInfo:
+        """A tenant's record. Raises ``TenantNotFound``."""
+        record = await self._records.get(tenant_path(name))
+        if record is None:
+            raise TenantNotFound(name)
+        return record
+
+    async def create(self, name: str, record: TenantInfo) -> None:
+        """Create a tenant. Raises ``TenantExists``."""
+        path = tenant_path(name)
+        try:
+            await self._coordination.create(path, record.encode(), make_parents=True)
+        except NodeExists:
+            raise TenantExists(name) from None
+        finally:
+            self._records.forget(path)
+
+    async def update(self, name: str, record: TenantInfo) -> None:
+        """Replace a tenant's record. Raises ``TenantNotFound``."""
+        path = tenant_path(name)
+        try:
+            await self._coordination.set(path, record.encode())
+        except NodeMissing:
+            raise TenantNotFound(name) from None
+        finally:
+            self._records.forget(path)
+
+    async def delete(self, name: str) -> None:
+        """Delete a tenant without namespaces. Raises ``TenantNotFound``, ``TenantNotEmpty``."""
+        path = tenant_path(name)
+        try:
+            await self._coordination.delete(path)
+        except NodeMissing:
+            raise TenantNotFound(name) from None
+        except NodeNotEmpty:
+            raise TenantNotEmpty(name) from None
+        finally:
+            self._records.forget(path)
+        await asyncio.gather(*(self._delete_empty(f"{root}/{name}") for root in _LEFT_EMPTY))
+
+    async def _delete_empty(self, path: str) -> None:
+        try:
+            await self._coordination.delete(path)
+        except (NodeMissing, NodeNotEmpty):
+            return

@@ -1,0 +1,165 @@
+"""A new cluster's records are those of a real one; repeating and interrupting do no harm."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from geminga_cluster.clusters import Clusters
+from geminga_cluster.errors import NotInitialized
+from geminga_cluster.initialize import (
+    ClusterUrls,
+    check_initialized,
+    initialize_cluster_metadata,
+    is_initialized,
+)
+from geminga_cluster.namespaces import Namespaces
+from geminga_cluster.tenants import Tenants
+from geminga_protocol.pulsar.topic_names import NamespaceName
+from geminga_protocol.records.namespaces import Policies, RetentionPolicies
+from geminga_protocol.records.tenants import TenantInfo
+from geminga_runtime.coordination import Coordination
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "records" / "zookeeper.jsonl"
+URLS = ClusterUrls("http://127.0.0.1:28080", "pulsar://127.0.0.1:26650")
+INSTANCE = "d88a2434-bdf5-46c7-9cad-a0ec2ee75481"
+
+Tree = Callable[[], dict[str, bytes]]
+
+
+async def initialize(coordination: Coordination, cluster: str = "golden") -> None:
+    await initialize_cluster_metadata(coordination, cluster, URLS, instance_id=INSTANCE)
+
+
+def real_tree() -> dict[str, bytes]:
+    """What a real cluster had in ZooKeeper."""
+    nodes = {}
+    for line in GOLDEN.read_text().splitlines():
+        node = json.loads(line)
+        text = node.get("text")
+        nodes[node["path"]] = text.encode() if text is not None else bytes.fromhex(node["hex"])
+    return nodes
+
+
+async def test_the_records_are_a_real_clusters_to_the_byte(
+    coordination: Coordination, tree: Tree
+) -> None:
+    await initialize(coordination)
+    real, ours = real_tree(), {path: value for path, value in tree().items() if value}
+    shared = ours.keys() & real.keys()
+    assert {path: ours[path] for path in shared} == {path: real[path] for path in shared}
+    assert shared >= {
+        "/admin/clusters/global",
+        "/admin/clusters/golden",
+        "/admin/configuration",
+        "/admin/partitioned-topics/pulsar/system/persistent/transaction_coordinator_assign",
+        "/admin/policies/public",
+        "/admin/policies/public/default",
+        "/admin/policies/pulsar",
+        "/admin/policies/pulsar/system",
+        "/bookies",
+        "/ledgers/INSTANCEID",
+    }
+    # Beyond the recorded cluster: what BookKeeper's own tools want, and the functions' namespace.
+    assert ours.keys() - real.keys() == {"/ledgers/LAYOUT", "/admin/policies/public/functions"}
+
+
+async def test_the_empty_nodes_that_others_expect_are_there(
+    coordination: Coordination, tree: Tree
+) -> None:
+    await initialize(coordination)
+    assert tree().keys() >= {
+        "/ledgers/available/readonly",
+        "/ledgers/cookies",
+        "/managed-ledgers",
+        "/namespace",
+        "/loadbalance/brokers",
+        "/schemas",
+        "/admin/local-policies",
+    }
+
+
+async def test_functions_keep_their_messages_for_ever(coordination: Coordination) -> None:
+    await initialize(coordination)
+    policies = await Namespaces(coordination).policies(NamespaceName("public", "functions"))
+    assert policies.retention == RetentionPolicies(time_minutes=-1, size_mib=-1)
+    assert policies.bundles is not None
+    assert policies.bundles.num_bundles == 4
+
+
+async def test_a_fresh_zookeeper_takes_one_round_trip(
+    coordination: Coordination, requests: list[str]
+) -> None:
+    await initialize(coordination)
+    assert len(requests) == 1
+
+
+async def test_repeating_changes_nothing(coordination: Coordination, tree: Tree) -> None:
+    await initialize(coordination)
+    before = tree()
+    other_urls = ClusterUrls("http://elsewhere:1", "pulsar://elsewhere:2")
+    await initialize_cluster_metadata(coordination, "golden", other_urls, instance_id="another")
+    assert tree() == before
+
+
+async def test_a_standalones_urls_follow_its_ports(coordination: Coordination) -> None:
+    await initialize(coordination)
+    moved = ClusterUrls("http://127.0.0.1:1", "pulsar://127.0.0.1:2")
+    await initialize_cluster_metadata(
+        coordination, "golden", moved, instance_id=INSTANCE, replace_urls=True
+    )
+    assert await Clusters(coordination).get("golden") == moved.record()
+
+
+@pytest.mark.parametrize("kept", range(0, 40, 3))
+async def test_an_attempt_that_was_cut_short_is_completed(
+    kept: int, coordination: Coordination, session: Callable[[str], Coordination], tree: Tree
+) -> None:
+    await initialize(coordination)
+    whole = tree()
+    # As if only the first nodes had been written: children go before their parents.
+    for path in reversed(sorted(whole)[kept:]):
+        await session("other").delete(path)
+    await initialize(coordination)
+    assert tree() == whole
+
+
+async def test_what_somebody_else_wrote_is_kept(coordination: Coordination, tree: Tree) -> None:
+    await coordination.create("/ledgers/INSTANCEID", b"older", make_parents=True)
+    await coordination.create("/ledgers/cookies/b1", b"cookie", make_parents=True)
+    tenant = TenantInfo(admin_roles=("boss",), allowed_clusters=("first",))
+    await Tenants(coordination).create("public", tenant)
+    default = NamespaceName("public", "default")
+    policies = Policies(replication_clusters=("first",), message_ttl_s=60)
+    await Namespaces(coordination).create(default, policies)
+    await initialize(coordination, "second")
+    assert tree()["/ledgers/INSTANCEID"] == b"older"
+    assert tree()["/ledgers/cookies/b1"] == b"cookie"
+
+
+async def test_a_second_cluster_enters_tenants_and_namespaces(coordination: Coordination) -> None:
+    await initialize(coordination, "first")
+    await initialize(coordination, "second")
+    assert await Clusters(coordination).names() == ["first", "second"]
+    tenant = await Tenants(coordination).get("public")
+    assert tenant.allowed_clusters == ("first", "second")
+    policies = await Namespaces(coordination).policies(NamespaceName("public", "default"))
+    assert policies.replication_clusters == ("first", "second")
+
+
+async def test_a_broker_on_an_empty_zookeeper_is_told_what_to_do(
+    coordination: Coordination,
+) -> None:
+    assert not await is_initialized(coordination, "golden")
+    with pytest.raises(NotInitialized, match="initialize-cluster-metadata --cluster golden"):
+        await check_initialized(coordination, "golden")
+
+
+async def test_a_broker_of_an_initialized_cluster_may_start(coordination: Coordination) -> None:
+    await initialize(coordination)
+    assert await is_initialized(coordination, "golden")
+    await check_initialized(coordination, "golden")
+    assert not await is_initialized(coordination, "other")

@@ -1,0 +1,175 @@
+"""What was read once is not asked again until it changes; a change is never missed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from geminga_cluster.watched import Watched, watched_children, watched_values
+from geminga_runtime.coordination import Coordination, SessionExpired
+
+Settle = Callable[[], Awaitable[None]]
+
+
+@pytest.fixture
+def texts(coordination: Coordination) -> Watched[str]:
+    """Values as text, two kept at most."""
+    return watched_values(coordination, bytes.decode, entries_max=2)
+
+
+async def test_a_value_is_asked_for_once(
+    texts: Watched[str], coordination: Coordination, requests: list[str]
+) -> None:
+    await coordination.create("/a", b"one")
+    assert await texts.get("/a") == "one"
+    requests.clear()
+    assert await texts.get("/a") == "one"
+    assert texts.known("/a") == "one"
+    assert requests == []
+
+
+async def test_a_missing_node_is_asked_for_once(texts: Watched[str], requests: list[str]) -> None:
+    assert await texts.get("/a") is None
+    requests.clear()
+    assert await texts.get("/a") is None
+    assert texts.known("/a") is None
+    assert requests == []
+
+
+async def test_a_change_by_somebody_else_is_seen(
+    texts: Watched[str], session: Callable[[str], Coordination], settle: Settle
+) -> None:
+    other = session("other")
+    await other.create("/a", b"one")
+    assert await texts.get("/a") == "one"
+    await other.set("/a", b"two")
+    await settle()
+    assert await texts.get("/a") == "two"
+    await other.delete("/a")
+    await settle()
+    assert await texts.get("/a") is None
+    await other.create("/a", b"three")
+    await settle()
+    assert await texts.get("/a") == "three"
+
+
+async def test_an_answer_overtaken_by_a_change_is_not_kept(coordination: Coordination) -> None:
+    answers = ["old", "new"]
+    release = asyncio.Event()
+
+    async def read(path: str, on_change: Callable[[], None]) -> str:
+        del path
+        answer = answers.pop(0)
+        if answer == "old":
+            on_change()
+            await release.wait()
+        return answer
+
+    watched = Watched(coordination, read)
+    asking = asyncio.ensure_future(watched.get("/a"))
+    await asyncio.sleep(0)
+    release.set()
+    assert await asking == "old"
+    assert await watched.get("/a") == "new"
+
+
+async def test_a_writer_need_not_wait_for_its_own_watch(
+    texts: Watched[str], coordination: Coordination
+) -> None:
+    await coordination.create("/a", b"one")
+    await texts.get("/a")
+    await coordination.set("/a", b"two")
+    texts.forget("/a")
+    assert await texts.get("/a") == "two"
+
+
+async def test_children_are_kept_too(
+    coordination: Coordination, session: Callable[[str], Coordination], settle: Settle
+) -> None:
+    names = watched_children(coordination)
+    assert await names.get("/a") is None
+    await session("other").create("/a/b", make_parents=True)
+    await settle()
+    assert await names.get("/a") == frozenset({"b"})
+    await session("other").create("/a/c")
+    await settle()
+    assert await names.get("/a") == frozenset({"b", "c"})
+
+
+async def test_the_oldest_answers_make_room(
+    texts: Watched[str], coordination: Coordination, requests: list[str]
+) -> None:
+    for path in ("/a", "/b", "/c"):
+        await coordination.create(path, b"x")
+        await texts.get(path)
+    requests.clear()
+    await texts.get("/c")
+    await texts.get("/b")
+    assert requests == []
+    await texts.get("/a")
+    assert requests == ["get /a"]
+
+
+async def test_nothing_is_kept_beyond_the_session(
+    texts: Watched[str],
+    coordination: Coordination,
+    session: Callable[[str], Coordination],
+    expire: Callable[[str], None],
+    reconnect: Callable[[str], None],
+) -> None:
+    await coordination.create("/a", b"one")
+    await texts.get("/a")
+    expire("broker")
+    assert texts.known("/a") is None
+    with pytest.raises(SessionExpired):
+        await texts.get("/a")
+    await session("other").set("/a", b"two")
+    reconnect("broker")
+    assert await texts.get("/a") == "two"
+
+
+async def test_what_changed_while_the_connection_was_lost_is_seen(
+    texts: Watched[str],
+    coordination: Coordination,
+    session: Callable[[str], Coordination],
+    suspend: Callable[[str], None],
+    reconnect: Callable[[str], None],
+) -> None:
+    await coordination.create("/a", b"one")
+    await texts.get("/a")
+    suspend("broker")
+    assert texts.known("/a") == "one"
+    await session("other").set("/a", b"two")
+    reconnect("broker")
+    assert await texts.get("/a") == "two"
+
+
+async def test_followers_hear_of_every_change(
+    texts: Watched[str],
+    coordination: Coordination,
+    meddle: Callable[[str, bytes], None],
+    settle: Settle,
+) -> None:
+    heard: list[str | None] = []
+    texts.follow(heard.append)
+    await coordination.create("/a", b"one")
+    await texts.get("/a")
+    meddle("/a", b"two")
+    await settle()
+    assert heard == ["/a"]
+    meddle("/a", b"three")  # nobody has read it since
+    await settle()
+    assert heard == ["/a"]
+
+
+async def test_followers_hear_that_all_may_have_changed(
+    texts: Watched[str], suspend: Callable[[str], None], reconnect: Callable[[str], None]
+) -> None:
+    heard: list[str | None] = []
+    texts.follow(heard.append)
+    suspend("broker")
+    assert heard == []
+    reconnect("broker")
+    assert heard == [None]
