@@ -257,7 +257,7 @@ def forget_to_send_on(patch: pytest.MonkeyPatch) -> None:
         keep: Callable[[list[Entry]], None],
     ) -> None:
         with suppress(StorageUnavailable):
-            keep(counted(await dispatcher.managed_ledger.read_entries(position[0], entry_ids)))
+            keep(counted(await dispatcher.managed_ledger.reader.fetch(position[0], entry_ids)))
         dispatcher._is_reading = False
 
     patch.setattr(Dispatcher, "_fetch", fetch)

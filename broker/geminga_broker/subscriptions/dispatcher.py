@@ -49,7 +49,7 @@ class Dispatcher(ABC):
         self._throttle: DispatchThrottle | None = None
         self._is_reading = False
         self._damage: Damage | None = None
-        self._fetched = FetchedEntries(managed_ledger.fetched_budget)
+        self._fetched = FetchedEntries(managed_ledger.reader.fetched_budget)
         # Whether the entries to read next came from there, rather than from the cache.
         self._is_fetched = False
         # Grows where what is being fetched meanwhile is of no use any more.
@@ -236,7 +236,7 @@ class Dispatcher(ABC):
     def _entries_at(self, position: Position, count_max: int = RUN_ENTRIES_MAX) -> list[Entry]:
         """The next entries from ``position`` on, cached or fetched; empty when they must be awaited
         first. Only acknowledged ones are left out between them."""
-        run = self.managed_ledger.cached_run(position, count_max)
+        run = self.managed_ledger.reader.cached_run(position, count_max)
         self._is_fetched = not run
         if not run:
             run = self._fetched.run(position, count_max)
@@ -263,7 +263,7 @@ class Dispatcher(ABC):
     def _fetch_max(self) -> int:
         """How many entries to read at once: where what was more than consumers took had to go,
         no more than they can take."""
-        entries_max = self.managed_ledger.config.read_entries_max
+        entries_max = self.managed_ledger.reader.entries_max
         if not self._fetched.was_evicted:
             return entries_max
         permits = sum(each.permits for each in self.consumers if each.permits > 0)
@@ -300,7 +300,7 @@ class Dispatcher(ABC):
     ) -> None:
         damage: Damage | None = None
         try:
-            keep(counted(await self.managed_ledger.read_entries(position[0], entry_ids)))
+            keep(counted(await self.managed_ledger.reader.fetch(position[0], entry_ids)))
             if self._damage is not None and self._damage.position == position:
                 self._damage = None  # somebody repaired it
         except EntryDamaged as error:

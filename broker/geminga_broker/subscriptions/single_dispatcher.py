@@ -197,13 +197,13 @@ class SingleDispatcher(Dispatcher):
             )
 
     async def _fetch_compacted(self, reading: CompactedReading, position: Position) -> None:
-        config, consumer = self.managed_ledger.config, self._active
+        reader, consumer = self.managed_ledger.reader, self._active
         permits = 0 if consumer is None else consumer.permits
         try:
             fetched, horizon = await reading.view.read(
                 position,
-                reading.fetch_max(config.read_entries_max, permits),
-                config.read_bytes_max,
+                reading.fetch_max(reader.entries_max, permits),
+                reader.bytes_max,
             )
             if self.read_position == position:  # else it was moved meanwhile
                 self._take_compacted(reading, fetched, horizon)

@@ -175,7 +175,7 @@ class TrackingDispatcher(Dispatcher):
         fetched; empty when all of them must be awaited first."""
         ids = queue.near_first(count_max, REPLAY_DISTANCE_MAX)
         self._is_fetched = False
-        at_hand = self.managed_ledger.cached_entries(ids) or self._fetched.pick(ids)
+        at_hand = self.managed_ledger.reader.cached_entries(ids) or self._fetched.pick(ids)
         if not at_hand and self._can_fetch(Position(*ids[0])):
             # All at once that one read gives, and none of the others that lie between them.
             ids = queue.near_first(self._fetch_max, REPLAY_DISTANCE_MAX)

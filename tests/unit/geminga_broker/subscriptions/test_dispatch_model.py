@@ -28,7 +28,6 @@ from tests.unit.geminga_broker.clients_and_logs import (
 
 from geminga_broker.errors import InvalidRequest
 from geminga_broker.managed_ledger.acknowledged import bits_set
-from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.dispatching import COUNT_ALL, DispatchLimit
@@ -247,7 +246,7 @@ class Rig:
     def begin(self) -> None:
         """A subscription that nobody knows yet."""
         self.log = log = BatchLog(KEYS, *LEDGERS)
-        log.config = ManagedLedgerConfig(read_entries_max=READ_ENTRIES_MAX)
+        log.entries_max = READ_ENTRIES_MAX
         self.model = Model(self.kind)
         self.subscription = Subscription(
             Owner(), TOPIC, -1, cast(ManagedLedger, log), cursor_over(log.chain), SystemClock()

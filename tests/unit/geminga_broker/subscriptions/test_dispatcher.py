@@ -140,11 +140,11 @@ async def test_a_read_that_fails_is_tried_again() -> None:
     class Failing(MemoryLog):
         is_broken = True
 
-        async def read_entries(self, ledger_id: int, entry_ids: Sequence[int]) -> list[Entry]:
+        async def fetch(self, ledger_id: int, entry_ids: Sequence[int]) -> list[Entry]:
             if self.is_broken:
                 self.reads += 1
                 raise StorageUnavailable("no bookie")
-            return await super().read_entries(ledger_id, entry_ids)
+            return await super().fetch(ledger_id, entry_ids)
 
     failing = Failing((1, 10))
     failing.is_cold = True
@@ -167,11 +167,11 @@ class Damaged(MemoryLog):
         self.damaged: Position | None = at
         self.attempts = 0
 
-    async def read_entries(self, ledger_id: int, entry_ids: Sequence[int]) -> list[Entry]:
+    async def fetch(self, ledger_id: int, entry_ids: Sequence[int]) -> list[Entry]:
         if (ledger_id, entry_ids[0]) == self.damaged:
             self.attempts += 1
             raise EntryDamaged("every copy is damaged")
-        return await super().read_entries(ledger_id, entry_ids)
+        return await super().fetch(ledger_id, entry_ids)
 
 
 async def test_a_damaged_entry_is_tried_ever_more_rarely_and_told_of_with_the_way_out(

@@ -11,7 +11,6 @@ from tests.unit.geminga_broker.clients_and_logs import (
 )
 
 from geminga_broker.errors import ConsumerNotAssigned
-from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.subscriptions import tracking_dispatcher
@@ -247,7 +246,7 @@ async def full(
     monkeypatch.setattr(key_shared_dispatcher, "LOOK_AHEAD_BYTES_MAX", 50 * ENTRY_OVERHEAD_BYTES)
     log = KeyedLog(KEYS, (1, 2_000))
     log.is_cold = True
-    log.config = ManagedLedgerConfig(read_entries_max=20)
+    log.entries_max = 20
     dispatcher = dispatcher_over(log)
     stuck, session = joined(dispatcher, "x", permits=0)
     joined(dispatcher, "y", permits=2_000)
