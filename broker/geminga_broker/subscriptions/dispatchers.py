@@ -31,7 +31,7 @@ def new_dispatcher(
     """A dispatcher without consumers; ``partition`` is -1 for a ``topic`` that is none."""
     if kind.tracks_entries:
         tracking = _new_tracking(kind, key_shared, managed_ledger, cursor)
-        tracking.delayed = delayed()
+        tracking.reader.delayed = delayed()
         tracking.redeliveries = redeliveries()
         return tracking
     return SingleDispatcher(

@@ -12,7 +12,7 @@ from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.subscriptions.chunk_receivers import WAITING_MAX, ChunkReceivers, chunk_of
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.dispatcher import RUN_ENTRIES_MAX
+from geminga_broker.subscriptions.cursor_reader import RUN_ENTRIES_MAX
 from geminga_broker.subscriptions.replay_queue import ReplayQueue
 from geminga_broker.subscriptions.tracking_dispatcher import TrackingDispatcher
 
@@ -33,7 +33,7 @@ class SharedDispatcher(TrackingDispatcher):
     def wanted_from(self) -> Position:
         """The first position that is still to be sent to somebody, what is replayed among them."""
         firsts = [each.first for each in (self._replay, *self._chunks.waiting.values()) if each]
-        return Position(*min([*firsts, self.read_position]))
+        return Position(*min([*firsts, self.reader.position]))
 
     @property
     def redelivery_backlog(self) -> int:
@@ -69,7 +69,7 @@ class SharedDispatcher(TrackingDispatcher):
         for each in unheld if self.redelivery_backlog else ():
             self._replay.discard(each)
             self._chunks.discard(each)
-        self._fetched.drop(unheld)
+        self.reader.fetched.drop(unheld)
         return self.is_blocked_on_unacknowledged and self._may_send()
 
     def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
@@ -91,10 +91,8 @@ class SharedDispatcher(TrackingDispatcher):
             consumer = self._next_consumer()
             if consumer is None:
                 return
-            if self.delayed is not None and self.delayed.is_due:
-                due = self._take_due()
-                if due:
-                    self._replay.add_all(due)
+            if self.reader.has_due:
+                self._replay.add_all(self._take_due())
             if self._replay:
                 if not self._replay_turn(consumer, self._replay, TURN_MESSAGES_MAX):
                     return
@@ -146,7 +144,7 @@ class SharedDispatcher(TrackingDispatcher):
                 return False
         consumer.note_time()
         self.entries_sent += used
-        self.read_position = self._after(ledger_id, run, used)
+        self.reader.advance(ledger_id, run, used)
         return True
 
     def _send_turn(self, consumer: Consumer, ledger_id: int, run: list[Entry]) -> int:

@@ -13,7 +13,7 @@ from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.dispatcher import RUN_ENTRIES_MAX
+from geminga_broker.subscriptions.cursor_reader import RUN_ENTRIES_MAX
 from geminga_broker.subscriptions.key_shared.draining import Draining, Held
 from geminga_broker.subscriptions.key_shared.key_hashes import UNKNOWN, KeyHashes
 from geminga_broker.subscriptions.key_shared.keyed_replay import KeyedReplay
@@ -91,7 +91,7 @@ class KeySharedDispatcher(TrackingDispatcher):
     def _let_wait(self, ids: Sequence[EntryId]) -> None:
         hashes = self._hashes.of(ids)
         if UNKNOWN in hashes:  # the mark passed them in consumers' hands: their ledger was trimmed
-            ids = [each for each in ids if not self._is_done(each)]
+            ids = [each for each in ids if not self.reader.is_done(each)]
             hashes = self._hashes.of(ids)
         self._replay.add_all(ids, hashes, self._receivers.__getitem__)
 
@@ -113,7 +113,7 @@ class KeySharedDispatcher(TrackingDispatcher):
             was_full = self._is_full
             for each, key_hash in zip(unheld, self._hashes.of(unheld), strict=True):
                 replay.discard(each, key_hash, self._receivers[key_hash])
-            self._fetched.drop(unheld)
+            self.reader.fetched.drop(unheld)
             goes_on |= was_full and not self._is_full
         if self.redeliveries:
             for each in ids:
@@ -130,7 +130,7 @@ class KeySharedDispatcher(TrackingDispatcher):
     def skip_acknowledged(self) -> None:
         """The cursor was moved on: what it has passed neither waits nor is held any more."""
         self._replay.discard_upto(self.cursor.mark_delete)
-        self._fetched.drop_upto(self.cursor.mark_delete)
+        self.reader.fetched.drop_upto(self.cursor.mark_delete)
         super().skip_acknowledged()
 
     def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
@@ -149,7 +149,7 @@ class KeySharedDispatcher(TrackingDispatcher):
     @property
     def wanted_from(self) -> Position:
         """The first position that is still to be sent to somebody, what waits among them."""
-        return Position(*min(self._replay.firsts, default=self.read_position))
+        return Position(*min(self._replay.firsts, default=self.reader.position))
 
     @property
     def redelivery_backlog(self) -> int:
@@ -161,14 +161,15 @@ class KeySharedDispatcher(TrackingDispatcher):
         return min(LOOK_AHEAD_PER_CONSUMER_MAX * len(self.consumers), LOOK_AHEAD_MAX)
 
     @property
-    def _may_read_on(self) -> bool:
+    def may_read_on(self) -> bool:
+        """Whether there is room for more that is new and must be fetched."""
         # While nothing waits, nothing would make room.
-        return self._fetched.size_bytes < LOOK_AHEAD_BYTES_MAX or not self._replay
+        return self.reader.fetched.size_bytes < LOOK_AHEAD_BYTES_MAX or not self._replay
 
     @property
     def _is_full(self) -> bool:
         """Whether so much waits that no more is read."""
-        return len(self._replay) >= self._look_ahead_max or not self._may_read_on
+        return len(self._replay) >= self._look_ahead_max or not self.may_read_on
 
     @property
     def _due_max(self) -> int:
@@ -177,7 +178,7 @@ class KeySharedDispatcher(TrackingDispatcher):
 
     def dispatch(self) -> None:
         """Send what can be sent: what waits first, then new entries."""
-        if self.delayed is not None and (self._due or self.delayed.is_due):
+        if self._due or self.reader.has_due:
             self._due.add_all(self._take_due())
             self._key_due()
         if self._replay:
@@ -191,10 +192,10 @@ class KeySharedDispatcher(TrackingDispatcher):
         due = self._due
         while due:
             first = Position(*due.first)
-            if self._is_done(first):
+            if self.reader.is_done(first):
                 due.take(1)
                 continue
-            entries = self._first_of(due, RUN_ENTRIES_MAX)
+            entries = self.reader.first_of(due, RUN_ENTRIES_MAX)
             if not entries:
                 return  # it goes on when they are fetched
             at_hand = [(first[0], entry_id) for entry_id, _, _ in entries]
@@ -232,7 +233,7 @@ class KeySharedDispatcher(TrackingDispatcher):
             if not used:
                 return False
         self.entries_sent += used
-        self.read_position = self._after(ledger_id, run, used)
+        self.reader.advance(ledger_id, run, used)
         return True
 
     def _spread(self, ledger_id: int, run: list[Entry]) -> int:
@@ -295,7 +296,7 @@ class KeySharedDispatcher(TrackingDispatcher):
             waiting = waiting[sent:]
         if waiting:
             self._replay.add_for(consumer, [(ledger_id, entry[0]) for entry in waiting])
-            self._set_aside(ledger_id, waiting)
+            self.reader.set_aside(ledger_id, waiting)
 
     def _let_nobodys_wait(self, ledger_id: int, entries: list[Entry]) -> None:
         """Let entries wait until their hashes are drained, or somebody's."""
@@ -306,7 +307,7 @@ class KeySharedDispatcher(TrackingDispatcher):
             if key_hash in draining:
                 draining[key_hash].blocked_attempts += 1
         self._replay.add_all(ids, hashes, self._receivers.__getitem__)
-        self._set_aside(ledger_id, entries)
+        self.reader.set_aside(ledger_id, entries)
 
     def _wants_new(self, consumer: Consumer) -> bool:
         """Whether a new entry can be sent to it. Where order matters those come first that it is

@@ -367,7 +367,7 @@ def test_what_is_due_does_not_wait_for_others_that_take_nothing(
     delayed = OneDelayed(
         next(each for each in range(8) if log.key(each) in owned(dispatcher, idle))
     )
-    dispatcher.delayed = delayed  # type: ignore[assignment]  # a stand-in
+    dispatcher.reader.delayed = delayed  # type: ignore[assignment]  # a stand-in
     dispatcher.dispatch()
     assert dispatcher.redelivery_backlog == 10
     before = len(session.positions())
