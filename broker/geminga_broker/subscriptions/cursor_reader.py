@@ -56,6 +56,10 @@ class ReadingOwner(Protocol):
         """Whether there is room for more that is new and must be fetched."""
         ...
 
+    def reached_end(self) -> None:
+        """There is nothing more to read now."""
+        ...
+
     def dispatch(self) -> None:
         """Send what can be sent now: entries were read."""
         ...
@@ -64,8 +68,7 @@ class ReadingOwner(Protocol):
 class CursorReader:
     """Reads ``managed_ledger`` beyond ``cursor`` for ``owner``, which it does not keep alive.
 
-    ``position`` is where it reads next. ``is_at_end`` says why the last ``next_run`` gave nothing:
-    there is nothing more, and not that it is being read.
+    ``position`` is where it reads next.
     """
 
     __slots__ = (
@@ -79,7 +82,6 @@ class CursorReader:
         "delayed",
         "entries_fetched",
         "fetched",
-        "is_at_end",
         "is_fetched",
         "is_reading",
         "position",
@@ -97,7 +99,6 @@ class CursorReader:
         self.compacted: CompactedReading | None = None
         self.entries_fetched = 0
         self.is_reading = False
-        self.is_at_end = False
         self.fetched = FetchedEntries(self._log.fetched_budget)
         # Whether the entries given out last came from there, rather than from the cache.
         self.is_fetched = False
@@ -142,13 +143,12 @@ class CursorReader:
     def advance(self, ledger_id: int, run: list[Entry], used: int) -> None:
         """The first ``used`` entries of ``run``, which ``next_run`` gave, are done with."""
         compacted = self.compacted
-        if compacted is not None and compacted.covers(self.position):
-            if self._cursor.is_durable:
-                sent = (each[0] for each in islice(run, used))
-                compacted.pass_over(self.position, ledger_id, sent)
-            self.position = Position(ledger_id, run[used - 1][0] + 1)
-        else:
+        if compacted is None or not compacted.covers(self.position):
             self.position = Position(ledger_id, run[used][0] if used < len(run) else run[-1][0] + 1)
+            return
+        if self._cursor.is_durable:
+            compacted.pass_over(self.position, ledger_id, (each[0] for each in islice(run, used)))
+        self.position = Position(ledger_id, run[used - 1][0] + 1)
 
     def pass_over(self, ledger_id: int, entry_id: int) -> None:
         """An entry has nothing for consumers (a marker): it is done with (as upstream)."""
@@ -165,9 +165,8 @@ class CursorReader:
     # What comes next
 
     def next_run(self, count_max: int = RUN_ENTRIES_MAX) -> tuple[int, list[Entry]] | None:
-        """The entries to send next, of one ledger, and its id; None at the end of the log, or
-        while reading: then the owner dispatches again when there is something."""
-        self.is_at_end = False
+        """The entries to send next, of one ledger, and its id; None at the end of the log, of which
+        the owner is told, or while reading: then it dispatches again when there is something."""
         delayed, compacted = self.delayed, self.compacted
         if compacted is not None and compacted.covers(self.position):
             return self._next_compacted(compacted, count_max)
@@ -205,7 +204,9 @@ class CursorReader:
         ledger_id, first = position
         end = log_reader.readable_end(ledger_id)
         if first >= end:
-            self.is_at_end = True
+            owner = self._owner()
+            if owner is not None:
+                owner.reached_end()
             return None
         run = log_reader.cached_run(position, count_max)
         self.is_fetched = not run

@@ -8,14 +8,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
-from geminga_broker.managed_ledger.acknowledged import Acknowledged
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.policies.dispatching import Counting
 from geminga_broker.policies.unacknowledged import UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.cursor_reader import RUN_ENTRIES_MAX, CursorReader
+from geminga_broker.subscriptions.cursor_reader import CursorReader
 from geminga_broker.subscriptions.dispatch_throttle import BACKLOG_ENTRIES, DispatchThrottle, Stalls
 from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.rate_limiter import RateLimiter
@@ -120,6 +119,13 @@ class Dispatcher(ABC):
         """Begin again after the mark-delete position (a seek)."""
         self.reader.rewind()
 
+    def reached_end(self) -> None:
+        """There is nothing more to read now."""
+        if not self.redelivery_backlog:
+            self.reader.fetched.clear()  # all is delivered
+        if self.managed_ledger.termination.at is not None:
+            self.tell_end()  # what came last may have been for nobody
+
     def tell_end(self) -> None:
         """Tell consumers, once each, where all that will ever come is acknowledged."""
         if not self.cursor.backlog_entries:
@@ -136,21 +142,9 @@ class Dispatcher(ABC):
         """Entries waiting to be sent again."""
         return 0
 
-    def _next_run(self, count_max: int = RUN_ENTRIES_MAX) -> tuple[int, list[Entry]] | None:
-        """The entries to send next, of one ledger; None at the end of the log or while reading."""
-        reader = self.reader
-        found = reader.next_run(count_max)
-        if found is None and reader.is_at_end:
-            if not self.redelivery_backlog:
-                reader.fetched.clear()  # all is delivered
-            if self.managed_ledger.termination.at is not None:
-                self.tell_end()  # what came last may have been for nobody
-        return found
-
     def _send_slowly(
         self,
         throttle: DispatchThrottle,
-        acknowledged: Acknowledged,
         ledger_id: int,
         run: list[Entry],
         send: Callable[[list[Entry]], int],
@@ -160,6 +154,8 @@ class Dispatcher(ABC):
         keeps_up = self.reader.entries_ahead < BACKLOG_ENTRIES
         if keeps_up and not throttle.counting.of_those_keeping_up:
             return send(run)
+
+        acknowledged = self.reader.acknowledged_in(ledger_id)
 
         def is_needed(entry: Entry) -> bool:
             return not acknowledged.is_acknowledged(ledger_id, entry[0])

@@ -125,7 +125,7 @@ class SharedDispatcher(TrackingDispatcher):
     def _dispatch_new(self, consumer: Consumer) -> bool:
         if self._chunks.waiting and self._chunks.waiting_count >= WAITING_MAX:
             return False
-        found = self._next_run()
+        found = self.reader.next_run()
         if found is None:
             return False
         ledger_id, run = found
@@ -135,7 +135,6 @@ class SharedDispatcher(TrackingDispatcher):
         else:
             used = self._send_slowly(
                 self._throttle,
-                self.cursor.acknowledged,
                 ledger_id,
                 run,
                 lambda allowed: self._send_turn(consumer, ledger_id, allowed),

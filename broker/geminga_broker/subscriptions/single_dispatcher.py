@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Iterable
 
 from geminga_broker.errors import ConsumerBusy
-from geminga_broker.managed_ledger.acknowledged import Acknowledged
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, EntryId
@@ -123,30 +122,30 @@ class SingleDispatcher(Dispatcher):
         consumer = self._active
         if consumer is None:
             return
+        reader = self.reader
         while consumer.can_take:
-            found = self._next_run()
+            found = reader.next_run()
             if found is None:
                 return
             ledger_id, run = found
-            used = self._deliver(consumer, ledger_id, run, self.reader.acknowledged_in(ledger_id))
+            used = self._deliver(consumer, ledger_id, run)
             if not used:
                 return
             self.entries_sent += used
-            self.reader.advance(ledger_id, run, used)
+            reader.advance(ledger_id, run, used)
 
-    def _deliver(
-        self, consumer: Consumer, ledger_id: int, run: list[Entry], acknowledged: Acknowledged
-    ) -> int:
+    def _deliver(self, consumer: Consumer, ledger_id: int, run: list[Entry]) -> int:
         """Send entries of ``run``; how many it used, 0 where they must wait."""
+        reader = self.reader
+        acknowledged = reader.acknowledged_in(ledger_id)
         if self._throttle is None:
-            return consumer.deliver_in_order(ledger_id, run, acknowledged, self.reader.pass_over)
+            return consumer.deliver_in_order(ledger_id, run, acknowledged, reader.pass_over)
         return self._send_slowly(
             self._throttle,
-            acknowledged,
             ledger_id,
             run,
             lambda allowed: consumer.deliver_in_order(
-                ledger_id, allowed, acknowledged, self.reader.pass_over
+                ledger_id, allowed, acknowledged, reader.pass_over
             ),
         )
 

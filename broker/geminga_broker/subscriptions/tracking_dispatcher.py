@@ -125,7 +125,6 @@ class TrackingDispatcher(Dispatcher):
         else:
             used = self._send_slowly(
                 self._throttle,
-                self.cursor.acknowledged,
                 ledger_id,
                 at_hand,
                 lambda allowed: self._replay_run(consumer, ledger_id, allowed, messages_max),

@@ -216,7 +216,7 @@ class KeySharedDispatcher(TrackingDispatcher):
             return False
         if not any(self._wants_new(each) for each in self.consumers):
             return False
-        found = self._next_run()
+        found = self.reader.next_run()
         if found is None:
             return False
         ledger_id, run = found
@@ -225,7 +225,6 @@ class KeySharedDispatcher(TrackingDispatcher):
         else:
             used = self._send_slowly(
                 self._throttle,
-                self.cursor.acknowledged,
                 ledger_id,
                 run,
                 lambda allowed: self._spread(ledger_id, allowed),
