@@ -27,7 +27,7 @@ from geminga_broker.managed_ledger.positions import INT64_MAX, Position
 from geminga_broker.subscriptions.acknowledging import Acknowledging
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.cursor_reader import CursorReader
-from geminga_broker.subscriptions.key_shared.draining import Draining
+from geminga_broker.subscriptions.distribution.draining import Draining
 from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.producing.deduplication import Deduplication

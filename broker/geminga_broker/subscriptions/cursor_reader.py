@@ -29,7 +29,7 @@ from geminga_broker.managed_ledger.payloads import counted
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.subscriptions.compacted_reading import CompactedReading
 from geminga_broker.subscriptions.damage import Damage
-from geminga_broker.subscriptions.replay_queue import ReplayQueue
+from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from geminga_broker.policies.unacknowledged import UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.cursor_reader import CursorReader
 from geminga_broker.subscriptions.dispatch_throttle import BACKLOG_ENTRIES, DispatchThrottle, Stalls
-from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.rate_limiter import RateLimiter
 
 

@@ -8,8 +8,8 @@ from geminga_broker.delayed.messages import DelayedMessages
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.subscriptions.dispatcher import Dispatcher
-from geminga_broker.subscriptions.key_shared.dispatcher import KeySharedDispatcher
-from geminga_broker.subscriptions.key_shared.policy import KeySharedPolicy
+from geminga_broker.subscriptions.distribution.key_shared_policy import KeySharedPolicy
+from geminga_broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
 from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from geminga_broker.subscriptions.shared_dispatcher import SharedDispatcher
 from geminga_broker.subscriptions.single_dispatcher import SingleDispatcher

@@ -16,7 +16,7 @@ from geminga_broker.policies.unacknowledged import NO_LIMITS, UnacknowledgedLimi
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatch_throttle import Stalls
 from geminga_broker.subscriptions.dispatcher import Dispatcher
-from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_protocol.pulsar.enums import SubscriptionType
 

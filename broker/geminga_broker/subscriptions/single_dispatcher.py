@@ -13,11 +13,11 @@ from geminga_broker.errors import ConsumerBusy
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, EntryId
-from geminga_broker.subscriptions.active_consumer import choose_active
 from geminga_broker.subscriptions.compacted_reading import CompactedReading
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatcher import Dispatcher
-from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_broker.subscriptions.distribution.active_consumer import choose_active
+from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 
 
 class SingleDispatcher(Dispatcher):

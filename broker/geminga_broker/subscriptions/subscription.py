@@ -26,9 +26,9 @@ from geminga_broker.subscriptions.compacted_reading import CompactedReading
 from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
 from geminga_broker.subscriptions.dispatcher import Dispatcher
 from geminga_broker.subscriptions.dispatchers import new_dispatcher
+from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.expiring import Expiring
 from geminga_broker.subscriptions.kept_counts import KeptCounts, has_kept_counts
-from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.membership import Membership
 from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_broker.subscriptions.resetting import Resetting

@@ -6,7 +6,9 @@ left, is replayed, lowest position first. Consumers together hold at most so man
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import islice
+from typing import Protocol
 
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
@@ -14,15 +16,52 @@ from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.policies.unacknowledged import NO_LIMITS, UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatcher import Dispatcher
+from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
 from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
-from geminga_broker.subscriptions.replay_queue import ReplayQueue
 
 # Delayed entries that become due before others get a turn.
 DUE_AT_ONCE_MAX = 1000
 
 
+class Distribution(Protocol):
+    """Who of several consumers gets what, as far as it is the same for all types. Pure."""
+
+    @property
+    def waiting_count(self) -> int:
+        """Entries that wait to be sent (again)."""
+        ...
+
+    @property
+    def first_waiting(self) -> EntryId | None:
+        """The lowest of them."""
+        ...
+
+    def add(self, consumer: Consumer) -> None:
+        """One more takes part."""
+        ...
+
+    def left(self, consumer: Consumer, held: Sequence[EntryId]) -> None:
+        """``consumer``, which held these, is gone."""
+        ...
+
+    def given_back(self, consumer: Consumer, ids: Sequence[EntryId]) -> None:
+        """``consumer`` gives these back: they are to be sent again."""
+        ...
+
+    def acknowledged(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
+        """Entries need not be sent any more, of which those ``unheld`` may have waited; True where
+        others waited for that."""
+        ...
+
+    def clear(self) -> None:
+        """Begin anew: nothing waits, and nobody holds anything."""
+        ...
+
+
 class TrackingDispatcher(Dispatcher):
-    """Sends to several consumers and remembers what to whom."""
+    """Sends to several consumers, as ``_distribution`` says, and remembers what to whom."""
+
+    _distribution: Distribution
 
     def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
         super().__init__(managed_ledger, cursor)
@@ -41,7 +80,37 @@ class TrackingDispatcher(Dispatcher):
     def add(self, consumer: Consumer) -> None:
         """Let ``consumer`` take part."""
         consumer.limit_unacknowledged(self._limits.per_consumer)
-        self.consumers.append(consumer)
+        self._distribution.add(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """``consumer`` is gone; what it held goes to the others."""
+        held = list(consumer.pending)
+        consumer.pending.clear()
+        self._distribution.left(consumer, held)
+        if self.consumers:
+            self.dispatch()
+        else:
+            self._begin_again()
+
+    def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
+        """Send again what ``consumer`` gives back."""
+        wanted = list(consumer.pending) if positions is None else positions
+        given_back = [position for position in wanted if consumer.forget(position)]
+        for position in given_back:
+            self.redeliveries.increment(position)
+        self._distribution.given_back(consumer, given_back)
+        consumer.unblock()
+        self.dispatch()
+
+    def acknowledged_all(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
+        """Forget entries: they will not be sent again; True where others waited for that."""
+        goes_on = self._distribution.acknowledged(ids, unheld)
+        if unheld:
+            self.reader.fetched.drop(unheld)
+        if self.redeliveries:
+            for each in ids:
+                self.redeliveries.forget(each)
+        return goes_on or (self.is_blocked_on_unacknowledged and self._may_send())
 
     @property
     def unacknowledged(self) -> int:
@@ -73,6 +142,7 @@ class TrackingDispatcher(Dispatcher):
             self.redeliveries.clear()
         for consumer in self.consumers:
             consumer.forget_everything()
+        self._distribution.clear()
 
     def skip_acknowledged(self) -> None:
         """The cursor was moved on: what it has passed is not sent any more, nor held by anybody."""
@@ -97,6 +167,17 @@ class TrackingDispatcher(Dispatcher):
 
     # What waits to be sent (again)
 
+    @property
+    def wanted_from(self) -> Position:
+        """The first position that is still to be sent to somebody, what waits among them."""
+        first, position = self._distribution.first_waiting, self.reader.position
+        return position if first is None else min(Position(*first), position)
+
+    @property
+    def redelivery_backlog(self) -> int:
+        """Entries that wait to be sent (again)."""
+        return self._distribution.waiting_count
+
     def _take_due(self) -> list[Position]:
         """Delayed entries that are due by now and were passed over, while few wait to be sent."""
         room = self._due_max - self.redelivery_backlog
@@ -114,7 +195,7 @@ class TrackingDispatcher(Dispatcher):
         if self.reader.is_done(first):
             queue.take(1)
             self.reader.fetched.drop((first,))
-            self._drop(first)
+            self.redeliveries.forget(first)
             return True
         at_hand = self.reader.first_of(queue, messages_max)
         if not at_hand:
@@ -150,10 +231,6 @@ class TrackingDispatcher(Dispatcher):
         for entry_id in {each[0] for each in run[:used]}.difference(each[0] for each in to_send):
             self.redeliveries.forget((ledger_id, entry_id))
         return used
-
-    def _drop(self, position: EntryId) -> None:
-        """An entry leaves the replay that need not be sent any more."""
-        self.redeliveries.forget(position)
 
     # Sending
 

@@ -31,9 +31,9 @@ from geminga_broker.managed_ledger.acknowledged import bits_set
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.dispatching import COUNT_ALL, DispatchLimit
-from geminga_broker.subscriptions.active_consumer import choose_active
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.key_shared.hash_ring import HashRing, ring_hash
+from geminga_broker.subscriptions.distribution.active_consumer import choose_active
+from geminga_broker.subscriptions.distribution.hash_ring import HashRing, ring_hash
 from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_protocol.pulsar import api_pb2 as api

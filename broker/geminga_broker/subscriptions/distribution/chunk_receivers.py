@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from geminga_broker.managed_ledger.positions import EntryId
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.replay_queue import ReplayQueue
+from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.payload import metadata_bounds, parse_metadata
 
