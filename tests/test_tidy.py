@@ -78,7 +78,7 @@ MUST_BE_PURE = {
     "broker/geminga_broker/ownership/claims.py",
     "broker/geminga_broker/ownership/load.py",
     "broker/geminga_broker/ownership/rings.py",
-    "broker/geminga_broker/subscriptions/active_consumer.py",
+    "broker/geminga_broker/subscriptions/distribution/active_consumer.py",
     "cli/geminga_cli/supervisor/fleet.py",
 }
 # What stands on the client's lower floors, and why; all others import from ``geminga`` alone.

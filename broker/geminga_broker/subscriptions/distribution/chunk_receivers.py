@@ -1,4 +1,4 @@
-"""Which consumer of a Shared subscription gets the chunks of a message: all of them the same one.
+"""Which consumer of a Shared subscription gets the chunks of a message: always the same. Pure.
 
 A message in chunks can only be put together where all of its chunks are (as upstream's
 ``SharedConsumerAssignor``). Whoever gets the first that is sent gets the others; when that consumer
