@@ -77,7 +77,7 @@ MUST_BE_PURE = {
     "broker/geminga_broker/ownership/bundles.py",
     "broker/geminga_broker/ownership/load.py",
     "broker/geminga_broker/ownership/rings.py",
-    "broker/geminga_broker/subscriptions/active_consumer.py",
+    "broker/geminga_broker/subscriptions/distribution/active_consumer.py",
     "cli/geminga_cli/supervisor/fleet.py",
     "runtime/geminga_cluster/claims.py",
 }

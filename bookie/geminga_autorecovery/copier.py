@@ -22,7 +22,7 @@ from geminga_autorecovery.repair_plan import Replacement
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.read_plan import ReadPlan
 from geminga_ledger.store import StoredMetadata
-from geminga_protocol.bookkeeper.digest import DIGESTED_HEADER, ENTRY_HEADER_BYTES
+from geminga_protocol.bookkeeper.digest import DIGESTED_HEADER
 from geminga_runtime.clock import Clock
 
 # Who is asked for a copy first.
@@ -193,7 +193,7 @@ class _Batch:
         ]
         for entry_id, entry in found[-2:]:
             length = DIGESTED_HEADER.unpack_from(entry)[3]
-            self._plan.note_length(entry_id, length, len(entry) - ENTRY_HEADER_BYTES)
+            self._plan.note_length(entry_id, length)
         if found:
             self._plan.note_sizes(len(found), sum(len(entry) for _, entry in found))
         return copies

@@ -28,7 +28,7 @@ SURE_BYTES_MAX = 8 * 1024 * 1024
 BLIND_ENTRIES_MAX = 8
 # What an entry is taken for where nothing is known of its ledger.
 UNKNOWN_ENTRY_BYTES = 64 * 1024
-# Entries whose lengths are remembered, the newest: four a window, at some places of the ledger.
+# Entries whose lengths are remembered, the newest: three a window, at some places of the ledger.
 LENGTHS_MAX = 64
 
 
@@ -50,15 +50,11 @@ class ReadPlan:
     def note_end(self, last_entry: int, length_bytes: int) -> None:
         """The ledger has ``length_bytes`` up to ``last_entry``; 0: nobody knows how many."""
         if length_bytes and last_entry >= 0:
-            self._note(last_entry, length_bytes)
+            self.note_length(last_entry, length_bytes)
             self._entry_bytes = self._entry_bytes or max(length_bytes // (last_entry + 1), 1)
 
-    def note_length(self, entry_id: int, length: int, size_bytes: int) -> None:
-        """The entry has ``size_bytes``, and says that there are ``length`` up to it."""
-        self._note(entry_id - 1, length - size_bytes)
-        self._note(entry_id, length)
-
-    def _note(self, entry_id: int, length: int) -> None:
+    def note_length(self, entry_id: int, length: int) -> None:
+        """The ledger has ``length`` bytes up to and with the entry."""
         lengths = self._lengths
         lengths.pop(entry_id, None)
         lengths[entry_id] = length

@@ -274,7 +274,7 @@ class LedgerReader:
         for index in sorted(ends):
             result = results[index]
             if not isinstance(result, Verdict):
-                self._plan.note_length(entry_ids[index], result[0], len(result[1]))
+                self._plan.note_length(entry_ids[index], result[0])
         neighbours = [each for each in results[:-1] or results if not isinstance(each, Verdict)]
         if neighbours:
             self._plan.note_sizes(len(neighbours), sum(len(payload) for _, payload in neighbours))

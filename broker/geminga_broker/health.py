@@ -6,7 +6,6 @@ import asyncio
 from itertools import count
 
 from geminga_broker.errors import StorageUnavailable
-from geminga_broker.managed_ledger.search import read_one
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import encode_payload
@@ -58,5 +57,5 @@ class HealthCheck:
         )
         text = f"health check {number} at {now_ms}".encode()
         position = await topic.publishing.internal.publish(encode_payload(metadata, text))
-        if text not in await read_one(topic.managed_ledger, position):
+        if text not in await topic.managed_ledger.reader.read_one(position):
             raise StorageUnavailable(f"what is at {position} is not the message that was published")

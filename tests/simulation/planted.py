@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
@@ -23,12 +23,11 @@ from geminga_broker.managed_ledger.cursor import Cursor, OnDurable
 from geminga_broker.managed_ledger.cursor_state import CursorState, naming_record
 from geminga_broker.managed_ledger.cursor_store import CursorStore
 from geminga_broker.managed_ledger.own_record import OwnRecord
-from geminga_broker.managed_ledger.payloads import counted
-from geminga_broker.managed_ledger.positions import INT64_MAX, Entry, Position
+from geminga_broker.managed_ledger.positions import INT64_MAX, Position
 from geminga_broker.subscriptions.acknowledging import Acknowledging
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.dispatcher import Dispatcher
-from geminga_broker.subscriptions.key_shared.draining import Draining
+from geminga_broker.subscriptions.cursor_reader import CursorReader
+from geminga_broker.subscriptions.distribution.draining import Draining
 from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.producing.deduplication import Deduplication
@@ -251,16 +250,14 @@ def forget_to_send_on(patch: pytest.MonkeyPatch) -> None:
     """Brokers that have read entries from bookies do not look whom they can be sent to."""
 
     async def fetch(
-        dispatcher: Dispatcher,
-        position: Position,
-        entry_ids: Sequence[int],
-        keep: Callable[[list[Entry]], None],
+        reader: CursorReader, position: Position, ask: Callable[[], Awaitable[None]]
     ) -> None:
+        del position
         with suppress(StorageUnavailable):
-            keep(counted(await dispatcher.managed_ledger.read_entries(position[0], entry_ids)))
-        dispatcher._is_reading = False
+            await ask()
+        reader.is_reading = False
 
-    patch.setattr(Dispatcher, "_fetch", fetch)
+    patch.setattr(CursorReader, "_fetch", fetch)
 
 
 def keep_consumers_of_closed_topics(patch: pytest.MonkeyPatch) -> None:

@@ -183,10 +183,10 @@ class Compaction(Service):
                 await former.opened()
             except CompactedLedgerGone:
                 former = horizon = None
-        upto = self._log.chain.last_confirmed
+        upto = self._log.reader.readable_upto
         if upto[1] < 0 or (horizon is not None and upto <= horizon):
             return None
-        return Source(self._log, former, horizon, upto)
+        return Source(self._log.reader, former, horizon, upto)
 
     # The steps
 

@@ -1,7 +1,5 @@
-"""Everything of a topic in order, as a compaction reads it: what is compacted, then the log.
-
-Read from the bookies, past the cache, which is for those who keep up; and in parts that are each
-worked on in one turn of the event loop.
+"""Everything of a topic in order, as a compaction reads it: what is compacted, then the log; in
+parts that are each worked on in one turn of the event loop.
 """
 
 from __future__ import annotations
@@ -10,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from geminga_broker.compaction.compacted_ledger import CompactedEntry, CompactedLedger
-from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.log_reader import LogReader, LogScan
 from geminga_broker.managed_ledger.positions import Position
 
 # So much is worked on before others get a turn of the event loop: about a millisecond.
@@ -23,7 +21,7 @@ class Source:
     """What is compacted: ``former`` up to ``horizon`` (None: nothing was compacted yet), then the
     log up to ``upto``."""
 
-    log: ManagedLedger
+    log: LogReader
     former: CompactedLedger | None
     horizon: Position | None
     upto: Position
@@ -38,7 +36,8 @@ class Stream:
         # Entries of the compacted ledger read so far; None when it is done.
         self._former_index: int | None = None if source.former is None else 0
         before = source.log.chain.before_first
-        self._after = before if source.horizon is None else source.horizon
+        after = before if source.horizon is None else source.horizon
+        self._log = LogScan(source.log, after, source.upto)
 
     async def next_turn(self) -> list[CompactedEntry]:
         """The next few entries; none at the end. Raises ``StorageUnavailable``."""
@@ -49,25 +48,16 @@ class Stream:
     async def _next_run(self) -> list[CompactedEntry]:
         former, index = self._source.former, self._former_index
         if former is not None and index is not None:
-            config = self._source.log.config
-            run = await former.read(index, config.read_entries_max, config.read_bytes_max)
+            log = self._source.log
+            run = await former.read(index, log.entries_max, log.bytes_max)
             if run:
                 self._former_index = index + len(run)
                 return run
             self._former_index = None
-        return await self._next_of_log()
-
-    async def _next_of_log(self) -> list[CompactedEntry]:
-        log, upto = self._source.log, self._source.upto
-        position = log.chain.next_after(self._after)
-        if position > upto:
+        found = await self._log.next_run()
+        if found is None:
             return []
-        ledger_id = position[0]
-        count_max = log.config.read_entries_max
-        if ledger_id == upto[0]:
-            count_max = min(count_max, upto[1] - position[1] + 1)
-        entries = log.cached_run(position, count_max) or await log.read(position, count_max)
-        self._after = Position(ledger_id, entries[-1][0])
+        ledger_id, entries = found
         return [CompactedEntry(Position(ledger_id, each[0]), each[1]) for each in entries]
 
 

@@ -328,9 +328,8 @@ class DelayedMessages:
                 position = Position(ledger_id, found[-1][2] + 1)
 
     async def _times_from(self, position: Position, last: int) -> list[DelayedIndex]:
-        count = min(last - position[1] + 1, self._managed_ledger.config.read_entries_max)
         try:
-            entries = await self._managed_ledger.read(position, count)
+            entries = await self._managed_ledger.reader.read(position, last - position[1] + 1)
         except EntryDamaged:
             # Whoever reads it when it is due says what is wrong.
             return [(self._clock.wall_ms(), position[0], position[1])]

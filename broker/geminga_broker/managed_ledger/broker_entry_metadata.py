@@ -18,7 +18,8 @@ from geminga_broker.errors import EntryDamaged
 from geminga_broker.managed_ledger.append_request import AppendRequest
 from geminga_broker.managed_ledger.chain import LedgerChain
 from geminga_broker.managed_ledger.config import INDEX_INTERCEPTOR, TIME_INTERCEPTOR, Interceptor
-from geminga_broker.managed_ledger.positions import Entry, Position
+from geminga_broker.managed_ledger.log_reader import LogReader
+from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.managed_ledger.properties import LogProperties
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.integers import encode_varint
@@ -76,12 +77,13 @@ class StampedLog(Protocol):
     chain: LedgerChain
 
     @property
-    def properties(self) -> LogProperties:
-        """What is kept with its record."""
+    def reader(self) -> LogReader:
+        """What reads it."""
         ...
 
-    async def read(self, position: Position, count_max: int) -> list[Entry]:
-        """Stored entries from there on."""
+    @property
+    def properties(self) -> LogProperties:
+        """What is kept with its record."""
         ...
 
 
@@ -140,7 +142,7 @@ async def _last_index(stored: StampedLog, *, is_sure: bool) -> int:
             looked_at += 1
             position = Position(span.ledger_id, entry_id)
             try:
-                ((_, payload, _),) = await stored.read(position, 1)
+                payload = await stored.reader.read_one(position)
             except EntryDamaged as error:
                 log.warning("no index", extra={"log": stored.name, "error": str(error)})
                 lost += 1

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.managed_ledger.broker_entry_metadata import NO_INDEX, index_of
 from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.log_reader import LogReader, nth_of
 from geminga_broker.managed_ledger.payloads import batch_size, entry_time_ms, message_count
 from geminga_broker.managed_ledger.positions import EARLIEST, Position
-from geminga_broker.managed_ledger.search import first_position_where, read_one
 from geminga_broker.managed_ledger.unacknowledged import nth_unacknowledged, unacknowledged_runs
 
 Found = tuple[Position, bytes]
@@ -25,73 +24,61 @@ SCAN_S_MAX = 120.0
 MARKERS_PASSED_MAX = 1000
 
 
-async def entry_at(managed_ledger: ManagedLedger, position: Position) -> bytes | None:
+async def entry_at(reader: LogReader, position: Position) -> bytes | None:
     """The payload of that entry; None where the log has none there."""
-    span = managed_ledger.chain.span(position[0])
-    if span is None or not 0 <= position[1] < span.entries:
+    if not 0 <= position[1] < reader.readable_end(position[0]):
         return None
-    return await read_one(managed_ledger, position)
+    return await reader.read_one(position)
 
 
-async def batch_size_at(managed_ledger: ManagedLedger, position: Position) -> int:
+async def batch_size_at(reader: LogReader, position: Position) -> int:
     """Messages in the batch there; 0 for an entry that is no batch, or none."""
-    payload = await entry_at(managed_ledger, position)
+    payload = await entry_at(reader, position)
     return 0 if payload is None else batch_size(payload) or 0
 
 
-async def last_message(managed_ledger: ManagedLedger) -> tuple[Position, int]:
+async def last_message(reader: LogReader) -> tuple[Position, int]:
     """The newest entry, and the index of the last message in it (-1 where it is no batch).
 
     -1:-1 where the log has no entry. Raises ``StorageUnavailable``.
     """
-    chain = managed_ledger.chain
-    while (last := chain.last_confirmed).entry_id >= 0:
+    while (last := reader.readable_upto).entry_id >= 0:
         try:
-            size = batch_size(await read_one(managed_ledger, last))
+            size = batch_size(await reader.read_one(last))
         except StorageUnavailable:
-            if chain.span(last.ledger_id) is not None:
+            if reader.chain.span(last.ledger_id) is not None:
                 raise
         else:
             return last, -1 if size is None else size - 1
     return EARLIEST, -1
 
 
-async def nth_in_backlog(
-    managed_ledger: ManagedLedger, cursor: Cursor, number: int
-) -> Found | None:
+async def nth_in_backlog(reader: LogReader, cursor: Cursor, number: int) -> Found | None:
     """The ``number``-th entry (from 1) that a subscription has not acknowledged."""
-    position = nth_unacknowledged(cursor.acknowledged, managed_ledger.chain, number)
-    return None if position is None else (position, await read_one(managed_ledger, position))
+    position = nth_unacknowledged(cursor.acknowledged, reader.chain, number)
+    return None if position is None else (position, await reader.read_one(position))
 
 
-async def nth_in_log(
-    managed_ledger: ManagedLedger, number: int, *, from_latest: bool
-) -> Found | None:
+async def nth_in_log(reader: LogReader, number: int, *, from_latest: bool) -> Found | None:
     """The ``number``-th entry (from 1) from one end; the last one at the other end where there are
     not so many, None in an empty log."""
-    spans = [span for span in managed_ledger.chain.spans if span.entries]
-    total = sum(span.entries for span in spans)
+    spans = reader.chain.spans
+    total = reader.chain.total_entries
     if not total:
         return None
     index = min(max(number, 1), total) - 1
     if from_latest:
         index = total - 1 - index
-    for span in spans:
-        if index < span.entries:
-            position = Position(span.ledger_id, index)
-            return position, await read_one(managed_ledger, position)
-        index -= span.entries
-    return None
+    position = nth_of(spans, index)
+    return position, await reader.read_one(position)
 
 
-async def first_published_at(managed_ledger: ManagedLedger, time_ms: int) -> Position:
+async def first_published_at(reader: LogReader, time_ms: int) -> Position:
     """The first entry published at that time (Unix, ms) or later; else where the next will be."""
-    return await first_position_where(
-        managed_ledger, lambda payload: entry_time_ms(payload) >= time_ms
-    )
+    return await reader.first_where(lambda payload: entry_time_ms(payload) >= time_ms)
 
 
-async def message_with_index(managed_ledger: ManagedLedger, index: int) -> Position | None:
+async def message_with_index(reader: LogReader, index: int) -> Position | None:
     """The entry that has the message of that index, as ``broker_entry_metadata`` counts them.
 
     It is the gap before the first one where it was deleted, None where the log does not have it
@@ -102,12 +89,12 @@ async def message_with_index(managed_ledger: ManagedLedger, index: int) -> Posit
     """
     if index < 0:
         return None
-    chain = managed_ledger.chain
-    position = await first_position_where(managed_ledger, lambda payload: _index(payload) >= index)
+    chain = reader.chain
+    position = await reader.first_where(lambda payload: _index(payload) >= index)
     for _ in range(MARKERS_PASSED_MAX):
-        if position > chain.last_confirmed:
+        if position > reader.readable_upto:
             return None
-        payload = await read_one(managed_ledger, position)
+        payload = await reader.read_one(position)
         messages = message_count(payload)
         if messages:
             is_first = chain.previous_of(position) == chain.before_first
@@ -133,20 +120,19 @@ class BacklogScan:
 
 
 async def scan_backlog(
-    managed_ledger: ManagedLedger, cursor: Cursor, *, entries_max: int = SCANNED_ENTRIES_MAX
+    reader: LogReader, cursor: Cursor, *, entries_max: int = SCANNED_ENTRIES_MAX
 ) -> BacklogScan:
     """Read a subscription's backlog, and count the messages in it."""
     scan = BacklogScan()
-    limit = managed_ledger.config.read_entries_max
     try:
         async with asyncio.timeout(SCAN_S_MAX):
             for ledger_id, first, last in list(
-                unacknowledged_runs(cursor.acknowledged, managed_ledger.chain)
+                unacknowledged_runs(cursor.acknowledged, reader.chain)
             ):
                 at = first
                 while at <= last and not scan.is_aborted:
-                    wanted = min(last - at + 1, limit, entries_max - scan.entries)
-                    run = await managed_ledger.read(Position(ledger_id, at), wanted)
+                    wanted = min(last - at + 1, entries_max - scan.entries)
+                    run = await reader.read(Position(ledger_id, at), wanted)
                     _count(scan, ledger_id, run)
                     at += len(run)
                     scan.is_aborted = scan.entries >= entries_max

@@ -147,9 +147,10 @@ class FetchedEntries:
     def clear(self) -> None:
         """Keep none of them: reading begins anew, or is over."""
         self.was_evicted = False
-        self._runs.clear()
-        self._single.clear()
-        self._shrink(self.size_bytes)
+        if self.size_bytes:
+            self._runs.clear()
+            self._single.clear()
+            self._shrink(self.size_bytes)
 
     def evict(self) -> None:
         """Others need the memory."""

@@ -20,11 +20,11 @@ from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryMetad
 from geminga_broker.managed_ledger.chain import LedgerChain, LedgerSpan
 from geminga_broker.managed_ledger.log_cache import LogCache
 from geminga_broker.managed_ledger.log_listener import NOBODY, LogListener
+from geminga_broker.managed_ledger.log_reader import LogReader
 from geminga_broker.managed_ledger.log_state import LogState
 from geminga_broker.managed_ledger.own_record import OWNERSHIP_LOST
-from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
+from geminga_broker.managed_ledger.positions import Entry
 from geminga_broker.managed_ledger.properties import LogProperties
-from geminga_broker.managed_ledger.readers import Readers
 from geminga_broker.managed_ledger.recorded_chain import RecordedChain
 from geminga_broker.managed_ledger.retention import KEEP_NOTHING, Retention
 from geminga_broker.managed_ledger.rollover import age_max_s, is_due
@@ -77,9 +77,14 @@ class ManagedLedger(Service):
         retention = Retention(config.retention_time_ms, config.retention_bytes)
         self.termination = Termination(self, self._recorded)
         self._trimmer = Trimmer(self, self._recorded, clock, retention)
-        self._readers = Readers(ledgers)
         self._cached = LogCache(services.cache, self._trimmer)
-        self.fetched_budget = services.fetched_budget
+        self.reader = LogReader(
+            name,
+            ledgers=ledgers,
+            cached=self._cached,
+            fetched_budget=services.fetched_budget,
+            config=config,
+        )
         self._clock, self._random = clock, services.random
         self._listener = listener
         self._create_with = create_with
@@ -101,11 +106,11 @@ class ManagedLedger(Service):
                 raise
             await self._create(self._create_with)
         else:
-            self.chain = self._recorded.chain
+            self.chain = self.reader.chain = self._recorded.chain
             self.termination.loaded()
             reader = await self._recorded.recover_last(self._clock.wall_ms)
             if reader is not None:
-                self._readers.keep(reader)
+                self.reader.keep(reader)
             if self.stamps is not None:
                 await self.stamps.recover(self)
         self._opened[self.name] = self
@@ -118,7 +123,7 @@ class ManagedLedger(Service):
 
     async def _create(self, properties: Mapping[str, str]) -> None:
         """A new log has a ledger from the beginning: cursors need something to point at."""
-        self.chain = self._recorded.chain
+        self.chain = self.reader.chain = self._recorded.chain
         appender = await self._new_appender()
         try:
             await self._recorded.create(LedgerSpan(appender.ledger_id), properties)
@@ -426,37 +431,8 @@ class ManagedLedger(Service):
     def ledgers_removed(self, spans: Sequence[LedgerSpan]) -> None:
         """Called by the trimmer: these are about to leave the chain."""
         for span in spans:
-            self._readers.forget(span.ledger_id)
+            self.reader.forget(span.ledger_id)
             self._cached.forget(span.ledger_id)
-
-    # Reading
-
-    def cached_run(self, position: Position, count_max: int) -> list[Entry]:
-        """Entries from ``position`` on, of its ledger, in memory; empty when that one is not."""
-        return self._cached.run(position, count_max)
-
-    def cached_entries(self, ids: Sequence[EntryId]) -> list[Entry]:
-        """The entries of ``ids``, of one ledger and in order, up to the first not in memory."""
-        return self._cached.entries(ids)
-
-    async def read(self, position: Position, count_max: int) -> list[Entry]:
-        """As ``read_entries``: those from ``position`` on, all of its ledger."""
-        return await self.read_entries(position[0], range(position[1], position[1] + count_max))
-
-    async def read_entries(self, ledger_id: int, entry_ids: Sequence[int]) -> list[Entry]:
-        """The first of the stored entries ``entry_ids``, which grow, of one ledger: at least one.
-
-        The first must be there. Message counts come as 0: they are not known here. Raises
-        ``StorageUnavailable``, also where the ledger was trimmed since: look where the log begins.
-        """
-        span = self.chain.span(ledger_id)
-        if span is None:
-            raise StorageUnavailable(f"ledger {ledger_id} of {self.name} was trimmed")
-        assert entry_ids[0] < span.entries, f"{entry_ids[0]} is beyond the end of {self.name}"
-        entry_ids = self._cached.missing(ledger_id, entry_ids)
-        payloads = await self._readers.read(span, entry_ids, bytes_max=self.config.read_bytes_max)
-        self._cached.missed(sum(map(len, payloads)))
-        return [(each, payload, 0) for each, payload in zip(entry_ids, payloads, strict=False)]
 
     # Deleting
 

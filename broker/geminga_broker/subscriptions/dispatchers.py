@@ -8,8 +8,8 @@ from geminga_broker.delayed.messages import DelayedMessages
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.subscriptions.dispatcher import Dispatcher
-from geminga_broker.subscriptions.key_shared.dispatcher import KeySharedDispatcher
-from geminga_broker.subscriptions.key_shared.policy import KeySharedPolicy
+from geminga_broker.subscriptions.distribution.key_shared_policy import KeySharedPolicy
+from geminga_broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
 from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
 from geminga_broker.subscriptions.shared_dispatcher import SharedDispatcher
 from geminga_broker.subscriptions.single_dispatcher import SingleDispatcher
@@ -31,7 +31,7 @@ def new_dispatcher(
     """A dispatcher without consumers; ``partition`` is -1 for a ``topic`` that is none."""
     if kind.tracks_entries:
         tracking = _new_tracking(kind, key_shared, managed_ledger, cursor)
-        tracking.delayed = delayed()
+        tracking.reader.delayed = delayed()
         tracking.redeliveries = redeliveries()
         return tracking
     return SingleDispatcher(

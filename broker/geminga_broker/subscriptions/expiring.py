@@ -14,7 +14,6 @@ from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.payloads import entry_time_ms
 from geminga_broker.managed_ledger.positions import EARLIEST, Entry, Position
-from geminga_broker.managed_ledger.search import first_position_where, read_one
 from geminga_broker.managed_ledger.unacknowledged import unacknowledged_runs
 from geminga_broker.subscriptions.expiry import (
     NEVER_MS,
@@ -92,12 +91,12 @@ class Expiring:
         chain = self._managed_ledger.chain
         after = end_of_expired_ledgers(chain, after, limit_ms)
         first = chain.next_after(after)
-        if first > chain.last_confirmed:
+        if first > self._managed_ledger.reader.readable_upto:
             return after
-        if entry_time_ms(await read_one(self._managed_ledger, first)) >= limit_ms:
+        if entry_time_ms(await self._managed_ledger.reader.read_one(first)) >= limit_ms:
             return after  # the usual answer: one look is enough
-        first_kept = await first_position_where(
-            self._managed_ledger, lambda payload: entry_time_ms(payload) >= limit_ms, after=first
+        first_kept = await self._managed_ledger.reader.first_where(
+            lambda payload: entry_time_ms(payload) >= limit_ms, after=first
         )
         return chain.previous_of(first_kept)
 
@@ -132,11 +131,7 @@ class Expiring:
 
     async def _read(self, position: Position, count: int) -> list[Entry]:
         """Entries from ``position`` on, at least one; one that is damaged counts as not delayed."""
-        count = min(count, LOOK_ENTRIES_MAX)
-        run = self._managed_ledger.cached_run(position, count)
-        if not run:
-            try:
-                run = await self._managed_ledger.read(position, count)
-            except EntryDamaged:
-                return [(position[1], b"", 1)]
-        return run[:count]
+        try:
+            return await self._managed_ledger.reader.read(position, min(count, LOOK_ENTRIES_MAX))
+        except EntryDamaged:
+            return [(position[1], b"", 1)]

@@ -16,7 +16,7 @@ from geminga_broker.policies.unacknowledged import NO_LIMITS, UnacknowledgedLimi
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatch_throttle import Stalls
 from geminga_broker.subscriptions.dispatcher import Dispatcher
-from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_protocol.pulsar.enums import SubscriptionType
 
@@ -113,8 +113,8 @@ class Membership:
     def _let_dispatcher_go(self) -> None:
         if self.dispatcher is not None:
             self._entries_sent_before += self.dispatcher.entries_sent
-            self._entries_fetched_before += self.dispatcher.entries_fetched
-            self.dispatcher.let_go()
+            self._entries_fetched_before += self.dispatcher.reader.entries_fetched
+            self.dispatcher.reader.let_go()
             if self._gates:
                 self.dispatcher.pass_through((), self._counting)
             self.dispatcher = None
@@ -183,5 +183,5 @@ class Membership:
     @property
     def entries_fetched(self) -> int:
         """Entries read from bookies."""
-        present = self.dispatcher.entries_fetched if self.dispatcher else 0
+        present = self.dispatcher.reader.entries_fetched if self.dispatcher else 0
         return self._entries_fetched_before + present

@@ -19,7 +19,6 @@ from geminga_broker.managed_ledger.durable import Durable
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.payloads import entry_time_ms
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.managed_ledger.search import first_position_where
 from geminga_broker.subscriptions.membership import Membership
 
 # How long a subscription that is not durable waits, after a seek, for its consumer to come back.
@@ -63,8 +62,8 @@ class Resetting:
         """Make the first message published at or after ``time_ms`` the next to deliver."""
         async with self._resetting():
             await self._move_to(
-                await first_position_where(
-                    self._managed_ledger, lambda payload: entry_time_ms(payload) >= time_ms
+                await self._managed_ledger.reader.first_where(
+                    lambda payload: entry_time_ms(payload) >= time_ms
                 )
             )
 

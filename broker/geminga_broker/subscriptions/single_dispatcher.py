@@ -1,30 +1,23 @@
 """Exclusive and Failover subscriptions: one active consumer gets everything, in order.
 
 No single message is tracked: acknowledgements move the cursor, and sending again means beginning
-after its mark-delete position. Where the active consumer reads compacted, reading begins in the
-compacted ledger (``compacted``) and goes on in the log.
+after its mark-delete position.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable
-from itertools import islice
 
-from geminga_broker.compaction.compacted_ledger import CompactedEntry
-from geminga_broker.errors import BrokerError, ConsumerBusy, StorageUnavailable
-from geminga_broker.managed_ledger.acknowledged import Acknowledged
+from geminga_broker.errors import ConsumerBusy
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
-from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
-from geminga_broker.subscriptions.active_consumer import choose_active
+from geminga_broker.managed_ledger.positions import Entry, EntryId
 from geminga_broker.subscriptions.compacted_reading import CompactedReading
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.dispatcher import READ_RETRY_S, Dispatcher
-from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
-
-log = logging.getLogger(__name__)
+from geminga_broker.subscriptions.dispatcher import Dispatcher
+from geminga_broker.subscriptions.distribution.active_consumer import choose_active
+from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 
 
 class SingleDispatcher(Dispatcher):
@@ -51,9 +44,8 @@ class SingleDispatcher(Dispatcher):
         # Who is to get everything, and who gets it: nobody while that changes.
         self._chosen: Consumer | None = None
         self._active: Consumer | None = None
+        # Where those read who read compacted; None until one comes.
         self.compacted: CompactedReading | None = None
-        # The same while the active consumer reads so.
-        self._reading: CompactedReading | None = None
 
     @property
     def active(self) -> Consumer | None:
@@ -63,7 +55,7 @@ class SingleDispatcher(Dispatcher):
     @property
     def is_forgettable(self) -> bool:
         """Whether nobody is here: reading begins anew with whoever comes."""
-        return not self.consumers and not self._is_reading and self._damage is None
+        return not self.consumers and self.reader.is_idle
 
     def in_the_way(self, key_shared: KeySharedPolicy) -> Consumer | None:
         """The one consumer of an Exclusive subscription."""
@@ -114,7 +106,8 @@ class SingleDispatcher(Dispatcher):
         self._handover = None
         self._active = chosen = self._chosen
         assert chosen is not None, "the last consumer that goes stops the timer"
-        self._reading = self.compacted if chosen.reads_compacted else None
+        self.reader.let_go()
+        self.reader.compacted = self.compacted if chosen.reads_compacted else None
         self.rewind()
         for each in self.consumers:
             self._tell(each)
@@ -129,112 +122,32 @@ class SingleDispatcher(Dispatcher):
         consumer = self._active
         if consumer is None:
             return
-        if self._reading is not None and not self._is_past_compacted(consumer, self._reading):
-            return
-        acknowledged = self.cursor.acknowledged
+        reader = self.reader
         while consumer.can_take:
-            found = self._next_run()
+            found = reader.next_run()
             if found is None:
                 return
             ledger_id, run = found
-            used = self._deliver(consumer, ledger_id, run, acknowledged)
+            used = self._deliver(consumer, ledger_id, run)
             if not used:
                 return
             self.entries_sent += used
-            self.read_position = self._after(ledger_id, run, used)
+            reader.advance(ledger_id, run, used)
 
-    def _deliver(
-        self, consumer: Consumer, ledger_id: int, run: list[Entry], acknowledged: Acknowledged
-    ) -> int:
+    def _deliver(self, consumer: Consumer, ledger_id: int, run: list[Entry]) -> int:
         """Send entries of ``run``; how many it used, 0 where they must wait."""
+        reader = self.reader
+        acknowledged = reader.acknowledged_in(ledger_id)
         if self._throttle is None:
-            return consumer.deliver_in_order(ledger_id, run, acknowledged, self._pass_over)
+            return consumer.deliver_in_order(ledger_id, run, acknowledged, reader.pass_over)
         return self._send_slowly(
             self._throttle,
-            acknowledged,
             ledger_id,
             run,
             lambda allowed: consumer.deliver_in_order(
-                ledger_id, allowed, acknowledged, self._pass_over
+                ledger_id, allowed, acknowledged, reader.pass_over
             ),
         )
-
-    def rewind(self) -> None:
-        """Begin again after the mark-delete position."""
-        super().rewind()
-        if self._reading is not None:
-            self.read_position = self._reading.begin()
-
-    # Reading compacted
-
-    def _is_past_compacted(self, consumer: Consumer, reading: CompactedReading) -> bool:
-        """Send what is compacted; True once the log is what comes next."""
-        while reading.covers(self.read_position):
-            if not consumer.can_take:
-                return False
-            found = reading.run_from(self.read_position)
-            if found is None:
-                self._fetch_compacted_soon(reading)
-                return False
-            ledger_id, run = found
-            acknowledged = reading.acknowledged_in(ledger_id)
-            used = self._deliver(consumer, ledger_id, run, acknowledged)
-            if not used:
-                return False
-            self.entries_sent += used
-            if self.cursor.is_durable:
-                sent = (each[0] for each in islice(run, used))
-                reading.pass_over(self.read_position, ledger_id, sent)
-            self.read_position = Position(ledger_id, run[used - 1][0] + 1)
-        return True
-
-    def _fetch_compacted_soon(self, reading: CompactedReading) -> None:
-        if not self._is_reading:
-            self._is_reading = True
-            self.managed_ledger.spawn(
-                self._fetch_compacted(reading, self.read_position),
-                name=f"read compacted {self.managed_ledger.name} {self.cursor.name}",
-            )
-
-    async def _fetch_compacted(self, reading: CompactedReading, position: Position) -> None:
-        config, consumer = self.managed_ledger.config, self._active
-        permits = 0 if consumer is None else consumer.permits
-        try:
-            fetched, horizon = await reading.view.read(
-                position,
-                reading.fetch_max(config.read_entries_max, permits),
-                config.read_bytes_max,
-            )
-            if self.read_position == position:  # else it was moved meanwhile
-                self._take_compacted(reading, fetched, horizon)
-        except StorageUnavailable as error:
-            log.warning("read failed", extra={"position": str(position), "error": str(error)})
-            await asyncio.sleep(READ_RETRY_S)
-        finally:
-            self._is_reading = False
-        try:
-            self.dispatch()
-        except BrokerError:
-            log.exception("dispatch failed", extra={"cursor": self.cursor.name})
-
-    def _take_compacted(
-        self, reading: CompactedReading, fetched: list[CompactedEntry], horizon: Position | None
-    ) -> None:
-        if fetched:
-            reading.keep(fetched)
-            self.entries_fetched += len(fetched)
-        elif horizon is not None:
-            # Also where the cursor is not durable: a reader acknowledges what it is sent, and is
-            # told that a topic has ended once nothing is left.
-            after = Position(horizon[0], horizon[1] + 1)
-            reading.pass_over(self.read_position, after[0], (after[1],))
-            self.read_position = after
-
-    def let_go(self) -> None:
-        """Keep nothing that was fetched."""
-        super().let_go()
-        if self._reading is not None:
-            self._reading.let_go()
 
     def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
         """Everything unacknowledged again: only that keeps the order (as upstream)."""

@@ -12,7 +12,6 @@ from geminga_broker.managed_ledger.durable import Durable
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.payloads import entry_time_ms
 from geminga_broker.managed_ledger.positions import EntryId, Position
-from geminga_broker.managed_ledger.search import first_position_where
 from geminga_broker.managed_ledger.unacknowledged import nth_unacknowledged
 from geminga_runtime.clock import Clock
 from geminga_server.metrics import Meter
@@ -104,8 +103,8 @@ class Skipping:
         mark = self._cursor.mark_delete
         if mark >= self._managed_ledger.chain.last_confirmed:
             return 0
-        first_kept = await first_position_where(
-            self._managed_ledger, lambda payload: entry_time_ms(payload) >= time_ms, after=mark
+        first_kept = await self._managed_ledger.reader.first_where(
+            lambda payload: entry_time_ms(payload) >= time_ms, after=mark
         )
         return await self.expire_upto(self._managed_ledger.chain.previous_of(first_kept))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.message import NO_CONSUMER_EPOCH
 

@@ -26,9 +26,9 @@ from geminga_broker.subscriptions.compacted_reading import CompactedReading
 from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
 from geminga_broker.subscriptions.dispatcher import Dispatcher
 from geminga_broker.subscriptions.dispatchers import new_dispatcher
+from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.expiring import Expiring
 from geminga_broker.subscriptions.kept_counts import KeptCounts, has_kept_counts
-from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.membership import Membership
 from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_broker.subscriptions.resetting import Resetting
@@ -268,7 +268,7 @@ class Subscription:
                 self._compacted_view,
                 self._managed_ledger.chain,
                 self.cursor.acknowledged,
-                self._managed_ledger.fetched_budget,
+                self._managed_ledger.reader.fetched_budget,
                 first=first,
             )
         self.dispatcher.compacted = self._compacted
@@ -435,11 +435,12 @@ class Subscription:
 
         For who reads compacted it is of what was left; position -1:-1 where nothing was.
         """
-        last = self._managed_ledger.chain.last_confirmed
+        reader = self._managed_ledger.reader
+        last = reader.readable_upto
         view = self._compacted_view
         if reads_compacted and view is not None and (last[1] < 0 or view.covers(last)):
             return await view.last_message()
-        return await last_message(self._managed_ledger)
+        return await last_message(reader)
 
     async def close(self) -> None:
         """Write down what is not stored yet: the topic closes in good order."""

@@ -6,37 +6,68 @@ left, is replayed, lowest position first. Consumers together hold at most so man
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Iterable, Sequence
 from itertools import islice
+from typing import Protocol
 
-from geminga_broker.delayed.messages import DelayedMessages
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.policies.unacknowledged import NO_LIMITS, UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatcher import Dispatcher
+from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
 from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
-from geminga_broker.subscriptions.replay_queue import ReplayQueue
 
-# Delayed entries that are passed over, or become due, before others get a turn.
-PASSED_AT_ONCE_MAX = 1000
+# Delayed entries that become due before others get a turn.
 DUE_AT_ONCE_MAX = 1000
-# How far apart entries may be that are replayed together: of those that lie between, one of many
-# consumers that share keys has few.
-REPLAY_DISTANCE_MAX = 10_000
+
+
+class Distribution(Protocol):
+    """Who of several consumers gets what, as far as it is the same for all types. Pure."""
+
+    @property
+    def waiting_count(self) -> int:
+        """Entries that wait to be sent (again)."""
+        ...
+
+    @property
+    def first_waiting(self) -> EntryId | None:
+        """The lowest of them."""
+        ...
+
+    def add(self, consumer: Consumer) -> None:
+        """One more takes part."""
+        ...
+
+    def left(self, consumer: Consumer, held: Sequence[EntryId]) -> None:
+        """``consumer``, which held these, is gone."""
+        ...
+
+    def given_back(self, consumer: Consumer, ids: Sequence[EntryId]) -> None:
+        """``consumer`` gives these back: they are to be sent again."""
+        ...
+
+    def acknowledged(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
+        """Entries need not be sent any more, of which those ``unheld`` may have waited; True where
+        others waited for that."""
+        ...
+
+    def clear(self) -> None:
+        """Begin anew: nothing waits, and nobody holds anything."""
+        ...
 
 
 class TrackingDispatcher(Dispatcher):
-    """Sends to several consumers and remembers what to whom."""
+    """Sends to several consumers, as ``_distribution`` says, and remembers what to whom."""
+
+    _distribution: Distribution
 
     def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
         super().__init__(managed_ledger, cursor)
         # The subscription's, whose dispatchers come and go.
         self.redeliveries = RedeliveryCounts()
         self._limits = NO_LIMITS
-        # What is held back, where anything is at all.
-        self.delayed: DelayedMessages | None = None
 
     def limit(self, limits: UnacknowledgedLimits) -> None:
         """From now on these hold."""
@@ -49,7 +80,37 @@ class TrackingDispatcher(Dispatcher):
     def add(self, consumer: Consumer) -> None:
         """Let ``consumer`` take part."""
         consumer.limit_unacknowledged(self._limits.per_consumer)
-        self.consumers.append(consumer)
+        self._distribution.add(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """``consumer`` is gone; what it held goes to the others."""
+        held = list(consumer.pending)
+        consumer.pending.clear()
+        self._distribution.left(consumer, held)
+        if self.consumers:
+            self.dispatch()
+        else:
+            self._begin_again()
+
+    def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
+        """Send again what ``consumer`` gives back."""
+        wanted = list(consumer.pending) if positions is None else positions
+        given_back = [position for position in wanted if consumer.forget(position)]
+        for position in given_back:
+            self.redeliveries.increment(position)
+        self._distribution.given_back(consumer, given_back)
+        consumer.unblock()
+        self.dispatch()
+
+    def acknowledged_all(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
+        """Forget entries: they will not be sent again; True where others waited for that."""
+        goes_on = self._distribution.acknowledged(ids, unheld)
+        if unheld:
+            self.reader.fetched.drop(unheld)
+        if self.redeliveries:
+            for each in ids:
+                self.redeliveries.forget(each)
+        return goes_on or (self.is_blocked_on_unacknowledged and self._may_send())
 
     @property
     def unacknowledged(self) -> int:
@@ -81,6 +142,7 @@ class TrackingDispatcher(Dispatcher):
             self.redeliveries.clear()
         for consumer in self.consumers:
             consumer.forget_everything()
+        self._distribution.clear()
 
     def skip_acknowledged(self) -> None:
         """The cursor was moved on: what it has passed is not sent any more, nor held by anybody."""
@@ -103,52 +165,39 @@ class TrackingDispatcher(Dispatcher):
                 consumer.unblock()
         self.acknowledged_all(ids, ids)
 
-    # Delayed entries
+    # What waits to be sent (again)
 
-    def _next_run(self) -> tuple[int, list[Entry]] | None:
-        """As for all dispatchers, without what is delayed, which is passed over."""
-        delayed = self.delayed
-        if delayed is None:
-            return super()._next_run()
-        passed = 0
-        while passed < PASSED_AT_ONCE_MAX:
-            self.read_position = delayed.pass_held(self.read_position)
-            found = super()._next_run()
-            if found is None:
-                return None
-            ledger_id, run = found
-            count, plain = delayed.sift(ledger_id, run)
-            if plain:
-                return ledger_id, plain
-            self.read_position = self._after(ledger_id, run, count)
-            passed += count
-        asyncio.get_running_loop().call_soon(self.dispatch)
-        return None
+    @property
+    def wanted_from(self) -> Position:
+        """The first position that is still to be sent to somebody, what waits among them."""
+        first, position = self._distribution.first_waiting, self.reader.position
+        return position if first is None else min(Position(*first), position)
+
+    @property
+    def redelivery_backlog(self) -> int:
+        """Entries that wait to be sent (again)."""
+        return self._distribution.waiting_count
 
     def _take_due(self) -> list[Position]:
         """Delayed entries that are due by now and were passed over, while few wait to be sent."""
-        delayed, room = self.delayed, self._due_max - self.redelivery_backlog
-        if delayed is None or not delayed.is_due or room <= 0:
-            return []
-        return delayed.take_due(self.read_position, min(room, DUE_AT_ONCE_MAX))
+        room = self._due_max - self.redelivery_backlog
+        return self.reader.take_due(min(room, DUE_AT_ONCE_MAX))
 
     @property
     def _due_max(self) -> int:
         """How many entries may wait to be sent when what is due joins them."""
         return DUE_AT_ONCE_MAX
 
-    # Replaying
-
     def _replay_turn(self, consumer: Consumer, queue: ReplayQueue, messages_max: int) -> bool:
         """Send ``consumer`` the first of ``queue``; False when they must wait, to be fetched or for
         the dispatch rate."""
         first = Position(*queue.first)
-        if self._is_done(first):
+        if self.reader.is_done(first):
             queue.take(1)
-            self._fetched.drop((first,))
-            self._drop(first)
+            self.reader.fetched.drop((first,))
+            self.redeliveries.forget(first)
             return True
-        at_hand = self._first_of(queue, messages_max)
+        at_hand = self.reader.first_of(queue, messages_max)
         if not at_hand:
             return False
         ledger_id = first[0]
@@ -157,7 +206,6 @@ class TrackingDispatcher(Dispatcher):
         else:
             used = self._send_slowly(
                 self._throttle,
-                self.cursor.acknowledged,
                 ledger_id,
                 at_hand,
                 lambda allowed: self._replay_run(consumer, ledger_id, allowed, messages_max),
@@ -165,23 +213,10 @@ class TrackingDispatcher(Dispatcher):
             if not used:
                 return False
         queue.take(used)
-        self._fetched.drop((ledger_id, each[0]) for each in islice(at_hand, used))
+        self.reader.fetched.drop((ledger_id, each[0]) for each in islice(at_hand, used))
         consumer.note_time()
         self.entries_sent += used
         return True
-
-    def _first_of(self, queue: ReplayQueue, count_max: int) -> list[Entry]:
-        """At most ``count_max`` entries that ``queue`` begins with, up to the first that has to be
-        fetched; empty when all of them must be awaited first."""
-        ids = queue.near_first(count_max, REPLAY_DISTANCE_MAX)
-        self._is_fetched = False
-        at_hand = self.managed_ledger.cached_entries(ids) or self._fetched.pick(ids)
-        if not at_hand and self._can_fetch(Position(*ids[0])):
-            # All at once that one read gives, and none of the others that lie between them.
-            ids = queue.near_first(self._fetch_max, REPLAY_DISTANCE_MAX)
-            missing = [entry_id for _, entry_id in self._fetched.missing(ids)]
-            self._fetch_soon(Position(*ids[0]), missing, is_picked=True)
-        return at_hand
 
     def _replay_run(
         self, consumer: Consumer, ledger_id: int, run: list[Entry], messages_max: int
@@ -196,17 +231,6 @@ class TrackingDispatcher(Dispatcher):
         for entry_id in {each[0] for each in run[:used]}.difference(each[0] for each in to_send):
             self.redeliveries.forget((ledger_id, entry_id))
         return used
-
-    def _is_done(self, position: EntryId) -> bool:
-        """Whether an entry needs not be sent any more: acknowledged, or gone with its ledger."""
-        return (
-            self.cursor.acknowledged.is_acknowledged(position[0], position[1])
-            or self.managed_ledger.chain.span(position[0]) is None
-        )
-
-    def _drop(self, position: EntryId) -> None:
-        """An entry leaves the replay that need not be sent any more."""
-        self.redeliveries.forget(position)
 
     # Sending
 
@@ -232,7 +256,7 @@ class TrackingDispatcher(Dispatcher):
         entry_id, payload, _ = entry
         taker = self._taker(consumer, (ledger_id, entry_id), payload)
         if taker is None:
-            self._set_aside(ledger_id, [entry])
+            self.reader.set_aside(ledger_id, [entry])
             return
         messages, payload = taker.look(payload)
         if messages:
@@ -241,16 +265,12 @@ class TrackingDispatcher(Dispatcher):
         else:
             self._pass_over(ledger_id, entry_id)
 
-    def _set_aside(self, ledger_id: int, entries: list[Entry]) -> None:
-        """New entries wait to be replayed: keep those that would have to be fetched again."""
-        if self._is_fetched:
-            self._fetched.keep_single(ledger_id, entries)
-
     def _taker(self, consumer: Consumer, position: EntryId, payload: bytes) -> Consumer | None:
         """Who gets an entry that has to be looked at; None where it waits for another."""
         del position, payload
         return consumer
 
     def _pass_over(self, ledger_id: int, entry_id: int) -> None:
-        super()._pass_over(ledger_id, entry_id)
+        """An entry has nothing for consumers."""
+        self.reader.pass_over(ledger_id, entry_id)
         self.redeliveries.forget((ledger_id, entry_id))

@@ -11,10 +11,10 @@ from geminga_broker.errors import ConsumerBusy, NotAllowed
 from geminga_broker.managed_ledger.cursor import OnDurable
 from geminga_broker.managed_ledger.payloads import message_count
 from geminga_broker.managed_ledger.positions import AckedEntry, EntryId, Position
-from geminga_broker.subscriptions.active_consumer import choose_active
 from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
-from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
-from geminga_broker.subscriptions.key_shared.selector import new_selector
+from geminga_broker.subscriptions.distribution.active_consumer import choose_active
+from geminga_broker.subscriptions.distribution.key_shared import new_selector
+from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.sticky_key import sticky_key
 from geminga_server.metrics import Meter

@@ -18,7 +18,6 @@ from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.payloads import entry_time_ms
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.managed_ledger.search import first_position_where, read_one
 from geminga_broker.policies.backlog import (
     BacklogQuotas,
     Quota,
@@ -85,9 +84,9 @@ class Backlog(TopicPart):
         if slowest is None:
             return None
         position = self._log.chain.next_after(slowest.mark_delete)
-        if position > self._log.chain.last_confirmed:
+        if position > self._log.reader.readable_upto:
             return None
-        published_ms = entry_time_ms(await read_one(self._log, position))
+        published_ms = entry_time_ms(await self._log.reader.read_one(position))
         self.oldest = OldestMessage(published_ms, slowest.name)
         return (self._clock.wall_ms() - published_ms) / 1000
 
@@ -144,8 +143,8 @@ class Backlog(TopicPart):
 
     async def _evict_older_than(self, age_s: int) -> None:
         limit_ms = self._clock.wall_ms() - age_s * 1000
-        first_kept = await first_position_where(
-            self._log, lambda payload: entry_time_ms(payload) >= limit_ms
+        first_kept = await self._log.reader.first_where(
+            lambda payload: entry_time_ms(payload) >= limit_ms
         )
         self._pass(self._log.chain.previous_of(first_kept))
 

@@ -15,18 +15,21 @@ from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.cursor_state import CursorState
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
+from geminga_broker.managed_ledger.log_cache import LogCache
+from geminga_broker.managed_ledger.log_reader import LogReader
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.managed_ledger.termination import Termination
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.resolver import PoliciesOf, PolicyResolver, no_policies
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.subscribe_request import ConsumerIdentity, SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.part import TopicPart
 from geminga_broker.topics.producing.producers import Producer, ProducerRequest
 from geminga_broker.topics.topic import Topic
+from geminga_ledger import Ledgers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import parse_command
 from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType
@@ -93,19 +96,31 @@ class NotedSession:
         return [(position.ledger_id, position.entry_id) for position, _ in self.messages()]
 
 
-class MemoryLog:
-    """A managed ledger whose entries are all cached, or, when ``is_cold``, all to be fetched."""
+class MemoryLog(LogReader):
+    """A managed ledger, and its reader: its entries are all cached, or, when ``is_cold``, all to be
+    fetched."""
 
     def __init__(self, *ledgers: tuple[int, int]) -> None:
         self.name = "t/n/persistent/topic"
         self.config = ManagedLedgerConfig()
+        super().__init__(
+            self.name,
+            ledgers=Mock(spec=Ledgers),
+            cached=Mock(spec=LogCache),
+            fetched_budget=FetchedBudget(1 << 30),
+            config=self.config,
+        )
         self.is_cold = False
         self.reads = 0
         self.entries_read = 0
-        self.fetched_budget = FetchedBudget(1 << 30)
         self.chain = LedgerChain(LedgerSpan(ledger, entries) for ledger, entries in ledgers)
         self.termination = Mock(spec=Termination, at=None)
         self._tasks: list[asyncio.Task[object]] = []
+
+    @property
+    def reader(self) -> MemoryLog:
+        """What reads it."""
+        return self
 
     def entry(self, entry_id: int) -> Entry:
         metadata = api.MessageMetadata(producer_name="p", sequence_id=entry_id, publish_time=1)
@@ -126,11 +141,7 @@ class MemoryLog:
         last = min(span.entries, position[1] + count_max)
         return [self.entry(entry_id) for entry_id in range(position[1], last)]
 
-    async def read(self, position: Position, count_max: int) -> list[Entry]:
-        entry_ids = range(position[1], position[1] + count_max)
-        return await self.read_entries(position[0], entry_ids)
-
-    async def read_entries(self, ledger_id: int, entry_ids: Sequence[int]) -> list[Entry]:
+    async def fetch(self, ledger_id: int, entry_ids: Sequence[int]) -> list[Entry]:
         self.reads += 1
         await asyncio.sleep(0)
         span = self.chain.span(ledger_id)

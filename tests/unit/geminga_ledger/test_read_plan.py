@@ -57,7 +57,7 @@ class Game:
             assert ids == sorted(set(ids))
             ids = [each for each in ids if each not in kept]
             for each in {ids[0], *ids[-2:]}:
-                self.plan.note_length(each, lengths[each], self.sizes[each])
+                self.plan.note_length(each, lengths[each])
             near = ids[:-1] or ids
             self.plan.note_sizes(len(near), sum(self.sizes[each] for each in near))
             self.questions += 1
@@ -141,8 +141,8 @@ def test_a_single_entry_is_asked_for_alone() -> None:
 
 def test_lengths_that_cannot_be_true_do_no_harm() -> None:
     plan = ReadPlan(IN_FLIGHT_MAX)
-    plan.note_length(10, 1_000_000, 50)
-    plan.note_length(200, 3, 50)
+    plan.note_length(10, 1_000_000)
+    plan.note_length(200, 3)
     ids = plan.next_ids(range(11, 1_000), WINDOW, WINDOW)
     assert ids[0] == 11
     assert len(ids) <= IN_FLIGHT_MAX + 1

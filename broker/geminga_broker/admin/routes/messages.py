@@ -59,7 +59,9 @@ async def peek(request: Request, topic: TopicArg, services: ServicesArg) -> Resp
     )
     await loaded.subscribing.create(name, from_earliest=True)
     cursor = loaded.part(StoredSubscriptions).named(name).cursor
-    found = await nth_in_backlog(loaded.managed_ledger, cursor, number) if number > 0 else None
+    found = (
+        await nth_in_backlog(loaded.managed_ledger.reader, cursor, number) if number > 0 else None
+    )
     if found is None:
         raise RestError(404, "Message not found")
     return _message(found)
@@ -72,7 +74,7 @@ async def get_message(request: Request, topic: TopicArg, services: ServicesArg) 
     loaded = await _loaded(
         request, services, topic, "GetMessageById is not allowed on partitioned-topic"
     )
-    payload = await entry_at(loaded.managed_ledger, position)
+    payload = await entry_at(loaded.managed_ledger.reader, position)
     if payload is None:
         raise RestError(404, "Message id not found")
     return _message((position, payload))
@@ -92,7 +94,7 @@ async def examine_message(request: Request, topic: TopicArg, services: ServicesA
     if not number.lstrip("-").isdecimal():
         raise RestError(404, "messagePosition should be a whole number")
     found = await nth_in_log(
-        loaded.managed_ledger,
+        loaded.managed_ledger.reader,
         int(number),
         from_latest=request.query_params.get("initialPosition") != "earliest",
     )
@@ -112,7 +114,7 @@ async def get_message_id(request: Request, topic: TopicArg, services: ServicesAr
         "Get message ID by timestamp on a partitioned topic is not allowed, please try do it on "
         "specific topic partition",
     )
-    position = await first_published_at(loaded.managed_ledger, time_ms)
+    position = await first_published_at(loaded.managed_ledger.reader, time_ms)
     return Json(message_id(position, topic.partition_index))
 
 
@@ -130,7 +132,7 @@ async def get_message_id_by_index(
     if loaded.managed_ledger.stamps is None:
         raise RestError(412, "GetMessageIdByIndex is not allowed when broker entry metadata is off")
     index = int(told) if told.isascii() and told.isdigit() else -1
-    position = await message_with_index(loaded.managed_ledger, index)
+    position = await message_with_index(loaded.managed_ledger.reader, index)
     if position is None:
         raise RestError(404, f"Message not found for index {told}")
     return Json(
@@ -149,7 +151,7 @@ async def get_last_message_id(request: Request, topic: TopicArg, services: Servi
     if await services.partitioned_topics.partitions(topic):
         raise TopicNotFound(str(topic))
     loaded = await _loaded(request, services, topic, "")
-    last, batch_index = await last_message(loaded.managed_ledger)
+    last, batch_index = await last_message(loaded.managed_ledger.reader)
     document = message_id(last, topic.partition_index)
     if batch_index < 0:
         return Json(document)
@@ -185,7 +187,7 @@ async def analyze_backlog(request: Request, topic: TopicArg, services: ServicesA
         "partition",
     )
     subscription = loaded.part(StoredSubscriptions).named(path_value(request, "subscription"))
-    scan = await scan_backlog(loaded.managed_ledger, subscription.cursor)
+    scan = await scan_backlog(loaded.managed_ledger.reader, subscription.cursor)
     return Json(
         {
             "entries": scan.entries,

@@ -222,7 +222,7 @@ async def reset_to_position(request: Request, topic: TopicArg, services: Service
     )
 
     async def reset(loaded: Topic, subscription: Subscription) -> None:
-        batch_size = await batch_size_at(loaded.managed_ledger, target.position)
+        batch_size = await batch_size_at(loaded.managed_ledger.reader, target.position)
         first, remaining = target.first_and_remaining(batch_size)
         await subscription.seek(first, remaining)
 

@@ -4,10 +4,9 @@ for, for it takes an entry of each."""
 from __future__ import annotations
 
 from geminga_broker.admin.documents.topic_stats import TopicStats
-from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.log_reader import LogReader
 from geminga_broker.managed_ledger.payloads import entry_time_ms
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.managed_ledger.search import read_one
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.topic import Topic
 
@@ -30,17 +29,17 @@ async def add_earliest(stats: TopicStats, topic: Topic) -> None:
         if subscription.cursor.is_durable:
             marks.append(subscription.mark_delete)
         of_subscription["earliestMsgPublishTimeInBacklog"] = await _published_after(
-            topic.managed_ledger, subscription.mark_delete
+            topic.managed_ledger.reader, subscription.mark_delete
         )
     if marks:
         stats["earliestMsgPublishTimeInBacklogs"] = await _published_after(
-            topic.managed_ledger, min(marks)
+            topic.managed_ledger.reader, min(marks)
         )
 
 
-async def _published_after(managed_ledger: ManagedLedger, mark: Position) -> int:
+async def _published_after(reader: LogReader, mark: Position) -> int:
     """When the entry after ``mark`` was published, in Unix ms; -1 where that is gone by now."""
-    position = managed_ledger.chain.readable_from(managed_ledger.chain.next_after(mark))
-    if position > managed_ledger.chain.last_confirmed:
+    position = reader.chain.readable_from(reader.chain.next_after(mark))
+    if position > reader.readable_upto:
         return NOTHING_LEFT
-    return entry_time_ms(await read_one(managed_ledger, position))
+    return entry_time_ms(await reader.read_one(position))

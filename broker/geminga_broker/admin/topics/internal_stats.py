@@ -48,7 +48,7 @@ def _subscription(topic: Topic, subscription: Subscription) -> SubscriptionFacts
         cursor_stats(log, cursor, dispatcher.read_position),
         is_active=True,
         is_waiting=is_at_end and any(each.can_take for each in takers),
-        is_reading=dispatcher.is_reading,
+        is_reading=dispatcher.reader.is_reading,
     )
 
 

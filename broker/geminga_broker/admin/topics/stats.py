@@ -18,7 +18,7 @@ from geminga_broker.admin.topics.key_shared_stats import add_key_shared
 from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatch_throttle import Stalls
-from geminga_broker.subscriptions.key_shared.dispatcher import KeySharedDispatcher
+from geminga_broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
 from geminga_broker.subscriptions.rate_limiter import LimitOf
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.backlog import Backlog
@@ -170,7 +170,7 @@ def _add_kept(stats: SubscriptionStats, subscription: Subscription, query: Stats
         stats["msgInReplay"] = dispatcher.redelivery_backlog
         stats["blockedSubscriptionOnUnackedMsgs"] = dispatcher.is_blocked_on_unacknowledged
     if isinstance(dispatcher, KeySharedDispatcher):
-        add_key_shared(stats, dispatcher)
+        add_key_shared(stats, dispatcher.distribution)
     stats["msgBacklog"] = cursor.backlog_entries
     stats["msgDelayed"] = subscription.delayed_count
     stats["msgBacklogNoDelayed"] = max(0, stats["msgBacklog"] - stats["msgDelayed"])

@@ -23,6 +23,7 @@ from geminga_broker.managed_ledger.append_request import (
 )
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
+from geminga_broker.managed_ledger.log_reader import LogScan
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.effective import EffectivePolicies
@@ -317,14 +318,12 @@ class Deduplication:
 
     async def _replay(self, after: Position) -> int:
         """Read again what was stored behind ``after``; how many entries that were."""
-        chain, now_s = self._log.chain, self._clock.monotonic()
-        position, count = chain.next_after(after), 0
-        while position <= chain.last_confirmed:
-            run = await self._log.read(position, REPLAY_ENTRIES)
+        scan, now_s, count = LogScan(self._log.reader, after), self._clock.monotonic(), 0
+        while found := await scan.next_run(REPLAY_ENTRIES):
+            _, run = found
             numbers = [number_of_stored(payload) for _, payload, _ in run]
             self._numbers.restore(dict(each for each in numbers if each is not None), now_s)
             count += len(run)
-            position = chain.next_after(Position(position.ledger_id, run[-1][0]))
         return count
 
     async def disable(self) -> None:

@@ -62,7 +62,7 @@ async def reading(
     await delayed.recover()
     position = delayed.pass_held(log.chain.next_after(cursor.mark_delete))
     while position <= log.chain.last_confirmed:
-        entries = await log.read(position, 100)
+        entries = await log.reader.read(position, 100)
         passed, plain = delayed.sift(position[0], entries)
         assert not plain
         position = delayed.pass_held(

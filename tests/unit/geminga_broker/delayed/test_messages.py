@@ -35,6 +35,7 @@ from geminga_broker.delayed.bucket_store import BucketStore, garbage_of
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
+from geminga_broker.managed_ledger.log_reader import LogReader
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import LATEST, Position
 from geminga_protocol.records.delayed_buckets import BucketKey, DelayedIndex, buckets_of
@@ -80,7 +81,7 @@ async def test_messages_come_once_and_leave_nothing(
 
 
 async def test_the_next_owner_does_not_read_again_what_is_in_buckets(
-    factory: ManagedLedgerFactory, log: ManagedLedger
+    factory: ManagedLedgerFactory, log: ManagedLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cursor = await created(factory, log)
     await reading(log, cursor)  # and its broker is killed
@@ -88,7 +89,7 @@ async def test_the_next_owner_does_not_read_again_what_is_in_buckets(
     await taken_over.__aenter__()
     delayed = delayed_of(log, taken_over)
     await delayed.recover()
-    log.read = Mock(side_effect=AssertionError("nothing is read"))  # type: ignore[method-assign]
+    monkeypatch.setattr(LogReader, "read", Mock(side_effect=AssertionError("nothing is read")))
     first, second = (span.ledger_id for span in log.chain.spans)
     assert delayed.count == 6
     assert delayed.pass_held(Position(first, 0)) == (second, 0)
@@ -125,11 +126,11 @@ async def test_a_bucket_holds_all_of_its_ledger_that_was_on_its_way(
         cursor = await created(factory, log)
         delayed = delayed_of(log, cursor)
         await delayed.recover()
-        delayed.sift(first, await log.read(Position(first, 0), 100))
+        delayed.sift(first, await log.reader.read(Position(first, 0), 100))
         log.append_all(pending(*map(payload, DELAYS_MS[4:])))  # while it is about to end
         await asyncio.sleep(0.1)
         assert not buckets_of(cursor.properties), "not all of its ledger was read yet"
-        delayed.sift(first, await log.read(Position(first, 4), 100))
+        delayed.sift(first, await log.reader.read(Position(first, 4), 100))
         await asyncio.sleep(1)
         assert list(buckets_of(cursor.properties)) == [BucketKey(first, first)]
         assert delayed.loaded_count == 0, "all are in the bucket"
@@ -154,7 +155,7 @@ async def test_what_comes_while_a_bucket_is_written_gets_one_too(
             log.append_all(pending(*map(payload, DELAYS_MS)))
             await asyncio.sleep(0.1)
             first = log.chain.readable_from(log.chain.next_after(position))
-            delayed.sift(first[0], await log.read(first, 100))
+            delayed.sift(first[0], await log.reader.read(first, 100))
             await asyncio.sleep(0.1)
         assert not buckets_of(cursor.properties)
         await asyncio.sleep(30)
@@ -173,7 +174,7 @@ async def test_a_bucket_is_written_though_its_ledger_ends_with_what_is_not_delay
         delayed = delayed_of(log, cursor)
         await delayed.recover()
         for begin in (0, len(DELAYS_MS)):
-            delayed.sift(first, await log.read(Position(first, begin), 100))
+            delayed.sift(first, await log.reader.read(Position(first, begin), 100))
         await asyncio.sleep(1)
         assert list(buckets_of(cursor.properties)) == [BucketKey(first, first)]
 
@@ -188,7 +189,7 @@ async def test_a_subscription_that_is_deleted_does_not_wait_for_a_new_ledger(
         cursor = await created(factory, log)
         delayed = delayed_of(log, cursor)
         await delayed.recover()
-        delayed.sift(first, await log.read(Position(first, 0), 100))
+        delayed.sift(first, await log.reader.read(Position(first, 0), 100))
         before = list(ledgers.entries)
         await delayed.delete()
         await asyncio.sleep(1)
@@ -290,7 +291,7 @@ async def live_through_a_failure(step: int, fault: Fault, *, is_taken_over: bool
         await asyncio.sleep(0.1)
         await log.roll_over()
         first = log.chain.spans[0].ledger_id
-        entries = await log.read(Position(first, 0), 100)
+        entries = await log.reader.read(Position(first, 0), 100)
         cursor = await created(factory, log)
         if is_taken_over:
             await reading(log, cursor)
@@ -425,7 +426,7 @@ async def test_of_a_mixed_topic_what_is_not_delayed_is_passed_over_by_nobody(
             first, found = log.chain.next_after(cursor.mark_delete), []
             position = delayed.pass_held(first)
             while position <= log.chain.last_confirmed:
-                passed, sent = delayed.sift(position[0], await log.read(position, 100))
+                passed, sent = delayed.sift(position[0], await log.reader.read(position, 100))
                 found += [entry_id for entry_id, _, _ in sent]
                 after = Position(position[0], position[1] + passed + len(sent))
                 position = delayed.pass_held(log.chain.readable_from(after))

@@ -29,6 +29,7 @@ from geminga_broker.managed_ledger.config import CacheConfig, ManagedLedgerConfi
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.entry_cache import EntryCache
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
+from geminga_broker.managed_ledger.log_reader import LogReader
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_ledger import AppendTimedOut, Ledgers
@@ -244,14 +245,14 @@ async def test_a_damaged_entry_counts_as_one_message(
 ) -> None:
     async with cluster.log() as log:
         log.append_all([item(5), item(1), item(1)])
-        read = log.read
+        honest = LogReader.read
 
-        async def failing(position: Position, count_max: int) -> list[Entry]:
+        async def failing(reader: LogReader, position: Position, count_max: int) -> list[Entry]:
             if position[1] > 0:
                 raise EntryDamaged(f"{position} is damaged")
-            return await read(position, count_max)
+            return await honest(reader, position, count_max)
 
-        monkeypatch.setattr(log, "read", failing)
+        monkeypatch.setattr(LogReader, "read", failing)
         await cluster.settle()
         again = BrokerEntryMetadata(INDEX, SetClock())
         await again.recover(log)
@@ -265,5 +266,5 @@ async def test_senders_are_told_to_look_at_stamped_entries_and_only_at_those(
         async with cluster.log(kinds) as log:
             log.append_all([item(5)])
             await settle()
-            (entry,) = log.cached_run(log.chain.last_confirmed, 1)
+            (entry,) = log.reader.cached_run(log.chain.last_confirmed, 1)
             assert entry[2] == count

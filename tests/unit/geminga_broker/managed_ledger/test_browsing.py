@@ -48,11 +48,11 @@ class IndexedLog(MemoryLog):
 )
 async def test_a_message_is_found_by_its_index(index: int, expected: Position | None) -> None:
     log = IndexedLog((7, len(ENTRIES)))
-    assert await message_with_index(log, index) == expected  # type: ignore[arg-type]  # a stand-in
+    assert await message_with_index(log, index) == expected
 
 
 async def test_an_empty_log_has_no_message() -> None:
-    assert await message_with_index(IndexedLog((7, 0)), 0) is None  # type: ignore[arg-type]  # as above
+    assert await message_with_index(IndexedLog((7, 0)), 0) is None
 
 
 class TrimmedLog(MemoryLog):
@@ -75,7 +75,7 @@ class TrimmedLog(MemoryLog):
 async def test_the_last_message_is_looked_for_again_where_it_was_trimmed_just_then(
     left: int, last: Position
 ) -> None:
-    assert await last_message(TrimmedLog(left=left)) == (last, -1)  # type: ignore[arg-type]  # a stand-in
+    assert await last_message(TrimmedLog(left=left)) == (last, -1)
 
 
 class UnreadableLog(MemoryLog):
@@ -89,4 +89,4 @@ async def test_a_last_message_that_cannot_be_read_is_not_looked_for_for_ever() -
     log = UnreadableLog((7, 3))
     log.is_cold = True
     with pytest.raises(StorageUnavailable):
-        await last_message(log)  # type: ignore[arg-type]  # a stand-in
+        await last_message(log)

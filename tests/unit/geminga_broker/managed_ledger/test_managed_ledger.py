@@ -89,7 +89,7 @@ async def test_entries_are_confirmed_in_order_and_cached(
         log.append_all(pending(b"c"))
         await settle()
         assert [payload for _, payload in listener.appended] == [b"a", b"b", b"c"]
-        assert [each[1] for each in log.cached_run(Position(0, 1), 9)] == [b"b", b"c"]
+        assert [each[1] for each in log.reader.cached_run(Position(0, 1), 9)] == [b"b", b"c"]
 
 
 async def test_a_full_ledger_is_followed_by_another(
@@ -180,7 +180,7 @@ async def test_a_closed_log_is_found_again_as_it_was(
     async with log_over(factory) as log:
         assert log.chain.last_confirmed == (0, 1)
         assert not ledgers.opened, "a ledger closed in order needs no recovery"
-        assert await log.read(Position(0, 0), 5) == [(0, b"a", 0), (1, b"b", 0)]
+        assert await log.reader.fetch(0, range(5)) == [(0, b"a", 0), (1, b"b", 0)]
 
 
 async def test_a_log_left_open_is_recovered(coordination: Coordination, settle: Settle) -> None:
@@ -204,7 +204,7 @@ async def test_a_read_without_zookeeper_says_that_storage_is_away(
         await settle()
         ledgers.open_error = ConnectionLost("get /ledgers")
         with pytest.raises(StorageUnavailable):
-            await log.read(Position(0, 0), 1)
+            await log.reader.fetch(0, [0])
 
 
 async def test_deleting_leaves_no_ledger_behind(coordination: Coordination, settle: Settle) -> None:
@@ -406,7 +406,7 @@ async def test_a_reader_of_the_open_ledger_follows_it_without_opening_it_again(
         for number, payload in enumerate((b"a", b"b", b"c")):
             log.append_all(pending(payload))
             await settle()
-            assert await log.read(Position(0, number), 9) == [(number, payload, 0)]
+            assert await log.reader.fetch(0, range(number, 9)) == [(number, payload, 0)]
         assert ledgers.opened == [0]
 
 

@@ -160,7 +160,7 @@ async def test_ledgers_that_every_cursor_has_passed_are_deleted(scene: Scene) ->
     assert scene.ids() == [2, 3]
     assert [each.ledger_id for each in (await scene.record()).ledgers] == [2, 3]
     assert sorted(scene.ledgers.entries) == [2, 3]
-    assert scene.log.cached_run(Position(1, 0), 1) == []
+    assert scene.log.reader.cached_run(Position(1, 0), 1) == []
     assert slow.backlog_entries == 3
 
 
@@ -340,7 +340,7 @@ async def test_truncating_an_empty_log_changes_nothing(scene: Scene) -> None:
 async def test_what_is_read_from_a_ledger_that_was_trimmed_is_unavailable(scene: Scene) -> None:
     await scene.publish(b"a", b"b", b"c")
     with pytest.raises(StorageUnavailable, match="trimmed"):
-        await scene.log.read(Position(0, 0), 1)
+        await scene.log.reader.fetch(0, [0])
 
 
 async def test_entries_that_every_subscription_was_sent_leave_the_cache_soon(scene: Scene) -> None:
@@ -348,9 +348,9 @@ async def test_entries_that_every_subscription_was_sent_leave_the_cache_soon(sce
     await scene.publish(b"a", b"b", b"c", b"d", b"e")
     scene.readers.slowest = Position(1, 1)
     scene.cache.sweep(scene.clock.now_s + 2)
-    assert [scene.log.cached_run(Position(each, 0), 9) for each in (0, 1)] == [[], []]
-    assert [each[1] for each in scene.log.cached_run(Position(1, 1), 9)] == [b"d"]
-    assert [each[1] for each in scene.log.cached_run(Position(2, 0), 9)] == [b"e"]
+    assert [scene.log.reader.cached_run(Position(each, 0), 9) for each in (0, 1)] == [[], []]
+    assert [each[1] for each in scene.log.reader.cached_run(Position(1, 1), 9)] == [b"d"]
+    assert [each[1] for each in scene.log.reader.cached_run(Position(2, 0), 9)] == [b"e"]
     scene.readers.slowest = None
     scene.cache.sweep(scene.clock.now_s + 2)
     assert scene.cache.entry_count == 0

@@ -28,13 +28,12 @@ from tests.unit.geminga_broker.clients_and_logs import (
 
 from geminga_broker.errors import InvalidRequest
 from geminga_broker.managed_ledger.acknowledged import bits_set
-from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.dispatching import COUNT_ALL, DispatchLimit
-from geminga_broker.subscriptions.active_consumer import choose_active
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.key_shared.hash_ring import HashRing, ring_hash
+from geminga_broker.subscriptions.distribution.active_consumer import choose_active
+from geminga_broker.subscriptions.distribution.hash_ring import HashRing, ring_hash
 from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_protocol.pulsar import api_pb2 as api
@@ -247,7 +246,7 @@ class Rig:
     def begin(self) -> None:
         """A subscription that nobody knows yet."""
         self.log = log = BatchLog(KEYS, *LEDGERS)
-        log.config = ManagedLedgerConfig(read_entries_max=READ_ENTRIES_MAX)
+        log.entries_max = READ_ENTRIES_MAX
         self.model = Model(self.kind)
         self.subscription = Subscription(
             Owner(), TOPIC, -1, cast(ManagedLedger, log), cursor_over(log.chain), SystemClock()
@@ -315,7 +314,7 @@ class Rig:
         """Others need the memory for what they fetch."""
         dispatcher = self.subscription.dispatcher
         if dispatcher is not None:
-            dispatcher._fetched.evict()
+            dispatcher.reader.fetched.evict()
 
     def acknowledge_or_give_back(self, step: str, client: Client, number: int) -> None:
         known = sorted(client.held) if self.kind.tracks_entries else ALL

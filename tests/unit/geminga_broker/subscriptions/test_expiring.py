@@ -18,6 +18,7 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, lo
 
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
+from geminga_broker.managed_ledger.log_reader import LogReader
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.expiry import ExpiryConfig
 from geminga_broker.subscriptions import expiring
@@ -133,10 +134,6 @@ async def connected(
     subscription.flow(consumer, permits)
     await asyncio.sleep(0.1)
     return consumer, session
-
-
-def nothing_cached(*_: object) -> list[Entry]:
-    return []
 
 
 def sub(topic: Topic) -> Subscription:
@@ -281,14 +278,13 @@ async def test_delayed_messages_are_looked_at_once_not_each_time(
     await publish(topic, *[OLD] * 8, due_in_s=10 * TTL_S)
     await maintain(topics, MessageExpiry)
     looked: list[object] = []
-    log = topic.managed_ledger
-    cached_run = log.cached_run
+    honest = LogReader.read
 
-    def noted(position: Position, count: int) -> list[Entry]:
+    async def noted(reader: LogReader, position: Position, count: int) -> list[Entry]:
         looked.append(position)
-        return cached_run(position, count)
+        return await honest(reader, position, count)
 
-    monkeypatch.setattr(log, "cached_run", noted)
+    monkeypatch.setattr(LogReader, "read", noted)
     for _ in range(5):
         await maintain(topics, MessageExpiry)
     assert looked == []
@@ -346,14 +342,13 @@ async def test_a_seek_while_entries_are_read_ends_the_look(
     await publish(topic, *[OLD] * 3)
     log = topic.managed_ledger
     first = log.chain.readable_from(log.chain.before_first)
-    read = log.read
+    honest = LogReader.read
 
-    async def slowly(position: object, count: int) -> object:
+    async def slowly(reader: LogReader, position: Position, count: int) -> list[Entry]:
         await asyncio.sleep(1)
-        return await read(position, count)  # type: ignore[arg-type]  # handed on
+        return await honest(reader, position, count)
 
-    monkeypatch.setattr(log, "cached_run", nothing_cached)
-    monkeypatch.setattr(log, "read", slowly)
+    monkeypatch.setattr(LogReader, "read", slowly)
     monkeypatch.setattr(expiring, "LOOK_ENTRIES_MAX", 1)
     looking = asyncio.ensure_future(maintain(topics, MessageExpiry))
     for _ in range(100):
@@ -375,11 +370,14 @@ async def test_bookies_that_do_not_answer_stop_nobody_else(
     await publish(topic, OLD)
     await publish(other, OLD)
 
-    async def fails(*_: object) -> list[Entry]:
-        raise StorageUnavailable("away")
+    honest, away = LogReader.read, topic.managed_ledger.reader
 
-    monkeypatch.setattr(topic.managed_ledger, "cached_run", nothing_cached)
-    monkeypatch.setattr(topic.managed_ledger, "read", fails)
+    async def fails(reader: LogReader, position: Position, count: int) -> list[Entry]:
+        if reader is away:
+            raise StorageUnavailable("away")
+        return await honest(reader, position, count)
+
+    monkeypatch.setattr(LogReader, "read", fails)
     await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 1
     assert sub(other).cursor.backlog_entries == 0

@@ -17,7 +17,10 @@ from geminga_broker.errors import (
     TopicFenced,
 )
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.subscriptions.key_shared.policy import KeySharedMode, KeySharedPolicy
+from geminga_broker.subscriptions.distribution.key_shared_policy import (
+    KeySharedMode,
+    KeySharedPolicy,
+)
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.config import TopicsConfig
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions

@@ -16,15 +16,15 @@ from geminga_broker.admin.documents.topic_stats import (
 )
 from geminga_broker.admin.topics.key_shared_stats import add_key_shared
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.key_shared.dispatcher import KeySharedDispatcher
-from geminga_broker.subscriptions.key_shared.hash_ring import HASHES
-from geminga_broker.subscriptions.key_shared.policy import AUTO_SPLIT
+from geminga_broker.subscriptions.distribution.hash_ring import HASHES
+from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT
+from geminga_broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
 
 
 def stats_of(dispatcher: KeySharedDispatcher) -> SubscriptionStats:
     stats = new_subscription_stats()
     stats["consumers"] = [new_consumer_stats() for _ in dispatcher.consumers]
-    add_key_shared(stats, dispatcher)
+    add_key_shared(stats, dispatcher.distribution)
     return stats
 
 
@@ -73,5 +73,5 @@ def test_without_its_consumers_a_subscription_is_told_of_alone() -> None:
     dispatcher = KeySharedDispatcher(log, cursor_over(log.chain), AUTO_SPLIT)  # type: ignore[arg-type]  # a stand-in
     joined(dispatcher, "x")
     stats = new_subscription_stats()
-    add_key_shared(stats, dispatcher)
+    add_key_shared(stats, dispatcher.distribution)
     assert stats["consumers"] == []

@@ -17,8 +17,8 @@ from geminga_broker.errors import EntryDamaged, StorageUnavailable
 from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.cursor_reader import READ_RETRY_S
 from geminga_broker.subscriptions.damage import ATTEMPTS_PER_TELLING, RETRY_FIRST_S, RETRY_LIMIT_S
-from geminga_broker.subscriptions.dispatcher import READ_RETRY_S
 from geminga_broker.subscriptions.single_dispatcher import SingleDispatcher
 
 
@@ -28,7 +28,7 @@ class Watched(SingleDispatcher):
     @property
     def held(self) -> int:
         """How many fetched entries are in memory."""
-        return len(self._fetched)
+        return len(self.reader.fetched)
 
 
 def dispatcher_over(log: MemoryLog) -> tuple[Watched, Consumer, NotedSession]:
@@ -99,9 +99,9 @@ async def test_a_dispatcher_that_is_done_with_takes_no_memory(log: MemoryLog) ->
     consumer.permits = 4
     dispatcher.dispatch()
     dispatcher.remove(consumer)
-    dispatcher.let_go()
+    dispatcher.reader.let_go()
     await log.settled()
-    assert dispatcher.entries_fetched == 10
+    assert dispatcher.reader.entries_fetched == 10
     assert log.fetched_budget.used_bytes == 0
 
 
@@ -140,11 +140,11 @@ async def test_a_read_that_fails_is_tried_again() -> None:
     class Failing(MemoryLog):
         is_broken = True
 
-        async def read_entries(self, ledger_id: int, entry_ids: Sequence[int]) -> list[Entry]:
+        async def fetch(self, ledger_id: int, entry_ids: Sequence[int]) -> list[Entry]:
             if self.is_broken:
                 self.reads += 1
                 raise StorageUnavailable("no bookie")
-            return await super().read_entries(ledger_id, entry_ids)
+            return await super().fetch(ledger_id, entry_ids)
 
     failing = Failing((1, 10))
     failing.is_cold = True
@@ -167,11 +167,11 @@ class Damaged(MemoryLog):
         self.damaged: Position | None = at
         self.attempts = 0
 
-    async def read_entries(self, ledger_id: int, entry_ids: Sequence[int]) -> list[Entry]:
+    async def fetch(self, ledger_id: int, entry_ids: Sequence[int]) -> list[Entry]:
         if (ledger_id, entry_ids[0]) == self.damaged:
             self.attempts += 1
             raise EntryDamaged("every copy is damaged")
-        return await super().read_entries(ledger_id, entry_ids)
+        return await super().fetch(ledger_id, entry_ids)
 
 
 async def test_a_damaged_entry_is_tried_ever_more_rarely_and_told_of_with_the_way_out(

@@ -1,4 +1,4 @@
-"""Which consumer of a Shared subscription gets the chunks of a message: all of them the same one.
+"""Which consumer of a Shared subscription gets the chunks of a message: always the same. Pure.
 
 A message in chunks can only be put together where all of its chunks are (as upstream's
 ``SharedConsumerAssignor``). Whoever gets the first that is sent gets the others; when that consumer
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from geminga_broker.managed_ledger.positions import EntryId
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.replay_queue import ReplayQueue
+from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.payload import metadata_bounds, parse_metadata
 

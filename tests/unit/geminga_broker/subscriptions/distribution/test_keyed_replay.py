@@ -6,8 +6,8 @@ from tests.unit.geminga_broker.clients_and_logs import KeyedLog, NotedSession, c
 
 from geminga_broker.managed_ledger.positions import EARLIEST, EntryId, Position
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.key_shared.key_hashes import KeyHashes
-from geminga_broker.subscriptions.key_shared.keyed_replay import KeyedReplay
+from geminga_broker.subscriptions.distribution.key_hashes import KeyHashes
+from geminga_broker.subscriptions.distribution.keyed_replay import KeyedReplay
 
 IDS: list[EntryId] = [(1, entry) for entry in range(8)]
 # The key of entry i has the hash i % 4 + 1.

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga_broker.managed_ledger.positions import EntryId
-from geminga_broker.subscriptions.replay_queue import ReplayQueue
+from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
 
 positions = st.tuples(st.integers(1, 2), st.integers(0, 200))
 steps = st.lists(

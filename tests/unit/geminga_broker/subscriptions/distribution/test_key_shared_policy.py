@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga_broker.errors import ConsumerBusy, ConsumerNotAssigned
-from geminga_broker.subscriptions.key_shared.policy import (
+from geminga_broker.subscriptions.distribution.key_shared_policy import (
     AUTO_SPLIT,
     KeySharedMode,
     KeySharedPolicy,

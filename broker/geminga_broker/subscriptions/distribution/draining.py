@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from geminga_broker.managed_ledger.positions import EntryId
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.key_shared.key_hashes import KeyHashes
+from geminga_broker.subscriptions.distribution.key_hashes import KeyHashes
 
 Select = Callable[[int], Consumer | None]
 """To whom a hash belongs now."""

@@ -7,13 +7,15 @@ Those whose hash is draining elsewhere, or belongs to nobody, wait by hash and h
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from geminga_broker.managed_ledger.positions import EntryId
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.key_shared.key_hashes import KeyHashes
-from geminga_broker.subscriptions.key_shared.receivers import Receiver
-from geminga_broker.subscriptions.replay_queue import ReplayQueue
+from geminga_broker.subscriptions.distribution.key_hashes import KeyHashes
+from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
+
+Receiver = Callable[[int], Consumer | None]
+"""Who may get entries of a hash now; None for nobody."""
 
 
 class KeyedReplay:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of
 
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.key_shared.hash_ranges import range_hash
-from geminga_broker.subscriptions.key_shared.hash_ring import HASHES, HashRing, ring_hash
+from geminga_broker.subscriptions.distribution.hash_ranges import range_hash
+from geminga_broker.subscriptions.distribution.hash_ring import HASHES, HashRing, ring_hash
 
 RECORDED: dict[str, Any] = json.loads(
     Path(__file__).with_name("pulsar_key_ranges.json").read_text()

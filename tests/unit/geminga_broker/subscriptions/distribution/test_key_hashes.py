@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga_broker.managed_ledger.positions import Entry, Position
-from geminga_broker.subscriptions.key_shared.hash_ring import ring_hash
-from geminga_broker.subscriptions.key_shared.key_hashes import KeyHashes
+from geminga_broker.subscriptions.distribution.hash_ring import ring_hash
+from geminga_broker.subscriptions.distribution.key_hashes import KeyHashes
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import encode_payload
 

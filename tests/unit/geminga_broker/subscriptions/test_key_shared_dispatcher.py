@@ -11,21 +11,20 @@ from tests.unit.geminga_broker.clients_and_logs import (
 )
 
 from geminga_broker.errors import ConsumerNotAssigned
-from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.entry_cache import ENTRY_OVERHEAD_BYTES
 from geminga_broker.managed_ledger.positions import Entry, Position
-from geminga_broker.subscriptions import tracking_dispatcher
+from geminga_broker.subscriptions import key_shared_dispatcher, tracking_dispatcher
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.key_shared import dispatcher as key_shared_dispatcher
-from geminga_broker.subscriptions.key_shared.dispatcher import KeySharedDispatcher
-from geminga_broker.subscriptions.key_shared.hash_ranges import range_hash
-from geminga_broker.subscriptions.key_shared.hash_ring import ring_hash
-from geminga_broker.subscriptions.key_shared.policy import (
+from geminga_broker.subscriptions.distribution import key_shared
+from geminga_broker.subscriptions.distribution.hash_ranges import range_hash
+from geminga_broker.subscriptions.distribution.hash_ring import ring_hash
+from geminga_broker.subscriptions.distribution.key_shared_policy import (
     AUTO_SPLIT,
     HashRange,
     KeySharedMode,
     KeySharedPolicy,
 )
+from geminga_broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
 
 KEYS = "abcdefgh"
 
@@ -38,7 +37,8 @@ def joined(
     dispatcher: KeySharedDispatcher, name: str, *, permits: int, ranges: tuple[HashRange, ...] = ()
 ) -> tuple[Consumer, NotedSession]:
     session = NotedSession()
-    policy = KeySharedPolicy(dispatcher.policy.mode, dispatcher.policy.allows_out_of_order, ranges)
+    shared = dispatcher.distribution.policy
+    policy = KeySharedPolicy(shared.mode, shared.allows_out_of_order, ranges)
     consumer = consumer_of(session, name, key_shared=policy)
     consumer.permits = permits
     dispatcher.check_room(policy)
@@ -60,7 +60,7 @@ def keys_of(session: NotedSession, log: KeyedLog) -> set[str]:
 
 
 def owned(dispatcher: KeySharedDispatcher, consumer: Consumer) -> set[str]:
-    ranges = dispatcher.ranges_of(consumer)
+    ranges = dispatcher.distribution.ranges_of(consumer)
     return {
         key for key in KEYS if any(start <= ring_hash(key.encode()) <= end for start, end in ranges)
     }
@@ -89,14 +89,14 @@ def test_a_newcomer_gets_at_once_what_is_not_on_its_way_to_others() -> None:
     assert owned(dispatcher, second) & held, "the keys of this test say nothing"
     assert owned(dispatcher, second) - held, "the keys of this test say nothing"
     assert keys_of(session, log) == owned(dispatcher, second) - held
-    draining = dispatcher.draining_of(first)
+    draining = dispatcher.distribution.draining_of(first)
     assert set(draining) == {ring_hash(key.encode()) for key in held & owned(dispatcher, second)}
     assert all(each.entries == 1 and each.blocked_attempts == 1 for each in draining.values())
-    assert dispatcher.draining_of(second) == {}
+    assert dispatcher.distribution.draining_of(second) == {}
     acknowledge(dispatcher, first, *range(4))
     assert keys_of(session, log) == owned(dispatcher, second)
-    assert dispatcher.draining_of(first) == {}
-    assert dispatcher.drained_total(first) == len(draining)
+    assert dispatcher.distribution.draining_of(first) == {}
+    assert dispatcher.distribution.drained_total(first) == len(draining)
     assert len(first_session.positions()) == 4
 
 
@@ -106,9 +106,9 @@ def test_a_key_that_comes_back_to_its_holder_need_not_drain() -> None:
     first, session = joined(dispatcher, "x", permits=8)
     dispatcher.dispatch()
     second, _ = joined(dispatcher, "y", permits=0)
-    assert dispatcher.draining_of(first)
+    assert dispatcher.distribution.draining_of(first)
     dispatcher.remove(second)
-    assert not dispatcher.draining_of(first)
+    assert not dispatcher.distribution.draining_of(first)
     first.permits = 100
     dispatcher.dispatch()
     assert session.positions() == [(1, entry) for entry in range(16)]
@@ -132,7 +132,7 @@ def test_a_given_back_entry_of_a_draining_key_waits_for_the_rest() -> None:
     dispatcher.dispatch()
     holder.permits = 100
     others = [joined(dispatcher, name, permits=100) for name in "yzuvw"]
-    assert dispatcher.draining_of(holder), "the names of this test say nothing"
+    assert dispatcher.distribution.draining_of(holder), "the names of this test say nothing"
     dispatcher.redeliver(holder, [Position(1, 1)])
     assert all(not other.positions() for _, other in others)
     acknowledge(dispatcher, holder, 0, 2)
@@ -157,7 +157,7 @@ def test_an_idle_consumer_is_served_though_another_takes_nothing() -> None:
 
 
 def test_reading_ahead_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_shared_dispatcher, "LOOK_AHEAD_PER_CONSUMER_MAX", 10)
+    monkeypatch.setattr(key_shared, "LOOK_AHEAD_PER_CONSUMER_MAX", 10)
     log = KeyedLog(KEYS, (1, 800))
     dispatcher = dispatcher_over(log)
     stuck, _ = joined(dispatcher, "x", permits=0)
@@ -247,7 +247,7 @@ async def full(
     monkeypatch.setattr(key_shared_dispatcher, "LOOK_AHEAD_BYTES_MAX", 50 * ENTRY_OVERHEAD_BYTES)
     log = KeyedLog(KEYS, (1, 2_000))
     log.is_cold = True
-    log.config = ManagedLedgerConfig(read_entries_max=20)
+    log.entries_max = 20
     dispatcher = dispatcher_over(log)
     stuck, session = joined(dispatcher, "x", permits=0)
     joined(dispatcher, "y", permits=2_000)
@@ -310,13 +310,13 @@ def test_after_a_seek_nothing_is_in_flight_and_nothing_waits() -> None:
     joined(dispatcher, "y", permits=0)
     dispatcher.rewind()
     assert dispatcher.redelivery_backlog == 0
-    assert not dispatcher.draining_of(first)
+    assert not dispatcher.distribution.draining_of(first)
     assert first.unacknowledged == 0
     dispatcher.remove(first)
 
 
 def test_acknowledging_what_waits_makes_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_shared_dispatcher, "LOOK_AHEAD_PER_CONSUMER_MAX", 5)
+    monkeypatch.setattr(key_shared, "LOOK_AHEAD_PER_CONSUMER_MAX", 5)
     log = KeyedLog(KEYS, (1, 200))
     dispatcher = dispatcher_over(log)
     stuck, _ = joined(dispatcher, "x", permits=0)
@@ -359,7 +359,7 @@ class OneDelayed:
 def test_what_is_due_does_not_wait_for_others_that_take_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(key_shared_dispatcher, "LOOK_AHEAD_PER_CONSUMER_MAX", 5)
+    monkeypatch.setattr(key_shared, "LOOK_AHEAD_PER_CONSUMER_MAX", 5)
     monkeypatch.setattr(tracking_dispatcher, "DUE_AT_ONCE_MAX", 5)
     log = KeyedLog(KEYS, (1, 200))
     dispatcher = dispatcher_over(log)
@@ -368,7 +368,7 @@ def test_what_is_due_does_not_wait_for_others_that_take_nothing(
     delayed = OneDelayed(
         next(each for each in range(8) if log.key(each) in owned(dispatcher, idle))
     )
-    dispatcher.delayed = delayed  # type: ignore[assignment]  # a stand-in
+    dispatcher.reader.delayed = delayed  # type: ignore[assignment]  # a stand-in
     dispatcher.dispatch()
     assert dispatcher.redelivery_backlog == 10
     before = len(session.positions())

@@ -6,8 +6,8 @@ from tests.unit.geminga_broker.clients_and_logs import KeyedLog, NotedSession, c
 
 from geminga_broker.managed_ledger.positions import EARLIEST
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.key_shared.draining import Draining, Held
-from geminga_broker.subscriptions.key_shared.key_hashes import KeyHashes
+from geminga_broker.subscriptions.distribution.draining import Draining, Held
+from geminga_broker.subscriptions.distribution.key_hashes import KeyHashes
 
 A, B = ord("a"), ord("b")
 NOBODYS: dict[int, Consumer] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminga_broker.subscriptions.active_consumer import choose_active
+from geminga_broker.subscriptions.distribution.active_consumer import choose_active
 
 consumers = st.lists(
     st.tuples(st.integers(0, 3), st.text(min_size=1, max_size=5)), min_size=1, max_size=6

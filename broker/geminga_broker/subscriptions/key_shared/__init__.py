@@ -1,1 +1,0 @@
-"""Key_Shared subscriptions: which consumer has which keys, and in what order it gets them."""
