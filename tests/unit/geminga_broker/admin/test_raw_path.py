@@ -7,7 +7,6 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
@@ -15,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from geminga_broker.admin.raw_path import RawPath
 from geminga_server.http import HttpServer
 
-NAMES = ["a/b %?", "a%2Fb", "%", "+", "中", "a//b", "..", "-", "a;b=c", "a&b", "\n", "#x", "~"]
+NAMES = ["a/b %?", "a%2Fb", "%", "+", "中", "a//b", "...", "-", "a;b=c", "a&b", "\n", "#x", "~"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -31,18 +30,34 @@ async def test_any_topic_name_round_trips(name: str, client: httpx.AsyncClient) 
     assert (await client.delete(url)).status_code == 204
 
 
+async def test_a_name_that_zookeeper_takes_for_a_way_is_one_name_and_refused(
+    client: httpx.AsyncClient,
+) -> None:
+    answer = await client.put("/admin/v2/persistent/public/default/%2E%2E")
+    assert answer.status_code == 503
+    assert "'/managed-ledgers/public/default/persistent/..' is no path" in answer.json()["reason"]
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the path that would be routed."""
+    del receive
+    body = str(scope["path"]).encode()
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
 @pytest.mark.real_loop
-@pytest.mark.parametrize("name", NAMES)
-async def test_any_topic_name_round_trips_through_sockets(name: str, app: FastAPI) -> None:
+@pytest.mark.parametrize("name", [*NAMES, ".."])
+async def test_sockets_change_nothing_in_a_name(name: str) -> None:
     encoded = quote(name, safe="").replace(".", "%2E")
     url = f"/admin/v2/persistent/public/default/{encoded}"
     async with (
-        HttpServer(app, "127.0.0.1", 0) as server,
+        HttpServer(RawPath(echo), "127.0.0.1", 0) as server,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client,
     ):
-        assert (await client.put(url)).status_code == 204
-        listed = (await client.get("/admin/v2/persistent/public/default")).json()
-        assert listed == [f"persistent://public/default/{name}"]
+        assert (await client.get(url)).text == url
+        assert (await client.put(url)).text == url
         assert (await client.head(f"{url}/stats")).status_code == 200
 
 

@@ -245,10 +245,10 @@ async def test_a_damaged_state_is_passed_over_and_said(
 
 
 async def test_a_naming_in_doubt_is_tried_again_with_the_same_ledger(
-    coordination: Coordination, ledgers: MemoryLedgers, suspend: Callable[[str], None]
+    coordination: Coordination, ledgers: MemoryLedgers, suspend: Callable[[str], Awaitable[None]]
 ) -> None:
     store = await created(coordination, ledgers)
-    suspend("broker")
+    await suspend("broker")
     for _ in range(5):
         with pytest.raises(CoordinationError):
             await store.save(JOURNEY[1])

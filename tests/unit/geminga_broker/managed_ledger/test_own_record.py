@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import cast
 
 import pytest
@@ -21,7 +21,7 @@ from geminga_runtime.coordination import (
 
 PATH = "/record"
 Meddle = Callable[[str, bytes], None]
-Session = Callable[[str], None]
+Session = Callable[[str], Awaitable[None]]
 
 
 @pytest.fixture
@@ -130,10 +130,10 @@ async def test_doubt_stays_while_nobody_can_be_asked(
     connection.unheard = 1
     with pytest.raises(ConnectionLost):
         await record.write(b"second")
-    suspend("broker")
+    await suspend("broker")
     with pytest.raises(ConnectionLost):
         await record.write(b"third")
-    reconnect("broker")
+    await reconnect("broker")
     await record.write(b"fourth")
     assert await value_of(coordination) == b"fourth"
 
@@ -154,10 +154,10 @@ async def test_a_record_is_not_written_in_another_session_than_the_one_it_was_lo
     record: OwnRecord, coordination: Coordination, expire: Session, reconnect: Session
 ) -> None:
     """Another broker may have read it in between, without a reason to write it."""
-    expire("broker")
+    await expire("broker")
     with pytest.raises(SessionExpired):
         await record.write(b"second")
-    reconnect("broker")
+    await reconnect("broker")
     with pytest.raises(SessionExpired):
         await record.write(b"second")
     with pytest.raises(SessionExpired):
@@ -174,10 +174,10 @@ async def test_what_is_read_without_a_session_is_nobodys(
     """The session in which a bundle is owned is the one that counts."""
     await coordination.create(PATH, b"first")
     record = OwnRecord(coordination, PATH)
-    expire("broker")
+    await expire("broker")
     loading = asyncio.ensure_future(record.load())
     await asyncio.sleep(0)  # it is asked for, and answered in the next session
-    reconnect("broker")
+    await reconnect("broker")
     with pytest.raises(SessionExpired):
         await loading
 
