@@ -87,3 +87,8 @@ class CoordinationConditions(Conditions):
     delay_s_max: float = 0.001
     loss_probability: float = 0.0
     reconnect_s_max: float = 0.5
+
+
+# Each answer comes in the instant in which it was asked for: for tests of what is asked, and in
+# which order, where no time need pass.
+INSTANT = CoordinationConditions(delay_s_min=0.0, delay_s_max=0.0, reconnect_s_max=0.0)

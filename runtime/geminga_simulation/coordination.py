@@ -23,7 +23,7 @@ from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.conditions import CoordinationConditions
 from geminga_simulation.coordination_session import SimulatedSession, Watch
 from geminga_simulation.incarnation import Incarnation
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.loop import SimulatedLoop, running_loop
 from geminga_simulation.node_tree import Event, NodeTree
 
 SESSION_TIMEOUT_S_DEFAULT = 6.0
@@ -34,12 +34,15 @@ SESSION_ID_FIRST = 1 << 56
 
 
 class SimulatedZooKeeper:
-    """The server: the tree, the watches, the sessions that live."""
+    """The server: the tree, the watches, the sessions that live; ``loop`` is by default the one
+    that runs."""
 
     def __init__(
-        self, loop: SimulatedLoop, conditions: CoordinationConditions | None = None
+        self,
+        loop: SimulatedLoop | None = None,
+        conditions: CoordinationConditions | None = None,
     ) -> None:
-        self.loop = loop
+        self.loop = loop = loop or running_loop()
         self.random = loop.stream("zookeeper")
         self.conditions = conditions or CoordinationConditions()
         self.context = loop.incarnate("zookeeper").context

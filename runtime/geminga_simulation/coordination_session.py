@@ -295,7 +295,8 @@ class SimulatedSession:
         try:
             result = request.work()
         except CoordinationError as refusal:
-            error = refusal
+            # Without this frame: it holds the error, and the two would keep each other.
+            error = refusal.with_traceback(None)
         watch = request.watch
         if watch is not None and request.watches is not None and error is None:
             request.watches.setdefault(request.path, []).append(watch)

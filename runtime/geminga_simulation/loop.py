@@ -56,6 +56,13 @@ TIME_LIMIT_S_DEFAULT = 86_400.0
 CANCELLED_TIMERS_KEPT = 512
 
 
+def running_loop() -> SimulatedLoop:
+    """The simulated loop that runs; an assertion fails where a real one does, or none."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop), "this needs a SimulatedLoop around it"
+    return loop
+
+
 class SimulatedLoop(asyncio.BaseEventLoop):
     """An event loop for a whole cluster in one thread; see the module's text.
 

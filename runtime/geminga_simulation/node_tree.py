@@ -117,6 +117,10 @@ class NodeTree:
         """Paths of the nodes that die with a session, in the order of creation."""
         return list(self._ephemerals.get(session_id, ()))
 
+    def values(self) -> dict[str, bytes]:
+        """All nodes' values by path, sorted, without the root: for tests to look at."""
+        return {path: self._nodes[path].value for path in sorted(self._nodes) if path != "/"}
+
     # --- changing ---------------------------------------------------------------------------
 
     def create(

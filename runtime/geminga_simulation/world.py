@@ -17,7 +17,6 @@ The scenario itself runs in the loop's main incarnation: it never dies and its t
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from types import TracebackType
@@ -33,7 +32,7 @@ from geminga_simulation.coordination import SimulatedZooKeeper
 from geminga_simulation.disk import CAPACITY_BYTES_DEFAULT, SimulatedDisk
 from geminga_simulation.host import Host
 from geminga_simulation.incarnation import CURRENT
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.loop import running_loop
 from geminga_simulation.network import SimulatedNetwork
 
 # The name under which partitions between a host and the coordination service are made.
@@ -57,9 +56,7 @@ class World:
         disk_capacity_bytes: int = CAPACITY_BYTES_DEFAULT,
         canary: Canary = Canary.NONE,
     ) -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SimulatedLoop), "a World needs a SimulatedLoop around it"
-        self.loop = loop
+        self.loop = loop = running_loop()
         self.turn_cost_s = turn_cost_s
         self.network = SimulatedNetwork(loop, network)
         self.network.is_leaky = canary is Canary.LEAKY_STREAM

@@ -83,13 +83,14 @@ class Ownership(Service):
         return None if bundle is None else self._known_owner_of(bundle)
 
     def owns(self, topic: TopicName) -> bool:
-        """Whether this broker serves ``topic`` now. Asks nobody."""
-        return self._owned.serves(self._rings.known_bundle_of(topic))
+        """Whether this broker serves ``topic`` now. Asks nobody: what is owned stays owned while
+        ZooKeeper is away, and while the namespace's records are read anew."""
+        return self._owned.serves(self._rings.last_bundle_of(topic))
 
     def leaves_with(self, bundle: Bundle, topic: TopicName) -> bool:
         """Whether ``topic`` is not served any more when ``bundle`` is handed on: it lies there, or
         in none that is this broker's. Asks nobody."""
-        present = self._rings.known_bundle_of(topic)
+        present = self._rings.last_bundle_of(topic)
         return present is None or present == bundle or present not in self._owned
 
     async def owner_of(self, bundle: Bundle) -> Owner:

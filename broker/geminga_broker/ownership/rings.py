@@ -43,6 +43,14 @@ class Rings:
         record = self._namespaces.known_bundles(namespace)
         return None if record is None else self._ring(namespace, record).bundle_of(topic.hash)
 
+    def last_bundle_of(self, topic: TopicName) -> Bundle | None:
+        """The same, with a ring that may have changed since it was read, as while ZooKeeper is
+        away; None if it never was."""
+        known = self.known_bundle_of(topic)
+        if known is None and (kept := self._rings.get(topic.namespace)) is not None:
+            return kept[1].bundle_of(topic.hash)
+        return known
+
     async def ring_of(self, namespace: NamespaceName) -> BundleRing:
         """All bundles of a namespace. Raises ``NamespaceNotFound``, ``InvalidBundles``."""
         if broker_of_namespace(namespace) is not None:

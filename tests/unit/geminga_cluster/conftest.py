@@ -1,17 +1,18 @@
-"""What the tests of cluster metadata stand on: sessions with ZooKeeper, the broker's tests'."""
+"""What the tests of cluster metadata stand on: sessions with ZooKeeper."""
 
 from __future__ import annotations
 
-from tests.unit.geminga_broker import conftest as brokers
+from tests.unit import simulated_zookeeper
 
-zookeeper = brokers.zookeeper
-session = brokers.session
-coordination = brokers.coordination
-requests = brokers.requests
-tree = brokers.tree
-meddle = brokers.meddle
-suspend = brokers.suspend
-expire = brokers.expire
-reconnect = brokers.reconnect
-kill = brokers.kill
-settle = brokers.settle
+zookeeper = simulated_zookeeper.zookeeper
+sessions = simulated_zookeeper.sessions
+session = simulated_zookeeper.session
+coordination = simulated_zookeeper.coordination
+requests = simulated_zookeeper.requests
+tree = simulated_zookeeper.tree
+meddle = simulated_zookeeper.meddle
+suspend = simulated_zookeeper.suspend
+expire = simulated_zookeeper.expire
+reconnect = simulated_zookeeper.reconnect
+kill = simulated_zookeeper.kill
+settle = simulated_zookeeper.settle

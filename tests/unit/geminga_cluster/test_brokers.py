@@ -21,7 +21,7 @@ async def test_where_no_broker_ever_was_none_lives(coordination: Coordination) -
 async def test_a_broker_is_found_while_it_lives(
     coordination: Coordination,
     session: Callable[[str], Coordination],
-    expire: Callable[[str], None],
+    expire: Callable[[str], Awaitable[None]],
     settle: Callable[[], Awaitable[None]],
 ) -> None:
     brokers = LivingBrokers(coordination)
@@ -31,7 +31,7 @@ async def test_a_broker_is_found_while_it_lives(
     await settle()
     assert await brokers.ids() == [ID]
     assert await brokers.get(ID) == RECORD
-    expire("another")
+    await expire("another")
     await settle()
     assert await brokers.ids() == []
     assert await brokers.get(ID) is None

@@ -77,13 +77,13 @@ async def test_a_loss_is_told(
 async def test_a_node_that_frees_itself_is_told(
     coordination: Coordination,
     session: Callable[[str], Coordination],
-    expire: Callable[[str], None],
+    expire: Callable[[str], Awaitable[None]],
     settle: Callable[[], Awaitable[None]],
 ) -> None:
     seen: list[str] = []
     await claimed(session("other"), b"other")
     await claimed(coordination, b"me", seen=seen)
-    expire("other")
+    await expire("other")
     await settle()
     assert seen == ["changed"]
     assert (await claimed(coordination, b"me")).is_ours

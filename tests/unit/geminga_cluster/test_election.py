@@ -13,7 +13,7 @@ PATH = "/loadbalance/leader"
 
 Session = Callable[[str], Coordination]
 Settle = Callable[[], Awaitable[None]]
-OnName = Callable[[str], None]
+OnName = Callable[[str], Awaitable[None]]
 Tree = Callable[[], dict[str, bytes]]
 Election = LeaderElection[LeaderBroker]
 
@@ -75,16 +75,16 @@ async def test_a_leader_whose_session_ends_is_replaced_and_is_told_first(
         candidate(coordination, "a", told := list[bool]()) as first,
         candidate(session("other"), "b") as second,
     ):
-        expire("broker")
+        await expire("broker")
         assert not leads(first)
         assert told == [True, False]
         await settle()
         assert leads(second)
-        reconnect("broker")
+        await reconnect("broker")
         await settle()
         assert not leads(first)
         assert await leader_of(first) == "b"
-    assert told == [True, False]
+        assert told == [True, False]
 
 
 async def test_a_candidate_alone_leads_again_after_a_lost_connection(
@@ -92,9 +92,9 @@ async def test_a_candidate_alone_leads_again_after_a_lost_connection(
 ) -> None:
     async with candidate(coordination, "a", told := list[bool]()) as first:
         await coordination.delete(PATH)
-        suspend("broker")
+        await suspend("broker")
         await settle()
-        reconnect("broker")
+        await reconnect("broker")
         await settle()
         assert leads(first)
         assert await leader_of(first) == "a"
@@ -102,7 +102,7 @@ async def test_a_candidate_alone_leads_again_after_a_lost_connection(
 
 
 async def test_a_node_of_an_earlier_life_is_taken_over_at_once(
-    coordination: Coordination, session: Session, kill: OnName
+    coordination: Coordination, session: Session, kill: Callable[[str], None]
 ) -> None:
     await candidate(session("killed"), "old").__aenter__()
     kill("killed")
@@ -113,7 +113,9 @@ async def test_a_node_of_an_earlier_life_is_taken_over_at_once(
 class Slow:
     """A session whose answers come after what happens meanwhile."""
 
-    def __init__(self, coordination: Coordination, meanwhile: Callable[[], None]) -> None:
+    def __init__(
+        self, coordination: Coordination, meanwhile: Callable[[], Awaitable[None]]
+    ) -> None:
         self._coordination = coordination
         self._meanwhile = meanwhile
 
@@ -123,7 +125,7 @@ class Slow:
     async def get(self, path: str, *, on_change: OnChange | None = None) -> tuple[bytes, NodeStat]:
         answer = await self._coordination.get(path, on_change=on_change)
         session_id = answer[1].ephemeral_owner
-        self._meanwhile()
+        await self._meanwhile()
         # The answer is looked at while the session seems to be the same, as with a real ZooKeeper,
         # whose answers wait for a turn of the event loop.
         self.session_id = session_id

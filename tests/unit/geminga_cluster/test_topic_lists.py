@@ -49,17 +49,17 @@ async def test_topics_made_by_another_broker_are_told(
 async def test_what_changed_while_zookeeper_was_away_is_told_later(
     lists: TopicLists,
     session: Callable[[str], Coordination],
-    suspend: Callable[[str], None],
-    reconnect: Callable[[str], None],
+    suspend: Callable[[str], Awaitable[None]],
+    reconnect: Callable[[str], Awaitable[None]],
 ) -> None:
     told, other = Told(), session("other")
     await other.create(f"{PARENT}/a", make_parents=True)
     await lists.follow(SHOP, told)
-    suspend("broker")
+    await suspend("broker")
     await other.create(f"{PARENT}/b")
     await other.delete(f"{PARENT}/a")
     await asyncio.sleep(0.01)
-    reconnect("broker")
+    await reconnect("broker")
     await asyncio.wait_for(told.is_told.wait(), 60)
     assert told.changes == [(["b"], ["a"])]
 
@@ -68,16 +68,16 @@ async def test_watches_of_an_ended_session_are_set_again(
     lists: TopicLists,
     session: Callable[[str], Coordination],
     settle: Settle,
-    expire: Callable[[str], None],
-    reconnect: Callable[[str], None],
+    expire: Callable[[str], Awaitable[None]],
+    reconnect: Callable[[str], Awaitable[None]],
 ) -> None:
     told, other = Told(), session("other")
     await lists.follow(SHOP, told)
-    expire("broker")
-    reconnect("broker")
+    await expire("broker")
+    await reconnect("broker")
     await settle()
     await other.create(f"{PARENT}/a", make_parents=True)
-    await settle()
+    await asyncio.wait_for(told.is_told.wait(), 60)
     assert told.changes == [(["a"], [])]
 
 
@@ -96,9 +96,9 @@ async def test_a_list_that_nobody_follows_any_more_is_dropped(
 
 
 async def test_who_gives_up_waiting_leaves_nothing(
-    lists: TopicLists, settle: Settle, suspend: Callable[[str], None]
+    lists: TopicLists, settle: Settle, suspend: Callable[[str], Awaitable[None]]
 ) -> None:
-    suspend("broker")
+    await suspend("broker")
     waiting = asyncio.ensure_future(lists.follow(SHOP, Told()))
     await settle()
     waiting.cancel()

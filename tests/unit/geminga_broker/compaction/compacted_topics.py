@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of, producer_of
-from tests.unit.geminga_broker.conftest import MemoryZooKeeper
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.compaction.report import CompactionStatus
@@ -31,6 +30,8 @@ from geminga_protocol.pulsar.payload import (
 )
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import SystemClock
+from geminga_simulation.conditions import INSTANT
+from geminga_simulation.coordination import SimulatedZooKeeper
 
 NAME = TopicName.parse("persistent://t/n/topic")
 READER = SubscribeRequest(
@@ -96,7 +97,7 @@ class Rig:
     """A broker's topics over memory, to be unloaded and loaded."""
 
     def __init__(self, *, ledger_entries_max: int = 50_000) -> None:
-        self.zookeeper = MemoryZooKeeper()
+        self.zookeeper = SimulatedZooKeeper(conditions=INSTANT)
         self.ledgers = MemoryLedgers()
         self.config = ManagedLedgerConfig(
             retry_first_s=0.05,

@@ -88,7 +88,8 @@ async def test_a_crash_at_any_step_leaves_one_of_the_two_and_no_ledger_behind(st
     for _ in range(step):
         await asyncio.sleep(0)
     # It dies: nothing it asks for from now on is heard.
-    rig.zookeeper.session(f"broker {rig.loads}").is_expired = True
+    for session in rig.zookeeper.sessions(f"broker {rig.loads}"):
+        session.die()
     for writer in rig.ledgers.writers:
         writer.detach()
     async with rig.directory() as topics:

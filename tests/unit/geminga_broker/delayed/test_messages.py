@@ -9,7 +9,6 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from tests.unit.geminga_broker.conftest import MemoryZooKeeper
 from tests.unit.geminga_broker.delayed.delayed_logs import (
     DELAYS_MS,
     HOUR_MS,
@@ -41,6 +40,8 @@ from geminga_broker.managed_ledger.positions import LATEST, Position
 from geminga_protocol.records.delayed_buckets import BucketKey, DelayedIndex, buckets_of
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import WALL_START_MS, SimulatedClock
+from geminga_simulation.conditions import INSTANT
+from geminga_simulation.coordination import SimulatedZooKeeper
 from geminga_simulation.loop import SimulatedLoop
 
 
@@ -285,7 +286,9 @@ async def live_through_a_failure(step: int, fault: Fault, *, is_taken_over: bool
     """Write a bucket and read it, or read that of the owner before. Of what is asked of ledgers the
     request after ``step`` others fails; False where there were no more than these."""
     steps, ledgers = Steps(), MemoryLedgers()
-    factory = logs_over(MemoryZooKeeper().session("broker"), SteppedLedgers(ledgers, steps))
+    factory = logs_over(
+        SimulatedZooKeeper(conditions=INSTANT).session("broker"), SteppedLedgers(ledgers, steps)
+    )
     async with log_over(factory) as log:
         log.append_all(pending(*map(payload, DELAYS_MS)))
         await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""ZooKeeper and ledgers between whose steps things go wrong: a request that fails, done or not."""
+"""Steps that go wrong between ZooKeeper and ledgers: a request that fails, done or not."""
 
 from __future__ import annotations
 
@@ -14,13 +14,7 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import (
 )
 
 from geminga_ledger import AppendTimedOut, LedgerListener, NotEnoughBookies
-from geminga_runtime.coordination import (
-    ANY_VERSION,
-    ConnectionLost,
-    Coordination,
-    NodeStat,
-    OnChange,
-)
+from geminga_runtime.coordination import ConnectionLost
 
 ResultT = TypeVar("ResultT")
 
@@ -71,40 +65,9 @@ class Steps:
             await act()
         raise DeathError if fault.is_death else error
 
-
-class SteppedCoordination:
-    """What a cursor's store asks of ``Coordination``."""
-
-    def __init__(self, coordination: Coordination, steps: Steps) -> None:
-        self._coordination = coordination
-        self._steps = steps
-
-    @property
-    def session_id(self) -> int:
-        return self._coordination.session_id
-
-    async def get(self, path: str) -> tuple[bytes, NodeStat]:
-        return await self._steps.take(
-            lambda: self._coordination.get(path), ConnectionLost(f"get {path}")
-        )
-
-    async def create(self, path: str, value: bytes, *, make_parents: bool) -> str:
-        return await self._steps.take(
-            lambda: self._coordination.create(path, value, make_parents=make_parents),
-            ConnectionLost(f"create {path}"),
-        )
-
-    async def set(self, path: str, value: bytes, *, version: int) -> NodeStat:
-        return await self._steps.take(
-            lambda: self._coordination.set(path, value, version=version),
-            ConnectionLost(f"set {path}"),
-        )
-
-    async def delete(self, path: str, *, version: int) -> None:
-        await self._steps.take(
-            lambda: self._coordination.delete(path, version=version),
-            ConnectionLost(f"delete {path}"),
-        )
+    async def intercept(self, request: str, act: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """For ``InterceptedSession``: each request to ZooKeeper is a step."""
+        return await self.take(act, ConnectionLost(request))
 
 
 class SteppedLedgers(MemoryLedgers):
@@ -177,35 +140,3 @@ class SteppedWriter(MemoryWriter):
         if fault.is_death:
             raise DeathError
         return entry_id
-
-
-class LostAnswers:
-    """A connection that breaks before (``unsent``) or after (``unheard``) the next writes."""
-
-    def __init__(self, coordination: Coordination) -> None:
-        self.coordination = coordination
-        self.unsent = 0
-        self.unheard = 0
-
-    @property
-    def session_id(self) -> int:
-        return self.coordination.session_id
-
-    async def create(self, path: str, value: bytes, *, make_parents: bool) -> str:
-        return await self.coordination.create(path, value, make_parents=make_parents)
-
-    async def get(self, path: str, *, on_change: OnChange | None = None) -> tuple[bytes, NodeStat]:
-        return await self.coordination.get(path, on_change=on_change)
-
-    async def delete(self, path: str, *, version: int) -> None:
-        await self.coordination.delete(path, version=version)
-
-    async def set(self, path: str, value: bytes, *, version: int = ANY_VERSION) -> NodeStat:
-        if self.unsent:
-            self.unsent -= 1
-            raise ConnectionLost(path)
-        stat = await self.coordination.set(path, value, version=version)
-        if self.unheard:
-            self.unheard -= 1
-            raise ConnectionLost(path)
-        return stat

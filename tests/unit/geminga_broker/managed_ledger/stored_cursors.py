@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import cast
 
 from tests.unit.geminga_broker.managed_ledger.stand_ins import LOG, MemoryLedgers
 from tests.unit.geminga_broker.managed_ledger.stepped import (
-    SteppedCoordination,
     SteppedLedgers,
     Steps,
 )
@@ -20,7 +18,7 @@ from geminga_ledger import Ledgers
 from geminga_protocol.records.cursor import cursor_path
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.interception import InterceptedSession
 
 PATH = cursor_path(LOG, "sub")
 SMALL = ManagedLedgerConfig(cursor_ledger_entries_max=2)
@@ -45,15 +43,15 @@ JOURNEY = [state(number, holes=number % 3) for number in range(9)]
 
 
 def store_over(
-    coordination: object,
+    coordination: Coordination,
     ledgers: object,
     *,
     config: ManagedLedgerConfig = SMALL,
 ) -> CursorStore:
     return CursorStore(
-        cast(Coordination, coordination),
+        coordination,
         cast(Ledgers, ledgers),
-        SimulatedClock(cast(SimulatedLoop, asyncio.get_running_loop())),
+        SimulatedClock(),
         config,
         log_name=LOG,
         name="sub",
@@ -64,7 +62,8 @@ def stepped(
     coordination: Coordination, ledgers: MemoryLedgers, steps: Steps | None = None
 ) -> CursorStore:
     steps = steps or Steps()
-    return store_over(SteppedCoordination(coordination, steps), SteppedLedgers(ledgers, steps))
+    session = InterceptedSession(coordination, steps.intercept)
+    return store_over(session, SteppedLedgers(ledgers, steps))
 
 
 async def fresh(coordination: Coordination, ledgers: MemoryLedgers) -> None:

@@ -180,16 +180,16 @@ async def test_acknowledgements_without_a_receipt_share_a_write_a_tenth_of_a_sec
 async def test_a_write_that_fails_is_tried_again(
     factory: ManagedLedgerFactory,
     log: ManagedLedger,
-    suspend: Callable[[str], None],
-    reconnect: Callable[[str], None],
+    suspend: Callable[[str], Awaitable[None]],
+    reconnect: Callable[[str], Awaitable[None]],
 ) -> None:
     cursor, told = await created(factory, log), list[BrokerError | None]()
-    suspend("broker")
+    await suspend("broker")
     cursor.acknowledged.acknowledge(0, 0)
     cursor.changed(told.append)
     await asyncio.sleep(1)
     assert not told
-    reconnect("broker")
+    await reconnect("broker")
     await asyncio.sleep(5)
     assert told == [None]
     await closed(cursor)
@@ -306,11 +306,11 @@ async def test_who_comes_after_a_cursor_was_closed_is_told_that_nothing_is_saved
 async def test_who_waits_for_a_cursor_that_cannot_be_closed_is_told_that_nothing_was_saved(
     factory: ManagedLedgerFactory,
     log: ManagedLedger,
-    suspend: Callable[[str], None],
+    suspend: Callable[[str], Awaitable[None]],
     settle: Settle,
 ) -> None:
     cursor, told = await created(factory, log), list[BrokerError | None]()
-    suspend("broker")
+    await suspend("broker")
     cursor.changed(told.append)
     await settle()
     await closed(cursor)
@@ -320,14 +320,16 @@ async def test_who_waits_for_a_cursor_that_cannot_be_closed_is_told_that_nothing
 async def test_a_deletion_without_an_answer_is_tried_again(
     factory: ManagedLedgerFactory,
     log: ManagedLedger,
-    suspend: Callable[[str], None],
-    reconnect: Callable[[str], None],
+    suspend: Callable[[str], Awaitable[None]],
+    reconnect: Callable[[str], Awaitable[None]],
 ) -> None:
     cursor, told = await created(factory, log), list[BrokerError | None]()
-    suspend("broker")
+    await suspend("broker")
     cursor.changed(told.append)
-    asyncio.get_running_loop().call_later(1, reconnect, "broker")
-    await cursor.delete()
+    deletion = asyncio.ensure_future(cursor.delete())
+    await asyncio.sleep(1)
+    await reconnect("broker")
+    await deletion
     assert [type(error) for error in told] == [ServiceNotReady]
     assert await factory.cursor_names(LOG) == []
     await closed(cursor)

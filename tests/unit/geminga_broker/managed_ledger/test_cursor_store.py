@@ -14,7 +14,6 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 from tests.unit.geminga_broker.managed_ledger.stepped import (
     DeathError,
     Fault,
-    LostAnswers,
     Steps,
 )
 from tests.unit.geminga_broker.managed_ledger.stored_cursors import (
@@ -41,6 +40,7 @@ from geminga_runtime.coordination import (
     NodeMissing,
 )
 from geminga_simulation.clock import WALL_START_MS
+from geminga_simulation.interception import InterceptedSession
 
 DENSE = CursorState(mark_delete=Position(7, 1), bits={7: 0b1010_1000, 9: 1 << 70})
 # A ledger is turned to in four steps; the broker dies until one more was turned to.
@@ -245,10 +245,10 @@ async def test_a_damaged_state_is_passed_over_and_said(
 
 
 async def test_a_naming_in_doubt_is_tried_again_with_the_same_ledger(
-    coordination: Coordination, ledgers: MemoryLedgers, suspend: Callable[[str], None]
+    coordination: Coordination, ledgers: MemoryLedgers, suspend: Callable[[str], Awaitable[None]]
 ) -> None:
     store = await created(coordination, ledgers)
-    suspend("broker")
+    await suspend("broker")
     for _ in range(5):
         with pytest.raises(CoordinationError):
             await store.save(JOURNEY[1])
@@ -260,12 +260,12 @@ async def test_a_record_in_doubt_is_settled_before_the_former_ledger_is_written_
 ) -> None:
     """The record may name the new ledger already, though the former would not be full any more."""
     await fresh(coordination, ledgers)
-    connection = LostAnswers(coordination)
+    connection = InterceptedSession(coordination)
     store = store_over(connection, ledgers)
     await store.create(JOURNEY[0])
     await store.save(JOURNEY[1])
     await store.save(JOURNEY[2])
-    connection.unheard = 1
+    connection.lose("set", is_done=True)
     with pytest.raises(ConnectionLost):
         await store.save(JOURNEY[3])
     store.config = ManagedLedgerConfig()
@@ -277,11 +277,11 @@ async def test_properties_in_doubt_are_written_again(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
     await fresh(coordination, ledgers)
-    connection = LostAnswers(coordination)
+    connection = InterceptedSession(coordination)
     store = store_over(connection, ledgers, config=ManagedLedgerConfig())
     await store.create(JOURNEY[0])
     await store.save(JOURNEY[1])
-    connection.unheard = 1
+    connection.lose("set", is_done=True)
     with pytest.raises(ConnectionLost):
         await store.save(replace(JOURNEY[2], cursor_properties={"team": "shipping"}))
     await store.save(JOURNEY[2])

@@ -79,18 +79,18 @@ async def test_the_next_owner_knows_whatever_the_last_one_was_told_is_saved(
 async def test_an_owner_whose_session_is_over_writes_nothing(
     session: Callable[[str], Coordination],
     ledgers: MemoryLedgers,
-    expire: Callable[[str], None],
-    reconnect: Callable[[str], None],
+    expire: Callable[[str], Awaitable[None]],
+    reconnect: Callable[[str], Awaitable[None]],
 ) -> None:
     """Somebody else may have read the cursor since, and has had no reason to write it."""
     last = await created(session("last"), ledgers)
-    expire("last")
+    await expire("last")
     following = store_over(session("next"), ledgers)
     assert await following.load() == JOURNEY[0]
     for act in (last.save, last.close):
         with pytest.raises(TAKEN_OVER):
             await act(JOURNEY[1])
-    reconnect("last")
+    await reconnect("last")
     for act in (last.save, last.close):
         with pytest.raises(TAKEN_OVER):
             await act(JOURNEY[1])

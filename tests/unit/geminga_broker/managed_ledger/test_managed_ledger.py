@@ -222,18 +222,18 @@ async def test_deleting_leaves_no_ledger_behind(coordination: Coordination, sett
 
 async def test_a_ledger_whose_naming_failed_is_not_left_behind(
     coordination: Coordination,
-    suspend: Callable[[str], None],
-    reconnect: Callable[[str], None],
+    suspend: Callable[[str], Awaitable[None]],
+    reconnect: Callable[[str], Awaitable[None]],
 ) -> None:
     ledgers = MemoryLedgers()
     async with log_over(logs_over(coordination, ledgers, config=SMALL)) as log:
-        suspend("broker")
+        await suspend("broker")
         log.append_all(pending(b"a", b"b"))
         await asyncio.sleep(1)  # longer than the back-off
         log.append_all(pending(b"c"))
         await asyncio.sleep(1)
         assert len(ledgers.entries) > 2, "every attempt makes a ledger"
-        reconnect("broker")
+        await reconnect("broker")
         await asyncio.sleep(1)
         assert set(ledgers.entries) == {span.ledger_id for span in log.chain.spans}
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.unit.geminga_broker.managed_ledger.stepped import LostAnswers
 
 from geminga_broker.managed_ledger.own_record import OwnRecord
 from geminga_runtime.coordination import (
@@ -18,23 +16,24 @@ from geminga_runtime.coordination import (
     SessionExpired,
     VersionMismatch,
 )
+from geminga_simulation.interception import InterceptedSession
 
 PATH = "/record"
 Meddle = Callable[[str, bytes], None]
-Session = Callable[[str], None]
+Session = Callable[[str], Awaitable[None]]
 
 
 @pytest.fixture
-def connection(coordination: Coordination) -> LostAnswers:
+def connection(coordination: Coordination) -> InterceptedSession:
     """The owner's connection, which can be told to fail."""
-    return LostAnswers(coordination)
+    return InterceptedSession(coordination)
 
 
 @pytest.fixture
-async def record(coordination: Coordination, connection: LostAnswers) -> OwnRecord:
+async def record(coordination: Coordination, connection: InterceptedSession) -> OwnRecord:
     """A node that holds ``first``, read by its owner."""
     await coordination.create(PATH, b"first")
-    record = OwnRecord(cast(Coordination, connection), PATH)
+    record = OwnRecord(connection, PATH)
     assert await record.load() == b"first"
     return record
 
@@ -75,9 +74,9 @@ async def test_a_record_that_somebody_changed_is_not_written(
 
 
 async def test_a_write_of_which_no_answer_came_is_taken_for_made(
-    record: OwnRecord, coordination: Coordination, connection: LostAnswers
+    record: OwnRecord, coordination: Coordination, connection: InterceptedSession
 ) -> None:
-    connection.unheard = 1
+    connection.lose("set", is_done=True)
     with pytest.raises(ConnectionLost):
         await record.write(b"second")
     await record.write(b"third")
@@ -85,9 +84,9 @@ async def test_a_write_of_which_no_answer_came_is_taken_for_made(
 
 
 async def test_a_write_that_never_arrived_is_made_again(
-    record: OwnRecord, coordination: Coordination, connection: LostAnswers
+    record: OwnRecord, coordination: Coordination, connection: InterceptedSession
 ) -> None:
-    connection.unsent = 1
+    connection.lose("set", is_done=False)
     with pytest.raises(ConnectionLost):
         await record.write(b"second")
     await record.write(b"second")
@@ -95,13 +94,13 @@ async def test_a_write_that_never_arrived_is_made_again(
 
 
 async def test_of_several_writes_in_doubt_any_may_be_the_one_that_was_made(
-    record: OwnRecord, coordination: Coordination, connection: LostAnswers
+    record: OwnRecord, coordination: Coordination, connection: InterceptedSession
 ) -> None:
-    connection.unheard, connection.unsent = 1, 0
+    connection.lose("set", is_done=True)
     with pytest.raises(ConnectionLost):
         await record.write(b"made")
-    connection.unsent = 2
     for value in (b"lost", b"lost too"):
+        connection.lose("set", is_done=False)
         with pytest.raises(ConnectionLost):
             await record.write(value)
     await record.write(b"last")
@@ -109,9 +108,9 @@ async def test_of_several_writes_in_doubt_any_may_be_the_one_that_was_made(
 
 
 async def test_what_somebody_else_wrote_while_we_were_in_doubt_stays(
-    record: OwnRecord, coordination: Coordination, connection: LostAnswers, meddle: Meddle
+    record: OwnRecord, coordination: Coordination, connection: InterceptedSession, meddle: Meddle
 ) -> None:
-    connection.unsent = 1
+    connection.lose("set", is_done=False)
     with pytest.raises(ConnectionLost):
         await record.write(b"ours")
     meddle(PATH, b"theirs")
@@ -123,17 +122,17 @@ async def test_what_somebody_else_wrote_while_we_were_in_doubt_stays(
 async def test_doubt_stays_while_nobody_can_be_asked(
     record: OwnRecord,
     coordination: Coordination,
-    connection: LostAnswers,
+    connection: InterceptedSession,
     suspend: Session,
     reconnect: Session,
 ) -> None:
-    connection.unheard = 1
+    connection.lose("set", is_done=True)
     with pytest.raises(ConnectionLost):
         await record.write(b"second")
-    suspend("broker")
+    await suspend("broker")
     with pytest.raises(ConnectionLost):
         await record.write(b"third")
-    reconnect("broker")
+    await reconnect("broker")
     await record.write(b"fourth")
     assert await value_of(coordination) == b"fourth"
 
@@ -154,10 +153,10 @@ async def test_a_record_is_not_written_in_another_session_than_the_one_it_was_lo
     record: OwnRecord, coordination: Coordination, expire: Session, reconnect: Session
 ) -> None:
     """Another broker may have read it in between, without a reason to write it."""
-    expire("broker")
+    await expire("broker")
     with pytest.raises(SessionExpired):
         await record.write(b"second")
-    reconnect("broker")
+    await reconnect("broker")
     with pytest.raises(SessionExpired):
         await record.write(b"second")
     with pytest.raises(SessionExpired):
@@ -174,18 +173,18 @@ async def test_what_is_read_without_a_session_is_nobodys(
     """The session in which a bundle is owned is the one that counts."""
     await coordination.create(PATH, b"first")
     record = OwnRecord(coordination, PATH)
-    expire("broker")
+    await expire("broker")
     loading = asyncio.ensure_future(record.load())
     await asyncio.sleep(0)  # it is asked for, and answered in the next session
-    reconnect("broker")
+    await reconnect("broker")
     with pytest.raises(SessionExpired):
         await loading
 
 
 async def test_a_record_is_deleted_whatever_became_of_the_last_write(
-    record: OwnRecord, coordination: Coordination, connection: LostAnswers
+    record: OwnRecord, coordination: Coordination, connection: InterceptedSession
 ) -> None:
-    connection.unheard = 1
+    connection.lose("set", is_done=True)
     with pytest.raises(ConnectionLost):
         await record.write(b"second")
     await record.delete()
@@ -204,12 +203,12 @@ async def test_a_record_that_somebody_changed_is_not_deleted(
 
 
 async def test_a_record_that_somebody_deleted_is_not_ours_any_more(
-    record: OwnRecord, coordination: Coordination, connection: LostAnswers
+    record: OwnRecord, coordination: Coordination, connection: InterceptedSession
 ) -> None:
     await coordination.delete(PATH)
     with pytest.raises(VersionMismatch):
         await record.write(b"ours")
-    connection.unsent = 1
+    connection.lose("set", is_done=False)
     with pytest.raises(ConnectionLost):
         await record.write(b"ours")
     with pytest.raises(VersionMismatch):

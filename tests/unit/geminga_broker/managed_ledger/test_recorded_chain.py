@@ -22,7 +22,7 @@ from geminga_runtime.coordination import (
 )
 
 Settle = Callable[[], Awaitable[None]]
-Session = Callable[[str], None]
+Session = Callable[[str], Awaitable[None]]
 
 
 class Scene:
@@ -89,12 +89,12 @@ async def test_a_ledger_whose_naming_is_in_doubt_is_deleted_once_the_record_says
     scene: Scene, suspend: Session, reconnect: Session
 ) -> None:
     await scene.filled(1)
-    suspend("broker")
+    await suspend("broker")
     for ledger_id in (1, 2):
         with pytest.raises(ConnectionLost):
             await scene.recorded.append(LedgerSpan(ledger_id))
     assert not scene.recorded.has_garbage
-    reconnect("broker")
+    await reconnect("broker")
     await scene.recorded.append(LedgerSpan(3))
     await scene.recorded.delete_garbage()
     assert scene.ids() == await scene.named() == [0, 3]
@@ -106,10 +106,10 @@ async def test_a_ledger_in_doubt_when_the_log_is_closed_is_left_to_the_next_owne
     scene: Scene, suspend: Session, reconnect: Session
 ) -> None:
     await scene.filled(1)
-    suspend("broker")
+    await suspend("broker")
     with pytest.raises(ConnectionLost):
         await scene.recorded.append(LedgerSpan(1))
-    reconnect("broker")
+    await reconnect("broker")
     await scene.recorded.save()
     scene.recorded = scene.owner()
     await scene.recorded.load()
@@ -139,10 +139,10 @@ async def test_a_removal_that_could_not_be_written_removes_nothing(
     scene: Scene, suspend: Session, reconnect: Session
 ) -> None:
     await scene.filled(3)
-    suspend("broker")
+    await suspend("broker")
     with pytest.raises(ConnectionLost):
         await scene.recorded.remove(choose(0)(scene), lambda _: pytest.fail("not yet"))
-    reconnect("broker")
+    await reconnect("broker")
     await scene.recorded.delete_garbage()
     assert scene.ids() == await scene.named() == [0, 1, 2]
     assert 0 in scene.ledgers.entries
@@ -184,10 +184,10 @@ async def test_deleting_takes_ledgers_in_doubt_and_garbage_along(
     scene: Scene, suspend: Session, reconnect: Session
 ) -> None:
     await scene.filled(3)
-    suspend("broker")
+    await suspend("broker")
     with pytest.raises(ConnectionLost):
         await scene.recorded.append(LedgerSpan(7))
-    reconnect("broker")
+    await reconnect("broker")
     await scene.recorded.remove(choose(0)(scene), lambda _: None)
     await scene.recorded.delete()
     assert sorted(scene.ledgers.entries) == [3, 4, 5, 6, 8, 9]

@@ -91,7 +91,7 @@ async def test_deleting_takes_the_cursors_records_along(
     assert not [path for path in tree() if path.startswith(managed_ledger_path(LOG))]
 
 
-def test_a_ledgers_labels_say_whose_it_is(coordination: Coordination) -> None:
+async def test_a_ledgers_labels_say_whose_it_is(coordination: Coordination) -> None:
     assert LogStore(coordination, LOG).ledger_labels == {
         "pulsar/managed-ledger": LOG.encode(),
         "component": b"managed-ledger",

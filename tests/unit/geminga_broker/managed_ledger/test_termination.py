@@ -64,16 +64,16 @@ async def test_what_was_taken_before_a_log_was_terminated_is_confirmed_first(
 async def test_a_log_that_could_not_be_terminated_goes_on(
     coordination: Coordination,
     ledgers: MemoryLedgers,
-    suspend: Callable[[str], None],
-    reconnect: Callable[[str], None],
+    suspend: Callable[[str], Awaitable[None]],
+    reconnect: Callable[[str], Awaitable[None]],
     settle: Settle,
 ) -> None:
     listener = NotedListener()
     async with log_over(logs_over(coordination, ledgers), listener) as log:
-        suspend("broker")
+        await suspend("broker")
         with pytest.raises(StorageUnavailable):
             await log.termination.terminate()
-        reconnect("broker")
+        await reconnect("broker")
         log.append_all(pending(b"a"))
         await settle()
         assert [payload for _, payload in listener.appended] == [b"a"]

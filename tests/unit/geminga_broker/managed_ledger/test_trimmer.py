@@ -261,17 +261,19 @@ async def test_what_a_crash_left_behind_is_deleted_by_the_next_owner(scene: Scen
 
 
 async def test_without_zookeeper_nothing_is_deleted(
-    scene: Scene, suspend: Callable[[str], None], reconnect: Callable[[str], None]
+    scene: Scene,
+    suspend: Callable[[str], Awaitable[None]],
+    reconnect: Callable[[str], Awaitable[None]],
 ) -> None:
     scene.log.retention = Retention(FOR_EVER, FOR_EVER)
     await scene.publish(b"a", b"b", b"c")
     scene.log.retention = Retention()
-    suspend("broker")
+    await suspend("broker")
     with pytest.raises(StorageUnavailable):
         await scene.log.trim()
     assert scene.ids() == [0, 1]
     assert sorted(scene.ledgers.entries) == [0, 1]
-    reconnect("broker")
+    await reconnect("broker")
     await scene.log.trim()
     assert sorted(scene.ledgers.entries) == [1]
 

@@ -2,54 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 import pytest
 
-from geminga_broker.ownership import brokers as module
 from geminga_broker.ownership.address import BrokerAddress
-from geminga_broker.ownership.brokers import Brokers
+from geminga_broker.ownership.brokers import LOOK_INTERVAL_S, WRITE_INTERVAL_S, Brokers
 from geminga_protocol.records.brokers import LocalBrokerData
 from geminga_runtime import service
-from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
+from geminga_simulation.clock import WALL_START_MS, SimulatedClock
 
 HERE = BrokerAddress("127.0.0.1:28080", "pulsar://127.0.0.1:26650", "http://127.0.0.1:28080")
 THERE = BrokerAddress("127.0.0.1:2", "pulsar://127.0.0.1:1", "http://127.0.0.1:2")
 PATH = "/loadbalance/brokers/127.0.0.1:28080"
-STARTED_MS = 1_795_230_909_774
 
 Session = Callable[[str], Coordination]
 Settle = Callable[[], Awaitable[None]]
-OnName = Callable[[str], None]
+OnName = Callable[[str], Awaitable[None]]
+Kill = Callable[[str], None]
 Tree = Callable[[], dict[str, bytes]]
-
-
-class StoppedClock:
-    """A clock that is set by hand."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def wall_ms(self) -> int:
-        return STARTED_MS + int(self.now_s * 1000)
 
 
 def broker(
     coordination: Coordination,
     address: BrokerAddress,
-    clock: Clock | None = None,
     load: Callable[[], LocalBrokerData] = LocalBrokerData,
     former: tuple[str, ...] = (),
 ) -> Brokers:
     return Brokers(
         coordination,
-        clock or StoppedClock(),
+        SimulatedClock(),
         address,
         load,
         version="4.0.6",
@@ -83,7 +69,7 @@ async def test_a_broker_is_registered_as_pulsar_records_it(brokers: Brokers, tre
     assert record["webServiceUrl"] == HERE.http_url
     assert record["pulsarServiceUrl"] == HERE.broker_url
     assert record["brokerVersionString"] == "4.0.6"
-    assert record["startTimestamp"] == record["lastUpdate"] == STARTED_MS
+    assert record["startTimestamp"] == record["lastUpdate"] == WALL_START_MS
     assert record["loadReportType"] == "LocalBrokerData"
 
 
@@ -119,7 +105,7 @@ async def test_a_broker_that_comes_later_is_seen(
 async def test_a_dead_leader_is_replaced(
     brokers: Brokers, rival: Brokers, expire: OnName, settle: Settle
 ) -> None:
-    expire("broker")
+    await expire("broker")
     await settle()
     assert not leads(brokers)
     assert leads(rival)
@@ -129,9 +115,9 @@ async def test_a_dead_leader_is_replaced(
 async def test_who_led_before_follows_after_its_return(
     brokers: Brokers, rival: Brokers, expire: OnName, reconnect: OnName, settle: Settle
 ) -> None:
-    expire("broker")
+    await expire("broker")
     await settle()
-    reconnect("broker")
+    await reconnect("broker")
     await settle()
     assert not leads(brokers)
     assert leads(rival)
@@ -141,9 +127,9 @@ async def test_who_led_before_follows_after_its_return(
 async def test_a_broker_alone_returns_as_the_leader(
     brokers: Brokers, expire: OnName, reconnect: OnName, settle: Settle
 ) -> None:
-    expire("broker")
+    await expire("broker")
     assert not leads(brokers)
-    reconnect("broker")
+    await reconnect("broker")
     await settle()
     assert leads(brokers)
     assert await brokers.active() == [HERE.broker_id]
@@ -162,7 +148,7 @@ async def test_a_leader_that_closes_is_replaced_and_stays_away(
 
 
 async def test_what_a_kill_left_is_taken_over_at_once(
-    coordination: Coordination, session: Session, kill: OnName
+    coordination: Coordination, session: Session, kill: Kill
 ) -> None:
     await broker(session("killed"), HERE).__aenter__()
     kill("killed")
@@ -174,7 +160,7 @@ async def test_what_a_kill_left_is_taken_over_at_once(
 
 
 async def test_what_a_kill_left_under_other_ports_is_taken_away(
-    coordination: Coordination, session: Session, kill: OnName
+    coordination: Coordination, session: Session, kill: Kill
 ) -> None:
     await broker(session("killed"), THERE).__aenter__()
     kill("killed")
@@ -184,37 +170,30 @@ async def test_what_a_kill_left_under_other_ports_is_taken_away(
 
 
 async def test_load_is_written_again_when_it_changed(
-    coordination: Coordination, monkeypatch: pytest.MonkeyPatch, settle: Settle, tree: Tree
+    coordination: Coordination, tree: Tree
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_INTERVAL_S", 0.0)
     load = LocalBrokerData()
-    clock = StoppedClock()
-    async with broker(coordination, HERE, clock, lambda: load):
-        clock.now_s = 7.0
-        await settle()
-        assert json.loads(tree()[PATH])["lastUpdate"] == STARTED_MS
+    async with broker(coordination, HERE, lambda: load):
+        await asyncio.sleep(LOOK_INTERVAL_S + 1)
+        assert json.loads(tree()[PATH])["lastUpdate"] == WALL_START_MS
         load = replace(load, msg_rate_in=1000.0)
-        await settle()
+        await asyncio.sleep(LOOK_INTERVAL_S)
         record = json.loads(tree()[PATH])
-        assert (record["msgRateIn"], record["lastUpdate"]) == (1000.0, STARTED_MS + 7000)
+        assert (record["msgRateIn"], record["lastUpdate"]) == (1000.0, WALL_START_MS + 10_000)
 
 
 async def test_load_is_written_again_after_a_while_in_any_case(
-    coordination: Coordination, monkeypatch: pytest.MonkeyPatch, settle: Settle, tree: Tree
+    coordination: Coordination, tree: Tree
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_INTERVAL_S", 0.0)
-    clock = StoppedClock()
-    async with broker(coordination, HERE, clock):
-        clock.now_s = module.WRITE_INTERVAL_S
-        await settle()
-        assert json.loads(tree()[PATH])["lastUpdate"] == clock.wall_ms()
+    async with broker(coordination, HERE):
+        await asyncio.sleep(WRITE_INTERVAL_S + 1)
+        record = json.loads(tree()[PATH])
+        assert record["lastUpdate"] == WALL_START_MS + WRITE_INTERVAL_S * 1000
 
 
 async def test_load_is_written_again_after_an_error_nobody_foresaw(
-    coordination: Coordination, monkeypatch: pytest.MonkeyPatch, settle: Settle, tree: Tree
+    coordination: Coordination, tree: Tree
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_INTERVAL_S", 0.0)
-    monkeypatch.setattr(service, "RESTART_S", 0.0)
     looks = 0
 
     def load() -> LocalBrokerData:
@@ -224,22 +203,17 @@ async def test_load_is_written_again_after_an_error_nobody_foresaw(
             raise ValueError("a bug")
         return LocalBrokerData(msg_rate_in=1000.0 * (looks > 2))
 
-    async with broker(coordination, HERE, StoppedClock(), load):
-        await settle()
+    async with broker(coordination, HERE, load):
+        await asyncio.sleep(2 * LOOK_INTERVAL_S + service.RESTART_S + 1)
         assert json.loads(tree()[PATH])["msgRateIn"] == 1000.0
 
 
 async def test_a_registration_deleted_by_hand_comes_back(
     coordination: Coordination,
     session: Session,
-    monkeypatch: pytest.MonkeyPatch,
-    settle: Settle,
     tree: Tree,
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_INTERVAL_S", 0.0)
-    clock = StoppedClock()
-    async with broker(coordination, HERE, clock):
+    async with broker(coordination, HERE):
         await session("other").delete(PATH)
-        clock.now_s = module.WRITE_INTERVAL_S
-        await settle()
+        await asyncio.sleep(WRITE_INTERVAL_S + 1)
         assert PATH in tree()

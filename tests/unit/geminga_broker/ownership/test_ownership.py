@@ -31,7 +31,8 @@ THERE = BrokerAddress("127.0.0.1:2", "pulsar://127.0.0.1:1", "http://127.0.0.1:2
 
 Session = Callable[[str], Coordination]
 Settle = Callable[[], Awaitable[None]]
-OnName = Callable[[str], None]
+OnName = Callable[[str], Awaitable[None]]
+Kill = Callable[[str], None]
 
 
 @pytest.fixture
@@ -182,13 +183,13 @@ async def test_a_dead_brokers_bundle_is_taken(
 ) -> None:
     await rival.owner(ORDERS)
     assert not (await ownership.owner(ORDERS)).is_self
-    expire("rival")
+    await expire("rival")
     await settle()
     assert (await ownership.owner(ORDERS)).is_self
 
 
 async def test_what_was_ours_before_a_kill_is_ours_again_at_once(
-    ownership: Ownership, session: Session, kill: OnName
+    ownership: Ownership, session: Session, kill: Kill
 ) -> None:
     killed = session("killed")
     before = await Ownership(killed, Namespaces(killed), HERE).__aenter__()
@@ -200,7 +201,7 @@ async def test_what_was_ours_before_a_kill_is_ours_again_at_once(
 
 
 async def test_a_kill_is_recognised_though_the_ports_changed(
-    coordination: Coordination, rival: Ownership, kill: OnName
+    coordination: Coordination, rival: Ownership, kill: Kill
 ) -> None:
     await rival.owner(ORDERS)
     kill("rival")
@@ -212,7 +213,7 @@ async def test_a_kill_is_recognised_though_the_ports_changed(
 
 
 async def test_a_kill_is_recognised_though_a_listeners_url_is_not_made_of_the_brokers_id(
-    ownership: Ownership, session: Session, kill: OnName
+    ownership: Ownership, session: Session, kill: Kill
 ) -> None:
     del ownership  # only for the namespace
     address = replace(HERE, http_url="http://outside:8080")
@@ -231,7 +232,7 @@ async def test_a_lost_session_gives_every_bundle_up_at_once(
     ownership.on_lost(lost.append)
     bundle = await ownership.bundle_of(ORDERS)
     await ownership.owner(ORDERS)
-    expire("broker")
+    await expire("broker")
     assert lost == [bundle]
     assert ownership.owned() == []
     assert not ownership.owns(ORDERS)
@@ -242,7 +243,7 @@ async def test_a_lost_session_gives_every_bundle_up_at_once(
 async def test_without_a_session_nothing_is_acquired(ownership: Ownership, expire: OnName) -> None:
     await ownership.bundle_of(ORDERS)
     bundle = await ownership.bundle_of(ORDERS)
-    expire("broker")
+    await expire("broker")
     with pytest.raises(ServiceNotReady):
         await ownership.owner_of(bundle)
 
@@ -253,8 +254,8 @@ async def test_a_new_session_takes_back_what_was_given_up(
     await ownership.owner(ORDERS)
     bundle = await ownership.bundle_of(ORDERS)
     old_generation = ownership.generation(bundle)
-    expire("broker")
-    reconnect("broker")
+    await expire("broker")
+    await reconnect("broker")
     await settle()
     assert ownership.owned() == [bundle]
     assert ownership.generation(bundle) > old_generation
@@ -264,9 +265,9 @@ async def test_what_somebody_else_took_meanwhile_stays_theirs(
     ownership: Ownership, rival: Ownership, expire: OnName, reconnect: OnName, settle: Settle
 ) -> None:
     await ownership.owner(ORDERS)
-    expire("broker")
+    await expire("broker")
     assert (await rival.owner(ORDERS)).is_self
-    reconnect("broker")
+    await reconnect("broker")
     await settle()
     assert ownership.owned() == []
     assert (await ownership.owner(ORDERS)).broker_url == THERE.broker_url
@@ -280,9 +281,9 @@ async def test_a_lost_connection_alone_costs_no_bundle(
     await ownership.owner(ORDERS)
     bundle = await ownership.bundle_of(ORDERS)
     generation = ownership.generation(bundle)
-    suspend("broker")
+    await suspend("broker")
     assert ownership.owns(ORDERS)
-    reconnect("broker")
+    await reconnect("broker")
     await settle()
     assert ownership.generation(bundle) == generation
     assert lost == []

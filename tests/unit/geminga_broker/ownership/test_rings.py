@@ -49,6 +49,17 @@ async def test_a_known_bundle_costs_no_round_trip(rings: Rings, requests: list[s
     assert requests == []
 
 
+async def test_a_ring_whose_record_may_have_changed_is_still_told_as_the_last(
+    rings: Rings, meddle: Callable[[str, bytes], None], settle: Callable[[], Awaitable[None]]
+) -> None:
+    assert rings.last_bundle_of(ORDERS) is None
+    bundle = await rings.bundle_of(ORDERS)
+    meddle("/admin/local-policies/acme/shop", LocalPolicies(bundles=BundlesData.equal(4)).encode())
+    await settle()
+    assert rings.known_bundle_of(ORDERS) is None
+    assert rings.last_bundle_of(ORDERS) == bundle
+
+
 async def test_a_split_makes_a_new_ring(
     rings: Rings,
     session: Callable[[str], Coordination],

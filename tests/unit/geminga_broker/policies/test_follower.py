@@ -87,15 +87,15 @@ async def test_a_namespace_that_nobody_uses_is_not_asked_for(
 async def test_what_changed_while_zookeeper_was_away_is_brought(
     brought: list[tuple[NamespaceName, Policies]],
     meddle: Meddle,
-    suspend: Callable[[str], None],
-    reconnect: Callable[[str], None],
+    suspend: Callable[[str], Awaitable[None]],
+    reconnect: Callable[[str], Awaitable[None]],
     settle: Settle,
 ) -> None:
-    suspend("broker")
+    await suspend("broker")
     meddle(PATH, SECOND.encode())
     await asyncio.sleep(1)
     assert brought == []
-    reconnect("broker")
+    await reconnect("broker")
     await asyncio.sleep(10)
     await settle()
     assert brought

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of, producer_of
 from tests.unit.geminga_broker.compaction.compacted_topics import READER, compact, loaded
-from tests.unit.geminga_broker.conftest import MemoryZooKeeper
 from tests.unit.geminga_ledger.entry_sizes import KIB, MIB, mixes
 from tests.unit.geminga_ledger.world import World
 
@@ -38,6 +37,8 @@ from geminga_protocol.pulsar.commands import parse_command
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_runtime.clock import SystemClock
+from geminga_simulation.conditions import INSTANT
+from geminga_simulation.coordination import SimulatedZooKeeper
 from geminga_simulation.loop import SimulatedLoop
 
 KEYS = 16
@@ -112,7 +113,7 @@ async def reading_of(
     sizes: Sequence[int], config: ManagedLedgerConfig | None = None
 ) -> AsyncGenerator[Reading]:
     """A topic with messages of these sizes, loaded by a broker that has none of it in memory."""
-    world, zookeeper = World(1), MemoryZooKeeper()
+    world, zookeeper = World(1), SimulatedZooKeeper(conditions=INSTANT)
     config = config or ManagedLedgerConfig(retention_time_ms=FOR_EVER, retention_bytes=FOR_EVER)
     payloads = [payload_of(number, size) for number, size in enumerate(sizes)]
     async with world.ledgers() as ledgers:

@@ -128,6 +128,8 @@ async def test_what_is_stored_is_shown_without_loading_it(
     await rival.owner(TopicName.parse("t"))
     assert (await client.get(f"{P}/t/internal-info")).json() == {
         "version": 0,
+        "creationDate": "2025-01-01T00:00:00Z",
+        "modificationDate": "2025-01-01T00:00:00Z",
         "ledgers": [],
         "cursors": {},
     }

@@ -95,3 +95,9 @@ async def test_a_topic_of_another_broker_is_redirected_to(
     assert answer.headers["Location"] == (
         f"http://127.0.0.1:2{P}/a%2Fb%20%25%3F?force=true&authoritative=true"
     )
+
+
+async def test_a_name_that_zookeeper_takes_for_a_way_is_refused(client: httpx.AsyncClient) -> None:
+    answer = await client.put("/admin/v2/persistent/public/default/%2E%2E")
+    assert answer.status_code == 503
+    assert "'/managed-ledgers/public/default/persistent/..' is no path" in answer.json()["reason"]
