@@ -20,13 +20,6 @@ from geminga_broker.health import HealthCheck
 from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryFields
 from geminga_broker.managed_ledger.entry_cache import EntryCache
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
-from geminga_broker.metadata.clusters import Clusters
-from geminga_broker.metadata.initialize import check_initialized
-from geminga_broker.metadata.namespaces import Namespaces
-from geminga_broker.metadata.partitioned_topics import PartitionedTopics
-from geminga_broker.metadata.persistent_topics import PersistentTopics
-from geminga_broker.metadata.tenants import Tenants
-from geminga_broker.metadata.topic_lists import TopicLists
 from geminga_broker.metrics.collector import BrokerMetrics
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.bundles import Bundle
@@ -39,6 +32,13 @@ from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import PeriodicWork, TopicMaintenance
+from geminga_cluster.clusters import Clusters
+from geminga_cluster.initialize import check_initialized
+from geminga_cluster.namespaces import Namespaces
+from geminga_cluster.partitioned_topics import PartitionedTopics
+from geminga_cluster.persistent_topics import PersistentTopics
+from geminga_cluster.tenants import Tenants
+from geminga_cluster.topic_lists import TopicLists
 from geminga_ledger import Ledgers
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination

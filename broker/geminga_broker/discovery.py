@@ -7,11 +7,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from geminga_broker.errors import NotAllowed, TopicExists, TopicNotFound
-from geminga_broker.metadata.namespaces import Namespaces
-from geminga_broker.metadata.partitioned_topics import PartitionedTopics
-from geminga_broker.metadata.persistent_topics import PersistentTopics
-from geminga_broker.metadata.system_topics import is_system_topic
+from geminga_broker.errors import NotAllowed, TopicNotFound
 from geminga_broker.ownership.address import Owner
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.policies.auto_creation import (
@@ -20,6 +16,11 @@ from geminga_broker.policies.auto_creation import (
     AutoCreationConfig,
     auto_creation,
 )
+from geminga_cluster.errors import PartitionedTopicExists
+from geminga_cluster.namespaces import Namespaces
+from geminga_cluster.partitioned_topics import PartitionedTopics
+from geminga_cluster.persistent_topics import PersistentTopics
+from geminga_cluster.system_topics import is_system_topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 
 
@@ -75,7 +76,7 @@ class Discovery:
             return 0
         if not is_made:
             raise TopicNotFound(str(topic))
-        with suppress(TopicExists):  # somebody else was quicker
+        with suppress(PartitionedTopicExists):  # somebody else was quicker
             await self._partitioned_topics.create(topic, wanted)
         return await self._partitioned_topics.partitions(topic)
 

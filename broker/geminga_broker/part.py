@@ -18,7 +18,7 @@ from random import Random
 from geminga_broker.broker import PULSAR_VERSION, Broker
 from geminga_broker.config import BrokerConfig
 from geminga_broker.configuration import runtime_configuration
-from geminga_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
+from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.errors import GemingaError

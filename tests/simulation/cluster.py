@@ -19,11 +19,11 @@ from geminga import Client, Opening, connect
 from geminga_broker.broker import Broker
 from geminga_broker.config import BrokerConfig
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
-from geminga_broker.metadata.namespaces import Namespaces
 from geminga_broker.policies.delayed import DelayedConfig
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.publishing import PublishConfig
+from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
+from geminga_cluster.namespaces import Namespaces
 from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.namespaces import Policies

@@ -25,19 +25,21 @@ from geminga_broker.errors import (
     TopicFenced,
     TopicNotFound,
 )
-from geminga_broker.metadata.errors import (
+from geminga_broker.ownership.errors import InvalidBundles, NotOwned
+from geminga_broker.policies.errors import ConflictingPolicies, InvalidPolicy
+from geminga_cluster.errors import (
     ClusterExists,
     ClusterNotFound,
     NamespaceExists,
     NamespaceNotFound,
+    PartitionedTopicExists,
     PartitionedTopicNotFound,
+    RecordContended,
     TenantExists,
     TenantNotEmpty,
     TenantNotFound,
     TooFewPartitions,
 )
-from geminga_broker.ownership.errors import InvalidBundles, NotOwned
-from geminga_broker.policies.errors import ConflictingPolicies, InvalidPolicy
 from geminga_protocol.pulsar.errors import InvalidTopicName
 from geminga_protocol.records.errors import MalformedRecord
 from geminga_protocol.records.json_records import JsonRecord
@@ -55,6 +57,7 @@ _STATUS: dict[type[GemingaError], int] = {
     ClusterNotFound: 404,
     PartitionedTopicNotFound: 404,
     TopicExists: 409,
+    PartitionedTopicExists: 409,
     NamespaceExists: 409,
     TenantExists: 409,
     TenantNotEmpty: 409,
@@ -72,6 +75,7 @@ _STATUS: dict[type[GemingaError], int] = {
     TopicFenced: 503,
     StorageUnavailable: 503,
     ServiceNotReady: 503,
+    RecordContended: 503,
     CoordinationError: 503,
 }
 
@@ -118,7 +122,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
             return Response(status_code=307, headers={"Location": error.location})
         case RestError():
             return refusal(error.status, error.reason)
-        case TopicExists():
+        case TopicExists() | PartitionedTopicExists():
             return refusal(409, "This topic already exists")
         case HTTPException():
             return Json(

@@ -15,15 +15,15 @@ from geminga_broker.admin.documents.internal_stats import Document
 from geminga_broker.admin.documents.topic_stats import TopicStats
 from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.metadata.clusters import Clusters
-from geminga_broker.metadata.namespaces import Namespaces
-from geminga_broker.metadata.partitioned_topics import PartitionedTopics
-from geminga_broker.metadata.persistent_topics import PersistentTopics
-from geminga_broker.metadata.tenants import Tenants
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.policies.auto_creation import AutoCreationConfig
 from geminga_broker.topics.topic import Topic
+from geminga_cluster.clusters import Clusters
+from geminga_cluster.namespaces import Namespaces
+from geminga_cluster.partitioned_topics import PartitionedTopics
+from geminga_cluster.persistent_topics import PersistentTopics
+from geminga_cluster.tenants import Tenants
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_server.authorization import Authorize
 from geminga_server.metrics import PartMetrics

@@ -18,8 +18,8 @@ from geminga_broker.admin.facade import Services
 from geminga_broker.admin.routes.topics import topics_of
 from geminga_broker.admin.serving import serve_partition, to_each
 from geminga_broker.errors import ServiceNotReady, TopicFenced, TopicNotFound
-from geminga_broker.metadata.errors import NamespaceNotFound, PartitionedTopicNotFound
-from geminga_broker.metadata.system_topics import is_system_topic
+from geminga_cluster.errors import NamespaceNotFound, PartitionedTopicNotFound
+from geminga_cluster.system_topics import is_system_topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.coordination import NodeNotEmpty
 

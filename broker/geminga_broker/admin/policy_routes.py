@@ -20,9 +20,9 @@ from geminga_broker.admin.answers import Json, empty, json_record, no_content
 from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import json_body, namespace_in, number_body, object_body
-from geminga_broker.metadata.errors import NamespaceNotFound
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.levels import TopicPolicies
+from geminga_cluster.errors import NamespaceNotFound
 from geminga_protocol.records.json_records import JsonRecord, of_document, to_document
 from geminga_protocol.records.namespaces import Policies
 from geminga_server.authorization import Action

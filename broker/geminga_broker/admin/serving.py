@@ -13,9 +13,9 @@ from geminga_broker.admin.errors import RestError, ServedElsewhere
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import listener_of
 from geminga_broker.errors import TopicNotFound
-from geminga_broker.metadata.errors import PartitionedTopicNotFound
 from geminga_broker.policies.auto_creation import auto_creation
 from geminga_broker.topics.topic import Topic
+from geminga_cluster.errors import PartitionedTopicNotFound
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.partitioned_topics import PartitionedTopicMetadata
 from geminga_runtime.work_pool import WorkPool

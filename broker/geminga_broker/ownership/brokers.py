@@ -1,25 +1,23 @@
-"""The brokers of a cluster: this one's registration with its load, the others, and the leader.
+"""This broker among the others: its registration with its load, and whether it leads them.
 
 A living broker has an ephemeral node ``/loadbalance/brokers/<host:web port>`` with its addresses
 and its load; proxies, other brokers and admin tools find it there. One of them holds the ephemeral
-node ``/loadbalance/leader``: that is the leader, whose load manager assigns bundles. Every broker
-watches that node and claims it when it is gone.
+node ``/loadbalance/leader``: that is the leader, whose load manager assigns bundles.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
-from geminga_broker.metadata.watched import watched_children, watched_values
 from geminga_broker.ownership.address import BrokerAddress
-from geminga_broker.ownership.claims import claim
 from geminga_broker.ownership.load import has_changed
+from geminga_cluster.brokers import LivingBrokers
+from geminga_cluster.election import LeaderElection
 from geminga_protocol.records.brokers import (
-    BROKERS_PATH,
     LEADER_PATH,
     LeaderBroker,
     LocalBrokerData,
@@ -70,33 +68,38 @@ class Brokers(Service):
         self._version = version
         self._former_ids = frozenset(former_broker_ids) - {address.broker_id}
         self._started_ms = clock.wall_ms()
-        self._names = watched_children(coordination)
-        self._leader = watched_values(coordination, LeaderBroker.decode)
-        self._is_leader = False
+        self._living = LivingBrokers(coordination)
+        self._election = LeaderElection(
+            coordination,
+            LEADER_PATH,
+            LeaderBroker(broker_id=address.broker_id, service_url=address.http_url),
+            is_past=self._is_past_leader,
+            on_leading=self._leading_changed,
+        )
         self._written = LocalBrokerData()
         self._written_s = 0.0
-        self._election = asyncio.Lock()
 
     async def _open(self, stack: AsyncExitStack) -> None:
         self._coordination.on_session(self._session_changed)
         stack.push_async_callback(self._withdraw)
-        await asyncio.gather(self._register(), self._elect(), self._delete_former())
+        await asyncio.gather(self._register(), self._delete_former())
+        await stack.enter_async_context(self._election)
         self.spawn_lasting(self._keep_load_current, name="report load")
 
     # The others
 
     async def active(self) -> list[str]:
         """The ids of the living brokers, sorted."""
-        return sorted(await self._names.get(BROKERS_PATH) or ())
+        return await self._living.ids()
 
     async def leader(self) -> LeaderBroker | None:
         """Who leads; None in the moment between two leaders."""
-        return await self._leader.get(LEADER_PATH)
+        return await self._election.leader()
 
     @property
     def is_leader(self) -> bool:
         """Whether this broker leads."""
-        return self._is_leader
+        return self._election.is_leader
 
     # Registration
 
@@ -131,7 +134,7 @@ class Brokers(Service):
             try:
                 await self._coordination.set(broker_path(self.address.broker_id), record.encode())
             except NodeMissing:
-                await self._try(self._register)  # somebody deleted it by hand
+                await self._register_again()  # somebody deleted it by hand
             except CoordinationError:
                 continue  # no connection: registered again when it is back
             self._written, self._written_s = record, self._clock.monotonic()
@@ -143,11 +146,8 @@ class Brokers(Service):
 
     async def _withdraw(self) -> None:
         """On closing: nobody need wait for the session's end to see us gone."""
-        paths = [broker_path(self.address.broker_id)]
-        if self._is_leader:
-            paths.append(LEADER_PATH)
-        self._is_leader = False
-        await asyncio.gather(*map(self._delete, paths), return_exceptions=True)
+        with suppress(CoordinationError):
+            await self._delete(broker_path(self.address.broker_id))
 
     async def _delete(self, path: str) -> None:
         try:
@@ -155,43 +155,22 @@ class Brokers(Service):
         except NodeMissing:
             return
 
-    # Election
+    def _is_past_leader(self, leader: LeaderBroker) -> bool:
+        return leader.broker_id == self.address.broker_id or leader.broker_id in self._former_ids
 
-    async def _elect(self) -> None:
-        """Become the leader if there is none; in any case learn when there is none again."""
-        record = LeaderBroker(broker_id=self.address.broker_id, service_url=self.address.http_url)
-        async with self._election:
-            node = await claim(
-                self._coordination,
-                LEADER_PATH,
-                record.encode(),
-                is_stale=self._is_past_leader,
-                on_change=self._leader_changed,
-            )
-            if node.is_ours and not self._is_leader:
-                log.info("became the leader broker", extra={"broker": self.address.broker_id})
-            self._is_leader = node.is_ours
-
-    def _is_past_leader(self, value: bytes) -> bool:
-        broker_id = LeaderBroker.decode(value).broker_id
-        return broker_id == self.address.broker_id or broker_id in self._former_ids
-
-    def _leader_changed(self) -> None:
-        if not self._is_closing:
-            self.spawn(self._try(self._elect), name="elect the leader broker")
+    def _leading_changed(self, is_leader: bool) -> None:  # noqa: FBT001 - a callback's value
+        if is_leader:
+            log.info("became the leader broker", extra={"broker": self.address.broker_id})
 
     # The session
 
     def _session_changed(self, state: SessionState) -> None:
-        if state is SessionState.EXPIRED:
-            self._is_leader = False
-        elif state is SessionState.CONNECTED and not self._is_closing:
-            self.spawn(self._try(self._register), name="register again")
-            self.spawn(self._try(self._elect), name="elect again")
+        if state is SessionState.CONNECTED and not self._is_closing:
+            self.spawn(self._register_again(), name="register again")
 
-    async def _try(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do work that a lost connection may break: it is done again when that is back."""
+    async def _register_again(self) -> None:
+        """Register; a lost connection may break it off, and then it is done when that is back."""
         try:
-            await work()
+            await self._register()
         except GemingaError as error:
-            log.info("not done while reconnecting", extra={"why": str(error)})
+            log.info("broker not registered", extra={"why": str(error)})

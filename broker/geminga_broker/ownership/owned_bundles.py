@@ -16,8 +16,8 @@ from weakref import WeakValueDictionary
 
 from geminga_broker.errors import ServiceNotReady
 from geminga_broker.ownership.bundles import Bundle
-from geminga_broker.ownership.claims import Claim, claim
 from geminga_broker.ownership.errors import NotOwned
+from geminga_cluster.claims import Claim, claim
 from geminga_runtime.coordination import (
     Coordination,
     CoordinationError,

@@ -15,13 +15,13 @@ from contextlib import AsyncExitStack
 from types import MappingProxyType
 
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.metadata.namespaces import Namespaces
 from geminga_broker.ownership.address import BrokerAddress, Owner, broker_id_of_url, owner_at
 from geminga_broker.ownership.bundles import Bundle, BundleRing
 from geminga_broker.ownership.owned_bundles import OnLost, OnRelease, OwnedBundles
 from geminga_broker.ownership.owners import BundleNode, OwnerCache, Unowned
 from geminga_broker.ownership.placement import AskedBroker, Loads, Placement
 from geminga_broker.ownership.rings import Rings
+from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.brokers import LocalBrokerData
 from geminga_protocol.records.ownership import BundleOwner

@@ -8,7 +8,6 @@ kinds of broker agree on the cut.
 
 from __future__ import annotations
 
-from geminga_broker.metadata.namespaces import Namespaces
 from geminga_broker.ownership.bundles import (
     Bundle,
     BundleRing,
@@ -16,6 +15,7 @@ from geminga_broker.ownership.bundles import (
     full_ring,
     parse_boundary,
 )
+from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import BundlesData
 

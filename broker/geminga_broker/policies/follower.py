@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from random import Random
 
-from geminga_broker.metadata.errors import NamespaceNotFound
-from geminga_broker.metadata.namespaces import Namespaces
+from geminga_cluster.errors import NamespaceNotFound
+from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.errors import MalformedRecord
 from geminga_protocol.records.namespaces import Policies

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from geminga_broker.metadata.errors import NamespaceNotFound
-from geminga_broker.metadata.system_topics import is_system_topic
 from geminga_broker.policies.effective import (
     EffectivePolicies,
     PolicyConfig,
@@ -15,6 +13,8 @@ from geminga_broker.policies.effective import (
 )
 from geminga_broker.policies.inactivity import NEVER
 from geminga_broker.policies.levels import Levels
+from geminga_cluster.errors import NamespaceNotFound
+from geminga_cluster.system_topics import is_system_topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import Policies
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.metadata.topic_lists import TopicLists
 from geminga_broker.ownership.address import Owner
 from geminga_broker.sessions.back_pressure import PublishBuffer
 from geminga_broker.sessions.config import SessionConfig
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
+from geminga_cluster.topic_lists import TopicLists
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.clock import Clock
 from geminga_server.authentication import AUTHENTICATION_DISABLED, Authentication

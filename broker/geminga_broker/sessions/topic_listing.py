@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Iterable
 
 from geminga_broker.errors import NotAllowed, PatternRefused, TooManyRequests
-from geminga_broker.metadata.persistent_topics import topic_named
-from geminga_broker.metadata.system_topics import is_system_topic
-from geminga_broker.metadata.topic_lists import Names
 from geminga_broker.sessions.command_group import CommandGroup
 from geminga_broker.sessions.session import Session
+from geminga_cluster.persistent_topics import topic_named
+from geminga_cluster.system_topics import is_system_topic
+from geminga_cluster.topic_lists import Names
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import (
     encode_success,

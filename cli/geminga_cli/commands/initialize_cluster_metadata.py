@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from geminga_runtime.coordination import Coordination, NodeExists, VersionMismatch
 
 if TYPE_CHECKING:
-    from geminga_broker.metadata.initialize import ClusterUrls
+    from geminga_cluster.initialize import ClusterUrls
 
 # Somebody else may initialise the same cluster at this moment; then what is missing is less.
 ATTEMPTS_MAX = 5
@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _initialize(hosts: str, options: argparse.Namespace) -> None:
-    from geminga_broker.metadata.initialize import ClusterUrls  # noqa: PLC0415 - not for --help
+    from geminga_cluster.initialize import ClusterUrls  # noqa: PLC0415 - not for --help
     from geminga_runtime.clock import SystemClock  # noqa: PLC0415
     from geminga_server.zookeeper import ZooKeeper  # noqa: PLC0415
 
@@ -83,7 +83,7 @@ async def _initialize(hosts: str, options: argparse.Namespace) -> None:
 
 async def initialize(coordination: Coordination, cluster: str, urls: ClusterUrls) -> None:
     """Initialise, again where somebody else did it at the same moment."""
-    from geminga_broker.metadata.initialize import initialize_cluster_metadata  # noqa: PLC0415
+    from geminga_cluster.initialize import initialize_cluster_metadata  # noqa: PLC0415
 
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:

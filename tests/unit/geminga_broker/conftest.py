@@ -19,8 +19,8 @@ from tests.unit.geminga_broker.stand_ins import MemoryNetwork
 
 from geminga_broker.broker import Broker
 from geminga_broker.config import BrokerConfig
-from geminga_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_broker.topics.directory import TopicDirectory
+from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import (
     ANY_VERSION,

@@ -10,14 +10,14 @@ import pytest
 
 from geminga_broker.discovery import Discovery
 from geminga_broker.errors import NotAllowed, TopicNotFound
-from geminga_broker.metadata.errors import NamespaceNotFound
-from geminga_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
-from geminga_broker.metadata.namespaces import Namespaces
-from geminga_broker.metadata.partitioned_topics import PartitionedTopics
-from geminga_broker.metadata.persistent_topics import PersistentTopics, topic_path
 from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.policies.auto_creation import AutoCreationConfig
+from geminga_cluster.errors import NamespaceNotFound
+from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
+from geminga_cluster.namespaces import Namespaces
+from geminga_cluster.partitioned_topics import PartitionedTopics
+from geminga_cluster.persistent_topics import PersistentTopics, topic_path
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import AutoTopicCreation
 from geminga_runtime.coordination import Coordination

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geminga_broker.admin.documents.internal_stats import Document, time_member
-from geminga_broker.metadata.persistent_topics import StoredCursor, StoredLog
+from geminga_cluster.persistent_topics import StoredCursor, StoredLog
 from geminga_protocol.records.managed_ledger import LedgerRecord
 from geminga_protocol.records.managed_ledgers_pb2 import OffloadContext
 from geminga_runtime.coordination import NodeStat

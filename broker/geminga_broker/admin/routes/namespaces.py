@@ -25,11 +25,11 @@ from geminga_broker.admin.parameters import (
     path_value,
 )
 from geminga_broker.admin.routes.topics import names_answer, require_namespace, topics_of
-from geminga_broker.metadata.errors import NamespaceNotFound, TenantNotFound
-from geminga_broker.metadata.initialize import BUNDLES_DEFAULT
-from geminga_broker.metadata.system_topics import is_system_topic
 from geminga_broker.ownership.bundles import Bundle, BundleRing, check_boundaries, parse_boundary
 from geminga_broker.ownership.errors import NotOwned
+from geminga_cluster.errors import NamespaceNotFound, TenantNotFound
+from geminga_cluster.initialize import BUNDLES_DEFAULT
+from geminga_cluster.system_topics import is_system_topic
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.json_records import of_document, to_document
 from geminga_protocol.records.namespaces import BundlesData, Policies

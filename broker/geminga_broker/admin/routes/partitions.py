@@ -14,8 +14,8 @@ from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg, TopicArg, flag, json_body
 from geminga_broker.admin.serving import serve_partition, to_each
 from geminga_broker.errors import TopicExists, TopicNotFound
-from geminga_broker.metadata.errors import PartitionedTopicNotFound
 from geminga_broker.policies.auto_creation import PARTITIONS_MAX, auto_creation
+from geminga_cluster.errors import PartitionedTopicNotFound
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.partitioned_topics import PartitionedTopicMetadata
 from geminga_server.authorization import Action

@@ -14,7 +14,7 @@ from geminga_broker.admin.facade import Services
 from geminga_broker.admin.names import is_valid_name
 from geminga_broker.admin.namespace_deletion import delete_with_topics
 from geminga_broker.admin.parameters import ServicesArg, flag, object_body, path_value
-from geminga_broker.metadata.errors import NamespaceNotFound, TenantNotFound
+from geminga_cluster.errors import NamespaceNotFound, TenantNotFound
 from geminga_protocol.records.json_records import of_document
 from geminga_protocol.records.tenants import TenantInfo
 from geminga_server.authorization import Action

@@ -5,8 +5,6 @@ Called for a partitioned topic, what changes something is done to every partitio
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -26,7 +24,7 @@ from geminga_broker.admin.serving import (
     to_each_partition,
 )
 from geminga_broker.errors import TopicNotFound
-from geminga_broker.metadata.errors import NamespaceNotFound
+from geminga_cluster.errors import NamespaceNotFound
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action
 
@@ -137,11 +135,14 @@ async def get_internal_info(topic: TopicArg, services: ServicesArg) -> Response:
         raise RestError(405, "Nothing is stored of a non-persistent topic")
     count = await services.partitioned_topics.partitions(topic)
     if not count:
-        return Json(log_info(await services.persistent_topics.stored(topic)))
+        stored = await services.persistent_topics.stored(topic)
+        if stored is None:
+            raise TopicNotFound(str(topic))
+        return Json(log_info(stored))
     partitions: dict[str, Document] = {}
     for partition in map(topic.partition, range(count)):
-        with suppress(TopicNotFound):
-            stored = await services.persistent_topics.stored(partition)
+        stored = await services.persistent_topics.stored(partition)
+        if stored is not None:
             partitions[str(partition)] = log_info(stored)
     return Json({"version": 0, "partitions": partitions})
 

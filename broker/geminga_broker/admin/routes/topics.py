@@ -24,8 +24,8 @@ from geminga_broker.admin.parameters import (
 )
 from geminga_broker.admin.serving import serve_here
 from geminga_broker.errors import TopicExists, TopicNotFound
-from geminga_broker.metadata.errors import NamespaceNotFound
-from geminga_broker.metadata.system_topics import is_system_topic
+from geminga_cluster.errors import NamespaceNotFound
+from geminga_cluster.system_topics import is_system_topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_server.authorization import Action
 

@@ -29,17 +29,17 @@ from geminga_broker.errors import (
     TopicNotFound,
 )
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.metadata.clusters import Clusters
-from geminga_broker.metadata.namespaces import Namespaces
-from geminga_broker.metadata.partitioned_topics import PartitionedTopics
-from geminga_broker.metadata.persistent_topics import PersistentTopics, topic_path
-from geminga_broker.metadata.tenants import Tenants
 from geminga_broker.metrics.exposition import render
 from geminga_broker.metrics.snapshot import BrokerSnapshot, TopicSnapshot
 from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.topics.topic import Topic
+from geminga_cluster.clusters import Clusters
+from geminga_cluster.namespaces import Namespaces
+from geminga_cluster.partitioned_topics import PartitionedTopics
+from geminga_cluster.persistent_topics import PersistentTopics, topic_path
+from geminga_cluster.tenants import Tenants
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.brokers import AdvertisedListener, LocalBrokerData
 from geminga_protocol.records.clusters import ClusterData

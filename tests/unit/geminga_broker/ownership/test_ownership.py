@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.metadata.errors import NamespaceNotFound
-from geminga_broker.metadata.namespaces import Namespaces
-from geminga_broker.metadata.tenants import Tenants
 from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.errors import NotOwned
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.ownership.placement import Loads
+from geminga_cluster.errors import NamespaceNotFound
+from geminga_cluster.namespaces import Namespaces
+from geminga_cluster.tenants import Tenants
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.brokers import LocalBrokerData
 from geminga_protocol.records.namespaces import BundlesData, Policies

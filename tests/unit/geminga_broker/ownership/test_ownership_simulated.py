@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from geminga_broker.metadata.initialize import ClusterUrls, initialize_cluster_metadata
-from geminga_broker.metadata.namespaces import Namespaces
 from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.ownership import Ownership
+from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
+from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.brokers import LocalBrokerData
 from geminga_runtime.errors import GemingaError

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from geminga_broker.metadata.errors import NamespaceNotFound
-from geminga_broker.metadata.namespaces import Namespaces
-from geminga_broker.metadata.tenants import Tenants
 from geminga_broker.ownership.bundles import broker_of_namespace
 from geminga_broker.ownership.rings import Rings
+from geminga_cluster.errors import NamespaceNotFound
+from geminga_cluster.namespaces import Namespaces
+from geminga_cluster.tenants import Tenants
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import BundlesData, LocalPolicies, Policies
 from geminga_protocol.records.tenants import TenantInfo

@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from geminga_broker.metadata.namespaces import Namespaces
-from geminga_broker.metadata.tenants import Tenants
 from geminga_broker.policies.follower import PolicyFollower
+from geminga_cluster.namespaces import Namespaces
+from geminga_cluster.tenants import Tenants
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.namespaces import BundlesData, Policies
 from geminga_protocol.records.tenants import TenantInfo

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from geminga_broker.metadata.errors import NamespaceNotFound
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.expiry import ExpiryConfig
 from geminga_broker.policies.inactivity import NEVER
 from geminga_broker.policies.resolver import NAMESPACES_KEPT_MAX, PolicyResolver, no_policies
+from geminga_cluster.errors import NamespaceNotFound
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import Policies, PublishRate
 

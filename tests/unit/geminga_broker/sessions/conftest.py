@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from tests.unit.geminga_broker.sessions.stand_ins import FrameClient, context_over
 
-from geminga_broker.metadata.topic_lists import TopicLists
 from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.topics.directory import TopicDirectory
+from geminga_cluster.topic_lists import TopicLists
 from geminga_runtime.coordination import Coordination
 
 

@@ -9,12 +9,12 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 from geminga_broker.errors import TopicNotFound
-from geminga_broker.metadata.topic_lists import TopicLists
 from geminga_broker.ownership.address import Owner
 from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.sessions.session import Session
 from geminga_broker.topics.directory import TopicDirectory
+from geminga_cluster.topic_lists import TopicLists
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.commands import PART_NAMES, encode_command, parse_command

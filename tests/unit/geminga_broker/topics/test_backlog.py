@@ -18,7 +18,6 @@ from tests.unit.geminga_broker.clients_and_logs import (
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.errors import ProducerHeldByQuota, ProducerRefusedByQuota
-from geminga_broker.metadata.errors import NamespaceNotFound
 from geminga_broker.policies.backlog import BacklogConfig, BacklogQuotas, Quota, QuotaPolicy
 from geminga_broker.policies.unacknowledged import UnacknowledgedLimits
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
@@ -27,6 +26,7 @@ from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscript
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.topic import Topic
+from geminga_cluster.errors import NamespaceNotFound
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload

@@ -19,13 +19,13 @@ from tests.unit.geminga_broker.clients_and_logs import (
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
 from geminga_broker.errors import StorageUnavailable
-from geminga_broker.metadata.errors import NamespaceNotFound
 from geminga_broker.policies.inactivity import InactivityConfig
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.topic import Topic
+from geminga_cluster.errors import NamespaceNotFound
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import AutoTopicCreation, Policies, RetentionPolicies

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from geminga_broker.metadata import initialize as metadata
-from geminga_broker.metadata.initialize import ClusterUrls
 from geminga_cli.commands.initialize_cluster_metadata import (
     ATTEMPTS_MAX,
     initialize,
     main,
     zookeeper_hosts,
 )
+from geminga_cluster import initialize as metadata
+from geminga_cluster.initialize import ClusterUrls
 from geminga_runtime.coordination import Coordination, VersionMismatch
 
 URLS = ClusterUrls("http://h:8080", "pulsar://h:6650")

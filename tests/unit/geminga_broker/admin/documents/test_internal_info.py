@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from geminga_broker.admin.documents.internal_info import log_info
-from geminga_broker.metadata.persistent_topics import StoredCursor, StoredLog
+from geminga_cluster.persistent_topics import StoredCursor, StoredLog
 from geminga_protocol.records.cursor import CursorRecord
 from geminga_protocol.records.managed_ledger import LedgerRecord, ManagedLedgerRecord
 from geminga_runtime.coordination import NodeStat

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from geminga_broker.metadata.clusters import Clusters
-from geminga_broker.metadata.errors import NotInitialized
-from geminga_broker.metadata.initialize import (
+from geminga_cluster.clusters import Clusters
+from geminga_cluster.errors import NotInitialized
+from geminga_cluster.initialize import (
     ClusterUrls,
     check_initialized,
     initialize_cluster_metadata,
     is_initialized,
 )
-from geminga_broker.metadata.namespaces import Namespaces
-from geminga_broker.metadata.tenants import Tenants
+from geminga_cluster.namespaces import Namespaces
+from geminga_cluster.tenants import Tenants
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.namespaces import Policies, RetentionPolicies
 from geminga_protocol.records.tenants import TenantInfo
 from geminga_runtime.coordination import Coordination
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "records" / "zookeeper.jsonl"
+GOLDEN = Path(__file__).parents[2] / "golden" / "records" / "zookeeper.jsonl"
 URLS = ClusterUrls("http://127.0.0.1:28080", "pulsar://127.0.0.1:26650")
 INSTANCE = "d88a2434-bdf5-46c7-9cad-a0ec2ee75481"
 

@@ -7,10 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from geminga_broker.errors import ServiceNotReady
-from geminga_broker.metadata.errors import NamespaceExists, NamespaceNotFound, TenantNotFound
-from geminga_broker.metadata.namespaces import Namespaces
-from geminga_broker.metadata.tenants import Tenants
+from geminga_cluster.errors import (
+    NamespaceExists,
+    NamespaceNotFound,
+    RecordContended,
+    TenantNotFound,
+)
+from geminga_cluster.namespaces import Namespaces
+from geminga_cluster.tenants import Tenants
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.namespaces import BundlesData, LocalPolicies, Policies
 from geminga_protocol.records.tenants import TenantInfo
@@ -150,7 +154,7 @@ async def test_a_change_that_always_comes_too_late_gives_up(
         meddle(POLICIES_PATH, policies.encode())
         return policies
 
-    with pytest.raises(ServiceNotReady):
+    with pytest.raises(RecordContended):
         await namespaces.update(SHOP, interrupted)
 
 

@@ -11,9 +11,13 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from geminga_broker.errors import ServiceNotReady
-from geminga_broker.metadata.errors import NamespaceExists, NamespaceNotFound, TenantNotFound
-from geminga_broker.metadata.watched import watched_values
+from geminga_cluster.errors import (
+    NamespaceExists,
+    NamespaceNotFound,
+    RecordContended,
+    TenantNotFound,
+)
+from geminga_cluster.watched import watched_values
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.managed_ledger import MANAGED_LEDGERS_PATH
 from geminga_protocol.records.namespaces import (
@@ -115,7 +119,7 @@ class Namespaces:
     ) -> Policies:
         """Replace the policies by what ``change`` makes of them; it may be called again.
 
-        Raises ``NamespaceNotFound``, and what ``change`` raises.
+        Raises ``NamespaceNotFound``, ``RecordContended``, and what ``change`` raises.
         """
         path = policies_path(str(namespace))
         for _ in range(UPDATE_ROUNDS_MAX):
@@ -130,7 +134,7 @@ class Namespaces:
             finally:
                 self._policies.forget(path)
             return changed
-        raise ServiceNotReady(f"the policies of {namespace} keep changing while they are changed")
+        raise RecordContended(f"the policies of {namespace} keep changing while they are changed")
 
     async def delete(self, namespace: NamespaceName) -> None:
         """Delete a namespace without topics, and what stands of it elsewhere.

@@ -12,10 +12,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from geminga_broker.errors import ServiceNotReady, TopicExists
-from geminga_broker.metadata.errors import PartitionedTopicNotFound, TooFewPartitions
-from geminga_broker.metadata.persistent_topics import topic_path
-from geminga_broker.metadata.watched import watched_children, watched_values
+from geminga_cluster.errors import (
+    PartitionedTopicExists,
+    PartitionedTopicNotFound,
+    RecordContended,
+    TooFewPartitions,
+)
+from geminga_cluster.persistent_topics import topic_path
+from geminga_cluster.watched import watched_children, watched_values
 from geminga_protocol.pulsar.errors import InvalidTopicName
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName, decode_local
 from geminga_protocol.records.partitioned_topics import (
@@ -72,13 +76,13 @@ class PartitionedTopics:
     async def create(
         self, topic: TopicName, partitions: int, properties: Mapping[str, str] | None = None
     ) -> None:
-        """Create ``topic`` with its partitions. Raises ``TopicExists`` if it is partitioned.
+        """Create ``topic`` with its partitions. Raises ``PartitionedTopicExists``.
 
         Partitions that are there already, of a deletion that was cut short, are taken as they are.
         """
         assert partitions > 0
         if await self.metadata(topic) is not None:  # or its new partitions would stay behind
-            raise TopicExists(str(topic))
+            raise PartitionedTopicExists(str(topic))
         record = PartitionedTopicMetadata(partitions=partitions, properties=properties)
         path = _path(topic)
         try:
@@ -86,7 +90,7 @@ class PartitionedTopics:
                 [*_partition_paths(topic, 0, partitions), path], {path: record.encode()}
             )
         except NodeExists:
-            raise TopicExists(str(topic)) from None
+            raise PartitionedTopicExists(str(topic)) from None
         finally:
             self._forget(topic)
 
@@ -96,7 +100,7 @@ class PartitionedTopics:
         """Add partitions until there are ``partitions``; ``prepare`` is awaited for each new one.
 
         Clients see the new ones only once all are prepared. Raises ``PartitionedTopicNotFound``,
-        ``TooFewPartitions``.
+        ``TooFewPartitions``, ``RecordContended``.
         """
         path = _path(topic)
         for _ in range(ROUNDS_MAX):
@@ -116,12 +120,12 @@ class PartitionedTopics:
             grown = replace(record, partitions=partitions)
             if await self._replace(topic, grown, stat.version):
                 return
-        raise ServiceNotReady(f"the partitions of {topic} keep changing while they are changed")
+        raise RecordContended(f"the partitions of {topic} keep changing while they are changed")
 
     async def set_deleted(self, topic: TopicName, *, deleted: bool) -> int:
         """Say that the partitions are being deleted, or no longer; return how many there are.
 
-        Raises ``PartitionedTopicNotFound``.
+        Raises ``PartitionedTopicNotFound``, ``RecordContended``.
         """
         path = _path(topic)
         for _ in range(ROUNDS_MAX):
@@ -133,7 +137,7 @@ class PartitionedTopics:
             marked = replace(record, deleted=deleted)
             if record == marked or await self._replace(topic, marked, stat.version):
                 return record.partitions
-        raise ServiceNotReady(f"the partitions of {topic} keep changing while they are deleted")
+        raise RecordContended(f"the partitions of {topic} keep changing while they are deleted")
 
     async def delete(self, topic: TopicName) -> None:
         """Forget ``topic``, whose partitions are deleted. Raises ``PartitionedTopicNotFound``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga_broker.metadata.system_topics import is_system_topic
+from geminga_cluster.system_topics import is_system_topic
 from geminga_protocol.pulsar.topic_names import TopicName
 
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from geminga_broker.metadata.persistent_topics import domain_path
+from geminga_cluster.persistent_topics import domain_path
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_runtime.coordination import (
     Coordination,

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from geminga_broker.metadata.errors import TenantExists, TenantNotEmpty, TenantNotFound
-from geminga_broker.metadata.namespaces import Namespaces
-from geminga_broker.metadata.tenants import Tenants
+from geminga_cluster.errors import TenantExists, TenantNotEmpty, TenantNotFound
+from geminga_cluster.namespaces import Namespaces
+from geminga_cluster.tenants import Tenants
 from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.namespaces import Policies
 from geminga_protocol.records.tenants import TenantInfo

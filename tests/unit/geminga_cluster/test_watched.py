@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from geminga_broker.metadata.watched import Watched, watched_children, watched_values
+from geminga_cluster.watched import Watched, watched_children, watched_values
 from geminga_runtime.coordination import Coordination, SessionExpired
 
 Settle = Callable[[], Awaitable[None]]

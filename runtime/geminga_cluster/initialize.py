@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from geminga_broker.metadata.errors import NotInitialized
+from geminga_cluster.errors import NotInitialized
 from geminga_protocol.records.clusters import (
     GLOBAL_CLUSTER,
     ClusterData,

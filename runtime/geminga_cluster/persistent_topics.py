@@ -1,7 +1,7 @@
 """Which persistent topics exist: their managed ledgers' nodes under ``/managed-ledgers``.
 
 A topic exists when its node does, even before anything was written to it; what the node holds is
-the business of ``log``, and only shown here.
+the business of the broker that serves the topic, and only shown here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from geminga_broker.errors import TopicNotFound
 from geminga_protocol.pulsar.errors import InvalidTopicName
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName, decode_local
 from geminga_protocol.records.cursor import CursorRecord
@@ -56,14 +55,14 @@ class PersistentTopics:
             (topic for topic in topics if topic is not None), key=lambda topic: topic.full
         )
 
-    async def stored(self, topic: TopicName) -> StoredLog:
-        """What stands in ZooKeeper of a topic, loaded or not. Raises ``TopicNotFound``."""
+    async def stored(self, topic: TopicName) -> StoredLog | None:
+        """What stands in ZooKeeper of a topic, loaded or not; None where it does not exist."""
         path = topic_path(topic)
         try:
             value, stat = await self._coordination.get(path)
             names = await self._coordination.children(path)
         except NodeMissing:
-            raise TopicNotFound(str(topic)) from None
+            return None
         cursors: dict[str, StoredCursor] = {}
         for name in names:
             with suppress(NodeMissing):  # deleted meanwhile

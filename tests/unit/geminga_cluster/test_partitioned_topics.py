@@ -6,11 +6,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from geminga_broker.errors import TopicExists
-from geminga_broker.metadata import partitioned_topics
-from geminga_broker.metadata.errors import PartitionedTopicNotFound, TooFewPartitions
-from geminga_broker.metadata.partitioned_topics import PartitionedTopics
-from geminga_broker.metadata.persistent_topics import PersistentTopics, topic_path
+from geminga_cluster import partitioned_topics
+from geminga_cluster.errors import (
+    PartitionedTopicExists,
+    PartitionedTopicNotFound,
+    TooFewPartitions,
+)
+from geminga_cluster.partitioned_topics import PartitionedTopics
+from geminga_cluster.persistent_topics import PersistentTopics, topic_path
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.coordination import Coordination
 
@@ -71,7 +74,7 @@ async def test_creation_of_thousands_is_cut_and_ends_with_the_record(
 
 async def test_a_topic_is_partitioned_once(topics: PartitionedTopics) -> None:
     await topics.create(ORDERS, 3)
-    with pytest.raises(TopicExists):
+    with pytest.raises(PartitionedTopicExists):
         await topics.create(ORDERS, 5)
     assert await topics.partitions(ORDERS) == 3
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from geminga_broker.metadata.clusters import Clusters
-from geminga_broker.metadata.errors import ClusterExists, ClusterNotFound
+from geminga_cluster.clusters import Clusters
+from geminga_cluster.errors import ClusterExists, ClusterNotFound
 from geminga_protocol.records.clusters import ClusterData
 from geminga_runtime.coordination import Coordination
 

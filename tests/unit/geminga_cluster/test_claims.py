@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from geminga_broker.errors import ServiceNotReady
-from geminga_broker.ownership.claims import Claim, claim
+from geminga_cluster.claims import Claim, claim
+from geminga_cluster.errors import RecordContended
 from geminga_runtime.coordination import Coordination
 
 PATH = "/claims/one"
@@ -100,5 +100,5 @@ async def test_an_endless_quarrel_ends(
         meddle(PATH, b"past")  # it changes after every look
         return found == b"past"
 
-    with pytest.raises(ServiceNotReady):
+    with pytest.raises(RecordContended):
         await claim(coordination, PATH, b"me", is_stale=is_stale, on_change=lambda: None)

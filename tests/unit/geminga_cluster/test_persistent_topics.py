@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminga_broker.errors import TopicNotFound
-from geminga_broker.metadata.persistent_topics import PersistentTopics, topic_path
+from geminga_cluster.persistent_topics import PersistentTopics, topic_path
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.cursor import CursorRecord
 from geminga_protocol.records.managed_ledger import LedgerRecord, ManagedLedgerRecord
@@ -76,10 +75,10 @@ async def test_what_is_stored_of_a_topic_is_found_with_its_cursors(
     await coordination.set(path, log.encode())
     await coordination.create(f"{path}/my+sub%2F1", cursor.encode())
     stored = await topics.stored(topic)
+    assert stored is not None
     assert (stored.record, stored.stat.version) == (log, 1)
     assert {name: each.record for name, each in stored.cursors.items()} == {"my sub/1": cursor}
 
 
 async def test_of_a_topic_that_is_not_there_nothing_is_stored(topics: PersistentTopics) -> None:
-    with pytest.raises(TopicNotFound):
-        await topics.stored(TopicName.of("persistent", "acme", "shop", "nope"))
+    assert await topics.stored(TopicName.of("persistent", "acme", "shop", "nope")) is None

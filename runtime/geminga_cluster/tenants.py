@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from geminga_broker.metadata.errors import TenantExists, TenantNotEmpty, TenantNotFound
-from geminga_broker.metadata.watched import watched_values
+from geminga_cluster.errors import TenantExists, TenantNotEmpty, TenantNotFound
+from geminga_cluster.watched import watched_values
 from geminga_protocol.records.managed_ledger import MANAGED_LEDGERS_PATH
 from geminga_protocol.records.namespaces import LOCAL_POLICIES_PATH
 from geminga_protocol.records.ownership import OWNERSHIP_PATH

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from geminga_broker.errors import ServiceNotReady
+from geminga_cluster.errors import RecordContended
 from geminga_runtime.coordination import (
     Coordination,
     Create,
@@ -49,7 +49,7 @@ async def claim(
 
     ``is_stale(value)`` tells a node of our own past. ``on_change`` is called at least once after
     the node changed or vanished, and may be called without need: look again, then decide. Raises
-    ``ServiceNotReady`` after ``ROUNDS_MAX`` interrupted rounds, and ``CoordinationError``.
+    ``RecordContended`` after ``ROUNDS_MAX`` interrupted rounds, and ``CoordinationError``.
     """
     for _ in range(ROUNDS_MAX):
         with suppress(NodeExists):
@@ -63,7 +63,7 @@ async def claim(
         if not is_stale(found):
             return Claim(found, stat, is_ours=False)
         await _replace(coordination, path, value, stat)
-    raise ServiceNotReady(f"node {path} keeps changing while it is being claimed")
+    raise RecordContended(f"node {path} keeps changing while it is being claimed")
 
 
 async def _replace(coordination: Coordination, path: str, value: bytes, stat: NodeStat) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from geminga_broker.metadata.errors import ClusterExists, ClusterNotFound
-from geminga_broker.metadata.watched import watched_values
+from geminga_cluster.errors import ClusterExists, ClusterNotFound
+from geminga_cluster.watched import watched_values
 from geminga_protocol.records.clusters import (
     CLUSTERS_PATH,
     GLOBAL_CLUSTER,

@@ -1,43 +1,48 @@
 """What can be missing, there already, or wrong among clusters, tenants, namespaces and topics.
 
-The texts are Pulsar's: admin tools show them to people, and tests of client libraries compare them.
+``code`` is the name of Pulsar's ``ServerError`` a client is told. The texts are Pulsar's: admin
+tools show them to people, and tests of client libraries compare them.
 
-BrokerError
-├── ClusterNotFound, ClusterExists
-├── TenantNotFound, TenantExists, TenantNotEmpty
-├── NamespaceNotFound, NamespaceExists
-├── PartitionedTopicNotFound, TooFewPartitions
-└── NotInitialized
+GemingaError
+└── MetadataError
+    ├── ClusterNotFound, ClusterExists
+    ├── TenantNotFound, TenantExists, TenantNotEmpty
+    ├── NamespaceNotFound, NamespaceExists
+    ├── PartitionedTopicNotFound, PartitionedTopicExists, TooFewPartitions
+    ├── RecordContended
+    └── NotInitialized
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from geminga_broker.errors import BrokerError
+from geminga_runtime.errors import GemingaError
 
 
-class ClusterNotFound(BrokerError):
-    """No cluster of this name is registered."""
+class MetadataError(GemingaError):
+    """The records of the cluster do not have it, have it already, or do not allow it."""
 
     code: ClassVar[str] = "MetadataError"
+
+
+class ClusterNotFound(MetadataError):
+    """No cluster of this name is registered."""
 
     def __init__(self, cluster: str) -> None:
         super().__init__("Cluster does not exist")
         self.cluster = cluster
 
 
-class ClusterExists(BrokerError):
+class ClusterExists(MetadataError):
     """A cluster of this name is registered."""
-
-    code: ClassVar[str] = "MetadataError"
 
     def __init__(self, cluster: str) -> None:
         super().__init__("Cluster already exists")
         self.cluster = cluster
 
 
-class TenantNotFound(BrokerError):
+class TenantNotFound(MetadataError):
     """No such tenant. Clients are told what they are told for a missing topic."""
 
     code: ClassVar[str] = "TopicNotFound"
@@ -47,27 +52,23 @@ class TenantNotFound(BrokerError):
         self.tenant = tenant
 
 
-class TenantExists(BrokerError):
+class TenantExists(MetadataError):
     """A tenant of this name exists."""
-
-    code: ClassVar[str] = "MetadataError"
 
     def __init__(self, tenant: str) -> None:
         super().__init__("Tenant already exist")
         self.tenant = tenant
 
 
-class TenantNotEmpty(BrokerError):
+class TenantNotEmpty(MetadataError):
     """The tenant to delete still has namespaces."""
-
-    code: ClassVar[str] = "MetadataError"
 
     def __init__(self, tenant: str) -> None:
         super().__init__("The tenant still has active namespaces")
         self.tenant = tenant
 
 
-class NamespaceNotFound(BrokerError):
+class NamespaceNotFound(MetadataError):
     """No such namespace. Clients are told what they are told for a missing topic."""
 
     code: ClassVar[str] = "TopicNotFound"
@@ -77,17 +78,15 @@ class NamespaceNotFound(BrokerError):
         self.namespace = namespace
 
 
-class NamespaceExists(BrokerError):
+class NamespaceExists(MetadataError):
     """A namespace of this name exists."""
-
-    code: ClassVar[str] = "MetadataError"
 
     def __init__(self, namespace: str) -> None:
         super().__init__("Namespace already exists")
         self.namespace = namespace
 
 
-class PartitionedTopicNotFound(BrokerError):
+class PartitionedTopicNotFound(MetadataError):
     """The topic is not partitioned, or does not exist."""
 
     code: ClassVar[str] = "TopicNotFound"
@@ -97,10 +96,18 @@ class PartitionedTopicNotFound(BrokerError):
         self.topic = topic
 
 
-class TooFewPartitions(BrokerError):
-    """A partitioned topic can only grow."""
+class PartitionedTopicExists(MetadataError):
+    """A partitioned topic of this name is there already."""
 
-    code: ClassVar[str] = "MetadataError"
+    code: ClassVar[str] = "NotAllowedError"
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"Topic {topic} already exists")
+        self.topic = topic
+
+
+class TooFewPartitions(MetadataError):
+    """A partitioned topic can only grow."""
 
     def __init__(self, wanted: int, present: int) -> None:
         super().__init__(
@@ -110,10 +117,15 @@ class TooFewPartitions(BrokerError):
         self.present = present
 
 
-class NotInitialized(BrokerError):
-    """The ZooKeeper tree holds no cluster yet."""
+class RecordContended(MetadataError):
+    """Others changed a record each time between our reading and our writing; try again."""
 
-    code: ClassVar[str] = "MetadataError"
+    code: ClassVar[str] = "ServiceNotReady"
+    retry: ClassVar[bool] = True
+
+
+class NotInitialized(MetadataError):
+    """The ZooKeeper tree holds no cluster yet."""
 
     def __init__(self, cluster: str) -> None:
         super().__init__(

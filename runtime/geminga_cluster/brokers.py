@@ -1,0 +1,27 @@
+"""The living brokers of a cluster, whoever asks: their ids, and where each is reached.
+
+A living broker has an ephemeral node ``/loadbalance/brokers/<host:web port>`` with its addresses
+and its load. The brokers write these nodes themselves; everybody else reads them here.
+"""
+
+from __future__ import annotations
+
+from geminga_cluster.watched import watched_children, watched_values
+from geminga_protocol.records.brokers import BROKERS_PATH, LocalBrokerData, broker_path
+from geminga_runtime.coordination import Coordination
+
+
+class LivingBrokers:
+    """The registered brokers. Their records are kept in memory under watches."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self._names = watched_children(coordination)
+        self._records = watched_values(coordination, LocalBrokerData.decode)
+
+    async def ids(self) -> list[str]:
+        """The ids (``host:web port``) of the living brokers, sorted."""
+        return sorted(await self._names.get(BROKERS_PATH) or ())
+
+    async def get(self, broker_id: str) -> LocalBrokerData | None:
+        """A broker's addresses and its load as it last reported it; None where it is gone."""
+        return await self._records.get(broker_path(broker_id))
