@@ -75,11 +75,11 @@ MUST_BE_PURE = {
     "broker/geminga_broker/managed_ledger/acknowledged.py",
     "broker/geminga_broker/managed_ledger/chain.py",
     "broker/geminga_broker/ownership/bundles.py",
-    "broker/geminga_broker/ownership/claims.py",
     "broker/geminga_broker/ownership/load.py",
     "broker/geminga_broker/ownership/rings.py",
     "broker/geminga_broker/subscriptions/active_consumer.py",
     "cli/geminga_cli/supervisor/fleet.py",
+    "runtime/geminga_cluster/claims.py",
 }
 # What stands on the client's lower floors, and why; all others import from ``geminga`` alone.
 MAY_IMPORT_THE_CLIENTS_INSIDE = {
