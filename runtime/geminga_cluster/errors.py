@@ -15,6 +15,7 @@ GemingaError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from geminga_runtime.errors import GemingaError
@@ -133,3 +134,19 @@ class NotInitialized(MetadataError):
             f"`geminga initialize-cluster-metadata --cluster {cluster}` once, then start again"
         )
         self.cluster = cluster
+
+
+# What REST answers each with, whichever server is asked.
+REST_STATUSES: Mapping[type[GemingaError], int] = {
+    ClusterNotFound: 404,
+    TenantNotFound: 404,
+    NamespaceNotFound: 404,
+    PartitionedTopicNotFound: 404,
+    ClusterExists: 409,
+    TenantExists: 409,
+    TenantNotEmpty: 409,
+    NamespaceExists: 409,
+    PartitionedTopicExists: 409,
+    TooFewPartitions: 422,
+    RecordContended: 503,
+}

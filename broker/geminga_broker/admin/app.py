@@ -1,18 +1,14 @@
-"""The REST application: one router per resource on the raw path, errors as Pulsar tells them.
+"""The broker's REST application: one router per resource.
 
 Importing this imports the web framework, which takes a third of a second: do it once the broker's
-binary port is open. Making the application takes a few milliseconds; the OpenAPI document is made
-when somebody first asks for ``/openapi.json``.
+binary port is open.
 """
 
 from __future__ import annotations
 
 from fastapi import FastAPI
-from starlette.exceptions import HTTPException
 
-from geminga_broker.admin.answers import answer_error
 from geminga_broker.admin.facade import Services
-from geminga_broker.admin.raw_path import RawPath
 from geminga_broker.admin.routes import (
     brokers,
     clusters,
@@ -32,8 +28,11 @@ from geminga_broker.admin.routes import (
     topic_storage,
     topics,
 )
-from geminga_runtime.errors import GemingaError
+from geminga_broker.admin.statuses import answer_error
+from geminga_server.authorization import Resource
 from geminga_server.http import AsgiApp, Receive, Scope, Send
+from geminga_server.rest.access import Access
+from geminga_server.rest.app import make_app
 
 ROUTERS = (
     clusters.router,
@@ -68,18 +67,12 @@ def answering_for(listener: str, app: AsgiApp) -> AsgiApp:
 
 def create_app(services: Services) -> FastAPI:
     """The application on ``services``; an ASGI server serves it."""
-    app = FastAPI(
-        title="Geminga",
+    server = Resource.broker(services.ownership.address.broker_id)
+    app = make_app(
+        ROUTERS,
         version=services.version,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
+        access=Access(services.authorize, services.cluster, server),
+        answer_error=answer_error,
     )
     app.state.services = services
-    app.state.routers = ROUTERS
-    for router in ROUTERS:
-        app.include_router(router)
-    for kind in (GemingaError, HTTPException, Exception):
-        app.add_exception_handler(kind, answer_error)
-    app.add_middleware(RawPath)
     return app

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.routes.topics import topics_of
 from geminga_broker.admin.serving import serve_partition, to_each
@@ -22,6 +21,7 @@ from geminga_cluster.errors import NamespaceNotFound, PartitionedTopicNotFound
 from geminga_cluster.system_topics import is_system_topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.coordination import NodeNotEmpty
+from geminga_server.rest.errors import RestError
 
 DOMAINS = ("persistent", "non-persistent")
 

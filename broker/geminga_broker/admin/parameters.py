@@ -1,73 +1,15 @@
-"""What a handler is given: the names in the path, the flags in the query, the body.
-
-Handlers declare these as dependencies, not as plain parameters of their own: the framework then
-needs no validator per parameter, and a route costs 0.15 ms at start instead of 1.1 ms (there will
-be 250). All are coroutines, since plain functions would be sent to a thread.
-
-Bodies are JSON whatever content type came with them, or none: test suites and scripts leave it
-out, where upstream answers 415. An empty body is None.
-"""
+"""What a handler of the broker is given, beside what ``geminga_server.rest.parameters`` has."""
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
-from urllib.parse import unquote
 
 from fastapi import Depends, Request
 
-from geminga_broker.admin.errors import BodyTooLarge, RestError
 from geminga_broker.admin.facade import Services
 from geminga_broker.policies.levels import INT_MAX
-from geminga_protocol.pulsar.errors import InvalidTopicName
-from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
-
-# The largest record a REST call writes is a namespace's policies; ZooKeeper takes no more anyway.
-BODY_BYTES_MAX = 1024 * 1024
-
-
-def path_value(request: Request, name: str) -> str:
-    """The path parameter ``name``, percent-decoded once."""
-    return unquote(request.path_params[name])
-
-
-def flag(request: Request, name: str, *, default: bool = False) -> bool:
-    """A boolean of the query; anything but "true" is false, as in Java."""
-    value = request.query_params.get(name)
-    return default if value is None else value.lower() == "true"
-
-
-def integer_in_path(request: Request, name: str) -> int:
-    """The number ``name`` in the path. Raises ``RestError`` 404 for what is none."""
-    try:
-        return int(path_value(request, name))
-    except ValueError:
-        raise RestError(404, f"{name} should be a whole number") from None
-
-
-def namespace_in(request: Request) -> NamespaceName:
-    """The namespace in the path. Raises ``RestError`` 412."""
-    try:
-        return NamespaceName.of(path_value(request, "tenant"), path_value(request, "namespace"))
-    except InvalidTopicName:
-        raise RestError(412, "Namespace name is not valid") from None
-
-
-def topic_in(request: Request) -> TopicName:
-    """The topic in the path. Raises ``RestError`` 412."""
-    domain, local = path_value(request, "domain"), path_value(request, "topic")
-    try:
-        namespace = NamespaceName.of(
-            path_value(request, "tenant"), path_value(request, "namespace")
-        )
-        return TopicName.of(domain, namespace.tenant, namespace.local, local)
-    except InvalidTopicName:
-        raise RestError(412, "Topic name is not valid") from None
-
-
-def listener_of(request: Request) -> str:
-    """The advertised listener whose bind address the request came by; "" is the internal one."""
-    return str(request.scope.get("state", {}).get("listener", ""))
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import json_body
 
 
 async def _services(request: Request) -> Services:
@@ -75,50 +17,12 @@ async def _services(request: Request) -> Services:
     return services
 
 
-async def _namespace(request: Request) -> NamespaceName:
-    return namespace_in(request)
-
-
-async def _topic(request: Request) -> TopicName:
-    return topic_in(request)
-
-
 ServicesArg = Annotated[Services, Depends(_services)]
-NamespaceArg = Annotated[NamespaceName, Depends(_namespace)]
-TopicArg = Annotated[TopicName, Depends(_topic)]
 
 
-async def json_body(request: Request) -> object:
-    """The body as JSON, None if it is empty. Raises ``RestError`` 400, ``BodyTooLarge``."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_BYTES_MAX:
-            raise BodyTooLarge(BODY_BYTES_MAX)
-    if not body.strip():
-        return None
-    try:
-        value: object = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise RestError(400, f"The body is not JSON: {error}") from None
-    return value
-
-
-async def object_body(request: Request) -> dict[str, object] | None:
-    """The body as a JSON object, None for ``null`` or none. Raises ``RestError`` 400."""
-    value = await json_body(request)
-    if value is None or isinstance(value, dict):
-        return value
-    raise RestError(400, "The body should be a JSON object")
-
-
-async def text_map_body(request: Request) -> dict[str, str]:
-    """The body as a JSON object of strings, empty for none. Raises ``RestError`` 400."""
-    value = await object_body(request) or {}
-    texts = {key: inner for key, inner in value.items() if isinstance(inner, str)}
-    if len(texts) != len(value):
-        raise RestError(400, "The body should be a JSON object whose values are strings")
-    return texts
+def listener_of(request: Request) -> str:
+    """The advertised listener whose bind address the request came by; "" is the internal one."""
+    return str(request.scope.get("state", {}).get("listener", ""))
 
 
 async def number_body(request: Request, refusal: str) -> int | None:

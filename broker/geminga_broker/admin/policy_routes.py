@@ -15,17 +15,18 @@ from typing import Any, Protocol, TypeVar, cast
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.access import on_namespace
-from geminga_broker.admin.answers import Json, empty, json_record, no_content
-from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.facade import Services
-from geminga_broker.admin.parameters import json_body, namespace_in, number_body, object_body
+from geminga_broker.admin.parameters import number_body
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.levels import TopicPolicies
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_protocol.records.json_records import JsonRecord, of_document, to_document
 from geminga_protocol.records.namespaces import Policies
 from geminga_server.authorization import Action
+from geminga_server.rest.access import on_namespace
+from geminga_server.rest.answers import Json, empty, json_record, no_content
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import json_body, namespace_in, object_body
 
 # What calls about one policy say of a namespace that is not there; upstream has three texts.
 MISSING = "Namespace does not exist"

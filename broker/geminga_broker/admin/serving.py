@@ -9,7 +9,6 @@ from urllib.parse import parse_qsl, urlencode
 
 from fastapi import Request
 
-from geminga_broker.admin.errors import RestError, ServedElsewhere
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import listener_of
 from geminga_broker.errors import TopicNotFound
@@ -19,6 +18,7 @@ from geminga_cluster.errors import PartitionedTopicNotFound
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.partitioned_topics import PartitionedTopicMetadata
 from geminga_runtime.work_pool import WorkPool
+from geminga_server.rest.errors import RestError, ServedElsewhere
 
 # Where something is done to many topics: each may have to be loaded, waits for its cursors, or for
 # its ledgers' deletions, one after the other.

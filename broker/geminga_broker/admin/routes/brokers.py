@@ -8,13 +8,13 @@ import logging
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.access import on_broker, on_cluster
-from geminga_broker.admin.answers import Json, text
-from geminga_broker.admin.errors import RestError, ServedElsewhere
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_runtime.errors import GemingaError
 from geminga_server import http
 from geminga_server.authorization import Action
+from geminga_server.rest.access import on_cluster, on_server
+from geminga_server.rest.answers import Json, text
+from geminga_server.rest.errors import RestError, ServedElsewhere
 
 router = APIRouter(prefix="/admin/v2/brokers")
 
@@ -32,7 +32,7 @@ async def list_brokers(services: ServicesArg) -> Response:
     return Json(await services.brokers.active())
 
 
-@router.get("/health", dependencies=[on_broker(Action.READ)])
+@router.get("/health", dependencies=[on_server(Action.READ)])
 async def check_health(request: Request, services: ServicesArg) -> Response:
     """Whether a message can be published and read here."""
     await _redirect_to_broker(request, services)
@@ -48,13 +48,13 @@ async def check_health(request: Request, services: ServicesArg) -> Response:
     return text("ok")
 
 
-@router.get("/ready", dependencies=[on_broker(Action.READ)])
+@router.get("/ready", dependencies=[on_server(Action.READ)])
 async def is_ready() -> Response:
     """Whether requests are answered: this answer shows it."""
     return text("ok")
 
 
-@router.get("/version", dependencies=[on_broker(Action.READ)])
+@router.get("/version", dependencies=[on_server(Action.READ)])
 async def get_version(services: ServicesArg) -> Response:
     """Which version this broker is of."""
     return text(services.version)

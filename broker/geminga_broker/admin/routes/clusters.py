@@ -7,14 +7,15 @@ import re
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.access import on_cluster
-from geminga_broker.admin.answers import Json, empty, json_record, no_content
-from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.names import is_valid_name
-from geminga_broker.admin.parameters import ServicesArg, object_body, path_value
+from geminga_broker.admin.parameters import ServicesArg
 from geminga_protocol.records.clusters import ClusterData
 from geminga_protocol.records.json_records import of_document
 from geminga_server.authorization import Action
+from geminga_server.rest.access import on_cluster
+from geminga_server.rest.answers import Json, empty, json_record, no_content
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import object_body, path_value
 
 router = APIRouter(prefix="/admin/v2/clusters")
 

@@ -7,15 +7,16 @@ from importlib.metadata import version
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, Response
 
-from geminga_broker.admin.access import on_broker
-from geminga_broker.admin.answers import Json
-from geminga_broker.admin.api_page import calls_of, render_api_page
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_server.authorization import Action
+from geminga_server.rest.access import on_server
+from geminga_server.rest.answers import Json
+from geminga_server.rest.api_page import calls_of, render_api_page
 
 router = APIRouter()
 
 NAME = "Geminga"
+API = "Apache Pulsar's admin API, as far as this broker serves it."
 LINKS = {
     "docs": "/docs",
     "openapi": "/openapi.json",
@@ -27,7 +28,7 @@ LINKS = {
 }
 
 
-@router.get("/", dependencies=[on_broker(Action.READ)])
+@router.get("/", dependencies=[on_server(Action.READ)])
 async def introduce(services: ServicesArg) -> Response:
     """What this is, its version and that of Pulsar it answers as, and where to go on."""
     return Json(
@@ -42,7 +43,8 @@ async def introduce(services: ServicesArg) -> Response:
     )
 
 
-@router.get("/docs", dependencies=[on_broker(Action.READ)])
+@router.get("/docs", dependencies=[on_server(Action.READ)])
 async def show_api(request: Request) -> Response:
     """This page: every call of the REST API."""
-    return HTMLResponse(render_api_page(f"{NAME}: REST API", calls_of(request.app.state.routers)))
+    calls = calls_of(request.app.state.routers)
+    return HTMLResponse(render_api_page(f"{NAME}: REST API", API, calls))

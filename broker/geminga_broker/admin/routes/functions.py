@@ -6,11 +6,20 @@ A broker without one answers every such call as upstream does, and admin tools u
 from __future__ import annotations
 
 from fastapi import APIRouter
+from starlette.convertors import register_url_convertor
 from starlette.responses import Response
 
-from geminga_broker.admin.access import on_cluster
-from geminga_broker.admin.errors import RestError
 from geminga_server.authorization import Action
+from geminga_server.rest.access import on_cluster
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import Word
+
+
+class _WorkerKind(Word):
+    regex = "functions|sources|sinks"
+
+
+register_url_convertor("worker_kind", _WorkerKind())
 
 router = APIRouter()
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.access import on_topic
-from geminga_broker.admin.answers import Json, text
-from geminga_broker.admin.errors import RestError
-from geminga_broker.admin.parameters import ServicesArg, TopicArg, listener_of
+from geminga_broker.admin.parameters import ServicesArg, listener_of
 from geminga_broker.ownership.errors import ListenerMissing
 from geminga_server.authorization import Action
+from geminga_server.rest.access import on_topic
+from geminga_server.rest.answers import Json, text
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import TopicArg
 
 router = APIRouter(prefix="/lookup/v2/topic/{domain:domain}/{tenant}/{namespace}/{topic}")
 

@@ -8,22 +8,13 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.access import on_topic
-from geminga_broker.admin.answers import Json
 from geminga_broker.admin.documents.message import (
     message_body,
     message_headers,
     message_id,
 )
-from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.facade import Services
-from geminga_broker.admin.parameters import (
-    ServicesArg,
-    TopicArg,
-    integer_in_path,
-    object_body,
-    path_value,
-)
+from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.reset_position import ResetPosition
 from geminga_broker.admin.serving import (
     explain_missing,
@@ -47,6 +38,10 @@ from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscript
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action
+from geminga_server.rest.access import on_topic
+from geminga_server.rest.answers import Json
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import TopicArg, integer_in_path, object_body, path_value
 
 router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}")
 

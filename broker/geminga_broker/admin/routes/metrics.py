@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 from fastapi import APIRouter
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from geminga_broker.admin.access import on_broker
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_server.authorization import Action
 from geminga_server.metrics import CONTENT_TYPE
+from geminga_server.rest.access import on_server
 
 router = APIRouter()
 
@@ -20,13 +20,13 @@ router = APIRouter()
 PIECE_BYTES_MIN = 64 * 1024
 
 
-@router.get("/metrics", dependencies=[on_broker(Action.READ)])
+@router.get("/metrics", dependencies=[on_server(Action.READ)])
 async def redirect_to_metrics() -> Response:
     """Where upstream has them; scrapers follow."""
     return RedirectResponse("/metrics/", status_code=302)
 
 
-@router.get("/metrics/", dependencies=[on_broker(Action.READ)])
+@router.get("/metrics/", dependencies=[on_server(Action.READ)])
 async def get_metrics(services: ServicesArg) -> Response:
     """All families: this module's, then those of the process and of other packages."""
     return StreamingResponse(_text(services), media_type=CONTENT_TYPE)

@@ -13,11 +13,8 @@ from contextlib import suppress
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.access import on_namespace
-from geminga_broker.admin.answers import no_content
-from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.facade import Services
-from geminga_broker.admin.parameters import NamespaceArg, ServicesArg, path_value
+from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.routes.namespaces import bundle_in
 from geminga_broker.admin.routes.topics import require_namespace, topics_of
 from geminga_broker.admin.serving import serve_partition, to_each
@@ -27,6 +24,10 @@ from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscript
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_server.authorization import Action
+from geminga_server.rest.access import on_namespace
+from geminga_server.rest.answers import no_content
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import NamespaceArg, path_value
 
 router = APIRouter(prefix="/admin/v2/namespaces/{tenant}/{namespace}")
 

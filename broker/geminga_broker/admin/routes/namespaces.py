@@ -12,18 +12,9 @@ from dataclasses import replace
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.access import on_namespace, on_tenant
-from geminga_broker.admin.answers import Json, json_record, no_content
-from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.namespace_deletion import delete_with_topics, delete_without_topics
-from geminga_broker.admin.parameters import (
-    NamespaceArg,
-    ServicesArg,
-    flag,
-    object_body,
-    path_value,
-)
+from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.routes.topics import names_answer, require_namespace, topics_of
 from geminga_broker.ownership.bundles import Bundle, BundleRing, check_boundaries, parse_boundary
 from geminga_broker.ownership.errors import NotOwned
@@ -34,6 +25,10 @@ from geminga_protocol.pulsar.topic_names import NamespaceName
 from geminga_protocol.records.json_records import of_document, to_document
 from geminga_protocol.records.namespaces import BundlesData, Policies
 from geminga_server.authorization import Action
+from geminga_server.rest.access import on_namespace, on_tenant
+from geminga_server.rest.answers import Json, json_record, no_content
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import NamespaceArg, flag, object_body, path_value
 
 router = APIRouter(prefix="/admin/v2/namespaces")
 

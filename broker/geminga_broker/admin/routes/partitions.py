@@ -7,11 +7,8 @@ from contextlib import suppress
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.access import on_topic
-from geminga_broker.admin.answers import json_record, no_content
-from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.facade import Services
-from geminga_broker.admin.parameters import ServicesArg, TopicArg, flag, json_body
+from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.serving import serve_partition, to_each
 from geminga_broker.errors import TopicExists, TopicNotFound
 from geminga_broker.policies.auto_creation import PARTITIONS_MAX, auto_creation
@@ -19,6 +16,10 @@ from geminga_cluster.errors import PartitionedTopicNotFound
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.partitioned_topics import PartitionedTopicMetadata
 from geminga_server.authorization import Action
+from geminga_server.rest.access import on_topic
+from geminga_server.rest.answers import json_record, no_content
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import TopicArg, flag, json_body
 
 router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}/partitions")
 

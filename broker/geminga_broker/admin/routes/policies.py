@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from fastapi import Request
 
-from geminga_broker.admin.errors import RestError
-from geminga_broker.admin.parameters import json_body, namespace_in, object_body
 from geminga_broker.admin.policy_routes import (
     AnyPolicies,
     NamespaceLevel,
@@ -52,6 +50,8 @@ from geminga_protocol.records.namespaces import (
     RetentionPolicies,
     SubscribeRate,
 )
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import json_body, namespace_in, object_body
 
 # What is said of a namespace that is not there when one of these is to be changed.
 MISSING_FOR_RETENTION = "Namespace policies does not exist"

@@ -11,19 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.access import on_topic
-from geminga_broker.admin.answers import Json, no_content
-from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.facade import Services
-from geminga_broker.admin.parameters import (
-    ServicesArg,
-    TopicArg,
-    flag,
-    integer_in_path,
-    object_body,
-    path_value,
-    text_map_body,
-)
+from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.reset_position import ResetPosition
 from geminga_broker.admin.serving import (
     refuse_partitioned,
@@ -40,6 +29,17 @@ from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscript
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action
+from geminga_server.rest.access import on_topic
+from geminga_server.rest.answers import Json, no_content
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import (
+    TopicArg,
+    flag,
+    integer_in_path,
+    object_body,
+    path_value,
+    text_map_body,
+)
 
 router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}")
 

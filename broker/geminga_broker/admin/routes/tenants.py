@@ -7,17 +7,18 @@ from contextlib import suppress
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.access import on_cluster, on_tenant
-from geminga_broker.admin.answers import Json, json_record, no_content
-from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.facade import Services
 from geminga_broker.admin.names import is_valid_name
 from geminga_broker.admin.namespace_deletion import delete_with_topics
-from geminga_broker.admin.parameters import ServicesArg, flag, object_body, path_value
+from geminga_broker.admin.parameters import ServicesArg
 from geminga_cluster.errors import NamespaceNotFound, TenantNotFound
 from geminga_protocol.records.json_records import of_document
 from geminga_protocol.records.tenants import TenantInfo
 from geminga_server.authorization import Action
+from geminga_server.rest.access import on_cluster, on_tenant
+from geminga_server.rest.answers import Json, json_record, no_content
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import flag, object_body, path_value
 
 router = APIRouter(prefix="/admin/v2/tenants")
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.access import on_topic
-from geminga_broker.admin.answers import Json, no_content
-from geminga_broker.admin.errors import RestError
-from geminga_broker.admin.parameters import ServicesArg, TopicArg
+from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.serving import explain_missing, serve_here, to_each_partition
 from geminga_broker.compaction.errors import CompactionRunning
 from geminga_broker.errors import TopicNotFound
 from geminga_server.authorization import Action
+from geminga_server.rest.access import on_topic
+from geminga_server.rest.answers import Json, no_content
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import TopicArg
 
 router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}")
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.access import on_topic
-from geminga_broker.admin.answers import Json
 from geminga_broker.admin.documents.aggregation import aggregate
 from geminga_broker.admin.documents.topic_stats import TopicStats, as_json
 from geminga_broker.admin.facade import Services, StatsQuery
-from geminga_broker.admin.parameters import ServicesArg, TopicArg, flag
+from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.serving import explain_missing, partitioned, serve_here
 from geminga_broker.errors import TopicNotFound
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action
+from geminga_server.rest.access import on_topic
+from geminga_server.rest.answers import Json
+from geminga_server.rest.parameters import TopicArg, flag
 
 router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}")
 

@@ -8,14 +8,11 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.access import on_topic
-from geminga_broker.admin.answers import Json, empty, no_content
 from geminga_broker.admin.documents.internal_info import log_info
 from geminga_broker.admin.documents.internal_stats import Document
 from geminga_broker.admin.documents.message import message_id
-from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.facade import Services
-from geminga_broker.admin.parameters import ServicesArg, TopicArg, flag
+from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.serving import (
     explain_missing,
     partitioned,
@@ -27,6 +24,10 @@ from geminga_broker.errors import TopicNotFound
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_server.authorization import Action
+from geminga_server.rest.access import on_topic
+from geminga_server.rest.answers import Json, empty, no_content
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import TopicArg, flag
 
 router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic}")
 

@@ -10,24 +10,18 @@ from collections.abc import Iterable
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.access import on_namespace, on_topic
-from geminga_broker.admin.answers import Json, no_content
-from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.facade import Services
-from geminga_broker.admin.parameters import (
-    NamespaceArg,
-    ServicesArg,
-    TopicArg,
-    flag,
-    path_value,
-    text_map_body,
-)
+from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.serving import serve_here
 from geminga_broker.errors import TopicExists, TopicNotFound
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_cluster.system_topics import is_system_topic
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_server.authorization import Action
+from geminga_server.rest.access import on_namespace, on_topic
+from geminga_server.rest.answers import Json, no_content
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import NamespaceArg, TopicArg, flag, path_value, text_map_body
 
 router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}")
 

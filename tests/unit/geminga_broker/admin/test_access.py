@@ -9,10 +9,10 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from geminga_broker.admin.access import Question
 from geminga_broker.admin.app import ROUTERS, create_app
 from geminga_broker.admin.facade import Services
 from geminga_server.authorization import ANONYMOUS, Action, Principal, Resource
+from geminga_server.rest.access import questions_of
 
 
 def routes() -> list[APIRoute]:
@@ -23,11 +23,7 @@ def routes() -> list[APIRoute]:
 
 @pytest.mark.parametrize("route", routes(), ids=lambda one: f"{sorted(one.methods)} {one.path}")
 def test_every_route_asks_once(route: APIRoute) -> None:
-    questions = [
-        dependency.dependency
-        for dependency in route.dependencies
-        if isinstance(dependency.dependency, Question)
-    ]
+    questions = questions_of(route)
     assert len(questions) == 1
     changes = (route.methods or set()) <= {"PUT", "POST", "DELETE"}
     assert (questions[0].action is Action.ADMINISTER) == changes

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
 from fastapi import FastAPI
+
+from geminga_server.http import HttpServer
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "admin"
 
@@ -29,6 +32,8 @@ DEVIATIONS = {
     ("OPTIONS", "/admin/v2/clusters", None): 405,
     ("PATCH", "/admin/v2/clusters", None): 405,
 }
+# Topics of which every one is one parameter of a path.
+NAMES = ["a/b %?", "a%2Fb", "%", "+", "中", "a//b", "..", "-", "a;b=c", "a&b", "\n", "#x", "~"]
 # Recorded answers that are wrong there: the list lacks a topic whose name was just created.
 LACKING = {"persistent://acme/shop/a/b %?"}
 
@@ -107,3 +112,31 @@ async def test_our_own_mistake_is_an_answer_too(app: FastAPI, client: httpx.Asyn
 async def test_the_description_of_the_api_is_made_on_demand(client: httpx.AsyncClient) -> None:
     described = (await client.get("/openapi.json")).json()
     assert "/admin/v2/clusters/{cluster}" in described["paths"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_any_topic_name_round_trips(name: str, client: httpx.AsyncClient) -> None:
+    encoded = quote(name, safe="").replace(".", "%2E")
+    url = f"/admin/v2/persistent/public/default/{encoded}"
+    assert (await client.put(url)).status_code == 204
+    listed = (await client.get("/admin/v2/persistent/public/default")).json()
+    assert listed == [f"persistent://public/default/{name}"]
+    assert (await client.get(f"{url}/stats")).status_code == 200
+    lookup = f"/lookup/v2/topic/persistent/public/default/{encoded}"
+    assert (await client.get(lookup)).status_code == 200
+    assert (await client.delete(url)).status_code == 204
+
+
+@pytest.mark.real_loop
+@pytest.mark.parametrize("name", NAMES)
+async def test_any_topic_name_round_trips_through_sockets(name: str, app: FastAPI) -> None:
+    encoded = quote(name, safe="").replace(".", "%2E")
+    url = f"/admin/v2/persistent/public/default/{encoded}"
+    async with (
+        HttpServer(app, "127.0.0.1", 0) as server,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client,
+    ):
+        assert (await client.put(url)).status_code == 204
+        listed = (await client.get("/admin/v2/persistent/public/default")).json()
+        assert listed == [f"persistent://public/default/{name}"]
+        assert (await client.head(f"{url}/stats")).status_code == 200

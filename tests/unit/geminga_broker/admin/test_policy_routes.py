@@ -7,14 +7,10 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute
 
-from geminga_broker.admin.access import on_topic
-from geminga_broker.admin.answers import answer_error
-from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.facade import Services
-from geminga_broker.admin.parameters import topic_in
 from geminga_broker.admin.policy_routes import (
     AnyPolicies,
     NamespaceLevel,
@@ -23,10 +19,14 @@ from geminga_broker.admin.policy_routes import (
     policy_router,
 )
 from geminga_broker.admin.routes.policies import TABLE
+from geminga_broker.admin.statuses import answer_error
 from geminga_broker.policies.levels import TopicPolicies
 from geminga_protocol.records.namespaces import DispatchRate, Policies, RetentionPolicies
-from geminga_runtime.errors import GemingaError
-from geminga_server.authorization import Action
+from geminga_server.authorization import Action, Resource
+from geminga_server.rest.access import Access, on_topic
+from geminga_server.rest.app import make_app
+from geminga_server.rest.errors import RestError
+from geminga_server.rest.parameters import topic_in
 
 TOPIC = "/admin/v2/persistent/public/default/topic"
 RATE = {"dispatchThrottlingRateInMsg": 10, "dispatchThrottlingRateInByte": -1}
@@ -70,11 +70,13 @@ def level() -> TopicLevel:
 @pytest.fixture
 async def topics(level: TopicLevel, services: Services) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the routes that the table makes for topics."""
-    app = FastAPI()
+    app = make_app(
+        [policy_router(level, TABLE)],
+        version=services.version,
+        access=Access(services.authorize, services.cluster, Resource.broker("here")),
+        answer_error=answer_error,
+    )
     app.state.services = services
-    app.include_router(policy_router(level, TABLE))
-    for kind in (GemingaError, Exception):
-        app.add_exception_handler(kind, answer_error)
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://here") as opened:
         yield opened

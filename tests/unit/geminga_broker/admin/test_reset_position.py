@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from geminga_broker.admin.errors import RestError
 from geminga_broker.admin.reset_position import ResetPosition
 from geminga_broker.managed_ledger.positions import Position
+from geminga_server.rest.errors import RestError
 
 
 @pytest.mark.parametrize(

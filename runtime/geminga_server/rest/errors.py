@@ -1,19 +1,19 @@
 """What a REST call is refused with: a status and a reason, which admin tools show to people.
 
-BrokerError
+GemingaError
 ├── RestError          this very answer, said by a handler
 │   └── BodyTooLarge
-└── ServedElsewhere    another broker answers this; the client is sent there
+└── ServedElsewhere    another server answers this; the client is sent there
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from geminga_broker.errors import BrokerError
+from geminga_runtime.errors import GemingaError
 
 
-class RestError(BrokerError):
+class RestError(GemingaError):
     """Answer with ``status`` and ``{"reason": reason}``."""
 
     code: ClassVar[str] = "InvalidRequest"
@@ -32,12 +32,12 @@ class BodyTooLarge(RestError):
         self.bytes_max = bytes_max
 
 
-class ServedElsewhere(BrokerError):
-    """Another broker owns the topic; ``location`` is the same request's URL there."""
+class ServedElsewhere(GemingaError):
+    """Another server answers this; ``location`` is the same request's URL there."""
 
     code: ClassVar[str] = "ServiceNotReady"
     retry: ClassVar[bool] = True
 
     def __init__(self, location: str) -> None:
-        super().__init__(f"another broker serves this: ask {location}")
+        super().__init__(f"another server answers this: ask {location}")
         self.location = location

@@ -1,13 +1,13 @@
-"""Bodies are JSON whatever content type came with them, and bounded."""
+"""Names in paths are any that can be; bodies are JSON whatever content type came, and bounded."""
 
 from __future__ import annotations
 
 import httpx
 import pytest
 
-from geminga_broker.admin.parameters import BODY_BYTES_MAX
+from geminga_server.rest.parameters import BODY_BYTES_MAX
 
-URL = "/admin/v2/persistent/public/default/t"
+URL = "/topics/persistent/public/default/t"
 
 
 @pytest.mark.parametrize("content_type", [None, "text/plain", "application/json", "x/y; z=1"])
@@ -15,14 +15,13 @@ async def test_any_content_type_is_taken(
     content_type: str | None, client: httpx.AsyncClient
 ) -> None:
     headers = {} if content_type is None else {"Content-Type": content_type}
-    answer = await client.put(f"{URL}/partitions", content=b"3", headers=headers)
-    assert answer.status_code == 204
-    assert (await client.get(f"{URL}/partitions")).json() == {"partitions": 3, "deleted": False}
+    answer = await client.put("/body", content=b"3", headers=headers)
+    assert answer.json() == 3
 
 
 @pytest.mark.parametrize("body", [b"", b"  ", b"null", b"{}"])
 async def test_no_body_is_as_good_as_an_empty_one(body: bytes, client: httpx.AsyncClient) -> None:
-    assert (await client.put(URL, content=body)).status_code == 204
+    assert (await client.put(URL, content=body)).json() == {}
 
 
 @pytest.mark.parametrize("body", [b"{", b"[1", b"nonsense", b"\xff", b"[" * 100_000])
@@ -49,9 +48,9 @@ async def test_a_body_beyond_the_bound_is_refused(client: httpx.AsyncClient) -> 
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("/admin/v2/namespaces/public/de%20fault", "Namespace name is not valid"),
-        ("/admin/v2/namespaces/pub%2Flic/default", "Namespace name is not valid"),
-        ("/admin/v2/persistent/public/%C3%A4/t/stats", "Topic name is not valid"),
+        ("/namespaces/public/de%20fault", "Namespace name is not valid"),
+        ("/namespaces/pub%2Flic/default", "Namespace name is not valid"),
+        ("/topics/persistent/public/%C3%A4/t", "Topic name is not valid"),
     ],
 )
 async def test_a_name_that_cannot_be_is_refused(

@@ -51,8 +51,8 @@ def calls_of(routers: Iterable[APIRouter]) -> list[Call]:
     return sorted(calls, key=lambda call: (call.resource, call.path, call.method))
 
 
-def render_api_page(title: str, calls: Sequence[Call]) -> str:
-    """The page as HTML."""
+def render_api_page(title: str, introduction: str, calls: Sequence[Call]) -> str:
+    """The page as HTML; ``introduction`` is a sentence about the calls."""
     sections = [
         f"<h2><code>{escape(resource)}</code></h2>\n<table>\n"
         f"{''.join(map(_row, of_resource))}</table>\n"
@@ -62,7 +62,7 @@ def render_api_page(title: str, calls: Sequence[Call]) -> str:
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
         f"<h1>{escape(title)}</h1>\n"
-        "<p>Apache Pulsar's admin API, as far as this broker serves it. The same for programs: "
+        f"<p>{escape(introduction, quote=False)} The same for programs: "
         '<a href="/openapi.json">openapi.json</a>.</p>\n'
         f"{''.join(sections)}</body>\n</html>\n"
     )

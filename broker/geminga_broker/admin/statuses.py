@@ -1,0 +1,39 @@
+"""How the broker's REST side answers the errors of the broker and of the cluster's records."""
+
+from __future__ import annotations
+
+from geminga_broker.errors import (
+    NotAllowed,
+    ServiceNotReady,
+    StorageUnavailable,
+    SubscriptionNotFound,
+    TopicBusy,
+    TopicExists,
+    TopicFenced,
+    TopicNotFound,
+)
+from geminga_broker.ownership.errors import InvalidBundles, NotOwned
+from geminga_broker.policies.errors import ConflictingPolicies, InvalidPolicy
+from geminga_cluster.errors import REST_STATUSES, PartitionedTopicExists
+from geminga_server.rest.answers import answer_errors
+
+_TOPIC_EXISTS = "This topic already exists"
+
+answer_error = answer_errors(
+    {
+        **REST_STATUSES,
+        TopicNotFound: 404,
+        SubscriptionNotFound: 404,
+        TopicExists: 409,
+        TopicBusy: 412,
+        ConflictingPolicies: 412,
+        InvalidBundles: 400,
+        InvalidPolicy: 400,
+        NotAllowed: 405,
+        NotOwned: 503,
+        TopicFenced: 503,
+        StorageUnavailable: 503,
+        ServiceNotReady: 503,
+    },
+    reasons={TopicExists: _TOPIC_EXISTS, PartitionedTopicExists: _TOPIC_EXISTS},
+)

@@ -1,0 +1,98 @@
+"""The question every route asks before its handler runs: may this principal do that?
+
+A route names its question in its declaration (``dependencies=[on_topic(Action.READ)]``). Each
+application has a test that walks its routes with ``questions_of`` and fails for one without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from fastapi import Depends, Request
+from fastapi.routing import APIRoute
+
+from geminga_server.authorization import ANONYMOUS, Action, Authorize, Principal, Resource
+from geminga_server.rest.parameters import namespace_in, path_value, topic_in
+
+FindResource = Callable[[Request], Resource]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What the questions of an application stand on: who answers them, the cluster that is meant
+    where a path names none, and the server itself as a resource."""
+
+    authorize: Authorize
+    cluster: str
+    server: Resource
+
+
+class Question:
+    """A dependency that refuses the request unless its principal may do ``action``."""
+
+    def __init__(self, action: Action, find_resource: FindResource) -> None:
+        self.action = action
+        self._find_resource = find_resource
+
+    async def __call__(self, request: Request) -> None:
+        """Return where it may. Raises ``NotAuthorized``, ``RestError`` for an impossible name."""
+        resource = self._find_resource(request)
+        await access_of(request).authorize(principal_of(request), self.action, resource)
+
+
+def questions_of(route: APIRoute) -> list[Question]:
+    """What the route asks."""
+    asked = (each.dependency for each in route.dependencies)
+    return [each for each in asked if isinstance(each, Question)]
+
+
+def access_of(request: Request) -> Access:
+    """What the application's questions stand on."""
+    access: Access = request.app.state.access
+    return access
+
+
+def principal_of(request: Request) -> Principal:
+    """Who asks: whoever the server's authentication found, anonymous until there is one."""
+    principal: Principal | None = request.scope.get("state", {}).get("principal")
+    return principal or ANONYMOUS
+
+
+@cache
+def on_topic(action: Action) -> Any:  # noqa: ANN401 - what Depends returns has no public type
+    """Ask about the topic in the path."""
+    return Depends(Question(action, lambda request: Resource.topic(str(topic_in(request)))))
+
+
+@cache
+def on_namespace(action: Action) -> Any:  # noqa: ANN401 - as above
+    """Ask about the namespace in the path."""
+    return Depends(Question(action, lambda request: Resource.namespace(str(namespace_in(request)))))
+
+
+@cache
+def on_tenant(action: Action) -> Any:  # noqa: ANN401 - as above
+    """Ask about the tenant in the path."""
+    return Depends(Question(action, lambda request: Resource.tenant(path_value(request, "tenant"))))
+
+
+@cache
+def on_cluster(action: Action) -> Any:  # noqa: ANN401 - as above
+    """Ask about the cluster in the path; about this one where the path names none."""
+
+    def find(request: Request) -> Resource:
+        is_named = "cluster" in request.path_params
+        return Resource.cluster(
+            path_value(request, "cluster") if is_named else access_of(request).cluster
+        )
+
+    return Depends(Question(action, find))
+
+
+@cache
+def on_server(action: Action) -> Any:  # noqa: ANN401 - as above
+    """Ask about this server."""
+    return Depends(Question(action, lambda request: access_of(request).server))

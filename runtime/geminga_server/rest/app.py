@@ -1,0 +1,41 @@
+"""A REST application: routers on the raw path, each route asking for its right, errors as Pulsar's.
+
+Making one takes a few milliseconds; its OpenAPI document is made when a client first asks for
+``/openapi.json``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter, FastAPI
+from starlette.exceptions import HTTPException
+
+from geminga_runtime.errors import GemingaError
+from geminga_server.rest.access import Access
+from geminga_server.rest.answers import AnswerError
+from geminga_server.rest.raw_path import RawPath
+
+
+def make_app(
+    routers: Sequence[APIRouter], *, version: str, access: Access, answer_error: AnswerError
+) -> FastAPI:
+    """An ASGI application that serves ``routers``, in their order, as ``version``.
+
+    Its ``state`` has them under ``routers``, and is where handlers find what they work on.
+    """
+    app = FastAPI(
+        title="Geminga",
+        version=version,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.access = access
+    app.state.routers = routers
+    for router in routers:
+        app.include_router(router)
+    for kind in (GemingaError, HTTPException, Exception):
+        app.add_exception_handler(kind, answer_error)
+    app.add_middleware(RawPath)
+    return app
