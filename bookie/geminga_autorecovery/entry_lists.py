@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 from geminga_autorecovery.fragments import LedgerFragment
 from geminga_autorecovery.replicas import Replicas, replicas_of
 from geminga_ledger.errors import BookieUnavailable
+from geminga_ledger.links import BookieLinks
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.recovery_rules import is_absence
-from geminga_ledger.v3_links import V3Links
 from geminga_protocol.bookkeeper.availability import Run, decode_availability
 from geminga_protocol.bookkeeper.codes import ReturnCode
 from geminga_protocol.bookkeeper.v3_requests import list_entries_request, return_code_of
@@ -29,7 +29,7 @@ EntryList = list[Run] | None
 class EntryLists:
     """Lists over ``links``; a bookie has ``answer_timeout_s`` for each."""
 
-    def __init__(self, links: V3Links, *, answer_timeout_s: float) -> None:
+    def __init__(self, links: BookieLinks, *, answer_timeout_s: float) -> None:
         self._links = links
         self._answer_timeout_s = answer_timeout_s
 
@@ -42,7 +42,7 @@ class EntryLists:
     async def _ask_one(self, ledger_id: int, bookie_id: str) -> EntryList:
         request = list_entries_request(ledger_id)
         try:
-            response = await self._links.link(bookie_id).ask(
+            response = await self._links.v3_link(bookie_id).ask(
                 request, timeout_s=self._answer_timeout_s
             )
             code = return_code_of(response.status)

@@ -40,7 +40,6 @@ from geminga_ledger.links import BookieLinks
 from geminga_ledger.placement import Racks
 from geminga_ledger.registry import BookieRegistry
 from geminga_ledger.store import LedgerStore, StoredMetadata
-from geminga_ledger.v3_links import V3Links
 from geminga_protocol.records.ledger_metadata import LedgerMetadata
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
@@ -114,16 +113,8 @@ class LedgerRepair(Service):
         )
         self._bookies = Bookies(self._registry, self._links, random)
         self._take_overs = TakeOvers(coordination, network, clock, random, ledger_options)
-        self._v3_links = V3Links(
-            self._registry,
-            network=network,
-            clock=clock,
-            random=random,
-            config=ledger_options,
-            health=self._links.health,
-        )
         answer_timeout_s = ledger_options.answer_timeout_s
-        self.entry_lists = EntryLists(self._v3_links, answer_timeout_s=answer_timeout_s)
+        self.entry_lists = EntryLists(self._links, answer_timeout_s=answer_timeout_s)
         copies = Copies(self._links, answer_timeout_s=answer_timeout_s)
         self._checker = LedgerChecker(
             copies,
@@ -136,7 +127,6 @@ class LedgerRepair(Service):
     async def _open(self, stack: AsyncExitStack) -> None:
         await stack.enter_async_context(self._registry)
         await stack.enter_async_context(self._links)
-        await stack.enter_async_context(self._v3_links)
         await stack.enter_async_context(self._take_overs)
 
     @property

@@ -11,20 +11,17 @@ things (fencing or not) must not share a connection: ``links`` keeps one for eac
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections import defaultdict, deque
 from collections.abc import Callable
 from struct import Struct
-from typing import Protocol, cast
+from typing import Protocol
 
+from geminga_ledger.link_base import BookieStream
 from geminga_ledger.outbox import Outbox
 from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
 from geminga_protocol.bookkeeper.v2 import encode_add_response, parse_response
 from geminga_protocol.errors import WireError
-from geminga_protocol.framing import FrameReader
-
-log = logging.getLogger(__name__)
+from geminga_protocol.framing import Bounds
 
 # The answer to an add, as two fields: all that it shares with the other answers of a writer, and
 # the entry id (the layout stands in ``geminga_protocol.bookkeeper.v2``):
@@ -87,28 +84,22 @@ Stored = dict[int, list[int]]
 Refused = list[tuple[int, int, int]]
 
 
-class BookieConnection(asyncio.Protocol):
-    """One TCP stream to a bookie. ``adders`` belongs to its link and outlives it."""
+class BookieConnection(BookieStream):
+    """One V2 stream. ``adders`` belongs to its link and outlives it."""
 
     def __init__(
         self,
+        bookie_id: str,
+        on_lost: Callable[[BookieStream], None],
+        *,
         adders: Adders,
         outbox: Outbox,
-        on_lost: Callable[[BookieConnection], None],
         frame_bytes_max: int,
     ) -> None:
+        super().__init__(bookie_id, on_lost, frame_bytes_max=frame_bytes_max)
         self._adders = adders
         self._outbox = outbox
-        self._on_lost = on_lost
-        self._frames = FrameReader(frame_bytes_max)
         self._reads: dict[tuple[int, int], deque[tuple[ReadListener, int]]] = {}
-        self._transport: asyncio.Transport | None = None
-        self._is_live = True
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The stream is open (``asyncio.Protocol``)."""
-        # Not isinstance: uvloop's transports descend from nothing of asyncio's.
-        self._transport = cast(asyncio.Transport, transport)
 
     def pause_writing(self) -> None:
         """The transport's buffer is full (``asyncio.Protocol``)."""
@@ -120,17 +111,9 @@ class BookieConnection(asyncio.Protocol):
         if self._is_live:
             self._outbox.resume()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The stream is over (``asyncio.Protocol``)."""
-        del exc  # whatever the reason, what was not answered is asked again
-        if self._is_live:
-            self._on_lost(self)
-
-    def retire(self) -> None:
-        """Be of no more use: hear nothing, close, and tell those who wait for a read."""
-        self._is_live = False
-        if self._transport is not None:
-            self._transport.abort()
+    def give_up(self, why: str) -> None:
+        """Tell those who wait for a read."""
+        del why  # they ask another bookie, or this one again
         reads, self._reads = self._reads, {}
         for (_, entry_id), askers in reads.items():
             for listener, bookie in askers:
@@ -144,21 +127,15 @@ class BookieConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the bookie (``asyncio.Protocol``); HOT."""
-        if not self._is_live:
-            return
-        if not self._frames.held_bytes and len(data) % _ADD_ANSWER_BYTES == 0:
+        if self._is_live and not self._frames.held_bytes and len(data) % _ADD_ANSWER_BYTES == 0:
             groups = _group_add_answers(data)
             if groups is not None:
                 self._tell_adders(*groups)
                 return
-        try:
-            self._receive(data)
-        except WireError as error:
-            log.warning("bookie sent garbage, reconnecting", extra={"error": str(error)})
-            self._on_lost(self)
+        super().data_received(data)
 
-    def _receive(self, chunk: bytes) -> None:
-        buffer, bounds = self._frames.feed(chunk)
+    def receive(self, buffer: bytes, bounds: Bounds) -> None:
+        """Sort the answers by who asked."""
         stored: Stored = defaultdict(list)
         refused: Refused = []
         reads: list[tuple[int, int, int, int, int]] = []

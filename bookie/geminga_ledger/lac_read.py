@@ -15,7 +15,7 @@ from geminga_ledger.digests import Decode
 from geminga_ledger.errors import BookieUnavailable
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.recovery_rules import LastEntryVotes, is_absence
-from geminga_ledger.v3_links import V3Link
+from geminga_ledger.v3_link import V3Link
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.codes import ReturnCode
 from geminga_protocol.bookkeeper.digest import ANY_ENTRY

@@ -33,7 +33,6 @@ from geminga_ledger.recovery_rules import LastEntryVotes, recovery_start
 from geminga_ledger.registry import BookieRegistry
 from geminga_ledger.store import LedgerStore, StoredMetadata
 from geminga_ledger.surplus import Surplus
-from geminga_ledger.v3_links import V3Links
 from geminga_ledger.writer import LedgerWriter
 from geminga_protocol.bookkeeper.digest import master_key
 from geminga_protocol.records.ledger_metadata import (
@@ -69,14 +68,6 @@ class Ledgers(Service):
         self._links = BookieLinks(
             self._registry, network=network, clock=clock, random=random, config=config
         )
-        self._v3_links = V3Links(
-            self._registry,
-            network=network,
-            clock=clock,
-            random=random,
-            config=config,
-            health=self._links.health,
-        )
         self._bookies = Bookies(self._registry, self._links, random)
         self.counters = LedgerCounters()
         self._surplus = Surplus(config.surplus_bytes_max)
@@ -86,7 +77,6 @@ class Ledgers(Service):
     async def _open(self, stack: AsyncExitStack) -> None:
         await stack.enter_async_context(self._registry)
         await stack.enter_async_context(self._links)
-        await stack.enter_async_context(self._v3_links)
         await stack.enter_async_context(
             Absences(self._registry, self._links, clock=self._clock, config=self._config)
         )
@@ -143,7 +133,7 @@ class Ledgers(Service):
     def _tell_of(self, writer: LedgerWriter) -> None:
         explicit_lac = ExplicitLac(
             writer,
-            self._v3_links.link,
+            self._links.v3_link,
             master_key=master_key(self._config.password),
             interval_s=self._config.explicit_lac_interval_s,
             answer_timeout_s=self._config.answer_timeout_s,
@@ -252,7 +242,7 @@ class Ledgers(Service):
             stored,
             last_confirmed=last_confirmed,
             length_bytes=length_bytes,
-            link=self._v3_links.link,
+            link=self._links.v3_link,
             store=self._store,
             config=self._config,
         )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from enum import Enum
@@ -22,9 +21,10 @@ from geminga_ledger.connection import AddListener, BookieConnection, ReadListene
 from geminga_ledger.dialer import CLOSING, Dialer, Resolver
 from geminga_ledger.errors import BookieUnavailable
 from geminga_ledger.health import BookieHealth
+from geminga_ledger.link_base import BookieStream, LinkBase, LinkServices
 from geminga_ledger.outbox import Outbox
+from geminga_ledger.v3_link import V3Link
 from geminga_protocol.bookkeeper.v2 import encode_read
-from geminga_runtime.backoff import Backoff
 from geminga_runtime.clock import Clock
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
@@ -43,69 +43,24 @@ class Purpose(Enum):
 Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[object]]
 
 
-class BookieLink:
+class BookieLink(LinkBase[BookieConnection]):
     """One bookie, for one purpose. Used through ``BookieLinks.link``."""
 
-    def __init__(
-        self,
-        bookie_id: str,
-        *,
-        dialer: Dialer,
-        clock: Clock,
-        random: Random,
-        config: LedgerConfig,
-        health: BookieHealth,
-        spawn: Spawn,
-    ) -> None:
-        self.bookie_id = bookie_id
+    def __init__(self, bookie_id: str, services: LinkServices, spawn: Spawn) -> None:
+        super().__init__(bookie_id, services)
         self.outbox = Outbox(
-            unsent_bytes_max=config.unsent_bytes_max, on_overflow=self._drop_laggard
+            unsent_bytes_max=self._config.unsent_bytes_max, on_overflow=self._drop_laggard
         )
-        self._dialer = dialer
-        self._clock = clock
-        self._config = config
-        self._health = health
         self._spawn = spawn
-        self._backoff = Backoff(config.retry_first_s, config.retry_limit_s, random)
         self._adders: dict[int, tuple[AddListener, int]] = {}
-        self._connection: BookieConnection | None = None
         self._connected_at_s = 0.0
-        self._failed_at_s = -math.inf
         self._connecting: asyncio.Task[object] | None = None
         self._waiters: list[asyncio.Future[None]] = []
-        self._is_closed = False
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether requests can be sent now."""
-        return self._connection is not None
-
-    @property
-    def is_down(self) -> bool:
-        """Whether the bookie could not be reached a moment ago: better ask another, if there is."""
-        return (
-            self._connection is None
-            and self._clock.monotonic() - self._failed_at_s < self._config.down_memory_s
-        )
-
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether the bookie is down, or failed or was slow a moment ago: ask it last."""
-        return self.is_down or self._health.is_doubtful(self.bookie_id, self._clock.monotonic())
 
     @property
     def writing(self) -> list[int]:
         """The ledgers whose writers are attached."""
         return list(self._adders)
-
-    def note_failure(self) -> None:
-        """The bookie answered with an error that is its own fault, or not in time."""
-        if self._health.failed(self.bookie_id, self._clock.monotonic()):
-            log.warning("bookie quarantined", extra={"bookie": self.bookie_id})
-
-    def note_doubt(self) -> None:
-        """The bookie is slow, or its copy of something is damaged."""
-        self._health.doubt(self.bookie_id, self._clock.monotonic())
 
     def attach(self, ledger_id: int, listener: AddListener, bookie: int) -> None:
         """Answers to adds of the ledger go to ``listener``, until it detaches.
@@ -183,14 +138,13 @@ class BookieLink:
             self._lose(self._connection)
 
     def close(self) -> None:
-        """Give the connection up, for good."""
+        """Give the connection up, for good; writers are told."""
         self._is_closed = True
         adders, self._adders = self._adders, {}
         for listener, _ in adders.values():
             listener.link_closed()
         self._fail_waiters(BookieUnavailable(self.bookie_id, CLOSING))
-        if self._connection is not None:
-            self._lose(self._connection)
+        super().close()
 
     def _drop_laggard(self) -> None:
         log.warning(
@@ -200,7 +154,7 @@ class BookieLink:
         if self._connection is not None:
             self._lose(self._connection)
 
-    def _lose(self, connection: BookieConnection) -> None:
+    def _lose(self, connection: BookieStream, why: str = "the connection broke") -> None:
         if connection is not self._connection:
             return
         self._connection = None
@@ -208,7 +162,7 @@ class BookieLink:
         log.info("bookie connection lost", extra={"bookie": self.bookie_id})
         if self._adders:
             self._connect_soon()
-        connection.retire()
+        connection.retire(why)
 
     def _connect_soon(self) -> None:
         if self._connecting is None and not self._is_closed:
@@ -221,7 +175,6 @@ class BookieLink:
                 try:
                     await self._connect()
                 except BookieUnavailable as error:
-                    self._failed_at_s = self._clock.monotonic()
                     self._fail_waiters(error)
                     for listener, bookie in list(self._adders.values()):
                         listener.bookie_unreachable(bookie)
@@ -233,21 +186,19 @@ class BookieLink:
         finally:
             self._connecting = None
 
-    async def _connect(self) -> None:
-        transport, connection = await self._dialer.dial(self.bookie_id, self._new_connection)
-        self._use(transport, connection)
-
     def _new_connection(self) -> BookieConnection:
-        return BookieConnection(self._adders, self.outbox, self._lose, self._config.frame_bytes_max)
+        return BookieConnection(
+            self.bookie_id,
+            self._lose,
+            adders=self._adders,
+            outbox=self.outbox,
+            frame_bytes_max=self._config.frame_bytes_max,
+        )
 
-    def _use(self, transport: asyncio.Transport, connection: BookieConnection) -> None:
-        if self._is_closed or transport.is_closing():
-            connection.retire()
-            raise BookieUnavailable(self.bookie_id, "the connection broke at once")
+    async def _connect(self) -> None:
+        transport, _ = await self._dial(self._new_connection)
         transport.set_write_buffer_limits(high=self._config.write_buffer_bytes_high)
-        self._connection = connection
         self._connected_at_s = self._clock.monotonic()
-        self._backoff.reset()
         self.outbox.attach(transport)
         for listener, bookie in list(self._adders.values()):
             listener.bookie_connected(bookie)
@@ -276,18 +227,18 @@ class BookieLinks(Service):
         config: LedgerConfig,
     ) -> None:
         super().__init__()
-        self._dialer = Dialer(resolver, network, timeout_s=config.connect_timeout_s)
-        self._clock = clock
-        self._random = random
-        self._config = config
         self.health = BookieHealth(
             doubt_s=config.doubt_s,
             errors_max=config.quarantine_errors_max,
             interval_s=config.quarantine_interval_s,
             quarantine_s=config.quarantine_s,
         )
-        # Grows with the bookies that ever were in an ensemble we touched: tens, not thousands.
+        dialer = Dialer(resolver, network, timeout_s=config.connect_timeout_s)
+        self._services = LinkServices(dialer, clock, random, config, self.health)
+        self._clock = clock
+        # Both grow with the bookies that ever were in an ensemble we touched: tens, not thousands.
         self._links: dict[tuple[str, Purpose], BookieLink] = {}
+        self._v3_links: dict[str, V3Link] = {}
 
     async def _open(self, stack: AsyncExitStack) -> None:
         stack.callback(self._close_links)
@@ -298,14 +249,15 @@ class BookieLinks(Service):
         link = self._links.get(key)
         if link is None:
             link = self._links[key] = BookieLink(
-                bookie_id,
-                dialer=self._dialer,
-                clock=self._clock,
-                random=self._random,
-                config=self._config,
-                health=self.health,
-                spawn=lambda work, name: self.spawn(work, name=name),
+                bookie_id, self._services, lambda work, name: self.spawn(work, name=name)
             )
+        return link
+
+    def v3_link(self, bookie_id: str) -> V3Link:
+        """The link for what V2 cannot say; connects when it is asked something."""
+        link = self._v3_links.get(bookie_id)
+        if link is None:
+            link = self._v3_links[bookie_id] = V3Link(bookie_id, self._services)
         return link
 
     @property
@@ -325,5 +277,6 @@ class BookieLinks(Service):
         return self.health.is_quarantined(bookie_id, self._clock.monotonic())
 
     def _close_links(self) -> None:
-        for link in self._links.values():
+        links: list[BookieLink | V3Link] = [*self._links.values(), *self._v3_links.values()]
+        for link in links:
             link.close()

@@ -1,24 +1,20 @@
 """One V3 connection to a bookie: numbered requests, answered in any order.
 
-For what V2 lacks (``v3_links``): a few requests a second, most of them waits. Entries go over V2
+For what V2 lacks (``v3_link``): a few requests a second, most of them waits. Entries go over V2
 connections, which know nothing of this.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 from geminga_ledger.errors import BookieUnavailable
+from geminga_ledger.link_base import BookieStream
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.v3 import encode_frame, parse_response
-from geminga_protocol.errors import WireError
-from geminga_protocol.framing import FrameReader
-
-log = logging.getLogger(__name__)
+from geminga_protocol.framing import Bounds
 
 # Requests without an answer that one connection may have: readers that wait, a few hundred bytes
 # each, here and at the bookie.
@@ -32,33 +28,18 @@ class _Asked:
     due_s: float
 
 
-class V3Connection(asyncio.Protocol):
-    """One TCP stream. ``on_lost`` is called when it ends, unless by ``retire``."""
+class V3Connection(BookieStream):
+    """One V3 stream."""
 
     def __init__(
-        self, bookie_id: str, on_lost: Callable[[V3Connection], None], frame_bytes_max: int
+        self, bookie_id: str, on_lost: Callable[[BookieStream], None], *, frame_bytes_max: int
     ) -> None:
-        self._bookie_id = bookie_id
-        self._on_lost = on_lost
-        self._frames = FrameReader(frame_bytes_max)
+        super().__init__(bookie_id, on_lost, frame_bytes_max=frame_bytes_max)
         self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
-        self._is_live = True
         self._requests_made = 0
         # By number. An answer that nobody waits for any more is still due: that it does not come
         # tells something about the bookie.
         self._asked: dict[int, _Asked] = {}
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The stream is open (``asyncio.Protocol``)."""
-        # Not isinstance: uvloop's transports descend from nothing of asyncio's.
-        self._transport = cast(asyncio.Transport, transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The stream is over (``asyncio.Protocol``)."""
-        del exc  # whatever the reason, who waits asks somebody else
-        if self._is_live:
-            self._on_lost(self)
 
     @property
     def is_overdue(self) -> bool:
@@ -82,32 +63,17 @@ class V3Connection(asyncio.Protocol):
         self._transport.write(encode_frame(request))
         return answer
 
-    def retire(self, why: str) -> None:
-        """Be of no more use: close, and tell those who wait."""
-        self._is_live = False
-        if self._transport is not None:
-            self._transport.abort()
+    def give_up(self, why: str) -> None:
+        """Tell those who wait."""
         asked, self._asked = self._asked, {}
         for each in asked.values():
             if not each.answer.done():
                 each.answer.set_exception(BookieUnavailable(self._bookie_id, why))
 
-    def data_received(self, data: bytes) -> None:
-        """Bytes from the bookie (``asyncio.Protocol``)."""
-        if not self._is_live:
-            return
-        try:
-            buffer, bounds = self._frames.feed(data)
-            for start, end in bounds:
-                self._receive(parse_response(buffer[start:end]))
-        except WireError as error:
-            log.warning(
-                "bookie sent garbage, reconnecting",
-                extra={"bookie": self._bookie_id, "error": str(error)},
-            )
-            self._on_lost(self)
-
-    def _receive(self, response: pb.Response) -> None:
-        asked = self._asked.pop(response.header.txnId, None)
-        if asked is not None and not asked.answer.done():
-            asked.answer.set_result(response)
+    def receive(self, buffer: bytes, bounds: Bounds) -> None:
+        """Hand each answer to who asked."""
+        for start, end in bounds:
+            response = parse_response(buffer[start:end])
+            asked = self._asked.pop(response.header.txnId, None)
+            if asked is not None and not asked.answer.done():
+                asked.answer.set_result(response)

@@ -14,7 +14,6 @@ from geminga_ledger import LedgerConfig
 from geminga_ledger.links import BookieLinks
 from geminga_ledger.quorum import Quorum
 from geminga_ledger.registry import BookieRegistry
-from geminga_ledger.v3_links import V3Links
 from geminga_protocol.records.ledger_metadata import (
     DigestType,
     Fragment,
@@ -93,17 +92,6 @@ class Cluster(World):
             clock=self.clock,
             random=Random(1),
             config=LEDGER_OPTIONS,
-        )
-
-    def v3_links(self, registry: BookieRegistry, links: BookieLinks) -> V3Links:
-        """Ways for what V2 cannot say, to be opened."""
-        return V3Links(
-            registry,
-            network=self.network,
-            clock=self.clock,
-            random=Random(1),
-            config=LEDGER_OPTIONS,
-            health=links.health,
         )
 
     def repair(self, config: AutoRecoveryConfig = CONFIG) -> LedgerRepair:

@@ -26,10 +26,10 @@ Found = dict[int, dict[int, Finding]]
 @asynccontextmanager
 async def checker_of(cluster: Cluster, percentage: int = 0) -> AsyncGenerator[LedgerChecker]:
     registry, links = cluster.links()
-    async with registry, links, cluster.v3_links(registry, links) as v3_links:
+    async with registry, links:
         timeout_s = LEDGER_OPTIONS.answer_timeout_s
         copies = Copies(links, answer_timeout_s=timeout_s)
-        lists = EntryLists(v3_links, answer_timeout_s=timeout_s)
+        lists = EntryLists(links, answer_timeout_s=timeout_s)
         yield LedgerChecker(copies, lists, Random(1), percentage=percentage)
 
 

@@ -21,8 +21,8 @@ async def test_each_bookie_tells_what_it_has_or_does_not_tell() -> None:
     cluster.bookies[2].kill()
     cluster.bookies[4].v3.refusals[pb.GET_LIST_OF_ENTRIES_OF_LEDGER] = pb.EIO
     registry, links = cluster.links()
-    async with registry, links, cluster.v3_links(registry, links) as v3_links:
-        lists = EntryLists(v3_links, answer_timeout_s=LEDGER_OPTIONS.answer_timeout_s)
+    async with registry, links:
+        lists = EntryLists(links, answer_timeout_s=LEDGER_OPTIONS.answer_timeout_s)
         assert await lists.ask(7, {"b0", "b1", "b2", "b3", "b4", "nobody"}) == {
             "b0": [Run(0, 9)],
             "b1": [Run(0, 3), Run(5, 9)],

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.geminga_ledger.virtual_time import VirtualTimeLoop
 
 from geminga_ledger.connection import BookieConnection
+from geminga_ledger.link_base import BookieStream
 from geminga_ledger.outbox import Outbox
 from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
 from geminga_protocol.bookkeeper.v2 import (
@@ -64,16 +65,20 @@ class Stream:
         self.seven, self.eight = Asker(), Asker()
         self.losses = 0
         self.connection = BookieConnection(
-            {7: (self.seven, 2), 8: (self.eight, 0)}, _outbox(), self._lost, FRAME_BYTES_MAX
+            "b0",
+            self._lost,
+            adders={7: (self.seven, 2), 8: (self.eight, 0)},
+            outbox=_outbox(),
+            frame_bytes_max=FRAME_BYTES_MAX,
         )
 
     def feed(self, *chunks: bytes) -> None:
         for chunk in chunks:
             self.connection.data_received(chunk)
 
-    def _lost(self, connection: BookieConnection) -> None:
+    def _lost(self, connection: BookieStream) -> None:
         self.losses += 1
-        connection.retire()
+        connection.retire("test")
 
 
 def _outbox() -> Outbox:

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.geminga_ledger.fake_network import FakeTransport
 
 from geminga_ledger.errors import BookieUnavailable
+from geminga_ledger.link_base import BookieStream
 from geminga_ledger.v3_connection import REQUESTS_MAX, V3Connection
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.v3 import encode_frame, make_response, parse_request
@@ -18,7 +19,7 @@ class Bench:
     """A connection, what it sent, and whether it told that it was lost."""
 
     def __init__(self) -> None:
-        self.lost: list[V3Connection] = []
+        self.lost: list[BookieStream] = []
         self.connection = V3Connection("b0", self.lost.append, frame_bytes_max=1000)
         self.transport = FakeTransport(self.connection)
         self.connection.connection_made(self.transport)

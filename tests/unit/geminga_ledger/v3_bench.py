@@ -10,9 +10,9 @@ from tests.unit.geminga_ledger.fake_bookie import FakeBookie
 from tests.unit.geminga_ledger.world import KEY, World, entry_of
 
 from geminga_ledger.config import LedgerConfig
-from geminga_ledger.health import BookieHealth
+from geminga_ledger.links import BookieLinks
 from geminga_ledger.registry import BookieRegistry
-from geminga_ledger.v3_links import V3Link, V3Links
+from geminga_ledger.v3_link import V3Link
 
 LEDGER = 5
 
@@ -20,12 +20,12 @@ LEDGER = 5
 class V3Bench:
     """``bookies`` b0, b1, …, and the ``links`` to them, in this order."""
 
-    def __init__(self, world: World, links: V3Links, config: LedgerConfig) -> None:
+    def __init__(self, world: World, links: BookieLinks, config: LedgerConfig) -> None:
         self.world = world
         self.config = config
         self.bookies = world.bookies
-        self.find: Callable[[str], V3Link] = links.link
-        self.links = [links.link(each.bookie_id) for each in world.bookies]
+        self.find: Callable[[str], V3Link] = links.v3_link
+        self.links = [links.v3_link(each.bookie_id) for each in world.bookies]
 
     def store(self, *entry_ids: int, on: int | None = None) -> None:
         """Entries come to all bookies, or to one: each tells that the one before is confirmed."""
@@ -41,16 +41,8 @@ async def v3_bench(count: int, config: LedgerConfig | None = None) -> AsyncGener
     config = config or LedgerConfig()
     world = World(count)
     registry = BookieRegistry(world.coordination, random=Random(1), config=config)
-    health = BookieHealth(
-        doubt_s=config.doubt_s, errors_max=5, interval_s=60.0, quarantine_s=1800.0
-    )
-    links = V3Links(
-        registry,
-        network=world.network,
-        clock=world.clock,
-        random=Random(1),
-        config=config,
-        health=health,
+    links = BookieLinks(
+        registry, network=world.network, clock=world.clock, random=Random(1), config=config
     )
     async with registry, links:
         yield V3Bench(world, links, config)
