@@ -17,7 +17,6 @@ from geminga_broker.errors import BrokerError
 class InvalidSchema(BrokerError):
     """The definition of a schema is not one of its type, or too large to be judged."""
 
-    # Upstream sends UnknownError, after which clients try again for ever.
     code: ClassVar[str] = "IncompatibleSchema"
 
 
