@@ -42,7 +42,8 @@ async def open_producer(
 ) -> tuple[str, Any]:
     """The answer to a PRODUCER on a new connection."""
     client = connect()
-    client.open_producer(**({} if brought is None else {"schema": brought}))
+    fields: dict[str, Any] = {} if brought is None else {"schema": brought}
+    client.open_producer(**fields)
     return await answer(client, settle)
 
 
@@ -51,7 +52,8 @@ async def subscribe(
 ) -> tuple[str, Any]:
     """The answer to a SUBSCRIBE on a new connection."""
     client = connect()
-    client.subscribe(subscription=name, **({} if brought is None else {"schema": brought}))
+    fields: dict[str, Any] = {} if brought is None else {"schema": brought}
+    client.subscribe(subscription=name, **fields)
     await settle()
     return next(each for each in client.answers if each[0] in {"success", "error"})
 
