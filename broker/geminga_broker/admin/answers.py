@@ -38,6 +38,7 @@ from geminga_broker.metadata.errors import (
 )
 from geminga_broker.ownership.errors import InvalidBundles, NotOwned
 from geminga_broker.policies.errors import ConflictingPolicies, InvalidPolicy
+from geminga_broker.schemas.errors import IncompatibleSchema, InvalidSchema, SchemaNotFound
 from geminga_protocol.pulsar.errors import InvalidTopicName
 from geminga_protocol.records.errors import MalformedRecord
 from geminga_protocol.records.json_records import JsonRecord
@@ -54,14 +55,17 @@ _STATUS: dict[type[GemingaError], int] = {
     TenantNotFound: 404,
     ClusterNotFound: 404,
     PartitionedTopicNotFound: 404,
+    SchemaNotFound: 404,
     TopicExists: 409,
     NamespaceExists: 409,
     TenantExists: 409,
     TenantNotEmpty: 409,
     ClusterExists: 409,
+    IncompatibleSchema: 409,
     TopicBusy: 412,
     InvalidTopicName: 412,
     TooFewPartitions: 422,
+    InvalidSchema: 422,
     ConflictingPolicies: 412,
     InvalidBundles: 400,
     InvalidPolicy: 400,
