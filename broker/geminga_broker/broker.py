@@ -91,6 +91,9 @@ class Broker(Service):
             former_broker_ids=config.former_broker_ids,
         )
         # What serves
+        self.policies = PolicyResolver(
+            config.policies, self.namespaces.policies, cluster=config.cluster
+        )
         self.topics = self._new_topics()
         self._maintenance = TopicMaintenance(self.topics, clock)
         self.discovery = self._new_discovery()
@@ -177,9 +180,7 @@ class Broker(Service):
             self._factory,
             self._clock,
             owns=self.ownership.owns,
-            policies=PolicyResolver(
-                self.config.policies, self.namespaces.policies, cluster=self.config.cluster
-            ),
+            policies=self.policies,
             config=self.config.topics,
         )
 
@@ -259,6 +260,8 @@ class Broker(Service):
             persistent_topics=self.persistent_topics,
             ownership=self.ownership,
             brokers=self.brokers,
+            schemas=self.topics.services.schemas,
+            policies=self.policies,
             authorize=self._authorizer.authorize,
             auto_creation=self.config.policies.auto_creation,
             config=self.config.admin,

@@ -18,6 +18,8 @@ from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.policies.auto_creation import AutoCreationConfig
+from geminga_broker.policies.resolver import PolicyResolver
+from geminga_broker.schemas.registry import SchemaRegistry
 from geminga_broker.topics.topic import Topic
 from geminga_cluster.clusters import Clusters
 from geminga_cluster.namespaces import Namespaces
@@ -144,6 +146,8 @@ class Services:
     persistent_topics: PersistentTopics
     ownership: Ownership
     brokers: Brokers
+    schemas: SchemaRegistry
+    policies: PolicyResolver
     authorize: Authorize
     config: AdminConfig = field(default_factory=AdminConfig)
     auto_creation: AutoCreationConfig = field(default_factory=AutoCreationConfig)

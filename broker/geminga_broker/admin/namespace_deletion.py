@@ -80,6 +80,7 @@ async def _delete_marked(services: Services, namespace: NamespaceName, chosen: C
         if not await _topics(services, namespace):
             await services.ownership.unload_namespace(namespace)
             await _forget_partitioned(services, namespace)
+            await services.schemas.delete_namespace(namespace)
             await services.namespaces.delete(namespace)
             is_gone = True
     except NodeNotEmpty:  # a topic that was being made is stored just now

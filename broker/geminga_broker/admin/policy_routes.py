@@ -66,7 +66,8 @@ class PolicyRow:
     fields of a namespace that always say the same. ``unset`` stands where nothing is set. ``check``
     is asked, with the policies there are and the key, before a value is stored. ``missing`` is said
     of a namespace that is not there when it is to be changed. ``titles`` are what OpenAPI calls
-    reading, setting and taking away, where that does not follow from the path.
+    reading, setting and taking away, where that does not follow from the path. ``in_force`` gives
+    what is shown instead of nothing where nothing is set: what holds then.
     """
 
     words: str
@@ -81,6 +82,7 @@ class PolicyRow:
     check: Callable[[AnyPolicies, Any, str], None] | None = None
     missing: str = MISSING
     titles: tuple[str, str, str] | None = None
+    in_force: Callable[[Services], object] | None = None
 
 
 class Level(Protocol):
@@ -170,6 +172,8 @@ def _add(router: APIRouter, level: Level, row: PolicyRow, served: Served) -> Non
         value = getattr(await level.policies(request), row.field)
         if isinstance(value, Mapping) and not served.shown_as:
             value = value.get(level.key(row, request))
+        if value is None and row.in_force is not None:
+            value = row.in_force(_services(request))
         return _answer_of(value)
 
     async def put(request: Request) -> Response:

@@ -14,6 +14,7 @@ from geminga_broker.errors import (
 )
 from geminga_broker.ownership.errors import InvalidBundles, NotOwned
 from geminga_broker.policies.errors import ConflictingPolicies, InvalidPolicy
+from geminga_broker.schemas.errors import IncompatibleSchema, InvalidSchema, SchemaNotFound
 from geminga_cluster.errors import REST_STATUSES, PartitionedTopicExists
 from geminga_server.rest.answers import answer_errors
 
@@ -24,9 +25,12 @@ answer_error = answer_errors(
         **REST_STATUSES,
         TopicNotFound: 404,
         SubscriptionNotFound: 404,
+        SchemaNotFound: 404,
         TopicExists: 409,
+        IncompatibleSchema: 409,
         TopicBusy: 412,
         ConflictingPolicies: 412,
+        InvalidSchema: 422,
         InvalidBundles: 400,
         InvalidPolicy: 400,
         NotAllowed: 405,

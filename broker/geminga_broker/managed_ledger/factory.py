@@ -59,7 +59,7 @@ class ManagedLedgerFactory(Service):
         self.cache = cache
         self.ledgers = ledgers
         self.config = config
-        self._coordination = coordination
+        self.coordination = coordination
         self._clock = clock
         self._random = random
         self._stamps = stamps
@@ -89,7 +89,7 @@ class ManagedLedgerFactory(Service):
 
     async def exists(self, name: str) -> bool:
         """Whether there is such a log."""
-        return await self._coordination.exists(managed_ledger_path(name)) is not None
+        return await self.coordination.exists(managed_ledger_path(name)) is not None
 
     def log(
         self, name: str, listener: LogListener, *, create_with: Mapping[str, str] | None
@@ -99,7 +99,7 @@ class ManagedLedgerFactory(Service):
         return ManagedLedger(
             name,
             self._services,
-            store=LogStore(self._coordination, name),
+            store=LogStore(self.coordination, name),
             listener=listener,
             create_with=create_with,
             stamps=BrokerEntryMetadata(self._stamps, self._clock) if self._stamps.is_any else None,
@@ -108,7 +108,7 @@ class ManagedLedgerFactory(Service):
     async def cursor_names(self, log_name: str) -> list[str]:
         """Names of the durable cursors of a log."""
         try:
-            encoded = await self._coordination.children(managed_ledger_path(log_name))
+            encoded = await self.coordination.children(managed_ledger_path(log_name))
         except NodeMissing:
             raise TopicNotFound(log_name) from None
         return [decode_local(each) for each in encoded]
@@ -173,7 +173,7 @@ class ManagedLedgerFactory(Service):
 
     def _store(self, log_name: str, name: str) -> CursorStore:
         return CursorStore(
-            self._coordination,
+            self.coordination,
             self.ledgers,
             self._clock,
             self.config,

@@ -35,6 +35,12 @@ from geminga_broker.policies.publishing import (
     PublishPolicies,
     publish_policies,
 )
+from geminga_broker.policies.schemas import (
+    BY_DEFAULT,
+    SchemaConfig,
+    SchemaPolicies,
+    schema_policies,
+)
 from geminga_broker.policies.storage import managed_ledger_config, retention
 from geminga_broker.policies.subscribing import (
     SUBSCRIBE_FREELY,
@@ -69,13 +75,14 @@ class PolicyConfig:
     unacknowledged: Annotated[UnacknowledgedConfig, INLINE] = field(
         default_factory=UnacknowledgedConfig
     )
+    schemas: Annotated[SchemaConfig, INLINE] = field(default_factory=SchemaConfig)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectivePolicies:
     """How a topic's log is kept, what of it is retained, how large its backlog may be, how it may
     be published to, how much of it may be with consumers, how long it lives, who may
-    subscribe, and how fast its consumers are served."""
+    subscribe, how fast its consumers are served, and which schemas it may have."""
 
     log: ManagedLedgerConfig = field(default_factory=ManagedLedgerConfig)
     retention: Retention = field(default_factory=Retention)
@@ -88,6 +95,7 @@ class EffectivePolicies:
     subscribing: SubscribePolicies = SUBSCRIBE_FREELY
     inactivity: Inactivity = NEVER
     dispatching: DispatchPolicies = DISPATCH_FREELY
+    schemas: SchemaPolicies = BY_DEFAULT
 
 
 def effective_policies(
@@ -107,6 +115,7 @@ def effective_policies(
         subscribing=subscribe_policies(config.subscribing, said),
         inactivity=inactivity(config.inactivity, config.auto_creation, said),
         dispatching=dispatch_policies(config.dispatching, said),
+        schemas=schema_policies(config.schemas, said, is_system=is_system),
     )
     if not is_system:
         return held

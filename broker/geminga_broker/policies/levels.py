@@ -61,6 +61,8 @@ class TopicPolicies:
     unacked_per_consumer_max: int | None = None
     unacked_per_subscription_max: int | None = None
     compaction_threshold_bytes: int | None = None
+    schema_compatibility_strategy: str | None = None
+    schema_validation_enforced: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

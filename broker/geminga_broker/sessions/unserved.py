@@ -98,9 +98,6 @@ def _refusal(command: BaseCommand) -> tuple[api.ServerError.ValueType, str]:
     kind = command.type
     if kind in TRANSACTIONS:
         return api.NotAllowedError, "Transactions are not enabled."
-    if kind == BaseCommand.GET_SCHEMA:
-        # As long as no schema is stored that is the truth, and clients know to live with it.
-        return api.TopicNotFound, f"Topic not found or no-schema {command.getSchema.topic}"
     return api.NotAllowedError, f"{PART_NAMES[kind]} is not served by this broker"
 
 

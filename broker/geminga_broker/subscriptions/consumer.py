@@ -76,6 +76,7 @@ class Consumer:
         self.epoch = request.epoch
         self.reads_compacted = request.reads_compacted
         self.gets_broker_entries = session.gets_broker_entries
+        self.takes_any_schema = request.takes_any_schema
         self.unacknowledged = 0
         self.pending: dict[EntryId, int] = {}
         self.is_blocked_on_unacknowledged = False

@@ -34,7 +34,8 @@ class SubscribeRequest:
 
     Of the consumer itself: ``partition`` is that of its topic, ``priority`` the level that its
     client gave it (0 is served first), and ``epoch`` is what its client begins with, which only
-    subscriptions that deliver in order use.
+    subscriptions that deliver in order use. With ``takes_any_schema`` its client takes whatever
+    schema the topic has, or gets (AUTO_CONSUME).
     """
 
     subscription: str
@@ -50,6 +51,7 @@ class SubscribeRequest:
     priority: int = 0
     epoch: int = NO_CONSUMER_EPOCH
     metadata: Mapping[str, str] = field(default_factory=dict)
+    takes_any_schema: bool = False
 
     def check(self) -> None:
         """Raise ``ConsumerNotAssigned`` for what no subscription can give."""

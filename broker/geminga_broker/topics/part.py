@@ -21,6 +21,8 @@ from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.effective import EffectivePolicies, PolicyConfig
 from geminga_broker.policies.expiry import Expiry
 from geminga_broker.policies.inactivity import Inactivity
+from geminga_broker.schemas.registry import SchemaRegistry
+from geminga_broker.schemas.storage import SchemaStorage
 from geminga_broker.subscriptions.rate_limiter import LimitOf, RateLimiter
 from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.producing.publish_rate import PublishRate
@@ -39,7 +41,7 @@ step what it does not answer itself. Raises ``BrokerError`` when it takes nothin
 
 
 class TopicServices:
-    """What all topics of a broker share: its logs, its clock, its ``config``.
+    """What all topics of a broker share: its logs, its ``schemas``, its clock, its ``config``.
 
     ``broker_rate`` limits what is published to all topics together, ``broker_gate`` what is
     dispatched from them; each is None where the broker has no such limit. ``publish_durations`` is
@@ -50,6 +52,8 @@ class TopicServices:
         self.factory = factory
         self.clock = clock
         self.config = config
+        storage = SchemaStorage(factory.coordination, factory.ledgers, config.log)
+        self.schemas = SchemaRegistry(storage, clock)
         self.publish_durations = Durations()
         self.broker_rate: PublishRate | None = None
         if not (limits := config.publishing.broker_limits).is_unlimited:

@@ -6,7 +6,7 @@ an answer lacks a required one. Receipts and messages are in ``send.py`` and ``m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol, cast
 
 from geminga_protocol.pulsar import api_pb2 as api
@@ -123,6 +123,30 @@ def encode_schema_version(request_id: int, version: bytes) -> bytes:
         BaseCommand(
             type=BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE, getOrCreateSchemaResponse=response
         )
+    )
+
+
+def encode_schema(
+    request_id: int,
+    name: str,
+    version: bytes,
+    *,
+    kind: int,
+    definition: bytes,
+    properties: Mapping[str, str],
+) -> bytes:
+    """GET_SCHEMA_RESPONSE: a version of a topic's schema; ``kind`` is its ``SchemaType``."""
+    schema = api.Schema(
+        name=name,
+        type=cast(api.Schema.Type.ValueType, kind),
+        schema_data=definition,
+        properties=[api.KeyValue(key=key, value=value) for key, value in properties.items()],
+    )
+    response = api.CommandGetSchemaResponse(
+        request_id=request_id, schema=schema, schema_version=version
+    )
+    return encode_command(
+        BaseCommand(type=BaseCommand.GET_SCHEMA_RESPONSE, getSchemaResponse=response)
     )
 
 

@@ -1,16 +1,16 @@
 """Where a topic's schemas are kept: the node says in which ledger entries, the entries hold them.
 
-Facts: ``BookkeeperSchemaStorage`` of Apache Pulsar; the messages stand in
-SchemaStorageFormat.proto. What ``SchemaEntry.schema`` holds is Pulsar's ``SchemaInfo`` message,
-which is not this module's business.
+Facts: ``BookkeeperSchemaStorage`` and ``SchemaRegistryServiceImpl`` of Apache Pulsar; the messages
+stand in SchemaStorageFormat.proto and SchemaRegistryFormat.proto.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Self, cast
 
+from geminga_protocol.pulsar.enums import SchemaType
 from geminga_protocol.records import schemas_pb2
 from geminga_protocol.records.managed_ledger import Position
 from geminga_protocol.records.protobuf_records import parse_message
@@ -19,6 +19,12 @@ SCHEMAS_PATH = "/schemas"
 
 _LOCATOR = "schema locator"
 _ENTRY = "schema entry"
+_INFO = "schema info"
+
+# Of the version that the first entry of all names as the ones before it: there are none.
+NO_POSITION: Position = (-1, -1)
+# SchemaInfo numbers the types from 1 on, the commands from 0 on, both in the same order.
+_STORED_TYPE_OFFSET = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,54 @@ class SchemaEntry:
         """Read an entry's payload. Raises ``MalformedRecord``."""
         message = parse_message(schemas_pb2.SchemaEntry, payload, _ENTRY)
         return cls(message.schema_data, _indexes_of(message.index))
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaInfo:
+    """One version of a topic's schema, or the tombstone that says it was deleted (``is_deleted``).
+
+    ``user`` is the role that registered it, ``created_ms`` when that was.
+    """
+
+    schema_id: str
+    type: SchemaType
+    definition: bytes
+    created_ms: int
+    user: str = ""
+    is_deleted: bool = False
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def encode(self) -> bytes:
+        """What ``SchemaEntry.schema`` holds."""
+        number = cast(
+            "schemas_pb2.SchemaInfo.SchemaType.ValueType", self.type + _STORED_TYPE_OFFSET
+        )
+        return schemas_pb2.SchemaInfo(
+            schema_id=self.schema_id,
+            user=self.user,
+            type=number,
+            schema=self.definition,
+            timestamp=self.created_ms,
+            deleted=self.is_deleted,
+            props=[
+                schemas_pb2.SchemaInfo.KeyValuePair(key=key, value=value)
+                for key, value in self.properties.items()
+            ],
+        ).SerializeToString()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        """Read what ``SchemaEntry.schema`` holds. Raises ``MalformedRecord``."""
+        message = parse_message(schemas_pb2.SchemaInfo, value, _INFO)
+        return cls(
+            message.schema_id,
+            SchemaType(message.type - _STORED_TYPE_OFFSET),
+            message.schema,
+            message.timestamp,
+            message.user,
+            message.deleted,
+            {pair.key: pair.value for pair in message.props},
+        )
 
 
 def schema_path(schema_id: str) -> str:

@@ -10,6 +10,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -115,3 +116,114 @@ class SchemaLocator(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SchemaLocator: _TypeAlias = SchemaLocator  # noqa: Y015
+
+@_typing.final
+class SchemaInfo(_message.Message):
+    """What a SchemaEntry holds: names and numbers as published in SchemaRegistryFormat.proto."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _SchemaType:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _SchemaTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[SchemaInfo._SchemaType.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        NONE: SchemaInfo._SchemaType.ValueType  # 1
+        STRING: SchemaInfo._SchemaType.ValueType  # 2
+        JSON: SchemaInfo._SchemaType.ValueType  # 3
+        PROTOBUF: SchemaInfo._SchemaType.ValueType  # 4
+        AVRO: SchemaInfo._SchemaType.ValueType  # 5
+        BOOLEAN: SchemaInfo._SchemaType.ValueType  # 6
+        INT8: SchemaInfo._SchemaType.ValueType  # 7
+        INT16: SchemaInfo._SchemaType.ValueType  # 8
+        INT32: SchemaInfo._SchemaType.ValueType  # 9
+        INT64: SchemaInfo._SchemaType.ValueType  # 10
+        FLOAT: SchemaInfo._SchemaType.ValueType  # 11
+        DOUBLE: SchemaInfo._SchemaType.ValueType  # 12
+        DATE: SchemaInfo._SchemaType.ValueType  # 13
+        TIME: SchemaInfo._SchemaType.ValueType  # 14
+        TIMESTAMP: SchemaInfo._SchemaType.ValueType  # 15
+        KEYVALUE: SchemaInfo._SchemaType.ValueType  # 16
+        INSTANT: SchemaInfo._SchemaType.ValueType  # 17
+        LOCALDATE: SchemaInfo._SchemaType.ValueType  # 18
+        LOCALTIME: SchemaInfo._SchemaType.ValueType  # 19
+        LOCALDATETIME: SchemaInfo._SchemaType.ValueType  # 20
+        PROTOBUFNATIVE: SchemaInfo._SchemaType.ValueType  # 21
+
+    class SchemaType(_SchemaType, metaclass=_SchemaTypeEnumTypeWrapper): ...
+    NONE: SchemaInfo.SchemaType.ValueType  # 1
+    STRING: SchemaInfo.SchemaType.ValueType  # 2
+    JSON: SchemaInfo.SchemaType.ValueType  # 3
+    PROTOBUF: SchemaInfo.SchemaType.ValueType  # 4
+    AVRO: SchemaInfo.SchemaType.ValueType  # 5
+    BOOLEAN: SchemaInfo.SchemaType.ValueType  # 6
+    INT8: SchemaInfo.SchemaType.ValueType  # 7
+    INT16: SchemaInfo.SchemaType.ValueType  # 8
+    INT32: SchemaInfo.SchemaType.ValueType  # 9
+    INT64: SchemaInfo.SchemaType.ValueType  # 10
+    FLOAT: SchemaInfo.SchemaType.ValueType  # 11
+    DOUBLE: SchemaInfo.SchemaType.ValueType  # 12
+    DATE: SchemaInfo.SchemaType.ValueType  # 13
+    TIME: SchemaInfo.SchemaType.ValueType  # 14
+    TIMESTAMP: SchemaInfo.SchemaType.ValueType  # 15
+    KEYVALUE: SchemaInfo.SchemaType.ValueType  # 16
+    INSTANT: SchemaInfo.SchemaType.ValueType  # 17
+    LOCALDATE: SchemaInfo.SchemaType.ValueType  # 18
+    LOCALTIME: SchemaInfo.SchemaType.ValueType  # 19
+    LOCALDATETIME: SchemaInfo.SchemaType.ValueType  # 20
+    PROTOBUFNATIVE: SchemaInfo.SchemaType.ValueType  # 21
+
+    @_typing.final
+    class KeyValuePair(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str | None = ...,
+            value: _builtins.str | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SCHEMA_ID_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_FIELD_NUMBER: _builtins.int
+    DELETED_FIELD_NUMBER: _builtins.int
+    PROPS_FIELD_NUMBER: _builtins.int
+    schema_id: _builtins.str
+    user: _builtins.str
+    type: Global___SchemaInfo.SchemaType.ValueType
+    schema: _builtins.bytes
+    timestamp: _builtins.int
+    deleted: _builtins.bool
+    @_builtins.property
+    def props(self) -> _containers.RepeatedCompositeFieldContainer[Global___SchemaInfo.KeyValuePair]: ...
+    def __init__(
+        self,
+        *,
+        schema_id: _builtins.str | None = ...,
+        user: _builtins.str | None = ...,
+        type: Global___SchemaInfo.SchemaType.ValueType | None = ...,
+        schema: _builtins.bytes | None = ...,
+        timestamp: _builtins.int | None = ...,
+        deleted: _builtins.bool | None = ...,
+        props: _abc.Iterable[Global___SchemaInfo.KeyValuePair] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted", "schema", b"schema", "schema_id", b"schema_id", "timestamp", b"timestamp", "type", b"type", "user", b"user"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted", "props", b"props", "schema", b"schema", "schema_id", b"schema_id", "timestamp", b"timestamp", "type", b"type", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SchemaInfo: _TypeAlias = SchemaInfo  # noqa: Y015

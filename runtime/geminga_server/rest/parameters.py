@@ -75,8 +75,9 @@ def namespace_in(request: Request) -> NamespaceName:
 
 
 def topic_in(request: Request) -> TopicName:
-    """The topic in the path. Raises ``RestError`` 412."""
-    domain, local = path_value(request, "domain"), path_value(request, "topic")
+    """The topic in the path, persistent where that does not say. Raises ``RestError`` 412."""
+    local = path_value(request, "topic")
+    domain = path_value(request, "domain") if "domain" in request.path_params else "persistent"
     try:
         namespace = NamespaceName.of(
             path_value(request, "tenant"), path_value(request, "namespace")

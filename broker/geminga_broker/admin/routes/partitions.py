@@ -104,6 +104,7 @@ async def delete_partitions(request: Request, topic: TopicArg, services: Service
     except BaseException:
         await topics.set_deleted(topic, deleted=False)
         raise
+    await services.schemas.delete_all(topic)
     await topics.delete(topic)
     return no_content()
 

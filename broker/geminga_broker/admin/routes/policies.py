@@ -7,6 +7,8 @@ made of the same rows once topics' policies are stored.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from fastapi import Request
 
 from geminga_broker.admin.policy_routes import (
@@ -35,6 +37,7 @@ from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.inactivity import check_inactive_topics
 from geminga_broker.policies.levels import INT_MAX
 from geminga_broker.policies.publishing import check_publish_rate
+from geminga_broker.policies.schemas import check_auto_update_strategy, check_strategy
 from geminga_broker.policies.storage import check_persistence, check_retention
 from geminga_broker.policies.subscribing import LABELS, check_subscribe_rate
 from geminga_protocol.records.json_records import of_document
@@ -92,6 +95,21 @@ async def _types(request: Request) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(each in LABELS for each in names):
         raise RestError(400, f"The body should be a list of {', '.join(LABELS)}")
     return tuple(each for each in LABELS if each in names)
+
+
+def _word(check: Callable[[str], None]) -> Callable[[Request], Awaitable[str | None]]:
+    """A word that ``check`` lets pass, or ``null``."""
+
+    async def read(request: Request) -> str | None:
+        word = await json_body(request)
+        if word is None:
+            return None
+        if not isinstance(word, str):
+            raise RestError(400, "The body should be a string")
+        check(word)
+        return word
+
+    return read
 
 
 async def _quota(request: Request) -> BacklogQuota:
@@ -312,6 +330,37 @@ CONSUMING = (
     ),
 )
 
-TABLE = STORAGE + TOPIC_LIFE + PUBLISHING + CONSUMING
+SCHEMAS = (
+    PolicyRow(
+        words="Which schema may follow a topic's present one.",
+        field="schema_compatibility_strategy",
+        read=_word(check_strategy),
+        namespace=Served("schemaCompatibilityStrategy", method="PUT", can_delete=False),
+        topic=Served("schemaCompatibilityStrategy", method="PUT"),
+        unset="UNDEFINED",
+    ),
+    PolicyRow(
+        words="The same in older words, which count where the newer policy is UNDEFINED.",
+        field="schema_auto_update_compatibility_strategy",
+        read=_word(check_auto_update_strategy),
+        namespace=Served("schemaAutoUpdateCompatibilityStrategy", method="PUT", can_delete=False),
+    ),
+    PolicyRow(
+        words="Whether a producer registers a schema that the topic does not have.",
+        field="is_allow_auto_update_schema",
+        read=_yes_or_no,
+        namespace=Served("isAllowAutoUpdateSchema", can_delete=False),
+        in_force=lambda services: services.policies.config.schemas.allow_auto_update_schema,
+    ),
+    PolicyRow(
+        words="Whether producers without a schema are refused by topics that have one.",
+        field="schema_validation_enforced",
+        read=_yes_or_no,
+        namespace=Served("schemaValidationEnforced", can_delete=False),
+        topic=Served("schemaValidationEnforced"),
+    ),
+)
+
+TABLE = STORAGE + TOPIC_LIFE + PUBLISHING + CONSUMING + SCHEMAS
 
 router = policy_router(NamespaceLevel(), TABLE)

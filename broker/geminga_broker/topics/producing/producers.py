@@ -102,6 +102,8 @@ class Producer:
         self.last_sequence_id: Callable[[], int] = _no_sequence_id
         self._receipt = ReceiptEncoder(request.producer_id).receipt
         # Those of several producers are equal where they take runs that have messages of all.
+        # Of its schema, as the client is told it; empty where it has none.
+        self.schema_version = b""
         self.append_all: Callable[[Sequence[AppendRequest]], None] = _not_connected
         self.disconnect: Callable[[], None] = _do_nothing
         self.meter = Meter(None, 0, 0, 0)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import httpx
 import pytest
 from fastapi import FastAPI
+from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 
 from geminga_broker.admin.app import create_app
 from geminga_broker.admin.documents.internal_stats import Document
@@ -28,18 +30,24 @@ from geminga_broker.errors import (
     TopicExists,
     TopicNotFound,
 )
+from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.metrics.exposition import render
 from geminga_broker.metrics.snapshot import BrokerSnapshot, TopicSnapshot
 from geminga_broker.ownership.address import BrokerAddress
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.ownership import Ownership
+from geminga_broker.policies.effective import PolicyConfig
+from geminga_broker.policies.resolver import PolicyResolver
+from geminga_broker.schemas.registry import SchemaRegistry
+from geminga_broker.schemas.storage import SchemaStorage
 from geminga_broker.topics.topic import Topic
 from geminga_cluster.clusters import Clusters
 from geminga_cluster.namespaces import Namespaces
 from geminga_cluster.partitioned_topics import PartitionedTopics
 from geminga_cluster.persistent_topics import PersistentTopics, topic_path
 from geminga_cluster.tenants import Tenants
+from geminga_ledger import Ledgers
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.brokers import AdvertisedListener, LocalBrokerData
 from geminga_protocol.records.clusters import ClusterData
@@ -191,7 +199,7 @@ def broker(coordination: Coordination) -> RememberingBroker:
 
 @pytest.fixture
 async def services(
-    coordination: Coordination, broker: RememberingBroker
+    coordination: Coordination, broker: RememberingBroker, ledgers: MemoryLedgers
 ) -> AsyncIterator[Services]:
     """A cluster like a fresh real standalone: ``public/default`` in four bundles, and no more."""
     clusters, tenants = Clusters(coordination), Tenants(coordination)
@@ -208,6 +216,7 @@ async def services(
     await namespaces.create(PUBLIC_DEFAULT, policies)
     ownership = Ownership(coordination, namespaces, ADDRESS)
     brokers = Brokers(coordination, SystemClock(), ADDRESS, LocalBrokerData, version="4.0.6")
+    storage = SchemaStorage(coordination, cast(Ledgers, ledgers), ManagedLedgerConfig())
     async with ownership, brokers:
         yield Services(
             cluster="standalone",
@@ -220,6 +229,8 @@ async def services(
             persistent_topics=PersistentTopics(coordination),
             ownership=ownership,
             brokers=brokers,
+            schemas=SchemaRegistry(storage, SystemClock()),
+            policies=PolicyResolver(PolicyConfig(), namespaces.policies),
             authorize=ALLOW_ALL.authorize,
             configuration=CONFIGURATION,
         )

@@ -25,6 +25,7 @@ from geminga_broker.policies.expiry import ExpiryConfig
 from geminga_broker.policies.inactivity import Inactivity, InactivityConfig
 from geminga_broker.policies.levels import Levels, TopicPolicies
 from geminga_broker.policies.publishing import PublishConfig, PublishLimits
+from geminga_broker.policies.schemas import SchemaStrategy
 from geminga_broker.policies.subscribing import SubscribeConfig, SubscribeLimit
 from geminga_broker.policies.unacknowledged import UnacknowledgedConfig
 from geminga_protocol.pulsar.enums import SubscriptionType
@@ -176,6 +177,18 @@ ROWS: list[tuple[str, Callable[[int], Any], str, Any]] = [
         lambda n: DispatchRate(messages=n),
         "dispatching.subscription",
         {n: DispatchLimit(n) for n in (1, 2, 3)},
+    ),
+    (
+        "schema_compatibility_strategy",
+        lambda n: ("FULL", "BACKWARD", "FORWARD")[n - 1],
+        "schemas.strategy",
+        {1: SchemaStrategy.FULL, 2: SchemaStrategy.BACKWARD, 3: SchemaStrategy.FORWARD},
+    ),
+    (
+        "schema_validation_enforced",
+        lambda n: n == 2,
+        "schemas.is_validation_enforced",
+        {1: False, 2: True, 3: False},
     ),
 ]
 RATES = {

@@ -175,6 +175,7 @@ ASKED: dict[int, tuple[Action, dict[str, object]]] = {
     api.BaseCommand.UNSUBSCRIBE: (Action.CONSUME, {"consumer_id": 1}),
     api.BaseCommand.GET_LAST_MESSAGE_ID: (Action.CONSUME, {"consumer_id": 1}),
     api.BaseCommand.CONSUMER_STATS: (Action.CONSUME, {"consumer_id": 1}),
+    api.BaseCommand.GET_SCHEMA: (Action.LOOKUP, {"topic": TOPIC}),
     api.BaseCommand.GET_OR_CREATE_SCHEMA: (
         Action.PRODUCE,
         {"topic": TOPIC, "schema": api.Schema(name="", schema_data=b"", type=api.Schema.String)},
@@ -188,7 +189,7 @@ ASKED: dict[int, tuple[Action, dict[str, object]]] = {
     ),
 }
 # Answers that name their error otherwise.
-ERROR_CODES = {"consumerStatsResponse", "getOrCreateSchemaResponse"}
+ERROR_CODES = {"consumerStatsResponse", "getOrCreateSchemaResponse", "getSchemaResponse"}
 
 
 class Refusing:

@@ -54,6 +54,7 @@ SERVED: dict[str, tuple[dict[str, Any], str | None]] = {
     "CONSUMER_STATS": ({"consumer_id": 1}, "consumerStatsResponse"),
     "UNSUBSCRIBE": ({"consumer_id": 1}, "success"),
     "CLOSE_CONSUMER": ({"consumer_id": 1}, "success"),
+    "GET_SCHEMA": ({"topic": TOPIC}, "getSchemaResponse"),
     "GET_OR_CREATE_SCHEMA": (
         {"topic": TOPIC, "schema": {"name": "", "schema_data": b"", "type": 0}},
         "getOrCreateSchemaResponse",
@@ -62,7 +63,6 @@ SERVED: dict[str, tuple[dict[str, Any], str | None]] = {
 # What the others are told: in which answer, and with which error.
 REFUSED: dict[str, tuple[dict[str, Any], str, api.ServerError.ValueType]] = {
     "AUTH_RESPONSE": ({}, "error", api.NotAllowedError),
-    "GET_SCHEMA": ({"topic": TOPIC}, "getSchemaResponse", api.TopicNotFound),
     "TC_CLIENT_CONNECT_REQUEST": ({"tc_id": 0}, "error", api.NotAllowedError),
     "NEW_TXN": ({}, "error", api.NotAllowedError),
     "ADD_PARTITION_TO_TXN": ({}, "addPartitionToTxnResponse", api.NotAllowedError),
@@ -96,8 +96,7 @@ async def test_every_type_there_is_was_decided_once() -> None:
     assert len(SERVED) + len(REFUSED) + len(BROKERS) == len(ALL)
     assert sum(kind <= NEWEST_OF_4 for kind in ALL.values()) == TYPES_OF_4
     assert {name for name in REFUSED if ALL[name] in TRANSACTIONS | NEWER} == REFUSED.keys() - {
-        "AUTH_RESPONSE",
-        "GET_SCHEMA",
+        "AUTH_RESPONSE"
     }
 
 

@@ -6,9 +6,12 @@ import hashlib
 import json
 from pathlib import Path
 
+from geminga_protocol.pulsar.enums import SchemaType
 from geminga_protocol.records.schemas import (
+    NO_POSITION,
     SchemaEntry,
     SchemaIndex,
+    SchemaInfo,
     SchemaLocator,
     schema_path,
 )
@@ -33,10 +36,15 @@ def test_a_recorded_locator_leads_to_the_recorded_entry() -> None:
     locator = SchemaLocator.decode(recorded_node(schema_path("acme/shop/orders")))
     assert locator.newest.version == 0
     assert locator.versions == (locator.newest,)
-    schema = SchemaEntry.decode(recorded_entry(*locator.newest.position)).schema
-    assert b"acme/shop/orders" in schema
-    assert b'"name": "Order"' in schema
-    assert len(locator.newest.hash) == hashlib.sha256().digest_size
+    payload = recorded_entry(*locator.newest.position)
+    entry = SchemaEntry.decode(payload)
+    info = SchemaInfo.decode(entry.schema)
+    assert (info.schema_id, info.type) == ("acme/shop/orders", SchemaType.AVRO)
+    assert b'"name": "Order"' in info.definition
+    assert locator.newest.hash == hashlib.sha256(info.definition).digest()
+    # Before the first version there is none: the entry says so with a position that cannot be.
+    assert entry.versions == (SchemaIndex(0, NO_POSITION, locator.newest.hash),)
+    assert SchemaEntry(info.encode(), entry.versions).encode() == payload
 
 
 def test_all_versions_come_back() -> None:
@@ -45,3 +53,10 @@ def test_all_versions_come_back() -> None:
     assert SchemaLocator.decode(locator.encode()) == locator
     entry = SchemaEntry(b"schema", versions)
     assert SchemaEntry.decode(entry.encode()) == entry
+
+
+def test_every_type_is_stored_and_read_back() -> None:
+    for kind in SchemaType:
+        if kind is not SchemaType.AUTO_CONSUME:
+            info = SchemaInfo("a/b/c", kind, b"{}", 7, "me", properties={"x": "y"})
+            assert SchemaInfo.decode(info.encode()) == info

@@ -1,0 +1,178 @@
+"""Which schema may follow others, by a strategy; and which of them it already is. Pure.
+
+Facts: ``SchemaRegistryServiceImpl`` and the compatibility checks of Apache Pulsar 4.0.6, as
+configured by default. Among them: a schema that equals one of the versions is that version by any
+strategy, documentation and aliases aside; PROTOBUF definitions are not compared; of PROTOBUF_NATIVE
+only the name of the root message is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from geminga_broker.policies.schemas import SchemaStrategy
+from geminga_broker.schemas.errors import IncompatibleSchema, InvalidSchema
+from geminga_broker.schemas.judging.avro import invalid_default, parse_avro, same_schema
+from geminga_broker.schemas.judging.definitions import (
+    AVRO_DEFINED,
+    Schema,
+    json_schema_id,
+    key_and_value,
+    root_message,
+)
+from geminga_broker.schemas.judging.resolution import reading_problem
+from geminga_protocol.pulsar.enums import SchemaType
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a topic's schema."""
+
+    number: int
+    schema: Schema
+
+
+# Who asks by these is compared with the newest version, by BACKWARD: a consumer only reads.
+_CONSUMERS_READ_NEWEST = frozenset(
+    {
+        SchemaStrategy.BACKWARD,
+        SchemaStrategy.FORWARD,
+        SchemaStrategy.FORWARD_TRANSITIVE,
+        SchemaStrategy.FULL,
+    }
+)
+
+
+def version_of(versions: Sequence[Version], schema: Schema) -> int | None:
+    """Which of ``versions`` the schema already is. Raises ``InvalidSchema`` for an Avro definition
+    that upstream takes only as the first of a topic."""
+    if not versions:
+        return None
+    if schema.type not in AVRO_DEFINED:
+        same = (each.number for each in versions if _is_same_text(each.schema, schema))
+        return next(same, None)
+    own = parse_avro(schema.definition)
+    if problem := invalid_default(own):
+        raise InvalidSchema(f"Invalid schema definition data for {schema.label} schema: {problem}")
+    for each in versions:
+        if each.schema.type is not schema.type:
+            continue
+        if each.schema.definition == schema.definition:
+            return each.number
+        try:
+            other = parse_avro(each.schema.definition)
+        except InvalidSchema as error:  # as upstream: Jackson's form, which nothing can follow
+            raise InvalidSchema(f"version {each.number} cannot be compared: {error}") from None
+        if same_schema(own, other):
+            return each.number
+    return None
+
+
+def _is_same_text(one: Schema, other: Schema) -> bool:
+    return one.type is other.type and one.definition == other.definition
+
+
+def check_following(versions: Sequence[Version], schema: Schema, strategy: SchemaStrategy) -> None:
+    """Raise ``IncompatibleSchema`` unless ``schema`` may follow ``versions``, the oldest first;
+    ``InvalidSchema`` where that would take too long to say."""
+    if strategy is SchemaStrategy.ALWAYS_COMPATIBLE or not versions:
+        return
+    asked = list(versions) if strategy.is_transitive else [versions[-1]]
+    newest = versions[-1].schema
+    if not strategy.is_transitive and _is_same_text(newest, schema):
+        return
+    for each in asked:
+        if each.schema.type is not schema.type:
+            raise IncompatibleSchema(
+                f"Incompatible schema: exists schema type {each.schema.label}, "
+                f"new schema type {schema.label}"
+            )
+    try:
+        for each in reversed(asked):
+            _check_pair(each, schema, strategy)
+    except RecursionError:
+        raise InvalidSchema("the schemas are nested too deep to be compared") from None
+
+
+def check_consumer(versions: Sequence[Version], schema: Schema, strategy: SchemaStrategy) -> None:
+    """Raise ``IncompatibleSchema`` unless a consumer with ``schema`` may read what is written with
+    ``versions``."""
+    if strategy is SchemaStrategy.ALWAYS_COMPATIBLE:
+        return
+    if not versions:
+        raise IncompatibleSchema("Topic does not have schema to check")
+    if strategy in _CONSUMERS_READ_NEWEST:
+        check_following(versions, schema, SchemaStrategy.BACKWARD)
+        return
+    # As upstream: here all versions are asked, by a strategy that is not transitive as well.
+    for each in reversed(versions):
+        check_following([each], schema, strategy)
+
+
+def _check_pair(present: Version, schema: Schema, strategy: SchemaStrategy) -> None:
+    match schema.type:
+        case SchemaType.KEY_VALUE:
+            _check_pairs(present, schema, strategy)
+        case SchemaType.PROTOBUF_NATIVE:
+            _check_native(present, schema, strategy)
+        case SchemaType.JSON:
+            _check_json(present, schema, strategy)
+        case SchemaType.AVRO:
+            _check_avro(present, schema, strategy)
+        case _:
+            if strategy is SchemaStrategy.ALWAYS_INCOMPATIBLE:
+                _refuse(strategy, "no schema may follow another")
+
+
+def _check_avro(present: Version, schema: Schema, strategy: SchemaStrategy) -> None:
+    if strategy is SchemaStrategy.ALWAYS_INCOMPATIBLE:
+        _refuse(strategy, "no schema may follow another")
+    new, old = parse_avro(schema.definition), parse_avro(present.schema.definition)
+    if strategy.reads_older and (problem := reading_problem(new, old)):
+        _refuse(strategy, f"it cannot read version {present.number}: {problem}")
+    if strategy.is_read_by_older and (problem := reading_problem(old, new)):
+        _refuse(strategy, f"version {present.number} cannot read it: {problem}")
+
+
+def _check_json(present: Version, schema: Schema, strategy: SchemaStrategy) -> None:
+    """As AVRO; a change to or from Jackson's form is allowed by all that is not transitive."""
+    old, new = json_schema_id(present.schema), json_schema_id(schema)
+    if old is None and new is None:
+        _check_avro(present, schema, strategy)
+    elif strategy.is_transitive:
+        _refuse(strategy, f"version {present.number} and it are not both Avro schemas")
+    elif old is not None and new is not None and old != new:
+        _refuse(strategy, f"its id is {new}, that of version {present.number} is {old}")
+
+
+def _check_native(present: Version, schema: Schema, strategy: SchemaStrategy) -> None:
+    if strategy is SchemaStrategy.ALWAYS_INCOMPATIBLE:
+        _refuse(strategy, "no schema may follow another")
+    old, new = root_message(present.schema), root_message(schema)
+    if old != new:
+        _refuse(
+            strategy,
+            "Protobuf root message change is not allowed: "
+            f"it is {new}, that of version {present.number} is {old}",
+        )
+
+
+def _check_pairs(present: Version, schema: Schema, strategy: SchemaStrategy) -> None:
+    halves = zip(
+        ("key", "value"), key_and_value(present.schema), key_and_value(schema), strict=True
+    )
+    for name, old, new in halves:
+        if old.type is not new.type:
+            _refuse(
+                strategy,
+                f"the {name} of version {present.number} is {old.label}, the new one's {new.label}",
+            )
+        try:
+            _check_pair(Version(present.number, old), new, strategy)
+        except IncompatibleSchema as error:
+            raise IncompatibleSchema(f"{error} (in the {name})") from None
+
+
+def _refuse(strategy: SchemaStrategy, why: str) -> None:
+    raise IncompatibleSchema(f"Incompatible schema by {strategy.value}: {why}")

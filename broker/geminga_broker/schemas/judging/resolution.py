@@ -1,0 +1,231 @@
+"""Whether a reader's Avro schema can read what a writer's wrote, and if not, what is in the way.
+
+Pure. The rules are "Schema Resolution" of Avro's specification as its Java library 1.11 has them,
+whose ``SchemaValidator`` is what Pulsar's brokers ask. It differs from the text in these:
+
+- records are compared by their fields, whatever they are called; enums and fixed by name as well;
+- an enum may lose symbols, as only a message that holds one of these could not be read;
+- in a reader's union a record without a namesake is read by the first record that has all fields;
+- two unions of the same types in the same order fit without a look at what is inside.
+"""
+
+from __future__ import annotations
+
+from geminga_broker.schemas.errors import InvalidSchema
+from geminga_broker.schemas.judging.avro import NO_DEFAULT, AvroType, fits
+
+# Pairs of types that are compared: some milliseconds. Schemas of people have hundreds; unions of
+# thousands of records are meant to keep the broker busy.
+STEPS_MAX = 20_000
+
+# Of a union's branches so many are named in a refusal.
+BRANCHES_SHOWN_MAX = 10
+
+_PROMOTIONS: dict[str, tuple[str, ...]] = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+
+Pair = tuple[int, int]
+
+
+def reading_problem(reader: AvroType, writer: AvroType) -> str:
+    """The field, and the rule, by which ``reader`` cannot read what ``writer`` wrote; "" where it
+    can. Raises ``InvalidSchema`` for schemas that would take too long."""
+    return _Resolution(reader).problem(reader, writer, "")
+
+
+class _Resolution:
+    """Resolves one writer against one reader, whose aliases give the writer's types new names."""
+
+    def __init__(self, reader: AvroType) -> None:
+        self._names: dict[str, str] = {}
+        self._field_names: dict[str, dict[str, str]] = {}
+        self._collect_aliases(reader)
+        # Pairs of records that fit, or are being compared, which for a recursive type is the same.
+        self._records: dict[Pair, str] = {}
+        self._outlines: dict[Pair, str] = {}
+        self._steps = 0
+
+    def _collect_aliases(self, reader: AvroType) -> None:
+        seen: set[int] = set()
+        waiting = [reader]
+        while waiting:
+            kind = waiting.pop()
+            if id(kind) in seen:
+                continue
+            seen.add(id(kind))
+            for alias in kind.aliases:
+                self._names[alias] = kind.name
+            for each in kind.fields.values():
+                for alias in each.aliases:
+                    self._field_names.setdefault(kind.name, {})[alias] = each.name
+                waiting.append(each.type)
+            waiting += kind.branches
+            waiting += [] if kind.inner is None else [kind.inner]
+
+    def _step(self) -> None:
+        self._steps += 1
+        if self._steps > STEPS_MAX:
+            raise InvalidSchema(
+                f"the schemas are too large to be compared: more than {STEPS_MAX} pairs of types"
+            )
+
+    def _name(self, writer: AvroType) -> str:
+        return self._names.get(writer.name, writer.name)
+
+    def _fields(self, writer: AvroType) -> dict[str, AvroType]:
+        """The writer's fields by the names that the reader knows them by."""
+        renamed = self._field_names.get(self._name(writer), {})
+        return {renamed.get(name, name): each.type for name, each in writer.fields.items()}
+
+    def problem(self, reader: AvroType, writer: AvroType, where: str) -> str:
+        """Why ``reader`` cannot read what ``writer`` wrote ``where`` (a path of fields); ""."""
+        self._step()
+        if writer.kind == "union":
+            if self._are_same(reader, writer, set()):
+                return ""
+            problems = (self.problem(reader, each, where) for each in writer.branches)
+            return next(filter(None, problems), "")
+        outline = self._outline(reader, writer, where)
+        if outline:
+            return outline
+        if reader.kind == "union":
+            at = self._branch(reader, writer)
+            assert at is not None  # or the outline would have said so
+            return self.problem(reader.branches[at], writer, where)
+        match writer.kind:
+            case "array" | "map" if reader.kind == writer.kind:
+                return self.problem(reader.item, writer.item, f"{where}[]")
+            case "record":
+                return self._record_problem(reader, writer, where)
+            case _:
+                return ""
+
+    def _record_problem(self, reader: AvroType, writer: AvroType, where: str) -> str:
+        pair = (id(reader), id(writer))
+        if pair in self._records:
+            return self._records[pair]
+        self._records[pair] = ""
+        for name, kind in self._fields(writer).items():
+            own = reader.fields.get(name)
+            if own is not None:
+                found = self.problem(own.type, kind, _inside(where, reader, name))
+                if found:
+                    self._records[pair] = found
+                    return found
+        return ""
+
+    def _outline(self, reader: AvroType, writer: AvroType, where: str) -> str:
+        """What is in the way at first sight: kinds, names, sizes, fields without a default. What is
+        inside is not looked at."""
+        at = f"field {where}: " if where else ""
+        if writer.kind == "union":
+            return ""
+        if writer.kind == reader.kind:
+            if writer.kind in {"enum", "fixed"}:
+                name = self._name(writer)
+                if name != reader.name:
+                    return f"{at}the {writer} is called {reader.name} and has no alias {name}"
+                if writer.size != reader.size:
+                    return f"{at}the {writer} has {writer.size} bytes, and {reader.size} are read"
+            if writer.kind == "record":
+                return self._missing_fields(reader, writer, where)
+            return ""
+        if reader.kind == "union":
+            if self._branch(reader, writer) is None:
+                branches = ", ".join(map(str, reader.branches[:BRANCHES_SHOWN_MAX]))
+                return f"{at}no branch of the union [{branches}] reads {writer}"
+            return ""
+        if reader.kind in _PROMOTIONS.get(writer.kind, ()):
+            return ""
+        return f"{at}type {writer} cannot be read as {reader}"
+
+    def _missing_fields(self, reader: AvroType, writer: AvroType, where: str) -> str:
+        pair = (id(reader), id(writer))
+        if pair not in self._outlines:
+            self._step()
+            written = self._fields(writer)
+            self._outlines[pair] = ""
+            for name, own in reader.fields.items():
+                if name in written:
+                    continue
+                field = f"field {_inside(where, reader, name)}"
+                if own.default is NO_DEFAULT:
+                    self._outlines[pair] = f"{field} is read, is not written, and has no default"
+                    break
+                if not fits(own.default, own.type):
+                    self._outlines[pair] = (
+                        f"{field} is not written, and its default is no {own.type}"
+                    )
+                    break
+        return self._outlines[pair]
+
+    def _branch(self, reader: AvroType, writer: AvroType) -> int | None:
+        """Which branch of a reader's union reads a writer's type that is no union."""
+        alike: int | None = None
+        for at, each in enumerate(reader.branches):
+            self._step()
+            if each.kind != writer.kind:
+                continue
+            name = self._name(writer)
+            if not each.name or each.name == name:
+                return at
+            if writer.kind == "record" and self._looks_alike(each, writer):
+                is_namesake = each.short_name == name.rpartition(".")[2]
+                alike = at if alike is None or is_namesake else alike
+        if alike is not None:
+            return alike
+        promotions = _PROMOTIONS.get(writer.kind, ())
+        kinds = (at for at, each in enumerate(reader.branches) if each.kind in promotions)
+        return next(kinds, None)
+
+    def _looks_alike(self, reader: AvroType, writer: AvroType) -> bool:
+        """Whether a record can stand for another one, by its fields at first sight."""
+        if self._missing_fields(reader, writer, ""):
+            return False
+        written = self._fields(writer)
+        pairs = ((own.type, written.get(name)) for name, own in reader.fields.items())
+        return not any(
+            self._outline(own, kind, "")
+            for own, kind in pairs
+            # A record within is looked at by its own fields alone, so that this ends.
+            if kind is not None and not (own.kind == "union" and kind.kind == "record")
+        )
+
+    def _are_same(self, reader: AvroType, writer: AvroType, seen: set[Pair]) -> bool:
+        """Whether two types are of the same build, names of a namespace aside."""
+        self._step()
+        if reader.kind != writer.kind:
+            return False
+        if writer.name and self._name(writer).rpartition(".")[2] != reader.short_name:
+            return False
+        match writer.kind:
+            case "array" | "map":
+                return self._are_same(reader.item, writer.item, seen)
+            case "union":
+                return len(reader.branches) == len(writer.branches) and all(
+                    self._are_same(own, other, seen)
+                    for own, other in zip(reader.branches, writer.branches, strict=True)
+                )
+            case "record":
+                return self._are_same_records(reader, writer, seen)
+            case _:
+                return (reader.size, reader.symbols) == (writer.size, writer.symbols)
+
+    def _are_same_records(self, reader: AvroType, writer: AvroType, seen: set[Pair]) -> bool:
+        pair = (id(reader), id(writer))
+        if pair in seen:
+            return True
+        seen.add(pair)
+        written = self._fields(writer)
+        return list(reader.fields) == list(written) and all(
+            self._are_same(own.type, written[name], seen) for name, own in reader.fields.items()
+        )
+
+
+def _inside(where: str, record: AvroType, name: str) -> str:
+    return f"{where}.{name}" if where else f"{record.short_name}.{name}"

@@ -1,0 +1,178 @@
+"""The schemas of topics: registered, found, compared, deleted.
+
+One registry a broker, for schemas belong to no topic that is open here: the partitions of a topic,
+which several brokers may serve, have one schema; REST asks for schemas of topics that are not
+loaded; and versions outlive an unload. Any broker may write them, and nothing but versions, which
+never change, is kept in memory: each question reads the topic's node in ZooKeeper.
+
+Facts: ``SchemaRegistryServiceImpl`` of Apache Pulsar 4.0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from weakref import WeakValueDictionary
+
+from geminga_broker.errors import ServiceNotReady
+from geminga_broker.policies.schemas import SchemaStrategy
+from geminga_broker.schemas.errors import SchemaNotFound
+from geminga_broker.schemas.judging.compatibility import (
+    Version,
+    check_consumer,
+    check_following,
+    version_of,
+)
+from geminga_broker.schemas.judging.definitions import Schema, check_definition
+from geminga_broker.schemas.storage import (
+    SchemasChanged,
+    SchemaStorage,
+    StoredSchema,
+    StoredSchemas,
+)
+from geminga_protocol.pulsar.enums import SchemaType
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.schemas import SchemaInfo, SchemaLocator
+from geminga_runtime.clock import Clock
+
+# Only another broker that stores a version of the same topic's schema makes a round fail.
+ROUNDS_MAX = 16
+
+
+def schema_id(topic: TopicName) -> str:
+    """Where a topic's schema stands; that of a partition is the whole topic's. Topics of the two
+    domains that are called the same share one, as in upstream."""
+    return f"{topic.namespace}/{topic.base.encoded_local}"
+
+
+def live(stored: StoredSchemas) -> list[StoredSchema]:
+    """The versions since the last deletion."""
+    versions = list(stored.versions)
+    for at in range(len(versions) - 1, -1, -1):
+        if versions[at].info.is_deleted:
+            return versions[at + 1 :]
+    return versions
+
+
+def _judged(versions: list[StoredSchema]) -> list[Version]:
+    return [
+        Version(each.version, Schema(each.info.type, each.info.definition, each.info.properties))
+        for each in versions
+    ]
+
+
+class SchemaRegistry:
+    """All methods raise ``StorageUnavailable`` and ``CoordinationError`` besides what they say."""
+
+    def __init__(self, storage: SchemaStorage, clock: Clock) -> None:
+        self._storage = storage
+        self._clock = clock
+        # Of many producers that come with a new schema at once, one stores it.
+        self._writing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    # Asking
+
+    async def versions(self, topic: TopicName) -> list[StoredSchema]:
+        """The versions there are, the oldest first; none where the schema was deleted last."""
+        return live(await self._storage.load(schema_id(topic)))
+
+    async def version(self, topic: TopicName, number: int | None = None) -> StoredSchema:
+        """A version, or the newest one. Raises ``SchemaNotFound``."""
+        versions = await self.versions(topic)
+        found = [each for each in versions if number in {None, each.version}]
+        if not found:
+            raise SchemaNotFound
+        return found[-1]
+
+    async def locator(self, topic: TopicName) -> SchemaLocator | None:
+        """What stands in the topic's node."""
+        found = await self._storage.locator(schema_id(topic))
+        return None if found is None else found[0]
+
+    async def find(self, topic: TopicName, schema: Schema) -> int | None:
+        """Which version ``schema`` is. Raises ``InvalidSchema``."""
+        return version_of(_judged(await self.versions(topic)), schema)
+
+    async def check(self, topic: TopicName, schema: Schema, strategy: SchemaStrategy) -> None:
+        """Raise ``InvalidSchema`` or ``IncompatibleSchema`` unless it may be the next version."""
+        check_definition(schema)
+        check_following(_judged(await self.versions(topic)), schema, strategy)
+
+    async def check_consumer(
+        self, topic: TopicName, schema: Schema, strategy: SchemaStrategy
+    ) -> None:
+        """Raise ``InvalidSchema`` or ``IncompatibleSchema`` unless a consumer may read with it."""
+        check_definition(schema)
+        check_consumer(_judged(await self.versions(topic)), schema, strategy)
+
+    # Changing
+
+    async def put(self, topic: TopicName, schema: Schema, strategy: SchemaStrategy) -> int:
+        """The number of the version that ``schema`` is, or becomes where ``strategy`` allows.
+        Raises ``InvalidSchema``, ``IncompatibleSchema``."""
+        check_definition(schema)
+
+        async def attempt(stored: StoredSchemas) -> int:
+            versions = _judged(live(stored))
+            number = version_of(versions, schema)
+            if number is not None:
+                return number
+            check_following(versions, schema, strategy)
+            return await self._append(stored, topic, schema)
+
+        return await self._change(topic, attempt)
+
+    async def delete(self, topic: TopicName) -> int:
+        """Store a tombstone, after which numbers go on; returns its number. As upstream, a topic
+        without a schema gets one too."""
+
+        async def attempt(stored: StoredSchemas) -> int:
+            return await self._append(stored, topic, Schema(SchemaType.NONE), is_tombstone=True)
+
+        return await self._change(topic, attempt)
+
+    async def _change(
+        self, topic: TopicName, attempt: Callable[[StoredSchemas], Awaitable[int]]
+    ) -> int:
+        key = schema_id(topic)
+        lock = self._writing.get(key)
+        if lock is None:
+            lock = self._writing[key] = asyncio.Lock()
+        async with lock:
+            for _ in range(ROUNDS_MAX):
+                try:
+                    return await attempt(await self._storage.load(key))
+                except SchemasChanged:
+                    continue
+        raise ServiceNotReady(f"the schemas of {topic} keep changing while they are changed")
+
+    async def _append(
+        self,
+        stored: StoredSchemas,
+        topic: TopicName,
+        schema: Schema,
+        *,
+        is_tombstone: bool = False,
+    ) -> int:
+        info = SchemaInfo(
+            schema_id(topic),
+            schema.type,
+            schema.definition,
+            self._clock.wall_ms(),
+            is_deleted=is_tombstone,
+            properties=schema.properties,
+        )
+        digest = b"" if is_tombstone else hashlib.sha256(schema.definition).digest()
+        return await self._storage.append(stored, info, digest)
+
+    async def delete_all(self, topic: TopicName) -> bool:
+        """Delete all versions for good: the topic goes, or an operator wants it; whether there were
+        any. Numbers begin again."""
+        return await self._storage.delete(schema_id(topic))
+
+    async def delete_namespace(self, namespace: NamespaceName) -> None:
+        """Delete what is left when a namespace goes: schemas that were uploaded for no topic."""
+        for each in await self._storage.names(str(namespace)):
+            await self._storage.delete(each)
+        await self._storage.forget_namespace(str(namespace))

@@ -1,0 +1,89 @@
+"""A topic's schema as its clients see it: who registers one, who is checked, when it is deleted.
+
+The part keeps nothing: the registry, which all topics share, does. A client without a schema costs
+no question unless the topic's policies want producers to have one.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from geminga_broker.schemas.errors import IncompatibleSchema
+from geminga_broker.schemas.judging.definitions import Schema
+from geminga_broker.topics.consuming.subscription_registry import SubscriptionRegistry
+from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
+from geminga_broker.topics.producing.publish_path import PublishPath
+from geminga_protocol.pulsar.enums import SchemaType
+
+NO_SCHEMA = b""
+_VERSION = struct.Struct(">q")
+
+
+def encode_version(number: int) -> bytes:
+    """A version as commands and messages carry it (``LongSchemaVersion``)."""
+    return _VERSION.pack(number)
+
+
+def decode_version(version: bytes) -> int:
+    """The opposite; -1, which is no version, for what is none."""
+    return int(_VERSION.unpack(version)[0]) if len(version) == _VERSION.size else -1
+
+
+class TopicSchemas(TopicPart):
+    """Lets clients in with their schemas, as ``AbstractTopic`` of Apache Pulsar does."""
+
+    __slots__ = ("_registry",)
+
+    def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
+        super().__init__(topic, services)
+        self._registry = services.schemas
+
+    async def admit_producer(self, schema: Schema | None) -> bytes:
+        """The version of a producer's schema, which is registered if need be; ``NO_SCHEMA`` for
+        none. Raises ``InvalidSchema``, ``IncompatibleSchema``."""
+        topic, policies = self._topic, self._topic.policies.schemas
+        if schema is None:
+            if policies.is_validation_enforced and await self._registry.versions(topic.name):
+                raise IncompatibleSchema(
+                    "Producers cannot connect or send message without a schema to topics with a "
+                    "schema when SchemaValidationEnforced is enabled"
+                )
+            return NO_SCHEMA
+        if policies.allows_auto_update:
+            number = await self._registry.put(topic.name, schema, policies.strategy)
+            return encode_version(number)
+        found = await self._registry.find(topic.name, schema)
+        if found is None:
+            raise IncompatibleSchema("Schema not found and schema auto updating is disabled.")
+        return encode_version(found)
+
+    async def admit_consumer(self, schema: Schema | None) -> None:
+        """Check a consumer's schema against the topic's. Of a topic that was never used it becomes
+        the first. Raises ``InvalidSchema``, ``IncompatibleSchema``."""
+        if schema is None or schema.type is SchemaType.AUTO_CONSUME:
+            return
+        topic = self._topic
+        if not self._is_used() and not await self._registry.versions(topic.name):
+            await self.admit_producer(schema)
+            return
+        await self._registry.check_consumer(topic.name, schema, topic.policies.schemas.strategy)
+
+    def _is_used(self) -> bool:
+        """Whether messages are there, or clients that may expect some without a schema."""
+        topic = self._topic
+        if topic.part(PublishPath).producers or topic.part(PublishPath).messages_in:
+            return True
+        if topic.keeps_messages and topic.managed_ledger.chain.total_bytes:
+            return True
+        parts = (part for part in topic.parts if isinstance(part, SubscriptionRegistry))
+        return any(
+            not consumer.takes_any_schema
+            for part in parts
+            for subscription in part.subscriptions.values()
+            for consumer in subscription.consumers
+        )
+
+    async def delete(self) -> None:
+        """The schema goes with its topic; that of partitions stays until the whole topic goes."""
+        if self._topic.name.partition_index < 0:
+            await self._registry.delete_all(self._topic.name)
