@@ -51,8 +51,9 @@ class Batch:
     payload_bytes: int = 0
     # Their sequence ids, where the producer's user gave some; else consecutive ones.
     sequence_ids: list[int] | None = None
-    # How many receipts are awaited for it: more than one for a message in chunks. The id of the
-    # first chunk, and the first error of a chunk, wait for the others.
+    # Of a message in chunks: how many receipts are awaited, the id of the first chunk, and the
+    # first error of one.
+    is_chunked: bool = False
     num_sends: int = 1
     first_chunk: MessageId | None = None
     error: ClientError | None = None

@@ -23,6 +23,8 @@ class ProducerOptions(TypedDict, total=False):
     ``batching``: when batches leave; ``None``: each message leaves alone.
     ``compression``: ``"lz4"``, ``"zlib"``, ``"zstd"`` or ``"snappy"``; all but ``"zlib"`` need
     ``pip install 'geminga[compression]'``. What does not become smaller stays as it is.
+    ``chunking``: messages larger than the broker takes are sent in chunks; a consumer puts them
+    together.
     ``send_timeout_s``: a message without receipt after so long fails (``None``: never), which does
     not mean that it will not be stored; a message that finds no room fails after so long, too.
     ``pending_messages_max``: how many messages may wait for receipts; what they hold in bytes is
@@ -36,6 +38,7 @@ class ProducerOptions(TypedDict, total=False):
     initial_sequence_id: int | None
     batching: Batching | None
     compression: CompressionName
+    chunking: bool
     send_timeout_s: float | None
     pending_messages_max: int
     close_timeout_s: float
@@ -48,6 +51,7 @@ class ProducerSettings(ProducerChannelOptions):
     initial_sequence_id: int | None = None
     batching: Batching | None = field(default_factory=Batching)
     compression: CompressionName = "none"
+    chunking: bool = False
     # A tenth of a second at half a million messages a second, more than a broker keeps waiting.
     pending_messages_max: int = 50_000
 
