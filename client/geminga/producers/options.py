@@ -11,6 +11,7 @@ from geminga._channels.producer_channel import ProducerChannelOptions
 from geminga.compression import CompressionName
 from geminga.producers.attributes import MessageAttributes
 from geminga.producers.batches import Batching
+from geminga.producers.routing import HashName, Router, RouterName
 from geminga_protocol.pulsar.enums import AccessMode
 
 
@@ -25,6 +26,12 @@ class ProducerOptions(TypedDict, total=False):
     ``pip install 'geminga[compression]'``. What does not become smaller stays as it is.
     ``chunking``: messages larger than the broker takes are sent in chunks; a consumer puts them
     together.
+    ``router``: how messages without a key are spread over partitions: ``"round_robin"`` gives each
+    partition a batch in turn, ``"single"`` one partition all; or a function that gets a
+    ``RoutedMessage``, with key or without, and the number of partitions. ``hashing``: how the key
+    chooses the partition, ``"java_string"`` as by default in upstream's Java client, or
+    ``"murmur3"``; all producers of a topic should agree. ``partitions_refresh_s``: how often the
+    producer asks whether a partitioned topic has more partitions.
     ``send_timeout_s``: a message without receipt after so long fails (``None``: never), which does
     not mean that it will not be stored; a message that finds no room fails after so long, too.
     ``pending_messages_max``: how many messages may wait for receipts; what they hold in bytes is
@@ -39,6 +46,9 @@ class ProducerOptions(TypedDict, total=False):
     batching: Batching | None
     compression: CompressionName
     chunking: bool
+    router: Router | RouterName
+    hashing: HashName
+    partitions_refresh_s: float
     send_timeout_s: float | None
     pending_messages_max: int
     close_timeout_s: float
@@ -52,6 +62,9 @@ class ProducerSettings(ProducerChannelOptions):
     batching: Batching | None = field(default_factory=Batching)
     compression: CompressionName = "none"
     chunking: bool = False
+    router: Router | RouterName = "round_robin"
+    hashing: HashName = "java_string"
+    partitions_refresh_s: float = 60.0  # as upstream's clients
     # A tenth of a second at half a million messages a second, more than a broker keeps waiting.
     pending_messages_max: int = 50_000
 

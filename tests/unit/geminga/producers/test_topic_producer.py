@@ -348,7 +348,7 @@ async def test_closing_sends_open_batches_and_an_end_fails_them(
     producer = await client.producer("orders", batching=PATIENT)
     outcomes = Outcomes()
     producer.send_nowait(b"1", outcomes)
-    producer._only.channel.end(Closed("the topic"))
+    producer._parts[0].channel.end(Closed("the topic"))
     assert [type(error) for error in outcomes.errors] == [Closed]
     assert producer.pending_messages == 0
     await asyncio.sleep(120)  # its batch has no timer any more
