@@ -32,6 +32,13 @@ class Batching:
     delay_s: float = 0.001
     by_key: bool = False
 
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` for what cannot be."""
+        if self.messages_max < 1 or self.bytes_max < 1:
+            raise ValueError("messages_max and bytes_max of batches are 1 at least")
+        if self.delay_s < 0:
+            raise ValueError(f"delay_s of batches is 0 at least, and not {self.delay_s}")
+
 
 @dataclass(slots=True)
 class Batch:

@@ -191,6 +191,7 @@ class TopicProducer:
             producer_name=self.channel.name,
             sequence_id=first,
             publish_time=self._clock.wall_ms(),
+            schema_version=self.channel.schema_version,
         )
         messages = len(batch)
         self._last = batch

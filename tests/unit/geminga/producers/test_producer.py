@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import get_type_hints
 
 import pytest
 from tests.unit.geminga.fake_broker import LEDGER, MAX_MESSAGE_BYTES, FakeBroker, Session
@@ -18,11 +17,9 @@ from geminga import (
     MessageTooLarge,
     Producer,
     ProducerFenced,
-    ProducerOptions,
     ProducerQueueFull,
     SendTimedOut,
 )
-from geminga.producers.options import ProducerSettings
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
@@ -53,14 +50,6 @@ async def test_a_producer_says_who_it_is(client: Client, broker: FakeBroker) -> 
     assert asked.producer_access_mode == api.Exclusive
     assert [(pair.key, pair.value) for pair in asked.metadata] == [("app", "shop")]
     assert producer.name == "cashier"
-
-
-def test_every_option_of_a_producer_has_a_default() -> None:
-    options = get_type_hints(ProducerOptions)
-    settings = get_type_hints(ProducerSettings)
-    del settings["pending_bytes_max"]  # bounded for all producers of a client
-    assert options == settings
-    assert all(option in (ProducerOptions.__doc__ or "") for option in options)
 
 
 async def test_a_message_carries_what_is_said_about_it(client: Client, broker: FakeBroker) -> None:
