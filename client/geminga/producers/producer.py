@@ -219,8 +219,11 @@ class Producer(Generic[ValueT]):
         if self._room.is_full:
             self._check_open()
             raise ProducerQueueFull(self._room.messages, self._room.used_bytes)
-        if value is not None and not options:
-            self._submit(self._encode(value), None, None, callback)
+        if not options and value is not None:
+            payload = self._encode(value)
+            self._turn_messages += 1
+            self._turn_bytes += len(payload)
+            (self._only or self._part_for(payload, None)).submit_plain(payload, callback)
         else:
             payload, attributes, sequence_id = self._message(value, options)
             self._submit(payload, attributes, sequence_id, callback)

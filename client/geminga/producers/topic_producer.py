@@ -118,10 +118,12 @@ class TopicProducer:
         ):
             self._submit_alone(payload, attributes, encoded, sequence_id, callback)
             return
-        if not batches.has_room(message_bytes, channel.max_message_bytes) or not (
+        if not batches.has_room(message_bytes) or not (
             sequence_id is None or batches.may_be_numbered(sequence_id)
         ):
             self.send_batches()
+        if self._timer is None:
+            batches.begin(channel.max_message_bytes)
         batches.add(payload, attributes, encoded, callback, sequence_id)
         self._room.take(message_bytes)
         if batches.is_full:
@@ -132,6 +134,13 @@ class TopicProducer:
         elif self._timer is None:
             assert self._settings.batching is not None
             self._timer = self._loop.call_later(self._settings.batching.delay_s, self.send_batches)
+
+    def submit_plain(self, payload: bytes, callback: SendCallback | None) -> None:
+        """``submit`` for a message without attributes: the short way, where a batch is open."""
+        if self._open is not None and self._open.add_plain(payload, callback):
+            self._room.take(len(payload))
+        else:
+            self.submit(payload, None, None, callback)
 
     def _submit_alone(
         self,
