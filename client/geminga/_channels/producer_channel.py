@@ -27,6 +27,10 @@ log = logging.getLogger(__name__)
 ContextT = TypeVar("ContextT")
 
 
+# A timer that runs later than this says that the loop was blocked, not that a broker was silent.
+LATE_S = 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class ProducerChannelOptions:
     """What a broker is told of a producer, and how long and how much the producer waits.
@@ -220,6 +224,11 @@ class ProducerChannel(Channel, Generic[ContextT]):
     def _expire(self) -> None:
         timeout_s = self._options.send_timeout_s
         assert timeout_s is not None
+        assert self._timer is not None
+        if self._loop.time() > self._timer.when() + LATE_S:
+            # The loop was blocked, and may run its timers before it reads: receipts may be there.
+            self._timer = self._loop.call_later(LATE_S, self._expire)
+            return
         for send in self._pending.expire(self._loop.time()):
             self._answer(send, None, SendTimedOut(send.sequence_id, timeout_s))
         self._set_timer()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import pytest
 from tests.unit.geminga.fake_broker import LEDGER, MAX_MESSAGE_BYTES, FakeBroker, Session
@@ -25,6 +26,7 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.payload import open_payload
 from geminga_protocol.pulsar.send import encode_receipt
+from geminga_simulation.loop import SimulatedLoop
 
 TOPIC = "persistent://public/default/orders"
 
@@ -150,6 +152,22 @@ async def test_a_message_without_receipt_times_out(client: Client, broker: FakeB
     assert producer.pending_messages == 0
     broker.on(BaseCommand.SEND, broker.store)
     await producer.send(b"fine")
+
+
+async def test_receipts_that_came_while_the_loop_was_blocked_count(
+    client: Client, broker: FakeBroker
+) -> None:
+    """As aiokafka#847: timers run before what came meanwhile is read."""
+    loop = cast(SimulatedLoop, asyncio.get_running_loop())
+
+    def store_late(session: Session, command: BaseCommand, payload: bytes) -> None:
+        loop.call_later(30.5, broker.store, session, command, payload)
+        loop.pause(loop.main, loop.time() + 40)
+
+    broker.on(BaseCommand.SEND, store_late)
+    producer = await client.producer("orders")
+    assert await producer.send(b"kept") == MessageId(LEDGER, 0)
+    assert len(broker.sessions) == 1
 
 
 # ---- ends
