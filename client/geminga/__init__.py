@@ -49,6 +49,7 @@ from geminga.opening import Opening
 from geminga.producers.batches import Batching, SendCallback
 from geminga.producers.options import MessageOptions, ProducerOptions
 from geminga.producers.producer import Producer
+from geminga.producers.routing import RoutedMessage, Router
 from geminga.schemas.schema import BytesSchema, Schema, SchemaInfo
 from geminga_protocol.pulsar.enums import AccessMode, InitialPosition, SubscriptionType
 from geminga_protocol.pulsar.errors import InvalidTopicName
@@ -93,6 +94,8 @@ __all__ = [
     "ProducerOptions",
     "ProducerQueueFull",
     "RequestTimedOut",
+    "RoutedMessage",
+    "Router",
     "Schema",
     "SchemaInfo",
     "SendCallback",

@@ -94,10 +94,13 @@ class Client:
 
         ``schema`` turns the values that are sent into bytes; without one, values are bytes. The
         options are explained in ``ProducerOptions``. Opening waits until a broker has accepted the
-        producer, and raises ``InvalidTopicName``, or the ``ClientError`` for which none did.
+        producer, and raises ``InvalidTopicName``, or the ``ClientError`` for which none did. Raises
+        ``ValueError`` for an option that cannot be, ``MissingExtra`` for one that needs more
+        packages.
         """
-        settings = ProducerSettings(**options)
-        return Opening(self._open_producer(topic, schema or BytesSchema(), settings))
+        encoder = schema or BytesSchema()
+        settings = ProducerSettings.of(options, encoder.schema_info)
+        return Opening(self._open_producer(topic, encoder, settings))
 
     async def _open_producer(
         self, topic: str, schema: Schema[ValueT], settings: ProducerSettings

@@ -117,7 +117,7 @@ def _message_id(
         batch_index,
         proto.partition,
         acks.size if acks is not None else 0,
-        acks,
+        batch_acks=acks,
     )
 
 

@@ -112,7 +112,10 @@ class MessageTooLarge(ClientError):
     """A message has more bytes than the broker takes."""
 
     def __init__(self, message_bytes: int, message_bytes_max: int) -> None:
-        super().__init__(f"a message of {message_bytes} bytes, where {message_bytes_max} may be")
+        super().__init__(
+            f"a message of {message_bytes} bytes, where {message_bytes_max} may be; "
+            "chunking=True sends larger ones in chunks"
+        )
         self.message_bytes = message_bytes
         self.message_bytes_max = message_bytes_max
 

@@ -41,7 +41,8 @@ class MessageId:
     """Names one message of a topic, and sorts in the order of the topic.
 
     ``batch_index`` is -1 for a message that was sent alone, ``partition`` -1 for a topic without
-    partitions; ids of different partitions have no order that means anything.
+    partitions; ids of different partitions have no order that means anything. The id of a message
+    in chunks is that of its last chunk, and knows its ``first_chunk``.
     """
 
     ledger_id: int
@@ -51,10 +52,14 @@ class MessageId:
     batch_size: int = field(default=0, compare=False)
     # What is still to be acknowledged of its batch; only in ids that came with a message.
     batch_acks: BatchAcks | None = field(default=None, compare=False, repr=False)
+    first_chunk: MessageId | None = field(default=None, compare=False)
 
     def to_bytes(self) -> bytes:
         """The id to be kept somewhere, in the form that every Pulsar client reads."""
-        return to_proto(self).SerializeToString()
+        proto = to_proto(self)
+        if self.first_chunk is not None:
+            proto.first_chunk_message_id.CopyFrom(to_proto(self.first_chunk))
+        return proto.SerializeToString()
 
     @classmethod
     def from_bytes(cls, encoded: bytes) -> MessageId:
@@ -110,12 +115,14 @@ def to_proto(message_id: MessageId) -> MessageIdData:
 
 def from_proto(proto: MessageIdData, partition: int = -1) -> MessageId:
     """The id that a command carries; ``partition`` where it does not say."""
+    is_chunked = proto.HasField("first_chunk_message_id")
     return MessageId(
         signed(proto.ledgerId),
         signed(proto.entryId),
         proto.batch_index,
         proto.partition if proto.HasField("partition") else partition,
         proto.batch_size,
+        first_chunk=from_proto(proto.first_chunk_message_id, partition) if is_chunked else None,
     )
 
 

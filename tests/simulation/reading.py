@@ -87,7 +87,8 @@ async def producer_of(client: Client, topic: str, name: str) -> Producer[bytes]:
     """A producer, however often no broker takes it at first."""
     while True:
         try:
-            return await client.producer(topic, name=name, send_timeout_s=None)
+            # Readers count entries, so each message is one.
+            return await client.producer(topic, name=name, send_timeout_s=None, batching=None)
         except ClientError:
             await asyncio.sleep(RETRY_S)
 

@@ -115,7 +115,9 @@ async def publish_keys(client: Client, name: str, work: Work, chance: Random) ->
     """Send the keyed messages of producer ``name``, however often no broker takes it at first."""
     while True:
         try:
-            producer = await client.producer(keyed.TOPIC, name=name, send_timeout_s=None)
+            producer = await client.producer(
+                keyed.TOPIC, name=name, send_timeout_s=None, batching=None
+            )
             break
         except ClientError:
             await asyncio.sleep(RETRY_S)

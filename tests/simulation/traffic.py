@@ -99,7 +99,8 @@ async def _producer(client: Client, topic: str, name: str) -> Producer[bytes]:
     """A producer, however often no broker takes it at first."""
     while True:
         try:
-            return await client.producer(topic, name=name, send_timeout_s=None)
+            # What brokers do with entries is looked at here, so each message is one.
+            return await client.producer(topic, name=name, send_timeout_s=None, batching=None)
         except ClientError:
             await asyncio.sleep(RETRY_S)
 

@@ -22,7 +22,7 @@ from geminga._transport.lookup import Lookup
 from geminga._transport.service_urls import Route, parse_service_url
 from geminga.errors import BrokerRefused, ClientError, Closed, RequestTimedOut
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topic_names import PARTITION_INDEX_MAX, TopicName
 from geminga_runtime.backoff import Backoff
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
@@ -71,6 +71,26 @@ class Channels(Service):
     def random_name(self) -> str:
         """A name for a consumer that was given none."""
         return "".join(self._random.choices(string.ascii_lowercase, k=NAME_LETTERS))
+
+    def random_number(self) -> int:
+        """A number to choose partitions by: other producers get others."""
+        return self._random.randrange(PARTITION_INDEX_MAX)
+
+    async def partitions(self, topic: TopicName) -> int:
+        """How many partitions a topic has, 0 without; asks again while that may help.
+
+        Raises the ``ClientError`` for which it is not known within the time of an operation.
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self.options.connection.operation_timeout_s
+        backoff = self.backoff()
+        while True:
+            try:
+                return await self.lookup.partitions(str(topic))
+            except ClientError as error:
+                if not error.retry or loop.time() >= deadline_s:
+                    raise
+            await asyncio.sleep(backoff.next_s())
 
     def backoff(self) -> Backoff:
         """The delays between attempts to attach one channel."""

@@ -27,17 +27,26 @@ log = logging.getLogger(__name__)
 ContextT = TypeVar("ContextT")
 
 
+# A timer that runs later than this says that the loop was blocked, not that a broker was silent.
+LATE_S = 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class ProducerChannelOptions:
     """What a broker is told of a producer, and how long and how much the producer waits.
 
-    ``name`` is made by the broker if it is ``None``. What has no receipt after ``send_timeout_s``
-    fails (``None``: never), which does not mean that it will not be stored.
+    ``name`` is made by the broker if it is ``None``. The topic gets ``initial_subscription`` if the
+    producer makes it. ``schema`` is what the topic's schema must be compatible with. What has no
+    receipt after ``send_timeout_s`` fails (``None``: never), which does not mean that it will not
+    be stored.
     """
 
     name: str | None = None
     properties: Mapping[str, str] | None = None
     access_mode: AccessMode = AccessMode.SHARED
+    initial_subscription: str | None = None
+    schema: api.Schema | None = None
+    is_encrypted: bool = False
     send_timeout_s: float | None = 30.0
     # As upstream's Java client: enough to keep a broker busy over a distance.
     pending_messages_max: int = 1000
@@ -72,6 +81,8 @@ class ProducerChannel(Channel, Generic[ContextT]):
         self.name = options.name or ""
         # Of the last message that the broker stored under this name before; -1 if none is known.
         self.last_sequence_id = -1
+        # Of the schema in the topic's registry; None without a schema.
+        self.schema_version: bytes | None = None
         self.max_message_bytes = MAX_MESSAGE_BYTES_DEFAULT
         self.on_settled: SettledCallback[ContextT] = _ignore
         self.on_room: Callable[[], None] = lambda: None
@@ -213,6 +224,11 @@ class ProducerChannel(Channel, Generic[ContextT]):
     def _expire(self) -> None:
         timeout_s = self._options.send_timeout_s
         assert timeout_s is not None
+        assert self._timer is not None
+        if self._loop.time() > self._timer.when() + LATE_S:
+            # The loop was blocked, and may run its timers before it reads: receipts may be there.
+            self._timer = self._loop.call_later(LATE_S, self._expire)
+            return
         for send in self._pending.expire(self._loop.time()):
             self._answer(send, None, SendTimedOut(send.sequence_id, timeout_s))
         self._set_timer()
@@ -238,6 +254,9 @@ class ProducerChannel(Channel, Generic[ContextT]):
             producer_access_mode=api.ProducerAccessMode.Value(options.access_mode.label),
             topic_epoch=self._topic_epoch,
             metadata=key_values(options.properties),
+            schema=options.schema,
+            encrypted=options.is_encrypted or None,
+            initial_subscription_name=options.initial_subscription,
         )
         return BaseCommand(type=BaseCommand.PRODUCER, producer=producer)
 
@@ -248,6 +267,8 @@ class ProducerChannel(Channel, Generic[ContextT]):
     def _accepted(self, answer: BaseCommand) -> None:
         success = answer.producer_success
         self.name = success.producer_name
+        if self._options.schema is not None and success.HasField("schema_version"):
+            self.schema_version = success.schema_version
         if success.HasField("topic_epoch"):
             self._topic_epoch = success.topic_epoch
         if self._epoch == 0:

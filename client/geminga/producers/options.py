@@ -5,37 +5,62 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from geminga._channels.producer_channel import ProducerChannelOptions
-from geminga.compression import CompressionName
+from geminga.compression import CompressionName, compressor
 from geminga.producers.attributes import MessageAttributes
 from geminga.producers.batches import Batching
+from geminga.producers.routing import HashName, Router, RouterName
+from geminga.schemas.schema import SchemaInfo
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.commands import key_values
 from geminga_protocol.pulsar.enums import AccessMode
+
+AccessModeName = Literal["shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"]
 
 
 class ProducerOptions(TypedDict, total=False):
     """The keyword arguments of ``Client.producer`` besides topic and schema.
 
-    ``name``: made by the broker if there is none. ``properties``: shown in the topic's statistics.
-    ``access_mode``: whether other producers may publish to the topic at the same time.
-    ``initial_sequence_id``: one less than the first message's; without it the broker's last one.
-    ``batching``: when batches leave; ``None``: each message leaves alone.
-    ``compression``: ``"lz4"``, ``"zlib"``, ``"zstd"`` or ``"snappy"``; all but ``"zlib"`` need
-    ``pip install 'geminga[compression]'``. What does not become smaller stays as it is.
-    ``send_timeout_s``: a message without receipt after so long fails (``None``: never), which does
-    not mean that it will not be stored; a message that finds no room fails after so long, too.
-    ``pending_messages_max``: how many messages may wait for receipts; what they hold in bytes is
-    bounded for all producers of a client by ``connect``'s ``memory_limit_bytes``.
-    ``close_timeout_s``: how long closing waits for receipts, and then for the broker.
+    - ``name``: made by the broker by default.
+    - ``properties``: what brokers show of the producer.
+    - ``access_mode``: whether others may publish to the topic at the same time. ``"shared"``, the
+      default; ``"exclusive"`` fails where there is another producer, ``"wait_for_exclusive"`` waits
+      until there is none, ``"exclusive_with_fencing"`` ends the others.
+    - ``initial_subscription``: a subscription that the topic gets if the producer makes it.
+    - ``initial_sequence_id``: one less than the first message's; by default the last one that the
+      broker knows of this name.
+    - ``batching``: when batches leave; ``None``: each message leaves alone.
+    - ``compression``: ``"none"``, ``"lz4"``, ``"zlib"``, ``"zstd"`` or ``"snappy"``; all but zlib
+      need ``pip install 'geminga[compression]'``. What becomes no smaller stays as it is.
+    - ``chunking``: messages larger than the broker takes leave in chunks, which consumers put
+      together; by default they are refused.
+    - ``router``: how messages without a key are spread over partitions. ``"round_robin"``, the
+      default, gives each partition a batch in turn, ``"single"`` one partition all. A function gets
+      a ``RoutedMessage``, with a key or without, and the number of partitions.
+    - ``hashing``: how a key chooses its partition: ``"java_string"``, the default as in upstream's
+      Java client, or ``"murmur3"``. All producers of a topic should agree.
+    - ``partitions_refresh_s``: how often is asked for new partitions; 60 by default.
+    - ``send_timeout_s``: a message without receipt after so long fails, 30 by default (``None``:
+      never); it may be stored all the same. A message that finds no room fails after so long, too.
+    - ``pending_messages_max``: how many messages may wait for receipts, 50,000 by default. Their
+      bytes are bounded for all producers of a client: ``memory_limit_bytes`` of ``connect``.
+    - ``close_timeout_s``: how long closing waits for receipts, and then for the broker; 5 by
+      default.
     """
 
     name: str | None
     properties: Mapping[str, str] | None
-    access_mode: AccessMode
+    access_mode: AccessMode | AccessModeName
+    initial_subscription: str | None
     initial_sequence_id: int | None
     batching: Batching | None
     compression: CompressionName
+    chunking: bool
+    router: Router | RouterName
+    hashing: HashName
+    partitions_refresh_s: float
     send_timeout_s: float | None
     pending_messages_max: int
     close_timeout_s: float
@@ -43,11 +68,48 @@ class ProducerOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings(ProducerChannelOptions):
-    """``ProducerOptions`` with their defaults."""
+    """``ProducerOptions`` with their defaults, and what the producer's schema is."""
 
     initial_sequence_id: int | None = None
     batching: Batching | None = field(default_factory=Batching)
     compression: CompressionName = "none"
+    chunking: bool = False
+    router: Router | RouterName = "round_robin"
+    hashing: HashName = "java_string"
+    partitions_refresh_s: float = 60.0  # as upstream's clients
+
+    def __post_init__(self) -> None:
+        """Raise ``ValueError`` for what cannot be."""
+        compressor(self.compression)
+        if self.pending_messages_max < 1:
+            raise ValueError(f"pending_messages_max is 1 at least, not {self.pending_messages_max}")
+        if self.send_timeout_s is not None and self.send_timeout_s <= 0:
+            raise ValueError("send_timeout_s is None or more than 0")
+        if self.partitions_refresh_s <= 0:
+            raise ValueError("partitions_refresh_s is more than 0")
+
+    @classmethod
+    def of(cls, options: ProducerOptions, info: SchemaInfo | None) -> ProducerSettings:
+        """The settings for these keyword arguments and a schema.
+
+        Raises ``ValueError``, ``TypeError`` or ``MissingExtra``.
+        """
+        named = dict(options)
+        mode = options.get("access_mode")
+        if isinstance(mode, str):
+            if mode.upper() not in AccessMode.__members__:
+                modes = ", ".join(AccessMode.__members__).lower()
+                raise ValueError(f"{mode!r} is no access mode: {modes}")
+            named["access_mode"] = AccessMode[mode.upper()]
+        if info is not None:
+            named["schema"] = api.Schema(
+                name=info.name,
+                type=api.Schema.Type.ValueType(info.type),
+                schema_data=info.definition,
+                properties=key_values(info.properties),
+            )
+        return cls(**named)  # type: ignore[arg-type]  # the TypedDict has the types of the fields
+
     # A tenth of a second at half a million messages a second, more than a broker keeps waiting.
     pending_messages_max: int = 50_000
 

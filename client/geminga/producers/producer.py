@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Generic, Self, TypeVar, Unpack
@@ -16,6 +17,7 @@ from geminga.producers.attributes import MessageAttributes
 from geminga.producers.batches import SendCallback
 from geminga.producers.options import MessageOptions, ProducerSettings, attributes_of
 from geminga.producers.room import MemoryLimit, Room, Waiting
+from geminga.producers.routing import RoutedMessage, Routing
 from geminga.producers.topic_producer import TopicProducer
 from geminga.schemas.schema import Schema
 from geminga_protocol.pulsar.topic_names import TopicName
@@ -55,6 +57,7 @@ class Producer(Generic[ValueT]):
         memory: MemoryLimit,
         clock: Clock,
     ) -> None:
+        self._channels = channels
         self._topic = topic
         self._encode = schema.encode
         self._settings = settings
@@ -65,19 +68,72 @@ class Producer(Generic[ValueT]):
         self._failed_messages = 0
         self._has_ended = False
         self._turn_bytes = self._turn_messages = 0  # sent since the last turn given
-        self._only = TopicProducer(
-            channels,
-            topic,
-            settings,
-            room=self._room,
-            clock=clock,
-            on_failure=self._note_failure,
-            on_end=self._ended,
-        )
+        self._routing = Routing(settings.router, settings.hashing, channels.random_number())
+        # One for each partition; one for a topic without, which is then also ``_only``.
+        self._parts: list[TopicProducer] = []
+        self._only: TopicProducer | None = None
+        self._watch: asyncio.Task[object] | None = None
 
     async def open(self) -> None:
-        """Have a broker accept the producer; for ``Client.producer``."""
-        await self._only.channel.open()
+        """Have a broker accept the producer, for each partition; for ``Client.producer``."""
+        partitions = 0
+        if self._topic.partition_index < 0:
+            partitions = await self._channels.partitions(self._topic)
+        first = self._topic.partition(0) if partitions else self._topic
+        await self._open_parts([first], self._settings)
+        if not partitions:
+            self._only = self._parts[0]
+            return
+        await self._open_partitions(partitions)
+        self._watch = self._channels.spawn(
+            self._watch_partitions(), name=f"the partitions of {self._topic}"
+        )
+
+    async def _open_partitions(self, partitions: int) -> None:
+        """Open those that are not open yet, with the name that the first one got."""
+        topics = [self._topic.partition(index) for index in range(len(self._parts), partitions)]
+        await self._open_parts(topics, replace(self._settings, name=self.name))
+
+    async def _open_parts(self, topics: Sequence[TopicName], settings: ProducerSettings) -> None:
+        """Have them all accepted, or none of them. Raises ``ClientError``."""
+        parts = [
+            TopicProducer(
+                self._channels,
+                topic,
+                settings,
+                room=self._room,
+                clock=self._clock,
+                on_failure=self._note_failure,
+                on_end=self._part_ended,
+            )
+            for topic in topics
+        ]
+        try:
+            await asyncio.gather(*[part.channel.open() for part in parts])
+        except BaseException:
+            await asyncio.gather(*[part.close() for part in parts])
+            if not self._watch:
+                await asyncio.gather(*[part.close() for part in self._parts])
+            raise
+        self._parts += parts
+
+    async def _watch_partitions(self) -> None:
+        """Open the partitions that the topic gets. Never ends."""
+        while True:
+            await asyncio.sleep(self._settings.partitions_refresh_s)
+            try:
+                partitions = await self._channels.partitions(self._topic)
+                if partitions > len(self._parts):
+                    await self._open_partitions(partitions)
+                    log.info(
+                        "topic has more partitions",
+                        extra={"topic": str(self._topic), "partitions": partitions},
+                    )
+            except ClientError as error:
+                log.warning(
+                    "partitions not known",
+                    extra={"topic": str(self._topic), "reason": str(error)},
+                )
 
     @property
     def topic(self) -> str:
@@ -87,20 +143,29 @@ class Producer(Generic[ValueT]):
     @property
     def name(self) -> str:
         """The producer's name, made by the broker if the options have none."""
-        return self._only.channel.name
+        return self._parts[0].channel.name
 
     @property
     def producer_id(self) -> int:
-        """The producer's number, which no other producer or consumer of the client has."""
-        return self._only.channel.id
+        """The producer's number, which no other producer or consumer of the client has.
+
+        Each partition has one of its own; this is the first one's.
+        """
+        return self._parts[0].channel.id
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has, as far as the producer knows; 0 without partitions."""
+        return 0 if self._only is not None else len(self._parts)
 
     @property
     def last_sequence_id(self) -> int:
         """The sequence id of the last message that left; -1 before the first, where none is known.
 
-        Messages of a batch are numbered when it leaves.
+        Messages of a batch are numbered when it leaves, and each partition numbers its own: of
+        several this is the highest.
         """
-        return self._only.last_sequence_id
+        return max(part.last_sequence_id for part in self._parts)
 
     @property
     def pending_messages(self) -> int:
@@ -109,8 +174,8 @@ class Producer(Generic[ValueT]):
 
     @property
     def is_connected(self) -> bool:
-        """Is a broker taking messages at this moment?"""
-        return self._only.channel.is_connected
+        """Is a broker taking messages at this moment, for every partition?"""
+        return all(part.channel.is_connected for part in self._parts)
 
     # ---- sending
 
@@ -154,8 +219,11 @@ class Producer(Generic[ValueT]):
         if self._room.is_full:
             self._check_open()
             raise ProducerQueueFull(self._room.messages, self._room.used_bytes)
-        if value is not None and not options:
-            self._submit(self._encode(value), None, None, callback)
+        if not options and value is not None:
+            payload = self._encode(value)
+            self._turn_messages += 1
+            self._turn_bytes += len(payload)
+            (self._only or self._part_for(payload, None)).submit_plain(payload, callback)
         else:
             payload, attributes, sequence_id = self._message(value, options)
             self._submit(payload, attributes, sequence_id, callback)
@@ -184,7 +252,7 @@ class Producer(Generic[ValueT]):
 
         Raises the first error of a message that was sent without a callback.
         """
-        await self._only.flush()
+        await asyncio.gather(*[part.flush() for part in self._parts])
         self._raise_failure()
 
     def _message(
@@ -210,7 +278,18 @@ class Producer(Generic[ValueT]):
         """Hand a message over for which there is room."""
         self._turn_messages += 1
         self._turn_bytes += len(payload)
-        self._only.submit(payload, attributes, sequence_id, callback, at_once=at_once)
+        part = self._only or self._part_for(payload, attributes)
+        part.submit(payload, attributes, sequence_id, callback, at_once=at_once)
+
+    def _part_for(self, payload: bytes, attributes: MessageAttributes | None) -> TopicProducer:
+        """The partition that a message goes to."""
+        key, properties = None, None
+        if attributes is not None:
+            key, properties = attributes.partition_key, attributes.properties
+        parts = self._parts
+        gathers = parts[self._routing.turn(len(parts))].gathers
+        message = RoutedMessage(payload, key, properties or {})
+        return parts[self._routing.partition(message, len(parts), gathers=gathers)]
 
     async def _wait_for_room(
         self,
@@ -254,11 +333,14 @@ class Producer(Generic[ValueT]):
 
     def _check_open(self) -> None:
         """Raise the error that ended the producer, if one did."""
-        self._only.channel.check_open()
+        if self._has_ended:
+            self._parts[0].channel.check_open()
 
-    def _ended(self, error: ClientError) -> None:
-        self._has_ended = True
-        self._room.end(error)
+    def _part_ended(self, error: ClientError) -> None:
+        """No broker takes anything more for one partition; with the last one all is over."""
+        if self._parts and all(part.channel.error is not None for part in self._parts):
+            self._has_ended = True
+            self._room.end(error)
 
     def _note_failure(self, error: ClientError, messages: int) -> None:
         self._failure = self._failure or error
@@ -280,8 +362,13 @@ class Producer(Generic[ValueT]):
         What has no receipt by then fails with ``Closed``. Closing twice is harmless. Raises the
         first error of a message that was sent without a callback.
         """
-        await self._only.close()
+        await self._close_parts()
         self._raise_failure()
+
+    async def _close_parts(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        await asyncio.gather(*[part.close() for part in self._parts])
 
     async def __aenter__(self) -> Self:
         return self
@@ -295,7 +382,7 @@ class Producer(Generic[ValueT]):
         if error is None:
             await self.close()
             return
-        await self._only.close()
+        await self._close_parts()
 
 
 def _settle(

@@ -66,12 +66,23 @@ class Room:
     @property
     def is_full(self) -> bool:
         """Must the next message wait, behind those that wait already?"""
-        return bool(self._waiting) or not self._has_free(1)
+        # Written out, here and below: they are asked for every message.
+        memory = self._memory
+        return (
+            self.messages >= self._messages_max
+            or memory.used_bytes >= memory.bytes_max
+            or bool(self._waiting)
+        )
 
     @property
     def is_half_full(self) -> bool:
         """Is more than half of the room taken, or does something wait?"""
-        return bool(self._waiting) or not self._has_free(2)
+        memory = self._memory
+        return (
+            self.messages * 2 >= self._messages_max
+            or memory.used_bytes * 2 >= memory.bytes_max
+            or bool(self._waiting)
+        )
 
     @property
     def used_bytes(self) -> int:

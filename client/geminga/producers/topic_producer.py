@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from geminga._channels.channel import Channels
 from geminga._channels.producer_channel import ProducerChannel
@@ -28,6 +29,12 @@ from geminga_runtime.clock import Clock
 # What properties and keys may take beyond a message of the largest size: the frame's overhead,
 # without what the command, the producer's name and the numbers need of it.
 METADATA_BYTES_MAX = FRAME_OVERHEAD_BYTES - 1024
+
+# What a chunk has besides its metadata without number, and its share of the message: checksum and
+# size (10 bytes), number of chunks and the chunk's own (14 at most).
+CHUNK_OVERHEAD_BYTES = 24
+# Attributes so large that chunks would have room for less are refused.
+CHUNK_BYTES_MIN = 1024
 
 
 class TopicProducer:
@@ -111,10 +118,12 @@ class TopicProducer:
         ):
             self._submit_alone(payload, attributes, encoded, sequence_id, callback)
             return
-        if not batches.has_room(message_bytes, channel.max_message_bytes) or not (
+        if not batches.has_room(message_bytes) or not (
             sequence_id is None or batches.may_be_numbered(sequence_id)
         ):
             self.send_batches()
+        if self._timer is None:
+            batches.begin(channel.max_message_bytes)
         batches.add(payload, attributes, encoded, callback, sequence_id)
         self._room.take(message_bytes)
         if batches.is_full:
@@ -125,6 +134,13 @@ class TopicProducer:
         elif self._timer is None:
             assert self._settings.batching is not None
             self._timer = self._loop.call_later(self._settings.batching.delay_s, self.send_batches)
+
+    def submit_plain(self, payload: bytes, callback: SendCallback | None) -> None:
+        """``submit`` for a message without attributes: the short way, where a batch is open."""
+        if self._open is not None and self._open.add_plain(payload, callback):
+            self._room.take(len(payload))
+        else:
+            self.submit(payload, None, None, callback)
 
     def _submit_alone(
         self,
@@ -149,6 +165,10 @@ class TopicProducer:
         """Raise ``MessageTooLarge`` for a message that the broker will not take."""
         message_bytes_max = self.channel.max_message_bytes
         body_bytes = len(payload)
+        if self._settings.chunking:
+            if body_bytes > message_bytes_max and self._chunk_bytes(len(encoded)) < CHUNK_BYTES_MIN:
+                raise MessageTooLarge(len(encoded), message_bytes_max)
+            body_bytes = min(body_bytes, message_bytes_max)
         if body_bytes > message_bytes_max and self._compressor is not None:
             # Compressed once more when it leaves: large messages that shrink so far are rare.
             body_bytes = len(self._compressor.compress(payload))
@@ -180,6 +200,7 @@ class TopicProducer:
             producer_name=self.channel.name,
             sequence_id=first,
             publish_time=self._clock.wall_ms(),
+            schema_version=self.channel.schema_version,
         )
         messages = len(batch)
         self._last = batch
@@ -187,8 +208,11 @@ class TopicProducer:
             # A batch of one would be larger, and its message's id have an index that says nothing.
             if batch.attributes is not None:
                 batch.attributes.describe(metadata)
-            payload = self._compressed(metadata, batch.payloads[0])
-            self.channel.send(encode_payload(metadata, payload), first, batch)
+            body = self._compressed(metadata, batch.payloads[0])
+            if len(body) > self.channel.max_message_bytes:
+                self._send_chunks(metadata, body, batch)
+            else:
+                self.channel.send(encode_payload(metadata, body), first, batch)
             return
         metadata.num_messages_in_batch = messages
         metadata.highest_sequence_id = last
@@ -202,6 +226,23 @@ class TopicProducer:
             num_messages=messages,
             highest_sequence_id=last,
         )
+
+    def _send_chunks(self, metadata: MessageMetadata, body: bytes, batch: Batch) -> None:
+        """Send a message in chunks, each a payload of its own (PIP-37)."""
+        metadata.uuid = f"{metadata.producer_name}-{metadata.sequence_id}"
+        metadata.total_chunk_msg_size = len(body)
+        chunk_bytes = self._chunk_bytes(metadata.ByteSize())
+        metadata.num_chunks_from_msg = batch.num_sends = -(-len(body) // chunk_bytes)
+        batch.is_chunked = True
+        for chunk_id in range(batch.num_sends):
+            metadata.chunk_id = chunk_id
+            chunk = body[chunk_id * chunk_bytes : (chunk_id + 1) * chunk_bytes]
+            payload = encode_payload(metadata, chunk)
+            self.channel.send(payload, metadata.sequence_id, batch, is_chunk=True)
+
+    def _chunk_bytes(self, metadata_bytes: int) -> int:
+        """How much of a message has room in a chunk, beside so much metadata."""
+        return self.channel.max_message_bytes - metadata_bytes - CHUNK_OVERHEAD_BYTES
 
     def _compressed(self, metadata: MessageMetadata, body: bytes) -> bytes:
         """The body, compressed where that makes it smaller; ``metadata`` then says how."""
@@ -220,7 +261,15 @@ class TopicProducer:
     ) -> None:
         """A payload is stored, or is not as far as the client knows."""
         stored = None if message_id is None else from_proto(message_id, self._partition)
-        self._tell(batch, stored, error)
+        if batch.is_chunked:
+            batch.error = error = batch.error or error
+            batch.first_chunk = batch.first_chunk or stored
+            batch.num_sends -= 1
+            if batch.num_sends:
+                return
+            if stored is not None:
+                stored = replace(stored, first_chunk=batch.first_chunk)
+        self._tell(batch, None if error is not None else stored, error)
         if batch is self._last:
             self._last = None
         while self._flushing and self._flushing[0][0] is batch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import get_type_hints
+from typing import cast
 
 import pytest
 from tests.unit.geminga.fake_broker import LEDGER, MAX_MESSAGE_BYTES, FakeBroker, Session
@@ -18,16 +18,15 @@ from geminga import (
     MessageTooLarge,
     Producer,
     ProducerFenced,
-    ProducerOptions,
     ProducerQueueFull,
     SendTimedOut,
 )
-from geminga.producers.options import ProducerSettings
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.payload import open_payload
 from geminga_protocol.pulsar.send import encode_receipt
+from geminga_simulation.loop import SimulatedLoop
 
 TOPIC = "persistent://public/default/orders"
 
@@ -53,14 +52,6 @@ async def test_a_producer_says_who_it_is(client: Client, broker: FakeBroker) -> 
     assert asked.producer_access_mode == api.Exclusive
     assert [(pair.key, pair.value) for pair in asked.metadata] == [("app", "shop")]
     assert producer.name == "cashier"
-
-
-def test_every_option_of_a_producer_has_a_default() -> None:
-    options = get_type_hints(ProducerOptions)
-    settings = get_type_hints(ProducerSettings)
-    del settings["pending_bytes_max"]  # bounded for all producers of a client
-    assert options == settings
-    assert all(option in (ProducerOptions.__doc__ or "") for option in options)
 
 
 async def test_a_message_carries_what_is_said_about_it(client: Client, broker: FakeBroker) -> None:
@@ -161,6 +152,22 @@ async def test_a_message_without_receipt_times_out(client: Client, broker: FakeB
     assert producer.pending_messages == 0
     broker.on(BaseCommand.SEND, broker.store)
     await producer.send(b"fine")
+
+
+async def test_receipts_that_came_while_the_loop_was_blocked_count(
+    client: Client, broker: FakeBroker
+) -> None:
+    """As aiokafka#847: timers run before what came meanwhile is read."""
+    loop = cast(SimulatedLoop, asyncio.get_running_loop())
+
+    def store_late(session: Session, command: BaseCommand, payload: bytes) -> None:
+        loop.call_later(30.5, broker.store, session, command, payload)
+        loop.pause(loop.main, loop.time() + 40)
+
+    broker.on(BaseCommand.SEND, store_late)
+    producer = await client.producer("orders")
+    assert await producer.send(b"kept") == MessageId(LEDGER, 0)
+    assert len(broker.sessions) == 1
 
 
 # ---- ends

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import pytest
 from tests.unit.geminga.fake_broker import LEDGER, MAX_MESSAGE_BYTES, FakeBroker, until
 from tests.unit.geminga.outcomes import Outcomes
 from tests.unit.geminga.producers.stored import bodies, entries, metadata_of
 
-from geminga import Batching, Client, Closed, MessageId, NotAllowed, SendTimedOut
+from geminga import Batching, Client, Closed, MessageId, MessageTooLarge, NotAllowed, SendTimedOut
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
+from geminga_protocol.pulsar.payload import parse_metadata
 
 # Batches leave only for the reason that a test is about.
 PATIENT = Batching(delay_s=60, messages_max=10_000, bytes_max=1 << 30)
@@ -164,6 +166,69 @@ async def test_batches_and_messages_alone_are_compressed_where_that_helps(
     assert all(len(payload) < 500 for payload in broker.payloads)
 
 
+async def test_a_message_larger_than_the_broker_takes_leaves_in_chunks(
+    client: Client, broker: FakeBroker
+) -> None:
+    producer = await client.producer("orders", chunking=True)
+    body = bytes(range(250)) * 1000
+    producer.send_nowait(b"before")
+    message_id = await producer.send(body, key="k", properties={"p": "q"})
+    await producer.send(b"after")
+    before, *parts, after = [one for (one,) in bodies(broker)]
+    assert (before, b"".join(parts), after) == (b"before", body, b"after")
+    assert max(map(len, broker.payloads)) <= MAX_MESSAGE_BYTES
+    chunks = metadata_of(broker)[1:-1]
+    assert [each.chunk_id for each in chunks] == [0, 1, 2]
+    assert {each.num_chunks_from_msg for each in chunks} == {3}
+    assert {each.total_chunk_msg_size for each in chunks} == {len(body)}
+    assert {each.uuid for each in chunks} == {"made-up-1"}
+    assert {each.partition_key for each in chunks} == {"k"}
+    sends = [command.send for command in broker.of_type(BaseCommand.SEND)]
+    assert [send.is_chunk for send in sends] == [False, True, True, True, False]
+    assert [send.sequence_id for send in sends] == [0, 1, 1, 1, 2]
+    assert message_id == MessageId(LEDGER, 3)
+    assert message_id.first_chunk == MessageId(LEDGER, 1)
+    assert MessageId.from_bytes(message_id.to_bytes()).first_chunk == message_id.first_chunk
+
+
+async def test_chunks_are_of_what_compression_leaves(client: Client, broker: FakeBroker) -> None:
+    producer = await client.producer("orders", chunking=True, compression="zlib")
+    body = Random(1).randbytes(150_000) + bytes(1_000_000)
+    await producer.send(body)
+    await producer.send(bytes(1_000_000))
+    first, second, third = metadata_of(broker)
+    assert (first.num_chunks_from_msg, first.uncompressed_size) == (2, len(body))
+    assert first.total_chunk_msg_size < 160_000
+    assert second.chunk_id == 1
+    assert third.num_chunks_from_msg == 0
+
+
+async def test_a_message_of_which_a_chunk_fails_has_failed_once(
+    client: Client, broker: FakeBroker
+) -> None:
+    broker.on(
+        BaseCommand.SEND,
+        lambda session, command, payload: (
+            session.write(answers.encode_send_error(0, 0, api.NotAllowedError, "no"))
+            if parse_metadata(payload).chunk_id == 1
+            else broker.store(session, command, payload)
+        ),
+    )
+    producer = await client.producer("orders", chunking=True)
+    outcomes = Outcomes()
+    producer.send_nowait(bytes(MAX_MESSAGE_BYTES * 3), outcomes)
+    await producer.flush()
+    assert [type(error) for error in outcomes.errors] == [NotAllowed]
+    assert outcomes.ids == []
+    assert producer.pending_messages == 0
+
+
+async def test_attributes_that_fill_a_chunk_are_refused(client: Client) -> None:
+    producer = await client.producer("orders", chunking=True)
+    with pytest.raises(MessageTooLarge):
+        producer.send_nowait(bytes(MAX_MESSAGE_BYTES + 1), properties={"p": "x" * 99_000})
+
+
 # ---- sequence ids of the user's choice
 
 
@@ -283,7 +348,7 @@ async def test_closing_sends_open_batches_and_an_end_fails_them(
     producer = await client.producer("orders", batching=PATIENT)
     outcomes = Outcomes()
     producer.send_nowait(b"1", outcomes)
-    producer._only.channel.end(Closed("the topic"))
+    producer._parts[0].channel.end(Closed("the topic"))
     assert [type(error) for error in outcomes.errors] == [Closed]
     assert producer.pending_messages == 0
     await asyncio.sleep(120)  # its batch has no timer any more

@@ -1,0 +1,101 @@
+"""To which partition a message goes. Pure: chance and the state of batches come in from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple
+
+HashName = Literal["java_string", "murmur3"]
+
+
+class RoutedMessage(NamedTuple):
+    """What a router of one's own may look at; ``key`` is as it is stored, base64 for bytes."""
+
+    payload: bytes
+    key: str | None
+    properties: Mapping[str, str]
+
+
+# Gets a message and the number of partitions, gives the partition's index.
+Router = Callable[[RoutedMessage, int], int]
+RouterName = Literal["round_robin", "single"]
+
+
+def java_string_hash(key: str) -> int:
+    """Java's ``String.hashCode`` without its sign, as upstream's ``JavaStringHash``."""
+    code = 0
+    if key.isascii():
+        for unit in key.encode():
+            code = (31 * code + unit) & 0xFFFF_FFFF
+    else:
+        units = key.encode("utf-16-be", "surrogatepass")
+        for at in range(0, len(units), 2):
+            code = (31 * code + (units[at] << 8) + units[at + 1]) & 0xFFFF_FFFF
+    return code & 0x7FFF_FFFF
+
+
+def murmur3_hash(key: str) -> int:
+    """MurmurHash3 (x86, 32 bits, seed 0) of the UTF-8 text without its sign, as upstream's
+    ``Murmur3_32Hash``."""
+    text = key.encode()
+    whole = len(text) & ~3
+    code = 0
+    for at in range(0, whole, 4):
+        code ^= _mixed(int.from_bytes(text[at : at + 4], "little"))
+        code = (code << 13 | code >> 19) & 0xFFFF_FFFF
+        code = (code * 5 + 0xE654_6B64) & 0xFFFF_FFFF
+    code ^= _mixed(int.from_bytes(text[whole:], "little")) ^ len(text)
+    code = ((code ^ code >> 16) * 0x85EB_CA6B) & 0xFFFF_FFFF
+    code = ((code ^ code >> 13) * 0xC2B2_AE35) & 0xFFFF_FFFF
+    return (code ^ code >> 16) & 0x7FFF_FFFF
+
+
+def _mixed(block: int) -> int:
+    block = (block * 0xCC9E_2D51) & 0xFFFF_FFFF
+    block = (block << 15 | block >> 17) & 0xFFFF_FFFF
+    return (block * 0x1B87_3593) & 0xFFFF_FFFF
+
+
+HASHES: Mapping[HashName, Callable[[str], int]] = {
+    "java_string": java_string_hash,
+    "murmur3": murmur3_hash,
+}
+
+
+class Routing:
+    """Chooses the partitions of one producer's messages.
+
+    Messages with a key go by its hash. Others take turns, and a turn lasts until the batch that was
+    begun has left, so that batches are as large as without partitions; or all go to one partition.
+    ``first`` is where turns begin, any number: producers begin at different partitions.
+    """
+
+    def __init__(self, router: Router | RouterName, hashing: HashName, first: int) -> None:
+        if not callable(router) and router not in ("round_robin", "single"):
+            raise ValueError(f"{router!r} is no router: round_robin, single or a function")
+        if hashing not in HASHES:
+            raise ValueError(f"{hashing!r} is no hash: java_string or murmur3")
+        self._router = router
+        self._hash = HASHES[hashing]
+        self._turn = first
+
+    def partition(self, message: RoutedMessage, partitions: int, *, gathers: bool) -> int:
+        """The index of the partition for a message.
+
+        ``gathers`` says whether the one of the last turn has a batch that has not left yet. Raises
+        ``ValueError`` where a function of the user's chose a partition that is not there.
+        """
+        if callable(self._router):
+            index = self._router(message, partitions)
+            if not 0 <= index < partitions:
+                raise ValueError(f"the router chose partition {index} of {partitions}")
+            return index
+        if message.key is not None:
+            return self._hash(message.key) % partitions
+        if self._router == "round_robin" and not gathers:
+            self._turn += 1
+        return self._turn % partitions
+
+    def turn(self, partitions: int) -> int:
+        """The partition of the last turn."""
+        return self._turn % partitions
