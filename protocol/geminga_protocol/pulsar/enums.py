@@ -55,6 +55,44 @@ class AccessMode(IntEnum):
         return _ACCESS_MODES[self]
 
 
+class SchemaType(IntEnum):
+    """Schema.Type: what a schema describes. Names are those of upstream's ``SchemaType``, which
+    REST shows. AUTO_CONSUME stands for whatever the topic has, and is never stored."""
+
+    NONE = 0
+    STRING = 1
+    JSON = 2
+    PROTOBUF = 3
+    AVRO = 4
+    BOOLEAN = 5
+    INT8 = 6
+    INT16 = 7
+    INT32 = 8
+    INT64 = 9
+    FLOAT = 10
+    DOUBLE = 11
+    DATE = 12
+    TIME = 13
+    TIMESTAMP = 14
+    KEY_VALUE = 15
+    INSTANT = 16
+    LOCAL_DATE = 17
+    LOCAL_TIME = 18
+    LOCAL_DATE_TIME = 19
+    PROTOBUF_NATIVE = 20
+    AUTO_CONSUME = 21
+    # 22 is EXTERNAL, of Pulsar 4.1
+
+    @property
+    def is_struct(self) -> bool:
+        """Whether its definition describes fields."""
+        return self in _STRUCT_TYPES
+
+
+_STRUCT_TYPES = frozenset(
+    {SchemaType.JSON, SchemaType.PROTOBUF, SchemaType.AVRO, SchemaType.PROTOBUF_NATIVE}
+)
+
 # Written out, and compared with PulsarApi.proto by a test: configs name choices, and a command line
 # that only reads a config must not load protobuf for them.
 _SUBSCRIPTION_TYPES: dict[int, str] = {0: "Exclusive", 1: "Shared", 2: "Failover", 3: "Key_Shared"}
