@@ -8,11 +8,12 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 from geminga._channels.channel import Channels, ClientOptions
 from geminga._channels.consumer_channel import ConsumerChannel
-from geminga._channels.producer_channel import ProducerChannel
 from geminga._transport.connection import ConnectionOptions
 from geminga.consumer import Consumer, ConsumerOptions
 from geminga.opening import Opening
-from geminga.producer import Producer, ProducerOptions, ProducerSettings, SendCallback
+from geminga.producers.options import ProducerOptions, ProducerSettings
+from geminga.producers.producer import Producer
+from geminga.producers.room import MEMORY_LIMIT_BYTES, MemoryLimit
 from geminga.schemas.schema import BytesSchema, Schema
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock, SystemClock
@@ -32,6 +33,7 @@ def connect(
     ping_interval_s: float = CONNECTION.ping_interval_s,
     reconnect_first_s: float = DEFAULTS.reconnect_first_s,
     reconnect_limit_s: float = DEFAULTS.reconnect_limit_s,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
     network: Network | None = None,
     clock: Clock | None = None,
     random: Random | None = None,
@@ -42,8 +44,9 @@ def connect(
     ``service_url`` is ``pulsar://host:port``, with more brokers after commas: any of them will do.
     A broker that is silent for ``ping_interval_s`` after a ping is given up. Between attempts to
     attach a producer or consumer again the client waits ``reconnect_first_s``, then twice as long
-    each time, ``reconnect_limit_s`` at most. Opening connects to no broker yet. ``network``,
-    ``clock`` and ``random`` are for tests and simulations.
+    each time, ``reconnect_limit_s`` at most. All producers together hold up to
+    ``memory_limit_bytes`` of messages that have no receipt yet. Opening connects to no broker yet.
+    ``network``, ``clock`` and ``random`` are for tests and simulations.
 
     Raises ``InvalidServiceUrl``.
     """
@@ -54,7 +57,8 @@ def connect(
         network=network or AsyncioNetwork(),
         random=random or Random(),  # noqa: S311  # jitter and names, no secrets
     )
-    return Opening(_opened(Client(channels, clock or SystemClock())))
+    client = Client(channels, MemoryLimit(memory_limit_bytes), clock or SystemClock())
+    return Opening(_opened(client))
 
 
 async def _opened(client: Client) -> Client:
@@ -67,8 +71,9 @@ class Client:
     All its producers and consumers share its connections: one to each broker.
     """
 
-    def __init__(self, channels: Channels, clock: Clock) -> None:
+    def __init__(self, channels: Channels, memory: MemoryLimit, clock: Clock) -> None:
         self._channels = channels
+        self._memory = memory
         self._clock = clock
 
     @overload
@@ -98,9 +103,10 @@ class Client:
         self, topic: str, schema: Schema[ValueT], settings: ProducerSettings
     ) -> Producer[ValueT]:
         name = TopicName.parse(topic)
-        channel: ProducerChannel[SendCallback] = ProducerChannel(self._channels, name, settings)
-        producer = Producer(channel, schema, settings, self._clock)
-        await channel.open()
+        producer = Producer(
+            self._channels, name, schema, settings, memory=self._memory, clock=self._clock
+        )
+        await producer.open()
         return producer
 
     async def consumer(

@@ -6,10 +6,10 @@ features are understood is decided here.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from geminga.compression import decompress
 from geminga.errors import UnreadableMessage
 from geminga.messages import BatchAcks, Message, MessageId
 from geminga_protocol.errors import WireError
@@ -19,9 +19,6 @@ from geminga_protocol.pulsar.payload import open_payload, split_batch
 
 # A batch that says it has more messages than this lies; upstream's producers make 1,000.
 BATCH_MESSAGES_MAX = 1 << 20
-
-# A few kilobytes can be made to unfold to gigabytes; a batch is made of at most 5 MiB by default.
-UNCOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,18 +124,4 @@ def _message_id(
 def _decompress(metadata: api.MessageMetadata, body: bytes) -> bytes:
     if metadata.encryption_keys:
         raise UnreadableMessage("it is encrypted")
-    if metadata.compression == api.NONE:
-        return body
-    if metadata.compression != api.ZLIB:
-        name = api.CompressionType.Name(metadata.compression)
-        raise UnreadableMessage(f"its compression, {name}, is not supported")
-    size = metadata.uncompressed_size
-    if size > UNCOMPRESSED_BYTES_MAX:
-        raise UnreadableMessage(f"uncompressed it has {size} bytes")
-    try:
-        inflated = zlib.decompressobj().decompress(body, size + 1)
-    except zlib.error as error:
-        raise UnreadableMessage(f"its compression is damaged: {error}") from error
-    if len(inflated) != size:
-        raise UnreadableMessage("its size is not what its producer says")
-    return inflated
+    return decompress(metadata.compression, body, metadata.uncompressed_size)

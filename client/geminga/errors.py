@@ -12,6 +12,7 @@ GemingaError
     ├── ProducerQueueFull        as many messages wait for their receipts as may
     ├── MessageTooLarge          more bytes than the broker takes
     ├── SendTimedOut             no receipt came in time; the message may yet be stored
+    ├── MissingExtra             a package is not installed that this feature needs
     ├── UnreadableMessage        a message that cannot be opened: damaged, or an unknown feature
     ├── NotAcknowledgeable       this message id cannot be acknowledged in this way
     └── BrokerRefused            the broker answered with an error
@@ -91,12 +92,18 @@ class Closed(ClientError):
 
 
 class ProducerQueueFull(ClientError):
-    """As many messages wait for their receipts as the producer holds."""
+    """As many messages wait for their receipts as may: of the producer, or in bytes of the client.
+
+    ``await producer.ready()`` between calls of ``send_nowait`` waits until there are fewer.
+    """
 
     retry: ClassVar[bool] = True
 
     def __init__(self, pending_messages: int, pending_bytes: int) -> None:
-        super().__init__(f"{pending_messages} messages of {pending_bytes} bytes await receipts")
+        super().__init__(
+            f"{pending_messages} messages of the producer, {pending_bytes} bytes of the client "
+            "wait for receipts: await ready() before sending more"
+        )
         self.pending_messages = pending_messages
         self.pending_bytes = pending_bytes
 
@@ -111,13 +118,26 @@ class MessageTooLarge(ClientError):
 
 
 class SendTimedOut(ClientError):
-    """No receipt came in time. The message may be stored all the same, now or later."""
+    """No receipt came in time. The message may be stored all the same, now or later.
+
+    Without a ``sequence_id`` it is certain that it is not: it was not sent for want of room.
+    """
 
     retry: ClassVar[bool] = True
 
-    def __init__(self, sequence_id: int, timeout_s: float) -> None:
-        super().__init__(f"no receipt for message {sequence_id} within {timeout_s:g} s")
+    def __init__(self, sequence_id: int | None, timeout_s: float) -> None:
+        what = "room for a message" if sequence_id is None else f"receipt for message {sequence_id}"
+        super().__init__(f"no {what} within {timeout_s:g} s")
         self.sequence_id = sequence_id
+        self.timeout_s = timeout_s
+
+
+class MissingExtra(ClientError):
+    """A feature needs a package that is not installed with the bare client."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs more packages: pip install 'geminga[{extra}]'")
+        self.extra = extra
 
 
 class UnreadableMessage(ClientError):

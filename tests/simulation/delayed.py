@@ -56,7 +56,7 @@ async def send_ahead(
             delay_s = 0.0 if chance.random() < UNDELAYED_SHARE else chance.random() * DELAY_S_MAX
             due_ms = clock.wall_ms() + int(delay_s * 1000)
             appointments.due_ms[payload] = due_ms
-            await producer.send(payload, deliver_at_ms=due_ms if delay_s else None)
+            await producer.send(payload, deliver_at=due_ms if delay_s else None)
 
 
 async def wait_for_them(client: Client, appointments: Appointments, clock: Clock) -> None:

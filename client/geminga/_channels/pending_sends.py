@@ -62,8 +62,7 @@ class PendingSends(Generic[ContextT]):
         )
 
     def add(self, send: PendingSend[ContextT]) -> None:
-        """Add the newest SEND, for which ``has_room`` was asked."""
-        assert len(self._queue) < self._sends_max
+        """Add the newest SEND. Its owner keeps the bounds: by ``has_room``, or by its own."""
         self._queue.append(send)
         self.payload_bytes += len(send.payload)
 

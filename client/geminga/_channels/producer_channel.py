@@ -109,8 +109,9 @@ class ProducerChannel(Channel, Generic[ContextT]):
         *,
         num_messages: int = 1,
         highest_sequence_id: int = 0,
+        is_chunk: bool = False,
     ) -> None:
-        """Send a payload for which there ``has_room``; without a broker it waits for one.
+        """Send a payload, be there room or not; without a broker it waits for one.
 
         A batch says how many messages are in it, and the sequence id of its last one. Raises the
         error that ended the channel.
@@ -123,6 +124,7 @@ class ProducerChannel(Channel, Generic[ContextT]):
             len(payload),
             num_messages=num_messages,
             highest_sequence_id=highest_sequence_id,
+            is_chunk=is_chunk,
         )
         timeout_s = self._options.send_timeout_s
         deadline_s = math.inf if timeout_s is None else self._loop.time() + timeout_s

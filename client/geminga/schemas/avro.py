@@ -55,11 +55,18 @@ class AvroSchema(Generic[RecordT]):
 
     def reader_of(self, writer: SchemaInfo, /) -> Callable[[bytes], RecordT]:
         """Reads what was written with another schema. Raises ``ValueError`` for one that is none;
-        so does the reader, for what this schema cannot read."""
+        so does the reader, for what this schema cannot read.
+
+        A record may have another name there: in another language its class has one.
+        """
         if writer.definition == self.schema_info.definition:
             return self.decode
-        written = parse(json.loads(writer.definition))
-        return lambda payload: self._opened(decode(payload, written, self._parsed))
+        definition = json.loads(writer.definition)
+        written, read = parse(definition), self._parsed
+        if _is_record(definition) and _is_record(self._definition):
+            name = ".".join(filter(None, (definition.get("namespace"), definition["name"])))
+            read = parse({**self._definition, "aliases": [name]})
+        return lambda payload: self._opened(decode(payload, written, read))
 
     def _opened(self, plain: Any) -> RecordT:  # noqa: ANN401 - a mapping
         return cast("RecordT", plain if self._kind is None else self._kind.from_avro(plain))
@@ -68,11 +75,14 @@ class AvroSchema(Generic[RecordT]):
         return f"AvroSchema({self._record.__name__})"
 
 
+def _is_record(definition: object) -> bool:
+    return isinstance(definition, dict) and definition.get("type") == "record"
+
+
 def fastavro() -> Any:  # noqa: ANN401 - a module without types
     """The library; raises ``MissingExtra``."""
     try:
         import fastavro  # noqa: PLC0415 - only who uses Avro has it
-
         import fastavro.schema  # noqa: PLC0415 - as above
     except ImportError as missing:
         raise MissingExtra("Avro schemas", "avro") from missing

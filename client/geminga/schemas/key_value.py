@@ -1,4 +1,4 @@
-"""Pairs of a key and a value, each with a schema of its own; one payload, or the message's key too."""
+"""Pairs of a key and a value with a schema each, in the payload or in the message's key too."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class KeyValueSchema(Generic[KeyT, ValueT]):
         self, pair: tuple[KeyT | None, ValueT | None], /
     ) -> tuple[bytes | None, bytes | None]:
         """Key and value, for a message that has them in two places."""
-        if not isinstance(pair, tuple) or len(pair) != 2:  # noqa: PLR2004 - key and value
+        if not _is_pair(pair):
             raise TypeError("the value should be a tuple of a key and a value")
         key, value = pair
         return (
@@ -90,8 +90,13 @@ class KeyValueSchema(Generic[KeyT, ValueT]):
         return f"KeyValueSchema({self._key!r}, {self._value!r}, {self.encoding.name})"
 
 
+def _is_pair(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2
+
+
 def _info(schema: Schema[KeyT]) -> SchemaInfo:
-    return schema.schema_info or SchemaInfo(SchemaType.NONE, "Bytes")
+    info = schema.schema_info
+    return SchemaInfo(SchemaType.NONE, "Bytes") if info is None else info
 
 
 def join(key: bytes | None, value: bytes | None) -> bytes:

@@ -91,7 +91,7 @@ class _Kinds:
             return self._map(self.of(arguments[1], f"{where}[]"))
         if origin in (Union, types.UnionType):
             rest = [each for each in arguments if each is not type(None)]
-            if len(rest) == 1 and len(arguments) == 2:  # noqa: PLR2004 - T | None
+            if len(rest) == 1 and len(arguments) == 2:
                 return self._optional(self.of(rest[0], where))
         if isinstance(hint, type):
             if hint in self._made:  # by its name from the second time on

@@ -18,7 +18,7 @@ from geminga_protocol.pulsar.api_pb2 import BaseCommand, MessageMetadata
 from geminga_protocol.pulsar.commands import PONG, parse_command
 from geminga_protocol.pulsar.frames import FrameReader
 from geminga_protocol.pulsar.message import MessageEncoder
-from geminga_protocol.pulsar.payload import encode_batch, encode_payload, open_payload
+from geminga_protocol.pulsar.payload import encode_batch, encode_payload, open_payload, split_batch
 from geminga_protocol.pulsar.send import encode_receipt
 
 LEDGER = 3
@@ -72,6 +72,7 @@ class FakeBroker:
         self.sessions: list[Session] = []
         self.received: list[BaseCommand] = []
         self.stored: list[tuple[int, bytes]] = []
+        self.payloads: list[bytes] = []
         self.owner_url = self.url
         self._network = network
         self._place = (host, 6650)
@@ -174,16 +175,22 @@ class FakeBroker:
     # ---- what it does
 
     def store(self, session: Session, command: BaseCommand, payload: bytes) -> None:
-        """Keep a message and confirm it."""
+        """Keep a payload and confirm it."""
+        entry_id = len(self.stored)
         self.keep(command, payload)
         send = command.send
-        entry_id = len(self.stored) - 1
         session.write(encode_receipt(send.producer_id, send.sequence_id, 0, LEDGER, entry_id))
 
     def keep(self, command: BaseCommand, payload: bytes) -> None:
-        """Keep a message, and say nothing."""
-        _, body_start = open_payload(payload, 0, len(payload))
-        self.stored.append((command.send.sequence_id, payload[body_start:]))
+        """Keep a payload and the messages in it, and say nothing."""
+        self.payloads.append(payload)
+        metadata, body_start = open_payload(payload, 0, len(payload))
+        body = payload[body_start:]
+        if metadata.HasField("num_messages_in_batch") and not metadata.compression:
+            singles = split_batch(body, metadata.num_messages_in_batch)
+            self.stored += [(single.sequence_id, each) for single, each in singles]
+        else:
+            self.stored.append((command.send.sequence_id, body))
 
     def deliver(
         self,

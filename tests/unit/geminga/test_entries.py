@@ -177,7 +177,7 @@ def unreadable() -> dict[str, bytes]:
     lying_batch.num_messages_in_batch = 3
     return {
         "is encrypted": encode_payload(encrypted, b"x"),
-        "SNAPPY, is not supported": encode_payload(snappy, b"x"),
+        "compression is damaged: snappy": encode_payload(snappy, b"x"),
         "compression is damaged": encode_payload(broken_zlib, b"xxxxx"),
         "is a chunk": encode_payload(chunk, b"x"),
         "batch of 2147483647": encode_payload(huge_batch, b"x"),

@@ -16,10 +16,12 @@ from geminga_protocol.pulsar.api_pb2 import (
     MessageMetadata,
     SingleMessageMetadata,
 )
+from geminga_protocol.pulsar.integers import UINT64_MAX
 from geminga_protocol.pulsar.payload import (
     COPY_BYTES_MAX,
     encode_batch,
     encode_broker_entry,
+    encode_numbered_batch,
     encode_payload,
     metadata_bounds,
     open_payload,
@@ -171,3 +173,26 @@ def test_a_message_that_lies_about_its_size_is_a_wire_error(payload_size: int) -
 def test_a_garbage_batch_is_a_wire_error(body: bytes, num_messages: int) -> None:
     with suppress(WireError):
         assert len(split_batch(body, num_messages)) == num_messages
+
+
+def test_a_batch_written_by_hand_is_the_one_that_protobuf_writes() -> None:
+    payloads = [b"", b"a", b"b" * 127, b"c" * 128, b"d" * 20_000, b"e"]
+    ids = [0, 127, 128, 16_384, 1 << 40, UINT64_MAX]
+    keys = ["", "", "k", "", "key" * 50, ""]
+    body = encode_numbered_batch(
+        payloads,
+        [
+            SingleMessageMetadata(partition_key=key or None).SerializePartialToString()
+            for key in keys
+        ],
+        ids,
+    )
+    assert split_batch(body, len(payloads)) == [
+        (
+            SingleMessageMetadata(
+                payload_size=len(payload), sequence_id=sequence_id, partition_key=key or None
+            ),
+            payload,
+        )
+        for payload, sequence_id, key in zip(payloads, ids, keys, strict=True)
+    ]

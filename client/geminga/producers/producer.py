@@ -1,0 +1,319 @@
+"""Sends the values of one topic's producer: encodes them, chooses partitions, bounds what waits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Generic, Self, TypeVar, Unpack
+
+from geminga._channels.channel import Channels
+from geminga.errors import ClientError, ProducerQueueFull, SendTimedOut
+from geminga.messages import MessageId
+from geminga.producers.attributes import MessageAttributes
+from geminga.producers.batches import SendCallback
+from geminga.producers.options import MessageOptions, ProducerSettings, attributes_of
+from geminga.producers.room import MemoryLimit, Room, Waiting
+from geminga.producers.topic_producer import TopicProducer
+from geminga.schemas.schema import Schema
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+ValueT = TypeVar("ValueT")
+OutcomeT = TypeVar("OutcomeT")
+
+# So much is sent between two turns of the loop that ``ready`` gives: a batch or two. Without these
+# turns nothing would leave before the room is full.
+TURN_BYTES = 128 * 1024
+TURN_MESSAGES = 1000
+
+
+class Producer(Generic[ValueT]):
+    """Made by ``Client.producer``; closed by ``close``, by ``async with``, or by the client.
+
+    Messages are stored in the order of the calls. When the connection breaks, what has no receipt
+    is sent again on the next one, in the same order with the same sequence ids: a message may be
+    stored twice (unless the topic deduplicates), and none is left out. While there is no
+    connection messages wait for one, up to ``send_timeout_s``.
+
+    ``send`` tells what became of its message. Of messages sent with ``send_nowait`` a callback
+    does; where there is none, the first error is raised by the next ``ready``, ``flush``, ``close``
+    or end of the ``async with`` block, once, with a note of how many messages were not stored.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        topic: TopicName,
+        schema: Schema[ValueT],
+        settings: ProducerSettings,
+        *,
+        memory: MemoryLimit,
+        clock: Clock,
+    ) -> None:
+        self._topic = topic
+        self._encode = schema.encode
+        self._settings = settings
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._room = Room(memory, settings.pending_messages_max)
+        self._failure: ClientError | None = None
+        self._failed_messages = 0
+        self._has_ended = False
+        self._turn_bytes = self._turn_messages = 0  # sent since the last turn given
+        self._only = TopicProducer(
+            channels,
+            topic,
+            settings,
+            room=self._room,
+            clock=clock,
+            on_failure=self._note_failure,
+            on_end=self._ended,
+        )
+
+    async def open(self) -> None:
+        """Have a broker accept the producer; for ``Client.producer``."""
+        await self._only.channel.open()
+
+    @property
+    def topic(self) -> str:
+        """The whole name of the topic."""
+        return str(self._topic)
+
+    @property
+    def name(self) -> str:
+        """The producer's name, made by the broker if the options have none."""
+        return self._only.channel.name
+
+    @property
+    def producer_id(self) -> int:
+        """The producer's number, which no other producer or consumer of the client has."""
+        return self._only.channel.id
+
+    @property
+    def last_sequence_id(self) -> int:
+        """The sequence id of the last message that left; -1 before the first, where none is known.
+
+        Messages of a batch are numbered when it leaves.
+        """
+        return self._only.last_sequence_id
+
+    @property
+    def pending_messages(self) -> int:
+        """How many messages wait for their receipts, those in open batches among them."""
+        return self._room.messages
+
+    @property
+    def is_connected(self) -> bool:
+        """Is a broker taking messages at this moment?"""
+        return self._only.channel.is_connected
+
+    # ---- sending
+
+    async def send(self, value: ValueT | None, **options: Unpack[MessageOptions]) -> MessageId:
+        """Send a message and wait until it is stored; gives its id. ``None`` is a null value.
+
+        It leaves at the end of the loop's turn, in one batch with what was sent before it and in
+        the same turn. The options are explained in ``MessageOptions``. Waits for room where there
+        is none. A message that is given up (cancelled) is not sent if it still waited for room.
+
+        Raises ``MessageTooLarge``, ``SendTimedOut``, ``Closed``, or the ``BrokerRefused`` that
+        ended the producer.
+        """
+        payload, attributes, sequence_id = self._message(value, options)
+        stored: asyncio.Future[MessageId] = self._loop.create_future()
+        submit = partial(
+            self._submit, payload, attributes, sequence_id, partial(_settle, stored), at_once=True
+        )
+        if not self._room.is_full:
+            submit()
+            return await stored
+        self._check_open()
+        return await self._wait_for_room(submit, stored)
+
+    def send_nowait(
+        self,
+        value: ValueT | None,
+        callback: SendCallback | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> None:
+        """Send a message; it leaves with its batch.
+
+        ``callback(message_id, error)`` is called once, with one of them; it runs on the loop and
+        must not block, and what it raises goes to the loop's exception handler. The options are
+        explained in ``MessageOptions``.
+
+        Raises ``ProducerQueueFull`` where there is no room (``await ready()`` between messages
+        avoids that), ``MessageTooLarge``, ``Closed``, or the ``BrokerRefused`` that ended the
+        producer; the callback is not called then.
+        """
+        if self._room.is_full:
+            self._check_open()
+            raise ProducerQueueFull(self._room.messages, self._room.used_bytes)
+        if value is not None and not options:
+            self._submit(self._encode(value), None, None, callback)
+        else:
+            payload, attributes, sequence_id = self._message(value, options)
+            self._submit(payload, attributes, sequence_id, callback)
+
+    async def ready(self) -> None:
+        """Wait until half of the room for messages is free, and let what was sent leave.
+
+        To be awaited between calls of ``send_nowait``; it mostly does not wait. Raises the first
+        error of a message that was sent without a callback, or the error that ended the producer.
+        """
+        if self._failure is not None or self._has_ended:
+            self._raise_failure()
+            self._check_open()
+        if self._turn_bytes >= TURN_BYTES or self._turn_messages >= TURN_MESSAGES:
+            self._turn_bytes = self._turn_messages = 0
+            await asyncio.sleep(0)
+        if self._room.is_half_full:
+            self._check_open()
+            free: asyncio.Future[None] = self._loop.create_future()
+            await self._wait_for_room(partial(_resolve, free), free, is_patient=True)
+            # There may be room because everything has failed.
+            self._check_open()
+
+    async def flush(self) -> None:
+        """Send open batches, and wait until everything sent before is stored or has failed.
+
+        Raises the first error of a message that was sent without a callback.
+        """
+        await self._only.flush()
+        self._raise_failure()
+
+    def _message(
+        self, value: ValueT | None, options: MessageOptions
+    ) -> tuple[bytes, MessageAttributes | None, int | None]:
+        """A message's payload, attributes and sequence id. A value of ``None`` is a null value."""
+        attributes, sequence_id = attributes_of(self._clock.wall_ms(), **options)
+        if value is not None:
+            return self._encode(value), attributes, sequence_id
+        attributes = attributes or MessageAttributes()
+        attributes.is_null = True
+        return b"", attributes, sequence_id
+
+    def _submit(
+        self,
+        payload: bytes,
+        attributes: MessageAttributes | None,
+        sequence_id: int | None,
+        callback: SendCallback | None,
+        *,
+        at_once: bool = False,
+    ) -> None:
+        """Hand a message over for which there is room."""
+        self._turn_messages += 1
+        self._turn_bytes += len(payload)
+        self._only.submit(payload, attributes, sequence_id, callback, at_once=at_once)
+
+    async def _wait_for_room(
+        self,
+        enter: Callable[[], None],
+        outcome: asyncio.Future[OutcomeT],
+        *,
+        is_patient: bool = False,
+    ) -> OutcomeT:
+        """Have ``enter`` called when there is room; gives the outcome that it leads to.
+
+        Raises ``SendTimedOut`` where there is no room in time, or what ``enter`` raised.
+        """
+        timeout_s = self._settings.send_timeout_s
+        timer: asyncio.TimerHandle | None = None
+
+        def enter_in_turn() -> None:
+            if timer is not None:
+                timer.cancel()
+            try:
+                enter()
+            except ClientError as error:
+                _fail(outcome, error)
+
+        waiting = Waiting(enter_in_turn, partial(_fail, outcome), is_patient)
+
+        def expire(timeout_s: float) -> None:
+            if self._room.leave(waiting):
+                _fail(outcome, SendTimedOut(None, timeout_s))
+
+        # What waits until half of the room is free has nothing to lose but its patience.
+        if timeout_s is not None and not is_patient:
+            timer = self._loop.call_later(timeout_s, expire, timeout_s)
+        self._room.wait(waiting)
+        try:
+            return await outcome
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if outcome.cancelled():
+                self._room.leave(waiting)
+
+    def _check_open(self) -> None:
+        """Raise the error that ended the producer, if one did."""
+        self._only.channel.check_open()
+
+    def _ended(self, error: ClientError) -> None:
+        self._has_ended = True
+        self._room.end(error)
+
+    def _note_failure(self, error: ClientError, messages: int) -> None:
+        self._failure = self._failure or error
+        self._failed_messages += messages
+
+    def _raise_failure(self) -> None:
+        """Raise the first error of messages without callbacks, if there was one, once."""
+        error, messages = self._failure, self._failed_messages
+        self._failure, self._failed_messages = None, 0
+        if error is not None:
+            error.add_note(f"{messages} messages sent without callbacks were not stored")
+            raise error
+
+    # ---- closing
+
+    async def close(self) -> None:
+        """Wait a while for the receipts of what was sent, then leave the broker.
+
+        What has no receipt by then fails with ``Closed``. Closing twice is harmless. Raises the
+        first error of a message that was sent without a callback.
+        """
+        await self._only.close()
+        self._raise_failure()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            await self.close()
+            return
+        await self._only.close()
+
+
+def _settle(
+    stored: asyncio.Future[MessageId], message_id: MessageId | None, error: ClientError | None
+) -> None:
+    """Tell a caller of ``send`` what became of its message, unless it has given up."""
+    if message_id is None:
+        assert error is not None
+        _fail(stored, error)
+    elif not stored.done():
+        stored.set_result(message_id)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _fail(future: asyncio.Future[OutcomeT], error: ClientError) -> None:
+    if not future.done():
+        future.set_exception(error)

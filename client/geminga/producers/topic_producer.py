@@ -1,0 +1,275 @@
+"""Publishes to one topic or partition: numbers messages, makes payloads of them, tells what became
+of each.
+
+Whether there is room for a message was asked before; here it is taken and given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from geminga._channels.channel import Channels
+from geminga._channels.producer_channel import ProducerChannel
+from geminga.compression import compressor
+from geminga.errors import ClientError, MessageTooLarge
+from geminga.messages import MessageId, from_proto
+from geminga.producers.attributes import MessageAttributes
+from geminga.producers.batches import Batch, OpenBatches, SendCallback, number
+from geminga.producers.options import ProducerSettings
+from geminga.producers.room import Room
+from geminga_protocol.pulsar.api_pb2 import MessageIdData, MessageMetadata
+from geminga_protocol.pulsar.frames import FRAME_OVERHEAD_BYTES
+from geminga_protocol.pulsar.payload import encode_numbered_batch, encode_payload
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_runtime.clock import Clock
+
+# What properties and keys may take beyond a message of the largest size: the frame's overhead,
+# without what the command, the producer's name and the numbers need of it.
+METADATA_BYTES_MAX = FRAME_OVERHEAD_BYTES - 1024
+
+
+class TopicProducer:
+    """One topic's share of a producer.
+
+    ``on_failure`` is called with an error and how many messages without a callback it concerns;
+    ``on_end`` when no broker will take anything more.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        topic: TopicName,
+        settings: ProducerSettings,
+        *,
+        room: Room,
+        clock: Clock,
+        on_failure: Callable[[ClientError, int], None],
+        on_end: Callable[[ClientError], None],
+    ) -> None:
+        self.channel: ProducerChannel[Batch] = ProducerChannel(channels, topic, settings)
+        self._settings = settings
+        self._room = room
+        self._clock = clock
+        self._on_failure = on_failure
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._partition = topic.partition_index
+        self._next_sequence_id: int | None = None
+        self._open = None if settings.batching is None else OpenBatches(settings.batching)
+        self._compressor = compressor(settings.compression)
+        # Sends the open batches; whether at the end of this turn, or when their time is over.
+        self._timer: asyncio.Handle | None = None
+        self._leaves_at_once = False
+        # What ``flush`` waits for: the last batch that had left, which is settled after all others.
+        self._last: Batch | None = None
+        self._flushing: deque[tuple[Batch, asyncio.Future[None]]] = deque()
+        self.channel.on_settled = self._settled
+        self.channel.on_end = self._ended
+        self.channel.on_close = self.close
+
+    @property
+    def last_sequence_id(self) -> int:
+        """The sequence id of the last message that left; -1 before the first."""
+        if self._next_sequence_id is not None:
+            return self._next_sequence_id - 1
+        initial = self._settings.initial_sequence_id
+        return self.channel.last_sequence_id if initial is None else initial
+
+    @property
+    def gathers(self) -> bool:
+        """Has a batch been begun that has not left yet?"""
+        return self._timer is not None
+
+    # ---- sending
+
+    def submit(
+        self,
+        payload: bytes,
+        attributes: MessageAttributes | None,
+        sequence_id: int | None,
+        callback: SendCallback | None,
+        *,
+        at_once: bool = False,
+    ) -> None:
+        """Take a message; it leaves when its batch does, or ``at_once``: at the end of this turn.
+
+        Raises ``MessageTooLarge``, or the error that ended the channel; ``callback`` is not called
+        then.
+        """
+        channel = self.channel
+        if channel.error is not None:
+            raise channel.error
+        encoded = b"" if attributes is None else attributes.encode_for_batch()
+        message_bytes = len(payload) + len(encoded)
+        batches = self._open
+        if (
+            batches is None
+            or message_bytes >= channel.max_message_bytes
+            or (attributes is not None and attributes.goes_alone)
+        ):
+            self._submit_alone(payload, attributes, encoded, sequence_id, callback)
+            return
+        if not batches.has_room(message_bytes, channel.max_message_bytes) or not (
+            sequence_id is None or batches.may_be_numbered(sequence_id)
+        ):
+            self.send_batches()
+        batches.add(payload, attributes, encoded, callback, sequence_id)
+        self._room.take(message_bytes)
+        if batches.is_full:
+            self.send_batches()
+        elif at_once and not self._leaves_at_once:
+            self._leaves_at_once = True
+            self._set_timer(self._loop.call_soon(self.send_batches))
+        elif self._timer is None:
+            assert self._settings.batching is not None
+            self._timer = self._loop.call_later(self._settings.batching.delay_s, self.send_batches)
+
+    def _submit_alone(
+        self,
+        payload: bytes,
+        attributes: MessageAttributes | None,
+        encoded: bytes,
+        sequence_id: int | None,
+        callback: SendCallback | None,
+    ) -> None:
+        """Send a message that no batch has a place for, behind those that came before it."""
+        self._check_size(payload, encoded)
+        self.send_batches()
+        batch = Batch(attributes, [payload], [encoded], payload_bytes=len(payload) + len(encoded))
+        if callback is not None:
+            batch.callbacks.append((0, callback))
+        if sequence_id is not None:
+            batch.sequence_ids = [sequence_id]
+        self._room.take(batch.payload_bytes)
+        self._send(batch)
+
+    def _check_size(self, payload: bytes, encoded: bytes) -> None:
+        """Raise ``MessageTooLarge`` for a message that the broker will not take."""
+        message_bytes_max = self.channel.max_message_bytes
+        body_bytes = len(payload)
+        if body_bytes > message_bytes_max and self._compressor is not None:
+            # Compressed once more when it leaves: large messages that shrink so far are rare.
+            body_bytes = len(self._compressor.compress(payload))
+        if body_bytes > message_bytes_max:
+            raise MessageTooLarge(body_bytes, message_bytes_max)
+        if body_bytes + len(encoded) > message_bytes_max + METADATA_BYTES_MAX:
+            raise MessageTooLarge(body_bytes + len(encoded), message_bytes_max + METADATA_BYTES_MAX)
+
+    def send_batches(self) -> None:
+        """Send the open batches now."""
+        if self._timer is None:
+            return
+        self._set_timer(None)
+        self._leaves_at_once = False
+        assert self._open is not None
+        for batch in self._open.take():
+            self._send(batch)
+
+    def _set_timer(self, timer: asyncio.Handle | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = timer
+
+    def _send(self, batch: Batch) -> None:
+        sequence_ids = number(batch, self.last_sequence_id + 1)
+        first, last = sequence_ids[0], sequence_ids[-1]
+        self._next_sequence_id = max(self.last_sequence_id, last) + 1
+        metadata = MessageMetadata(
+            producer_name=self.channel.name,
+            sequence_id=first,
+            publish_time=self._clock.wall_ms(),
+        )
+        messages = len(batch)
+        self._last = batch
+        if messages == 1:
+            # A batch of one would be larger, and its message's id have an index that says nothing.
+            if batch.attributes is not None:
+                batch.attributes.describe(metadata)
+            payload = self._compressed(metadata, batch.payloads[0])
+            self.channel.send(encode_payload(metadata, payload), first, batch)
+            return
+        metadata.num_messages_in_batch = messages
+        metadata.highest_sequence_id = last
+        if batch.attributes is not None:
+            batch.attributes.describe_keys(metadata)
+        body = encode_numbered_batch(batch.payloads, batch.encoded_attributes, sequence_ids)
+        self.channel.send(
+            encode_payload(metadata, self._compressed(metadata, body)),
+            first,
+            batch,
+            num_messages=messages,
+            highest_sequence_id=last,
+        )
+
+    def _compressed(self, metadata: MessageMetadata, body: bytes) -> bytes:
+        """The body, compressed where that makes it smaller; ``metadata`` then says how."""
+        if self._compressor is not None:
+            compressed = self._compressor.compress(body)
+            if len(compressed) < len(body):
+                metadata.compression = self._compressor.type
+                metadata.uncompressed_size = len(body)
+                return compressed
+        return body
+
+    # ---- what becomes of it
+
+    def _settled(
+        self, batch: Batch, message_id: MessageIdData | None, error: ClientError | None
+    ) -> None:
+        """A payload is stored, or is not as far as the client knows."""
+        stored = None if message_id is None else from_proto(message_id, self._partition)
+        self._tell(batch, stored, error)
+        if batch is self._last:
+            self._last = None
+        while self._flushing and self._flushing[0][0] is batch:
+            flushed = self._flushing.popleft()[1]
+            if not flushed.done():
+                flushed.set_result(None)
+        self._room.give_back(len(batch), batch.payload_bytes)
+
+    def _tell(self, batch: Batch, stored: MessageId | None, error: ClientError | None) -> None:
+        """Call the callbacks of a batch; what has none is reported only where it is not stored."""
+        messages = len(batch)
+        for index, callback in batch.callbacks:
+            message_id = stored
+            if stored is not None and messages > 1:
+                message_id = MessageId(
+                    stored.ledger_id, stored.entry_id, index, stored.partition, messages
+                )
+            try:
+                callback(message_id, error)
+            except Exception as raised:  # noqa: BLE001  # a user's code: other messages have theirs
+                self._loop.call_exception_handler(
+                    {
+                        "message": f"a send callback of {self.channel.topic} raised",
+                        "exception": raised,
+                    }
+                )
+        if error is not None and messages > len(batch.callbacks):
+            self._on_failure(error, messages - len(batch.callbacks))
+
+    async def flush(self) -> None:
+        """Send what is there, and wait until it and all before it is stored or has failed."""
+        self.send_batches()
+        if self._last is not None:
+            flushed: asyncio.Future[None] = self._loop.create_future()
+            self._flushing.append((self._last, flushed))
+            await flushed
+
+    # ---- its end
+
+    def _ended(self, error: ClientError) -> None:
+        """No broker will take what has not left."""
+        self._set_timer(None)
+        if self._open is not None:
+            for batch in self._open.take():
+                self._tell(batch, None, error)
+                self._room.give_back(len(batch), batch.payload_bytes)
+        self._on_end(error)
+
+    async def close(self) -> None:
+        """Wait a while for the receipts of what was sent, then leave the broker."""
+        self.send_batches()
+        await self.channel.close()
