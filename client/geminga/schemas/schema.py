@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from geminga_protocol.pulsar.enums import SchemaType
+
 ValueT = TypeVar("ValueT")
 
 
@@ -13,11 +15,10 @@ ValueT = TypeVar("ValueT")
 class SchemaInfo:
     """What the broker's schema registry is told: ``Schema`` of PulsarApi.proto.
 
-    ``type`` is a number of ``Schema.Type``, ``definition`` the bytes that define the schema (JSON
-    for most types).
+    ``definition`` is the bytes that define the schema (JSON for most types).
     """
 
-    type: int
+    type: SchemaType
     name: str = ""
     definition: bytes = b""
     properties: Mapping[str, str] = field(default_factory=dict[str, str])

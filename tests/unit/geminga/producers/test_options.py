@@ -15,6 +15,7 @@ from geminga.producers.options import ProducerSettings, attributes_of
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
+from geminga_protocol.pulsar.enums import SchemaType
 
 # What settings have besides, and why.
 NO_OPTIONS = {
@@ -100,7 +101,7 @@ async def test_one_that_waits_to_be_the_exclusive_producer_is_open_when_it_is(
 class Text:
     """A schema of a test."""
 
-    schema_info = SchemaInfo(api.Schema.String, "text", b"defined", {"p": "q"})
+    schema_info = SchemaInfo(SchemaType.STRING, "text", b"defined", {"p": "q"})
 
     def encode(self, value: str, /) -> bytes:
         return value.encode()

@@ -1,0 +1,128 @@
+"""Pairs of a key and a value with a schema each, in the payload or in the message's key too."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from struct import Struct
+from typing import Generic, TypeVar
+
+from geminga.schemas.schema import Schema, SchemaInfo
+from geminga_protocol.pulsar.enums import SchemaType
+
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
+
+# +-----------------+-----+-------------------+-------+
+# | i32: key's size | key | i32: value's size | value |     size -1: null
+# +-----------------+-----+-------------------+-------+
+_SIZE = Struct(">i")
+
+
+class KeyValueEncoding(StrEnum):
+    """Where the key stands: in the payload, or in the message's metadata, where routing, Key_Shared
+    and compaction see it."""
+
+    INLINE = "INLINE"
+    SEPARATED = "SEPARATED"
+
+
+class KeyValueSchema(Generic[KeyT, ValueT]):
+    """Values are tuples of a key and a value; each of them may be ``None``.
+
+    Properties and definition of both are joined as Pulsar's ``KeyValueSchemaInfo`` joins them.
+    """
+
+    def __init__(
+        self,
+        key: Schema[KeyT],
+        value: Schema[ValueT],
+        encoding: KeyValueEncoding | str = KeyValueEncoding.INLINE,
+    ) -> None:
+        """Raises ``ValueError`` for an encoding that there is not."""
+        self._key = key
+        self._value = value
+        self.encoding = KeyValueEncoding(encoding)
+        parts = [("key", _info(key)), ("value", _info(value))]
+        properties = {"kv.encoding.type": str(self.encoding)}
+        for part, info in parts:
+            properties[f"{part}.schema.name"] = info.name
+            properties[f"{part}.schema.type"] = info.type.name
+            properties[f"{part}.schema.properties"] = json.dumps(dict(info.properties))
+        self.schema_info = SchemaInfo(
+            SchemaType.KEY_VALUE,
+            "KeyValue",
+            join(parts[0][1].definition, parts[1][1].definition),
+            properties,
+        )
+
+    def encode(self, pair: tuple[KeyT | None, ValueT | None], /) -> bytes:
+        """Both, one behind the other; raises what the schemas raise, ``TypeError``."""
+        key, value = self.encode_parts(pair)
+        return join(key, value)
+
+    def decode(self, payload: bytes, /) -> tuple[KeyT | None, ValueT | None]:
+        """Raises ``ValueError``."""
+        return self.decode_parts(*split(payload))
+
+    def encode_parts(
+        self, pair: tuple[KeyT | None, ValueT | None], /
+    ) -> tuple[bytes | None, bytes | None]:
+        """Key and value, for a message that has them in two places."""
+        if not _is_pair(pair):
+            raise TypeError("the value should be a tuple of a key and a value")
+        key, value = pair
+        return (
+            None if key is None else self._key.encode(key),
+            None if value is None else self._value.encode(value),
+        )
+
+    def decode_parts(
+        self, key: bytes | None, value: bytes | None, /
+    ) -> tuple[KeyT | None, ValueT | None]:
+        """The pair of a message that has them in two places; raises ``ValueError``."""
+        return (
+            None if key is None else self._key.decode(key),
+            None if value is None else self._value.decode(value),
+        )
+
+    def __repr__(self) -> str:
+        return f"KeyValueSchema({self._key!r}, {self._value!r}, {self.encoding.name})"
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2
+
+
+def _info(schema: Schema[KeyT]) -> SchemaInfo:
+    info = schema.schema_info
+    return SchemaInfo(SchemaType.NONE, "Bytes") if info is None else info
+
+
+def join(key: bytes | None, value: bytes | None) -> bytes:
+    """Both with their sizes in front."""
+    parts: list[bytes] = []
+    for part in (key, value):
+        parts += [_SIZE.pack(-1)] if part is None else [_SIZE.pack(len(part)), part]
+    return b"".join(parts)
+
+
+def split(payload: bytes) -> tuple[bytes | None, bytes | None]:
+    """What ``join`` joined; raises ``ValueError`` for what it did not."""
+    key, behind = _part(payload, 0)
+    value, end = _part(payload, behind)
+    if end != len(payload):
+        raise ValueError(f"{len(payload) - end} bytes stand behind a key and a value")
+    return key, value
+
+
+def _part(payload: bytes, start: int) -> tuple[bytes | None, int]:
+    begin = start + _SIZE.size
+    if begin > len(payload):
+        raise ValueError("the payload ends before a key and a value")
+    (size,) = _SIZE.unpack_from(payload, start)
+    if size == -1:
+        return None, begin
+    if size < 0 or begin + size > len(payload):
+        raise ValueError(f"a part should have {size} bytes, and {len(payload) - begin} follow")
+    return payload[begin : begin + size], begin + size
