@@ -24,6 +24,8 @@ REQUEST_BYTES_MAX = 1_000_000
 # from what it last heard of us, which is a little before we heard its answer; the tenth covers
 # that and the time our own callbacks take to stop serving.
 GIVE_UP_FRACTION = 0.9
+# A standalone's parts must see each other's death within seconds; 6 s is three of kazoo's pings.
+SESSION_TIMEOUT_S = 6.0
 # Parents made for one create may be deleted again before it arrives; then they are made again.
 MAKE_PARENTS_ATTEMPTS_MAX = 5
 

@@ -32,6 +32,7 @@ from geminga_runtime.coordination import (
     GIVE_UP_FRACTION,
     MAKE_PARENTS_ATTEMPTS_MAX,
     NO_SESSION,
+    SESSION_TIMEOUT_S,
     ConnectionLost,
     CoordinationError,
     NodeExists,
@@ -46,7 +47,6 @@ from geminga_runtime.coordination import (
     operation_bytes,
 )
 from geminga_runtime.service import Service
-from geminga_server.config.part import SESSION_TIMEOUT_S
 from geminga_server.kazoo_bridge import Answer, Client, LoopHandler
 from geminga_server.kazoo_words import (
     KazooStat,

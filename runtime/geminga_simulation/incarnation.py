@@ -13,10 +13,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-
-if TYPE_CHECKING:
-    from geminga_simulation.loop import SimulatedLoop
+from typing import Any, TypeVar, cast
 
 ResultT = TypeVar("ResultT")
 
@@ -188,7 +185,7 @@ class SimulatedTask(asyncio.Task[ResultT]):
         self,
         work: Generator[Any, None, ResultT] | Coroutine[Any, Any, ResultT],
         *,
-        loop: SimulatedLoop,
+        loop: asyncio.AbstractEventLoop,
         name: str,
         context: Context,
         serial: int,
@@ -230,7 +227,9 @@ class SimulatedTask(asyncio.Task[ResultT]):
 class SimulatedFuture(asyncio.Future[ResultT]):
     """A future that hashes by its serial number, as the tasks do."""
 
-    def __init__(self, *, loop: SimulatedLoop, serial: int, incarnation: Incarnation) -> None:
+    def __init__(
+        self, *, loop: asyncio.AbstractEventLoop, serial: int, incarnation: Incarnation
+    ) -> None:
         self.serial = serial
         self.incarnation = incarnation
         super().__init__(loop=loop)

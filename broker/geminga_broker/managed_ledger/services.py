@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.entry_cache import EntryCache
@@ -13,8 +13,13 @@ from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
 from geminga_ledger import Ledgers
 from geminga_runtime.clock import Clock
 
-if TYPE_CHECKING:
-    from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+
+class OpenLog(Protocol):
+    """A managed ledger that is open, as far as its factory looks after it."""
+
+    def sweep(self) -> None:
+        """Turn over and trim by time."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,4 +33,4 @@ class ManagedLedgerServices:
     clock: Clock
     random: Random
     config: ManagedLedgerConfig
-    opened: MutableMapping[str, ManagedLedger] = field(default_factory=dict)
+    opened: MutableMapping[str, OpenLog] = field(default_factory=dict)

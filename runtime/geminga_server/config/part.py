@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from geminga_runtime.clock import Clock
+from geminga_runtime.coordination import SESSION_TIMEOUT_S
 from geminga_server.config.declaration import Upstream
 
 if TYPE_CHECKING:
     from geminga_server.run import StopRequest
     from geminga_server.zookeeper import ZooKeeper
-
-# A standalone's parts must see each other's death within seconds; 6 s is three of kazoo's pings.
-SESSION_TIMEOUT_S = 6.0
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Port = Annotated[int, Ge(0), Le(65535)]
