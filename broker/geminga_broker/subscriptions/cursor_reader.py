@@ -208,6 +208,7 @@ class CursorReader:
             if owner is not None:
                 owner.reached_end()
             return None
+        count_max = min(count_max, end - first)
         run = log_reader.cached_run(position, count_max)
         self.is_fetched = not run
         if not run:
