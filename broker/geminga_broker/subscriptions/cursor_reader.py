@@ -189,12 +189,11 @@ class CursorReader:
 
     def _next_open(self, count_max: int) -> tuple[int, list[Entry]] | None:
         """The next entries of the log, of which the first is not acknowledged."""
-        log_reader, cursor = self._log, self._cursor
+        log_reader, acknowledged = self._log, self._cursor.acknowledged
         chain, position = log_reader.chain, self.position
-        if position <= cursor.mark_delete:  # somebody acknowledged what was still to be sent
-            position = chain.next_after(cursor.mark_delete)
+        if position <= acknowledged.mark_delete:  # somebody acknowledged what was to be sent
+            position = chain.next_after(acknowledged.mark_delete)
         position = chain.readable_from(position)
-        acknowledged = cursor.acknowledged
         while acknowledged.has_holes:
             end = acknowledged.run_end(*position)
             if end == position[1]:
@@ -208,6 +207,7 @@ class CursorReader:
             if owner is not None:
                 owner.reached_end()
             return None
+        count_max = min(count_max, end - first)
         run = log_reader.cached_run(position, count_max)
         self.is_fetched = not run
         if not run:

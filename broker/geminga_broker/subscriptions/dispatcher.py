@@ -143,18 +143,15 @@ class Dispatcher(ABC):
         return 0
 
     def _send_slowly(
-        self,
-        throttle: DispatchThrottle,
-        ledger_id: int,
-        run: list[Entry],
-        send: Callable[[list[Entry]], int],
+        self, ledger_id: int, run: list[Entry], send: Callable[[list[Entry]], int]
     ) -> int:
-        """Let ``send`` have of ``run`` what may be sent now; how many entries it used. 0: all must
-        wait, and ``dispatch`` is called when it is their turn."""
+        """Where there is a throttle: let ``send`` have of ``run`` what may be sent now; how many
+        entries it used. 0: all must wait, and ``dispatch`` is called when it is their turn."""
+        throttle = self._throttle
+        assert throttle is not None
         keeps_up = self.reader.entries_ahead < BACKLOG_ENTRIES
         if keeps_up and not throttle.counting.of_those_keeping_up:
             return send(run)
-
         acknowledged = self.reader.acknowledged_in(ledger_id)
 
         def is_needed(entry: Entry) -> bool:

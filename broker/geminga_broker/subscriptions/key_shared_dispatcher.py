@@ -8,6 +8,7 @@ keys, but only so far: entries that were read and wait are few.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
@@ -118,14 +119,9 @@ class KeySharedDispatcher(TrackingDispatcher):
         if self._throttle is None:
             used = self._spread(ledger_id, run)
         else:
-            used = self._send_slowly(
-                self._throttle,
-                ledger_id,
-                run,
-                lambda allowed: self._spread(ledger_id, allowed),
-            )
-            if not used:
-                return False
+            used = self._send_slowly(ledger_id, run, partial(self._spread, ledger_id))
+        if not used:
+            return False
         self.entries_sent += used
         self.reader.advance(ledger_id, run, used)
         return True

@@ -3,6 +3,8 @@ chooses."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from geminga_broker.managed_ledger.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, EntryId
@@ -59,14 +61,9 @@ class SharedDispatcher(TrackingDispatcher):
         if self._throttle is None:
             used = self._send_turn(consumer, ledger_id, run)
         else:
-            used = self._send_slowly(
-                self._throttle,
-                ledger_id,
-                run,
-                lambda allowed: self._send_turn(consumer, ledger_id, allowed),
-            )
-            if not used:
-                return False
+            used = self._send_slowly(ledger_id, run, partial(self._send_turn, consumer, ledger_id))
+        if not used:
+            return False
         consumer.note_time()
         self.entries_sent += used
         self.reader.advance(ledger_id, run, used)

@@ -140,14 +140,11 @@ class SingleDispatcher(Dispatcher):
         acknowledged = reader.acknowledged_in(ledger_id)
         if self._throttle is None:
             return consumer.deliver_in_order(ledger_id, run, acknowledged, reader.pass_over)
-        return self._send_slowly(
-            self._throttle,
-            ledger_id,
-            run,
-            lambda allowed: consumer.deliver_in_order(
-                ledger_id, allowed, acknowledged, reader.pass_over
-            ),
-        )
+
+        def send(allowed: list[Entry]) -> int:
+            return consumer.deliver_in_order(ledger_id, allowed, acknowledged, reader.pass_over)
+
+        return self._send_slowly(ledger_id, run, send)
 
     def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
         """Everything unacknowledged again: only that keeps the order (as upstream)."""

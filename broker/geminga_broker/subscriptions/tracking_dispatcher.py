@@ -7,6 +7,7 @@ left, is replayed, lowest position first. Consumers together hold at most so man
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Protocol
 
@@ -202,16 +203,12 @@ class TrackingDispatcher(Dispatcher):
             return False
         ledger_id = first[0]
         if self._throttle is None:
-            used = self._replay_run(consumer, ledger_id, at_hand, messages_max)
+            used = self._replay_run(consumer, ledger_id, messages_max, at_hand)
         else:
-            used = self._send_slowly(
-                self._throttle,
-                ledger_id,
-                at_hand,
-                lambda allowed: self._replay_run(consumer, ledger_id, allowed, messages_max),
-            )
-            if not used:
-                return False
+            send = partial(self._replay_run, consumer, ledger_id, messages_max)
+            used = self._send_slowly(ledger_id, at_hand, send)
+        if not used:
+            return False
         queue.take(used)
         self.reader.fetched.drop((ledger_id, each[0]) for each in islice(at_hand, used))
         consumer.note_time()
@@ -219,7 +216,7 @@ class TrackingDispatcher(Dispatcher):
         return True
 
     def _replay_run(
-        self, consumer: Consumer, ledger_id: int, run: list[Entry], messages_max: int
+        self, consumer: Consumer, ledger_id: int, messages_max: int, run: list[Entry]
     ) -> int:
         """Send ``consumer`` what is not acknowledged of ``run``, which leaves the replay, while its
         turn lasts; how many it used."""

@@ -42,7 +42,7 @@ def _subscription(topic: Topic, subscription: Subscription) -> SubscriptionFacts
     if dispatcher is None or not dispatcher.consumers:
         return _unread(topic, cursor)
     # One that has read everything and may send more waits for what is published next.
-    is_at_end = dispatcher.read_position > log.chain.last_confirmed
+    is_at_end = dispatcher.read_position > log.reader.readable_upto
     takers = dispatcher.consumers if dispatcher.active is None else [dispatcher.active]
     return SubscriptionFacts(
         cursor_stats(log, cursor, dispatcher.read_position),

@@ -1,4 +1,5 @@
-"""Proves how what is not cached is read: once, again after a failure, and not for ever."""
+"""Proves how far a subscription reads, and how what is not cached is read: once, again after a
+failure, and not for ever."""
 
 from __future__ import annotations
 
@@ -224,3 +225,37 @@ async def test_a_rewound_dispatcher_delivers_nothing_it_had_fetched(log: MemoryL
     await log.settled()
     assert session.positions()[-1] == (1, 0)
     assert log.reads == 2
+
+
+class Limited(MemoryLog):
+    """A log of which not all that is stored may be read yet."""
+
+    may_be_read = 4
+
+    def readable_end(self, ledger_id: int) -> int:
+        return min(self.may_be_read, super().readable_end(ledger_id))
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+async def test_what_may_not_be_read_yet_is_sent_once_it_may(*, is_cold: bool) -> None:
+    log = Limited((1, 10))
+    log.is_cold = is_cold
+    dispatcher, consumer, session = dispatcher_over(log)
+    consumer.permits = 100
+    for may_be_read in (4, 7, 10):
+        log.may_be_read = may_be_read
+        dispatcher.dispatch()
+        await log.settled()
+        assert session.positions() == [(1, entry) for entry in range(may_be_read)]
+
+
+async def test_a_reader_whose_owner_is_gone_keeps_nothing(log: MemoryLog) -> None:
+    dispatcher, consumer, _ = dispatcher_over(log)
+    consumer.permits = 4
+    dispatcher.dispatch()
+    reader = dispatcher.reader
+    dispatcher.remove(consumer)
+    dispatcher.reader.let_go()
+    del dispatcher
+    await log.settled()
+    assert (reader.is_reading, log.fetched_budget.used_bytes) == (False, 0)
