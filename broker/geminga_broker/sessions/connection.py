@@ -22,7 +22,7 @@ from geminga_broker.sessions.lookups import LookupCommands
 from geminga_broker.sessions.publishing import ProducerCommands
 from geminga_broker.sessions.schemas import SchemaCommands
 from geminga_broker.sessions.session import Session
-from geminga_broker.sessions.states import State, objection
+from geminga_broker.sessions.states import CONNECTED, State, objection
 from geminga_broker.sessions.topic_listing import TopicListCommands
 from geminga_broker.sessions.unserved import encode_incomplete, encode_unknown, encode_unserved
 from geminga_protocol.errors import WireError
@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol):
         session = self.session
         session.liveness.heard()
         try:
-            if session.state is State.CONNECTED:
+            if session.state is CONNECTED:
                 self._handle_frames(*self._frames.feed(data))
             else:
                 self._handle_early(data)
@@ -161,7 +161,7 @@ class Connection(asyncio.Protocol):
         for index, (start, end) in enumerate(bounds):
             if session.state is State.CLOSED:
                 return
-            if session.state is State.CONNECTED:
+            if session.state is CONNECTED:
                 # Clients that wait for no answer send their first commands along with CONNECT.
                 self._handle_frames(buffer, bounds[index:])
                 return
@@ -192,6 +192,6 @@ class Connection(asyncio.Protocol):
 
     def _tell_or_close(self, answer: bytes | None, error: WireError) -> None:
         """Refuse a command that cannot be taken; one that cannot be answered is the end."""
-        if answer is None or self.session.state is not State.CONNECTED:
+        if answer is None or self.session.state is not CONNECTED:
             raise error
         self.session.send(answer)
