@@ -44,6 +44,7 @@ from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
+from geminga_server.authentication import AUTHENTICATION_DISABLED, Authentication
 from geminga_server.authorization import Authorizer
 from geminga_server.connection_limits import ConnectionLimits
 
@@ -65,6 +66,7 @@ class Broker(Service):
         clock: Clock,
         random: Random,
         authorizer: Authorizer,
+        authentication: Authentication = AUTHENTICATION_DISABLED,
     ) -> None:
         super().__init__()
         assert min(config.port, config.web_port) > 0, "the ports go into records: choose them first"
@@ -74,6 +76,7 @@ class Broker(Service):
         self._clock = clock
         self._random = random
         self._authorizer = authorizer
+        self._authentication = authentication
         # What stores
         self.ledgers = Ledgers(coordination, network, clock, random, config.ledgers)
         self._cache = EntryCache(config.cache)
@@ -213,6 +216,7 @@ class Broker(Service):
             discovery=self.discovery,
             topic_lists=self.topic_lists,
             authorizer=self._authorizer,
+            authentication=self._authentication,
             clock=self._clock,
             next_producer_name=names.next,
             limits=ConnectionLimits(self.config.connections),

@@ -7,44 +7,48 @@ A new command is a method of its group and a line in its ``handlers``; a new gro
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from google.protobuf.message import Message
 
 from geminga_broker.sessions.session import Session
 
-Handler = Callable[[Any], None]
-"""Takes the part of a command that has its fields (``CommandFlow``, ...)."""
+Handler = Callable[[Any, Any], None]
+"""A method of a group that takes the part of a command that has its fields (``CommandFlow``, ...).
+It answers the command, or raises ``WireError`` where that ends the connection."""
+Handlers = Mapping[int, Handler]
+"""Handlers by the types of their commands."""
 
 
 class CommandGroup:
-    """The handlers of some commands of one session, by the commands' types, and what they keep.
+    """Handles some commands of one session, and keeps what they are about.
 
-    A handler answers its command, or raises ``WireError`` where that ends the connection.
+    The table of its handlers is the class's: a broker has thousands of connections, on most of
+    which nothing happens.
     """
 
-    handlers: Mapping[int, Handler] = {}
+    handlers: ClassVar[Handlers] = {}
 
     def __init__(self, session: Session) -> None:
         self._session = session
-
-    def _task(
-        self, work: Callable[[Any], Coroutine[Any, Any, None]], *, in_order_of: str = ""
-    ) -> Handler:
-        """The handler that runs ``work``, which answers the command, as a task.
-
-        Commands with the same value of the field ``in_order_of`` run one after the other.
-        """
-        start = self._session.start
-
-        def handle(command: Message) -> None:
-            after = (in_order_of, getattr(command, in_order_of)) if in_order_of else None
-            start(command, work(command), after=after)
-
-        return handle
 
     def resumed(self) -> None:
         """The client takes what it is sent again."""
 
     def disconnected(self) -> None:
         """The connection is over."""
+
+
+def as_task(
+    work: Callable[[Any, Any], Coroutine[Any, Any, None]], *, in_order_of: str = ""
+) -> Handler:
+    """The handler that runs ``work``, a method that answers the command, as a task.
+
+    Commands with the same value of the field ``in_order_of`` run one after the other.
+    """
+
+    def handle(group: CommandGroup, command: Message) -> None:
+        after = (in_order_of, getattr(command, in_order_of)) if in_order_of else None
+        group._session.start(command, work(group, command), after=after)  # noqa: SLF001 (ours)
+
+    return handle

@@ -26,7 +26,8 @@ class SessionConfig:
     pattern_length_max: Annotated[int, Ge(0), Upstream("subscriptionPatternMaxLength")] = 50
     """The longest such pattern."""
     keepalive_s: Annotated[float, Gt(0), Upstream("keepAliveIntervalSeconds")] = 30.0
-    """How often a silent client is asked for a sign of life; after two it is cut off."""
+    """How often a silent client is asked for a sign of life; after two it is cut off. Also how long
+    a client may take from its connection to the end of its handshake."""
     exposing_broker_entry_metadata_to_client_enabled: Annotated[
         bool, Upstream("exposingBrokerEntryMetadataToClientEnabled")
     ] = False

@@ -9,11 +9,12 @@ senders of commands that have no handler are told.
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from collections.abc import Mapping
+from typing import ClassVar, cast
 
 from google.protobuf.message import Message
 
-from geminga_broker.sessions.command_group import CommandGroup, Handler
+from geminga_broker.sessions.command_group import CommandGroup, Handler, Handlers
 from geminga_broker.sessions.consuming import ConsumerCommands
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.sessions.handshake import Handshake
@@ -21,7 +22,7 @@ from geminga_broker.sessions.lookups import LookupCommands
 from geminga_broker.sessions.publishing import ProducerCommands
 from geminga_broker.sessions.schemas import SchemaCommands
 from geminga_broker.sessions.session import Session
-from geminga_broker.sessions.states import State, objection
+from geminga_broker.sessions.states import CONNECTED, State, objection
 from geminga_broker.sessions.topic_listing import TopicListCommands
 from geminga_broker.sessions.unserved import encode_incomplete, encode_unknown, encode_unserved
 from geminga_protocol.errors import WireError
@@ -32,13 +33,44 @@ from geminga_protocol.pulsar.commands import PART_NAMES, PONG, parse_command
 from geminga_protocol.pulsar.errors import IncompleteCommand, UnknownCommand
 
 
+class KeepAlive(CommandGroup):
+    """Answers PING. PONG needs none: that its client lives is noted with every read."""
+
+    def _handle_ping(self, _: Message) -> None:
+        self._session.send(PONG)
+
+    def _handle_pong(self, _: Message) -> None:
+        pass
+
+    handlers: ClassVar[Handlers] = {
+        BaseCommand.PING: _handle_ping,
+        BaseCommand.PONG: _handle_pong,
+    }
+
+
+# The groups of handlers that a connection has, in the order in which they learn of its end.
+GROUPS: tuple[type[CommandGroup], ...] = (
+    Handshake,
+    ProducerCommands,
+    ConsumerCommands,
+    TopicListCommands,
+    LookupCommands,
+    SchemaCommands,
+    KeepAlive,
+)
+# For each type of command that is served, but for SEND, its handler and the group that it is of.
+HANDLERS: Mapping[int, tuple[type[CommandGroup], Handler]] = {
+    kind: (group, handler) for group in GROUPS for kind, handler in group.handlers.items()
+}
+assert len(HANDLERS) == sum(len(group.handlers) for group in GROUPS), "each has one handler"
+
+
 class Connection(asyncio.Protocol):
     """The broker's end of one connection. ``listener`` is as in ``Session``, which is there from
-    ``connection_made`` on; ``handlers`` has one for each type of command that is served but SEND.
+    ``connection_made`` on.
     """
 
     session: Session
-    handlers: dict[int, Handler]
 
     def __init__(self, context: SessionContext, listener: str = "") -> None:
         self._context = context
@@ -53,21 +85,10 @@ class Connection(asyncio.Protocol):
         # Not isinstance: uvloop's transports descend from nothing of asyncio's.
         session = Session(context, cast("asyncio.Transport", transport), self._listener)
         self.session = session
-        self._handshake = Handshake(session)
-        self._producers = ProducerCommands(session)
-        self._consumers = ConsumerCommands(session)
-        # In the order in which they learn of the end of the connection.
-        self._groups: tuple[CommandGroup, ...] = (
-            self._handshake,
-            self._producers,
-            self._consumers,
-            TopicListCommands(session),
-            LookupCommands(session),
-            SchemaCommands(session),
-        )
-        self.handlers = {BaseCommand.PING: self._handle_ping, BaseCommand.PONG: lambda _: None}
-        for group in self._groups:
-            self.handlers.update(group.handlers)
+        self._groups = {group: group(session) for group in GROUPS}
+        self._handshake = cast(Handshake, self._groups[Handshake])
+        self._producers = cast(ProducerCommands, self._groups[ProducerCommands])
+        self._consumers = cast(ConsumerCommands, self._groups[ConsumerCommands])
         context.counts.connections_made += 1
         exceeded = context.limits.admit(session.host)
         if exceeded is None:
@@ -86,7 +107,7 @@ class Connection(asyncio.Protocol):
         context.counts.connections_closed += 1
         context.counts.connections_refused += session.principal is None
         session.lost()
-        for group in self._groups:
+        for group in self._groups.values():
             group.disconnected()
         session.cancel_requests()
 
@@ -97,7 +118,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """It caught up."""
         self.session.resume_writing()
-        for group in self._groups:
+        for group in self._groups.values():
             group.resumed()
 
     # Frames in
@@ -107,7 +128,7 @@ class Connection(asyncio.Protocol):
         session = self.session
         session.liveness.heard()
         try:
-            if session.state is State.CONNECTED:
+            if session.state is CONNECTED:
                 self._handle_frames(*self._frames.feed(data))
             else:
                 self._handle_early(data)
@@ -140,7 +161,7 @@ class Connection(asyncio.Protocol):
         for index, (start, end) in enumerate(bounds):
             if session.state is State.CLOSED:
                 return
-            if session.state is State.CONNECTED:
+            if session.state is CONNECTED:
                 # Clients that wait for no answer send their first commands along with CONNECT.
                 self._handle_frames(buffer, bounds[index:])
                 return
@@ -160,9 +181,10 @@ class Connection(asyncio.Protocol):
         refused = objection(self.session.state, kind)
         if refused is not None:
             raise WireError(refused)
-        handler = self.handlers.get(kind)
-        if handler is not None:
-            handler(getattr(command, PART_NAMES[kind]))
+        served = HANDLERS.get(kind)
+        if served is not None:
+            group, handle = served
+            handle(self._groups[group], getattr(command, PART_NAMES[kind]))
         elif kind == BaseCommand.SEND:
             self._producers.publish_unusual(command.send, buffer, payload_start, end)
         else:
@@ -170,9 +192,6 @@ class Connection(asyncio.Protocol):
 
     def _tell_or_close(self, answer: bytes | None, error: WireError) -> None:
         """Refuse a command that cannot be taken; one that cannot be answered is the end."""
-        if answer is None or self.session.state is not State.CONNECTED:
+        if answer is None or self.session.state is not CONNECTED:
             raise error
         self.session.send(answer)
-
-    def _handle_ping(self, _: Message) -> None:
-        self.session.send(PONG)

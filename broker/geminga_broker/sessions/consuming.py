@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from typing import ClassVar
 
 from geminga_broker.client_session import host_of
 from geminga_broker.errors import ConsumerNotFound, InvalidRequest, NotAllowed
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.sessions.command_group import CommandGroup
+from geminga_broker.sessions.command_group import CommandGroup, Handlers, as_task
 from geminga_broker.sessions.consumer_stats import encode_consumer_stats
 from geminga_broker.sessions.schemas import schema_of
 from geminga_broker.sessions.session import Session
@@ -101,18 +102,6 @@ class ConsumerCommands(CommandGroup):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._consumers: dict[int, Connected] = {}
-        in_order = partial(self._task, in_order_of="consumer_id")
-        self.handlers = {
-            api.BaseCommand.SUBSCRIBE: in_order(self._subscribe),
-            api.BaseCommand.FLOW: self._handle_flow,
-            api.BaseCommand.ACK: self._handle_ack,
-            api.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: self._handle_redeliver,
-            api.BaseCommand.SEEK: in_order(self._seek),
-            api.BaseCommand.UNSUBSCRIBE: in_order(self._unsubscribe),
-            api.BaseCommand.CLOSE_CONSUMER: in_order(self._close),
-            api.BaseCommand.GET_LAST_MESSAGE_ID: in_order(self._last_message_id),
-            api.BaseCommand.CONSUMER_STATS: in_order(self._stats),
-        }
 
     # SUBSCRIBE
 
@@ -307,3 +296,15 @@ class ConsumerCommands(CommandGroup):
             self._session.context.topics.spawn(
                 subscription.disconnect(consumer), name=f"disconnect {consumer.name}"
             )
+
+    handlers: ClassVar[Handlers] = {
+        api.BaseCommand.SUBSCRIBE: as_task(_subscribe, in_order_of="consumer_id"),
+        api.BaseCommand.FLOW: _handle_flow,
+        api.BaseCommand.ACK: _handle_ack,
+        api.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: _handle_redeliver,
+        api.BaseCommand.SEEK: as_task(_seek, in_order_of="consumer_id"),
+        api.BaseCommand.UNSUBSCRIBE: as_task(_unsubscribe, in_order_of="consumer_id"),
+        api.BaseCommand.CLOSE_CONSUMER: as_task(_close, in_order_of="consumer_id"),
+        api.BaseCommand.GET_LAST_MESSAGE_ID: as_task(_last_message_id, in_order_of="consumer_id"),
+        api.BaseCommand.CONSUMER_STATS: as_task(_stats, in_order_of="consumer_id"),
+    }

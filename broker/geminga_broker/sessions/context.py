@@ -15,7 +15,7 @@ from geminga_broker.topics.topic import Topic
 from geminga_cluster.topic_lists import TopicLists
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.clock import Clock
-from geminga_server.authentication import AUTHENTICATION_DISABLED, Authentication
+from geminga_server.authentication import Authentication
 from geminga_server.authorization import Authorizer
 from geminga_server.connection_limits import ConnectionLimits
 from geminga_server.metrics import Durations
@@ -83,8 +83,8 @@ class SessionContext:
     authorizer: Authorizer
     clock: Clock
     next_producer_name: Callable[[], Awaitable[str]]
+    authentication: Authentication
     limits: ConnectionLimits
-    authentication: Authentication = AUTHENTICATION_DISABLED
     config: SessionConfig = field(default_factory=SessionConfig)
     liveness_check_s: float = 5.0
     operation_timeout_s: float = 25.0

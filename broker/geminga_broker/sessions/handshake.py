@@ -13,10 +13,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 from google.protobuf.message import Message
 
-from geminga_broker.sessions.command_group import CommandGroup
+from geminga_broker.sessions.command_group import CommandGroup, Handlers
 from geminga_broker.sessions.session import Session
 from geminga_broker.sessions.states import State
 from geminga_protocol.errors import WireError
@@ -49,10 +50,6 @@ class Handshake(CommandGroup):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.handlers = {
-            api.BaseCommand.CONNECT: self._handle_connect,
-            api.BaseCommand.AUTH_RESPONSE: self._handle_auth_response,
-        }
         # One at a time: the handshake's end, the refusal, the next look at the credentials.
         self._timer: asyncio.TimerHandle | None = None
         self._refusal = b""
@@ -246,3 +243,8 @@ class Handshake(CommandGroup):
             return
         self._exchange = None
         self._expires_at_ms = accepted.expires_at_ms
+
+    handlers: ClassVar[Handlers] = {
+        api.BaseCommand.CONNECT: _handle_connect,
+        api.BaseCommand.AUTH_RESPONSE: _handle_auth_response,
+    }

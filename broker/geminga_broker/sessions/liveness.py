@@ -33,6 +33,7 @@ class Liveness:
         self._check_s = check_s
         self._give_up = give_up
         self._heard_since_ping = True
+        self._is_asked = False  # by ``is_alive``, which waits for ``_heard``
         self._heard = asyncio.Event()
         self._unsent_bytes = 0  # at the last keep-alive, of a client that does not keep up
         self._timer: asyncio.TimerHandle | None = None
@@ -45,7 +46,8 @@ class Liveness:
     def heard(self) -> None:
         """The client said something."""
         self._heard_since_ping = True
-        if not self._heard.is_set():
+        if self._is_asked:
+            self._is_asked = False
             self._heard.set()
 
     def caught_up(self) -> None:
@@ -73,6 +75,7 @@ class Liveness:
         return not self._outbox.is_closed
 
     async def _check_answering(self) -> None:
+        self._is_asked = True
         self._heard.clear()
         self._outbox.send(PING)
         try:

@@ -5,8 +5,9 @@ Errors are raised: the connection answers them in the form that each command's c
 
 from __future__ import annotations
 
-from geminga_broker.sessions.command_group import CommandGroup
-from geminga_broker.sessions.session import Session
+from typing import ClassVar
+
+from geminga_broker.sessions.command_group import CommandGroup, Handlers, as_task
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_lookup, encode_partitions
 from geminga_protocol.pulsar.topic_names import TopicName
@@ -15,13 +16,6 @@ from geminga_server.authorization import Action, Resource
 
 class LookupCommands(CommandGroup):
     """Answers where topics are, and in how many partitions."""
-
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        self.handlers = {
-            api.BaseCommand.LOOKUP: self._task(self._lookup),
-            api.BaseCommand.PARTITIONED_METADATA: self._task(self._partitions),
-        }
 
     async def _lookup(self, command: api.CommandLookupTopic) -> None:
         context = self._session.context
@@ -62,3 +56,8 @@ class LookupCommands(CommandGroup):
             name, create=command.metadata_auto_creation_enabled
         )
         self._session.send(encode_partitions(command.request_id, partitions))
+
+    handlers: ClassVar[Handlers] = {
+        api.BaseCommand.LOOKUP: as_task(_lookup),
+        api.BaseCommand.PARTITIONED_METADATA: as_task(_partitions),
+    }

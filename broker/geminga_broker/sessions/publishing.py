@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from typing import ClassVar
 
 from geminga_broker.errors import BrokerError, NotAllowed
 from geminga_broker.managed_ledger.append_request import AppendRequest, publisher_of
-from geminga_broker.sessions.command_group import CommandGroup
+from geminga_broker.sessions.command_group import CommandGroup, Handlers, as_task
 from geminga_broker.sessions.schemas import schema_of
 from geminga_broker.sessions.session import Session
 from geminga_broker.topics.producing.producers import Producer, ProducerRequest
@@ -57,11 +58,6 @@ class ProducerCommands(CommandGroup):
         super().__init__(session)
         self._producers: dict[int, Producer] = {}
         self._closed: dict[int, None] = {}
-        in_order = partial(self._task, in_order_of="producer_id")
-        self.handlers = {
-            api.BaseCommand.PRODUCER: in_order(self._open),
-            api.BaseCommand.CLOSE_PRODUCER: in_order(self._close),
-        }
 
     # The hot path
 
@@ -285,3 +281,8 @@ class ProducerCommands(CommandGroup):
         for producer in list(self._producers.values()):
             producer.disconnect()
         self._producers.clear()
+
+    handlers: ClassVar[Handlers] = {
+        api.BaseCommand.PRODUCER: as_task(_open, in_order_of="producer_id"),
+        api.BaseCommand.CLOSE_PRODUCER: as_task(_close, in_order_of="producer_id"),
+    }

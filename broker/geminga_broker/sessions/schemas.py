@@ -7,11 +7,12 @@ message bears and the client does not know. Schemas of PRODUCER and SUBSCRIBE ar
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from geminga_broker.schemas.errors import InvalidSchema, SchemaNotFound
 from geminga_broker.schemas.judging.definitions import Schema
 from geminga_broker.schemas.registry import schema_id
-from geminga_broker.sessions.command_group import CommandGroup
-from geminga_broker.sessions.session import Session
+from geminga_broker.sessions.command_group import CommandGroup, Handlers, as_task
 from geminga_broker.topics.topic_schemas import TopicSchemas, decode_version, encode_version
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_schema, encode_schema_version
@@ -32,13 +33,6 @@ def schema_of(message: api.Schema) -> Schema:
 
 class SchemaCommands(CommandGroup):
     """Answers what the schemas of topics are, and which version of them a schema is."""
-
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        self.handlers = {
-            api.BaseCommand.GET_SCHEMA: self._task(self._get),
-            api.BaseCommand.GET_OR_CREATE_SCHEMA: self._task(self._get_or_create),
-        }
 
     async def _get(self, command: api.CommandGetSchema) -> None:
         """Any broker answers, whichever owns the topic. Clients know the text of the refusal."""
@@ -74,3 +68,8 @@ class SchemaCommands(CommandGroup):
         wanted = None if schema.type is SchemaType.NONE else schema
         version = await topic.part(TopicSchemas).admit_producer(wanted)
         session.send(encode_schema_version(command.request_id, version))
+
+    handlers: ClassVar[Handlers] = {
+        api.BaseCommand.GET_SCHEMA: as_task(_get),
+        api.BaseCommand.GET_OR_CREATE_SCHEMA: as_task(_get_or_create),
+    }

@@ -34,6 +34,10 @@ class State(Enum):
     """The connection ends as soon as what was written is sent."""
 
 
+# Looked up once: an attribute of an Enum or of a protobuf class takes 0.3 us.
+CONNECTED = State.CONNECTED
+_CONNECT = BaseCommand.CONNECT
+
 # Before CONNECTED only these commands are taken.
 _BEFORE_CONNECTED: Mapping[State, tuple[frozenset[int], str]] = {
     State.STARTED: (
@@ -52,8 +56,8 @@ _BEFORE_CONNECTED: Mapping[State, tuple[frozenset[int], str]] = {
 def objection(state: State, kind: BaseCommand.Type.ValueType) -> str | None:
     """Why a command of type ``kind`` ends a connection in ``state``; None where it is taken, which
     is to say handled, or refused in an answer."""
-    if state is State.CONNECTED:
-        if kind == BaseCommand.CONNECT:
+    if state is CONNECTED:
+        if kind == _CONNECT:
             return "CONNECT is the first command of a connection, and comes once"
         return None
     taken, rule = _BEFORE_CONNECTED[state]

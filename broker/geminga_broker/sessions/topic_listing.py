@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import ClassVar
 
 from geminga_broker.errors import NotAllowed, PatternRefused, TooManyRequests
-from geminga_broker.sessions.command_group import CommandGroup
+from geminga_broker.sessions.command_group import CommandGroup, Handlers, as_task
 from geminga_broker.sessions.session import Session
 from geminga_cluster.persistent_topics import topic_named
 from geminga_cluster.system_topics import is_system_topic
@@ -39,13 +40,6 @@ class TopicListCommands(CommandGroup):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._watchers: dict[int, TopicWatcher] = {}
-        self.handlers = {
-            api.BaseCommand.GET_TOPICS_OF_NAMESPACE: self._task(self._topics),
-            api.BaseCommand.WATCH_TOPIC_LIST: self._task(self._watch, in_order_of="watcher_id"),
-            api.BaseCommand.WATCH_TOPIC_LIST_CLOSE: self._task(
-                self._close, in_order_of="watcher_id"
-            ),
-        }
 
     # Asking once
 
@@ -137,6 +131,12 @@ class TopicListCommands(CommandGroup):
         for watcher in self._watchers.values():
             watcher.close()
         self._watchers.clear()
+
+    handlers: ClassVar[Handlers] = {
+        api.BaseCommand.GET_TOPICS_OF_NAMESPACE: as_task(_topics),
+        api.BaseCommand.WATCH_TOPIC_LIST: as_task(_watch, in_order_of="watcher_id"),
+        api.BaseCommand.WATCH_TOPIC_LIST_CLOSE: as_task(_close, in_order_of="watcher_id"),
+    }
 
 
 class TopicWatcher:

@@ -39,11 +39,11 @@ class Forwarded:
     @classmethod
     def of(cls, command: api.CommandConnect) -> Forwarded | None:
         """What ``command`` forwards; None where no proxy stands between."""
-        forwarded = cls(
-            proxy_version=command.proxy_version,
-            proxy_to_broker_url=command.proxy_to_broker_url,
-            original_principal=command.original_principal,
-            original_auth_method=command.original_auth_method,
-            original_auth_data=command.original_auth_data,
+        fields = (
+            command.proxy_version,
+            command.proxy_to_broker_url,
+            command.original_principal,
+            command.original_auth_method,
+            command.original_auth_data,
         )
-        return forwarded if forwarded != cls("", "", "", "", "") else None
+        return cls(*fields) if any(fields) else None

@@ -22,6 +22,7 @@ from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.send import encode_send
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.coordination import Coordination
+from geminga_server.authentication import AUTHENTICATION_DISABLED
 from geminga_server.authorization import AllowAll
 from geminga_server.connection_limits import ConnectionLimits
 from geminga_simulation.clock import SimulatedClock
@@ -144,6 +145,7 @@ def context_over(topics: TopicDirectory, topic_lists: TopicLists | None = None) 
         discovery=MemoryDiscovery(),
         topic_lists=topic_lists or TopicLists(cast(Coordination, Mock(spec=Coordination))),
         authorizer=AllowAll(),
+        authentication=AUTHENTICATION_DISABLED,
         clock=SimulatedClock(cast(SimulatedLoop, asyncio.get_running_loop())),
         limits=ConnectionLimits(),
         next_producer_name=next_producer_name,
