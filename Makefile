@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-full test-java test-containers check lint types unit integration protocol bench torture simulate clean
+.PHONY: help setup run test test-full test-java test-containers check lint types mypy pyright unit integration protocol bench torture simulate clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -27,10 +27,11 @@ setup: $(BIN)/.runs  ## make .venv, install Geminga, fetch ZooKeeper (the first 
 run: setup  ## start a cluster and show how to use it; ARGS="--data-dir /tmp/d" passes options on
 	@exec $(BIN)/geminga standalone $(ARGS)
 
-test: check unit integration  ## linters, types, import rules, all tests but the long ones (10 min at most)
+test: check unit integration  ## linters, types, import rules, all tests but the long ones (6 min on two cores)
 
 test-full: $(BIN)/.develops setup  ## the long tests that `make test` leaves out (45 min at most)
 	@$(PYTEST) -m full --timeout 1800 $(ARGS) || { code=$$?; [ $$code -eq 5 ] || exit $$code; }
+	@[ -n "$(ARGS)" ] || $(MAKE) --no-print-directory simulate SEEDS=410 GEMINGA_SEED_FIRST=1000
 
 # Needs a JDK, and Apache's jars: from the Apache Pulsar in PULSAR_HOME, or from Maven Central by `mvn` (the
 # first time: 180 MB, into the user's cache), or as class paths in BOOKKEEPER_CLASSPATH and PULSAR_CLIENT_CLASSPATH.
@@ -41,15 +42,21 @@ test-java: $(BIN)/.develops setup  ## Pulsar's Java client, and BookKeeper's cli
 test-containers: $(BIN)/.develops  ## images and the compose file in real container engines, where root can start them
 	@$(PYTEST) -m containers tests/containers --timeout 3600 -o log_cli=true --log-cli-level=INFO $(ARGS)
 
-check: lint types  ## linters, types, import rules
+# Side by side: the slowest of them works on one core.
+check: $(BIN)/.develops  ## linters, types, import rules
+	@$(MAKE) --no-print-directory -j2 pyright mypy lint
 
 lint: $(BIN)/.develops
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 
-types: $(BIN)/.develops
+types: mypy pyright
+
+mypy: $(BIN)/.develops
 	$(BIN)/mypy $(SOURCES)
+
+pyright: $(BIN)/.develops
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 unit: $(BIN)/.develops

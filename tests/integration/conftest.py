@@ -38,6 +38,15 @@ def standalone(
     cluster.stop()
 
 
+@pytest.fixture(scope="session")
+def harmed(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
+    """A cluster whose broker and bookie are killed by tests that share it, one an xdist worker.
+    Each leaves both running."""
+    cluster = StandaloneProcess.start(tmp_path_factory.mktemp("harmed") / "data")
+    yield cluster
+    cluster.stop()
+
+
 @pytest.fixture
 def start_standalone(tmp_path: Path) -> Generator[StartStandalone, None, None]:
     """Starts clusters that a test may harm: ``start_standalone(*arguments, data=...)``."""

@@ -127,6 +127,7 @@ def test_ids_are_found_by_index_and_times_are_the_brokers(stamping: StandalonePr
         assert consumer.receive(RECEIVE_TIMEOUT_MS).data() in (b"0 alone 0", b"0 alone 1")
 
 
+@pytest.mark.full
 def test_stamps_that_are_turned_off_and_on_again_disturb_no_consumer(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

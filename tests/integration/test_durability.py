@@ -6,7 +6,7 @@ And where deliveries come from: the newest out of the broker's cache, older ones
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import pulsar
@@ -31,9 +31,14 @@ CONSUMER_ID = 1
 
 
 @pytest.fixture(scope="module")
-def harmed(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
-    """A cluster whose parts the tests of this module kill."""
-    cluster = StandaloneProcess.start(tmp_path_factory.mktemp("harmed") / "data")
+def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
+    """A cluster whose broker keeps a megabyte in memory; nobody else reads from its bookie."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("GEMINGA_BROKER_CACHE_BYTES_MAX", str(1 << 20))
+        # Nothing leaves because this takes long.
+        environment.setenv("GEMINGA_BROKER_CACHE_AGE_MAX_S", "3600")
+        environment.setenv("GEMINGA_BROKER_CACHE_WANTED_AGE_MAX_S", "3600")
+        cluster = StandaloneProcess.start(tmp_path_factory.mktemp("forgetful") / "data")
     yield cluster
     cluster.stop()
 
@@ -142,14 +147,10 @@ def test_what_was_not_acknowledged_is_delivered_again_after_a_kill(
     assert first == again == [body(0), body(1)]
 
 
-def test_a_tailing_consumer_causes_no_bookie_read(
-    start_standalone: Callable[..., StandaloneProcess],
-) -> None:
-    """On a bookie that nobody else reads from."""
-    cluster = start_standalone()
+def test_a_tailing_consumer_causes_no_bookie_read(forgetful: StandaloneProcess) -> None:
     topic = "persistent://public/default/tailed"
-    metrics_url = cluster.metrics_url("bookie")
-    with client_of(cluster.service_url) as client:
+    metrics_url = forgetful.metrics_url("bookie")
+    with client_of(forgetful.service_url) as client:
         consumer = client.subscribe(topic, SUBSCRIPTION)
         producer = client.create_producer(topic, batching_enabled=False)
         reads_before = metric(metrics_url, BOOKIE_READS)
@@ -161,25 +162,18 @@ def test_a_tailing_consumer_causes_no_bookie_read(
         assert metric(metrics_url, BOOKIE_READS) == reads_before
 
 
-def test_a_consumer_that_is_behind_reads_from_the_bookie(
-    start_standalone: Callable[..., StandaloneProcess], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_consumer_that_is_behind_reads_from_the_bookie(forgetful: StandaloneProcess) -> None:
     """Four megabytes through a cache of one: the oldest are not there any more.
 
     Published a part at a time: what is confirmed together leaves the cache together.
     """
-    monkeypatch.setenv("GEMINGA_BROKER_CACHE_BYTES_MAX", str(1 << 20))
-    # Nothing leaves because this takes long.
-    monkeypatch.setenv("GEMINGA_BROKER_CACHE_AGE_MAX_S", "3600")
-    monkeypatch.setenv("GEMINGA_BROKER_CACHE_WANTED_AGE_MAX_S", "3600")
-    cluster = start_standalone()
     topic = "persistent://public/default/behind"
     bodies = [body(number).ljust(4096) for number in range(1024)]
-    with client_of(cluster.service_url) as client:
+    with client_of(forgetful.service_url) as client:
         client.subscribe(topic, SUBSCRIPTION).close()
         for part in range(0, len(bodies), 32):
             publish(client, topic, bodies[part : part + 32], in_one_batch=False)
-        reads_before = metric(cluster.metrics_url("bookie"), BOOKIE_READS)
+        reads_before = metric(forgetful.metrics_url("bookie"), BOOKIE_READS)
         assert drain(client, topic, SUBSCRIPTION) == bodies
-        reads = metric(cluster.metrics_url("bookie"), BOOKIE_READS) - reads_before
+        reads = metric(forgetful.metrics_url("bookie"), BOOKIE_READS) - reads_before
         assert 0 < reads < len(bodies), "the oldest from the bookie, the newest from the cache"

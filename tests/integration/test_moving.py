@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pulsar
+import pytest
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.official_client import client_of
 from tests.integration.part_process import running, wait_for_words
@@ -63,6 +64,7 @@ def copy(data: Path, target: Path) -> None:
     shutil.copytree(data, target, ignore=shutil.ignore_patterns(SOCKET))
 
 
+@pytest.mark.full
 def test_a_snapshot_of_a_running_cluster_is_that_cluster_elsewhere(
     start_standalone: StartStandalone, tmp_path: Path
 ) -> None:

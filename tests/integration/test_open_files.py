@@ -63,10 +63,25 @@ def lines_of(cluster: StandaloneProcess, words: str) -> list[str]:
     return [line for line in cluster.log_tail(10_000).splitlines() if words in line]
 
 
-@pytest.fixture
-def limited(start_standalone: StartStandalone) -> StandaloneProcess:
+def cluster_with(
+    open_files: tuple[int, int], factory: pytest.TempPathFactory
+) -> Generator[StandaloneProcess]:
+    cluster = StandaloneProcess.start(factory.mktemp("files") / "data", open_files=open_files)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
     """A cluster whose parts may have 256 files open each."""
-    return start_standalone(open_files=LOW)
+    yield from cluster_with(LOW, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
+    """A cluster that was started with the usual soft limit, below the hard one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield from cluster_with((USUAL_SOFT_LIMIT, hard), tmp_path_factory)
 
 
 @pytest.fixture
@@ -151,32 +166,29 @@ def test_a_flood_of_a_bookies_clients_does_not_disturb_the_broker(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells another process's limits")
 def test_every_process_of_a_standalone_has_the_limit_that_there_is(
-    start_standalone: StartStandalone,
+    usual: StandaloneProcess,
 ) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    cluster = start_standalone(open_files=(LOW[0], hard))
     for part in ("supervisor", "zookeeper", "bookie", "broker"):
-        assert resource.prlimit(cluster.pid_of(part), resource.RLIMIT_NOFILE) == (hard, hard), part
+        assert resource.prlimit(usual.pid_of(part), resource.RLIMIT_NOFILE) == (hard, hard), part
     # ZooKeeper is told its number of connections before it runs.
     allowed = min(CONNECTIONS_MAX, share_out(hard).clients)
-    configuration = (cluster.data_directory / "zookeeper" / "zoo.cfg").read_text()
+    configuration = (usual.data_directory / "zookeeper" / "zoo.cfg").read_text()
     assert f"maxCnxns={allowed}" in configuration.splitlines()
 
 
 @pytest.mark.usefixtures("many_files")
 def test_two_thousand_idle_connections_do_no_harm_under_the_usual_soft_limit(
-    start_standalone: StartStandalone,
+    usual: StandaloneProcess,
 ) -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    cluster = start_standalone(open_files=(USUAL_SOFT_LIMIT, hard))
-    with idle_connections(cluster.service_url, MANY) as idle:
+    with idle_connections(usual.service_url, MANY) as idle:
         eventually(
-            lambda: metric(cluster.metrics_url("broker"), "pulsar_active_connections"),
+            lambda: metric(usual.metrics_url("broker"), "pulsar_active_connections"),
             lambda count: count == MANY,
         )
         assert not any(map(has_ended, idle))
-        assert is_ready(cluster)
-        with RawClient(cluster.service_url) as newcomer:
+        assert is_ready(usual)
+        with RawClient(usual.service_url) as newcomer:
             newcomer.connect()
             newcomer.create_producer(TOPIC, 1)
             newcomer.publish(1, 0, b"new")

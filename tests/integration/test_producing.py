@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -17,14 +16,6 @@ from geminga_protocol.pulsar.integers import UINT64_MAX
 RECEIVE_TIMEOUT_MS = 60_000
 PRODUCER_ID = 1
 NAME = "writer"
-
-
-@pytest.fixture(scope="module")
-def harmed(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
-    """A cluster whose broker the tests of this module kill."""
-    cluster = StandaloneProcess.start(tmp_path_factory.mktemp("harmed") / "data")
-    yield cluster
-    cluster.stop()
 
 
 def restart_broker(cluster: StandaloneProcess) -> None:

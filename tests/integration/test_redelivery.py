@@ -4,7 +4,6 @@ and killed brokers, so that a poisonous message reaches its dead-letter topic wh
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any
 
 import pulsar
@@ -25,12 +24,10 @@ BATCH_NACK_DELAY_MS = 2000
 KINDS = [pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared]
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
-    """A cluster whose broker is killed."""
-    started = StandaloneProcess.start(tmp_path_factory.mktemp("redelivery") / "data")
-    yield started
-    started.stop()
+@pytest.fixture(name="cluster")
+def broker_is_killed(harmed: StandaloneProcess) -> StandaloneProcess:
+    """A cluster whose broker may be killed."""
+    return harmed
 
 
 def subscribed(client: Any, topic: str, kind: Any, **options: Any) -> Any:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,8 +129,18 @@ def live_often(cluster: StandaloneProcess, lives: int) -> int:
     return after.broker_bytes - halfway.broker_bytes
 
 
-def test_a_deleted_topic_leaves_no_rubble(start_standalone: StartStandalone) -> None:
-    live_often(start_standalone(), LIVES)
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
+    """A cluster that nobody else leaves anything in, which deletes namespaces by force."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("GEMINGA_BROKER_FORCE_DELETES_NAMESPACES", "true")
+        started = StandaloneProcess.start(tmp_path_factory.mktemp("lives") / "data")
+    yield started
+    started.stop()
+
+
+def test_a_deleted_topic_leaves_no_rubble(cluster: StandaloneProcess) -> None:
+    live_often(cluster, LIVES)
 
 
 @pytest.mark.full
@@ -158,10 +168,8 @@ def live_in_namespace(cluster: StandaloneProcess) -> None:
 
 
 def test_a_namespace_deleted_while_it_is_used_leaves_no_rubble(
-    start_standalone: StartStandalone, monkeypatch: pytest.MonkeyPatch
+    cluster: StandaloneProcess,
 ) -> None:
-    monkeypatch.setenv("GEMINGA_BROKER_FORCE_DELETES_NAMESPACES", "true")
-    cluster = start_standalone()
     live_in_namespace(cluster)
     before = Rubble.of(cluster)
     for _ in range(NAMESPACE_LIVES):
@@ -171,10 +179,7 @@ def test_a_namespace_deleted_while_it_is_used_leaves_no_rubble(
     assert after.ledgers == before.ledgers
 
 
-def test_a_terminated_topic_stays_so_over_a_restart(
-    start_standalone: StartStandalone,
-) -> None:
-    cluster = start_standalone()
+def test_a_terminated_topic_stays_so_over_a_restart(cluster: StandaloneProcess) -> None:
     with client_of(cluster.service_url) as client:
         consumer = client.subscribe("ended", "sub")
         producer = client.create_producer("ended")
@@ -184,9 +189,8 @@ def test_a_terminated_topic_stays_so_over_a_restart(
         with pytest.raises(pulsar.TopicTerminated):
             client.create_producer("ended")
         assert consumer.receive(RECEIVE_MS).data() == b"last"
-    cluster.stop()
-    again = start_standalone()
-    with client_of(again.service_url) as client:
+    cluster.wait_restarted("broker", cluster.kill_part("broker"))
+    with client_of(cluster.service_url) as client:
         with pytest.raises(pulsar.TopicTerminated):
             client.create_producer("ended")
         assert client.subscribe("ended", "sub").receive(RECEIVE_MS).data() == b"last"

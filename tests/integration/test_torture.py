@@ -33,6 +33,7 @@ def test_nothing_is_lost_or_overtaken_while_broker_and_bookie_are_killed(
     assert outcome.kills == {"broker": 5, "bookie": 3}, "every target is struck once"
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_nothing_confirmed_is_lost_while_any_of_four_bookies_and_the_broker_go(
     start_standalone: StartStandalone,

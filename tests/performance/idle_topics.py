@@ -28,8 +28,8 @@ TOPICS = 5_000
 # So many consumers are about to come, or to go, at any time.
 AT_ONCE = 200
 ANSWER_S_MAX = 120.0
-# A bundle is split a few times at most while its topics come.
-LOOKUPS_MAX = 10
+# So long may a bundle of very many topics be on its way from one split or unload to its next owner.
+MOVE_S_MAX = 60.0
 RESTART_S_MAX = 60.0
 UNLOAD_S_MAX = 600.0
 POLL_S = 0.1
@@ -115,13 +115,11 @@ def _use_all(server: Server, topics: Sequence[str]) -> None:
 def _use(client: RawClient, topics: Sequence[str]) -> None:
     """A broker may split a bundle of topics, or give it up, at any time: then they are looked up
     again, as all clients do."""
-    for _ in range(LOOKUPS_MAX):
-        moved = _come_and_go(client, topics)
-        if not moved:
-            return
-        _look_up(client, moved)
-        topics = moved
-    raise LoadFailed(f"{topics[0]} is served by nobody, however often it is looked up")
+    deadline = time.perf_counter() + MOVE_S_MAX
+    while topics := _come_and_go(client, topics):
+        if time.perf_counter() > deadline:
+            raise LoadFailed(f"{topics[0]} is served by nobody, however often it is looked up")
+        _look_up(client, topics)
 
 
 def _look_up(client: RawClient, topics: Sequence[str]) -> None:

@@ -186,6 +186,9 @@ class Pulsar:
         return [
             str(self.home / "bin" / "pulsar"),
             *("standalone", "-nfw", "-nss", "-a", "127.0.0.1", "-c", str(configuration)),
+            # Without it, what an earlier run left in the distribution's own folder would make this
+            # one take ZooKeeper for its metadata, at a port that may be taken.
+            *("--zookeeper-dir", str(directory / "zookeeper")),
             *("--metadata-dir", str(directory / "metadata")),
             *("--bookkeeper-dir", str(directory / "bookkeeper")),
             *("--bookkeeper-port", str(ports.bookie)),

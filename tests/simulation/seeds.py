@@ -6,18 +6,19 @@ from __future__ import annotations
 import os
 from math import ceil
 
-# How many of each are run by `make test`; `make simulate` runs more, in these proportions.
+# How many of each are run by `make test`. `make test-full` runs as many others, `make simulate`
+# more, in these proportions.
 SHARES = {
-    "autorecovery": 100,
-    "cluster": 200,
-    "compaction": 40,
-    "delayed": 50,
-    "garbage": 50,
-    "ledgers": 120,
-    "messaging": 100,
-    "reading": 50,
-    "tailing": 60,
-    "takeover": 50,
+    "autorecovery": 50,
+    "cluster": 100,
+    "compaction": 20,
+    "delayed": 25,
+    "garbage": 25,
+    "ledgers": 60,
+    "messaging": 50,
+    "reading": 25,
+    "tailing": 30,
+    "takeover": 25,
 }
 SEEDS = int(os.environ.get("GEMINGA_SEEDS", sum(SHARES.values())))
 SEED_FIRST = int(os.environ.get("GEMINGA_SEED_FIRST", "0"))

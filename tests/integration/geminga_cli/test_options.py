@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -112,16 +113,39 @@ def test_what_is_printed_to_be_tried_works_word_for_word_without_python_on_the_p
     assert json.loads(ended.stdout.splitlines()[-1])["msgInCounter"] >= 1
 
 
-def test_no_sync_says_loudly_what_it_means(start_standalone: StartStandalone) -> None:
-    cluster = start_standalone("--no-sync", "--quiet")
-    assert "LOSES ACKNOWLEDGED MESSAGES" in log_of(cluster)
+@dataclass(frozen=True, slots=True)
+class QuietLife:
+    """What a cluster with ``--quiet`` left when it had been stopped, and what a service manager was
+    told by it."""
+
+    cluster: StandaloneProcess
+    urls: str
+    notices: list[str]
 
 
-def test_a_quiet_start_says_ready_the_addresses_and_nothing_else(
-    start_standalone: StartStandalone,
-) -> None:
-    cluster = start_standalone("--quiet")
-    cluster.stop()
+@pytest.fixture(scope="module")
+def quiet_life(tmp_path_factory: pytest.TempPathFactory) -> QuietLife:
+    """One start and stop that several tests look at."""
+    directory = tmp_path_factory.mktemp("quiet")
+    notices: list[str] = []
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
+        pytest.MonkeyPatch.context() as environment,
+    ):
+        manager.bind(str(directory / "notify"))
+        environment.setenv("NOTIFY_SOCKET", str(directory / "notify"))
+        cluster = StandaloneProcess.start(directory / "data", "--quiet")
+        urls = f"{cluster.service_url} {cluster.web_service_url}"
+        cluster.stop()
+        manager.settimeout(0)
+        with suppress(BlockingIOError):
+            while True:
+                notices.append(manager.recv(4096).decode())
+    return QuietLife(cluster, urls, notices)
+
+
+def test_a_quiet_start_says_ready_the_addresses_and_nothing_else(quiet_life: QuietLife) -> None:
+    cluster = quiet_life.cluster
     assert [line.split()[0] for line in cluster.output[:1]] == ["READY"]
     assert len(cluster.output) == 2
     # Which limit a machine sets is not ours to say.
@@ -129,30 +153,36 @@ def test_a_quiet_start_says_ready_the_addresses_and_nothing_else(
     assert lines == []
 
 
-def test_json_logs_are_one_object_a_line(start_standalone: StartStandalone) -> None:
-    cluster = start_standalone("--json-logs")
-    cluster.stop()
-    events = [json.loads(line) for line in log_of(cluster).splitlines()]
-    assert {event["part"] for event in events} >= {"bookie", "broker"}
+def test_a_clean_stop_takes_the_endpoints_back(quiet_life: QuietLife) -> None:
+    directory = quiet_life.cluster.data_directory
+    assert not (directory / "endpoints.json").exists()
+    assert not (directory / "control.sock").exists()
 
 
-def test_with_json_logs_everything_else_is_one_object_a_line_too(
+def test_a_service_manager_is_told_when_everything_answers_and_by_one_process(
+    quiet_life: QuietLife,
+) -> None:
+    assert quiet_life.notices == [f"READY=1\nSTATUS={quiet_life.urls}"]
+
+
+def test_no_sync_says_loudly_what_it_means_however_quiet_the_start_is(
+    start_standalone: StartStandalone,
+) -> None:
+    cluster = start_standalone("--no-sync", "--quiet")
+    assert "LOSES ACKNOWLEDGED MESSAGES" in log_of(cluster)
+
+
+def test_with_json_logs_everything_is_one_object_a_line(
     start_standalone: StartStandalone,
 ) -> None:
     cluster = start_standalone("--json-logs", "--no-sync")
     cluster.kill_part("bookie")
     cluster.stop()
     events = [json.loads(line) for line in log_of(cluster).splitlines()]
+    assert {event["part"] for event in events} >= {"bookie", "broker"}
     warnings = {event["part"]: event["event"] for event in events if "sync" in event["event"]}
     assert "LOSES ACKNOWLEDGED MESSAGES" in warnings["supervisor"]
     assert "power cut loses acknowledged entries" in warnings["bookie"]
-
-
-def test_a_clean_stop_takes_the_endpoints_back(start_standalone: StartStandalone) -> None:
-    cluster = start_standalone("--quiet")
-    cluster.stop()
-    assert not (cluster.data_directory / "endpoints.json").exists()
-    assert not (cluster.data_directory / "control.sock").exists()
 
 
 def test_the_users_own_zookeeper_is_used(
@@ -162,21 +192,6 @@ def test_the_users_own_zookeeper_is_used(
     assert cluster.endpoints["zookeeper"] == {"address": f"{zookeeper_address}/own"}
     assert not (cluster.data_directory / "zookeeper").exists()
     assert cluster.service_url != standalone.service_url
-
-
-def test_a_service_manager_is_told_when_everything_answers_and_by_one_process(
-    start_standalone: StartStandalone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(tmp_path / "notify"))
-        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        cluster = start_standalone("--quiet")
-        urls = f"{cluster.service_url} {cluster.web_service_url}"
-        cluster.stop()
-        manager.settimeout(0)
-        assert manager.recv(4096).decode() == f"READY=1\nSTATUS={urls}"
-        with pytest.raises(BlockingIOError):
-            manager.recv(4096)
 
 
 def test_a_port_that_is_taken_is_named_and_nothing_is_started(tmp_path: Path) -> None:
