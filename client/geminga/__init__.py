@@ -10,8 +10,16 @@ what its modules contain besides may change.
 
 from __future__ import annotations
 
+from geminga._channels.consumer_channel import KeySharedPolicy
 from geminga.client import Client, connect
-from geminga.consumer import Consumer, ConsumerOptions
+from geminga.consumers.consumer import Consumer
+from geminga.consumers.options import (
+    ConsumerOptions,
+    DeadLetterPolicy,
+    InitialPositionName,
+    SubscriptionTypeName,
+    TopicsMode,
+)
 from geminga.errors import (
     BacklogQuotaExceeded,
     BrokerBusy,
@@ -72,11 +80,14 @@ __all__ = [
     "Consumer",
     "ConsumerBusy",
     "ConsumerOptions",
+    "DeadLetterPolicy",
     "GemingaError",
     "IncompatibleSchema",
     "InitialPosition",
+    "InitialPositionName",
     "InvalidServiceUrl",
     "InvalidTopicName",
+    "KeySharedPolicy",
     "Message",
     "MessageId",
     "MessageOptions",
@@ -103,11 +114,13 @@ __all__ = [
     "ServiceNotReady",
     "SubscriptionNotFound",
     "SubscriptionType",
+    "SubscriptionTypeName",
     "TooManyRedirects",
     "TooManyRequests",
     "TopicNameRefused",
     "TopicNotFound",
     "TopicTerminated",
+    "TopicsMode",
     "UnreadableMessage",
     "connect",
 ]

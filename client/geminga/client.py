@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from geminga._channels.channel import Channels, ClientOptions
-from geminga._channels.consumer_channel import ConsumerChannel
 from geminga._transport.connection import ConnectionOptions
-from geminga.consumer import Consumer, ConsumerOptions
+from geminga.consumers.consumer import Consumer
+from geminga.consumers.options import ConsumerOptions, ConsumerSettings
+from geminga.consumers.receiver_queue import ReceiverQueue
+from geminga.consumers.topic_consumer import Subscribing
+from geminga.consumers.topic_group import TopicGroup
+from geminga.consumers.topic_sources import NamedTopics, TopicSource
 from geminga.opening import Opening
 from geminga.producers.options import ProducerOptions, ProducerSettings
 from geminga.producers.producer import Producer
@@ -112,18 +118,62 @@ class Client:
         await producer.open()
         return producer
 
-    async def consumer(
-        self, topic: str, subscription: str, options: ConsumerOptions | None = None
-    ) -> Consumer:
-        """A consumer of ``topic`` for ``subscription``, accepted by a broker.
+    @overload
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        subscription: str,
+        *,
+        schema: None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Opening[Consumer[bytes]]: ...
 
-        Raises ``InvalidTopicName``, or the ``ClientError`` for which no broker accepted it.
+    @overload
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        subscription: str,
+        *,
+        schema: Schema[ValueT],
+        **options: Unpack[ConsumerOptions],
+    ) -> Opening[Consumer[ValueT]]: ...
+
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        subscription: str,
+        *,
+        schema: Schema[Any] | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Opening[Consumer[Any]]:
+        """A consumer of ``topics`` for ``subscription``: ``async with client.consumer("orders",
+        "billing") as consumer``, or ``consumer = await client.consumer("orders", "billing")``.
+
+        ``topics`` is one name or several; a partitioned topic stands for all its partitions, those
+        it gets later included. ``schema`` makes values of the bytes of messages; without one,
+        values are bytes. The options are explained in ``ConsumerOptions``. Opening waits until
+        brokers have accepted the consumer for every topic, and raises ``InvalidTopicName``, or the
+        ``ClientError`` for which one did not. Raises ``ValueError`` for an option that cannot be.
         """
-        options = options or ConsumerOptions()
-        channel = ConsumerChannel(self._channels, TopicName.parse(topic), subscription, options)
-        consumer = Consumer(channel, options)
-        await channel.open()
-        return consumer
+        settings = ConsumerSettings.of(options)
+        if settings.name is None:
+            settings = replace(settings, name=self._channels.random_name())
+        subscribing = Subscribing(subscription, settings, schema, self._clock)
+        return Opening(self._open_consumer(topics, subscribing))
+
+    async def _open_consumer(
+        self, topics: str | Sequence[str], subscribing: Subscribing
+    ) -> Consumer[Any]:
+        queue = ReceiverQueue()
+        group = TopicGroup(self._channels, self._source(topics), subscribing, queue)
+        await group.open()
+        return Consumer(group, queue, subscribing)
+
+    def _source(self, topics: str | Sequence[str]) -> TopicSource:
+        names = [topics] if isinstance(topics, str) else topics
+        if not names:
+            raise ValueError("a consumer has one topic at least")
+        return NamedTopics(self._channels.lookup, [TopicName.parse(name) for name in names])
 
     async def partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has; 0 if it is not partitioned.
