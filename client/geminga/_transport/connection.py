@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from geminga._transport.requests import Requests
+from geminga._transport.requests import LATE_S, Requests
 from geminga._transport.service_urls import Route
 from geminga.errors import ConnectionLost, refusal
 from geminga_protocol.errors import WireError
@@ -307,7 +307,10 @@ class Connection(asyncio.Protocol):
 
     def _ping(self) -> None:
         """Ask for a sign of life; any frame since the last ping is one."""
-        if not self._is_heard:
+        assert self._ping_timer is not None
+        # A loop that was blocked may run its timers before it reads: what came meanwhile counts.
+        is_punctual = self._loop.time() <= self._ping_timer.when() + LATE_S
+        if not self._is_heard and is_punctual:
             self._give_up(f"it was silent for {self._options.ping_interval_s:g} s after a ping")
             return
         self._is_heard = False

@@ -36,7 +36,7 @@ class Consumer(Generic[ValueT]):
     @property
     def topics(self) -> list[str]:
         """The whole names of its topics at this moment, partitions each by itself."""
-        return sorted(self._topics.by_topic)
+        return sorted(name for name, topic in self._topics.by_topic.items() if topic.is_open)
 
     @property
     def subscription(self) -> str:

@@ -74,6 +74,8 @@ class TopicConsumer:
             settings,
             is_durable=subscribing.start is None,
         )
+        # Was it accepted by a broker once?
+        self.is_open = False
         self._settings = settings
         self._queue = queue
         self._lane = Lane(self._taken)
@@ -307,6 +309,7 @@ class TopicConsumer:
     async def open(self) -> None:
         """Have a broker accept it. Raises the ``ClientError`` for which none did."""
         await self.channel.open()
+        self.is_open = True
 
     def ended(self) -> None:
         """The channel is over: what has come can still be received, and nothing comes again."""

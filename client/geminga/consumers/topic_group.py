@@ -202,7 +202,8 @@ class TopicGroup:
 
     def _topic_ended(self, topic: TopicConsumer, error: ClientError) -> None:
         topic.ended()
-        if self.error is not None or self.by_topic.get(topic.topic) is not topic:
+        is_ours = topic.is_open and self.by_topic.get(topic.topic) is topic
+        if self.error is not None or not is_ours:
             return
         if self._source.can_shrink and isinstance(error, BrokerRefused):
             log.info("topic left", extra={"topic": topic.topic, "reason": str(error)})
