@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from types import TracebackType
@@ -11,11 +12,13 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from geminga._channels.channel import Channels, ClientOptions
 from geminga._transport.connection import ConnectionOptions
 from geminga.consumers.consumer import Consumer
+from geminga.consumers.letters import Letters, with_topics
 from geminga.consumers.options import ConsumerOptions, ConsumerSettings
 from geminga.consumers.receiver_queue import ReceiverQueue
 from geminga.consumers.topic_consumer import Subscribing
 from geminga.consumers.topic_group import TopicGroup
-from geminga.consumers.topic_sources import NamedTopics, TopicSource
+from geminga.consumers.topic_sources import NamedTopics
+from geminga.messages import Message
 from geminga.opening import Opening
 from geminga.producers.options import ProducerOptions, ProducerSettings
 from geminga.producers.producer import Producer
@@ -156,24 +159,41 @@ class Client:
         ``ClientError`` for which one did not. Raises ``ValueError`` for an option that cannot be.
         """
         settings = ConsumerSettings.of(options)
-        if settings.name is None:
-            settings = replace(settings, name=self._channels.random_name())
-        subscribing = Subscribing(subscription, settings, schema, self._clock)
-        return Opening(self._open_consumer(topics, subscribing))
+        return Opening(self._open_consumer(topics, subscription, settings, schema))
 
     async def _open_consumer(
-        self, topics: str | Sequence[str], subscribing: Subscribing
+        self,
+        topics: str | Sequence[str],
+        subscription: str,
+        settings: ConsumerSettings,
+        schema: Schema[Any] | None,
     ) -> Consumer[Any]:
+        if settings.name is None:
+            settings = replace(settings, name=self._channels.random_name())
+        names = [TopicName.parse(name) for name in _listed(topics)]
+        letters: Letters | None = None
+        if settings.dead_letters is not None:
+            policy = with_topics(settings.dead_letters, str(names[0]), subscription)
+            letters = Letters(policy, subscription, self._open_box, self._spawn_posting)
+            if policy.retry_letter_topic is not None:
+                names.append(TopicName.parse(policy.retry_letter_topic))
+        subscribing = Subscribing(subscription, settings, schema, self._clock, letters)
         queue = ReceiverQueue()
-        group = TopicGroup(self._channels, self._source(topics), subscribing, queue)
+        source = NamedTopics(self._channels.lookup, names)
+        group = TopicGroup(self._channels, source, subscribing, queue)
         await group.open()
         return Consumer(group, queue, subscribing)
 
-    def _source(self, topics: str | Sequence[str]) -> TopicSource:
-        names = [topics] if isinstance(topics, str) else topics
-        if not names:
-            raise ValueError("a consumer has one topic at least")
-        return NamedTopics(self._channels.lookup, [TopicName.parse(name) for name in names])
+    async def _open_box(self, topic: str, subscription: str | None) -> LetterProducer:
+        if subscription is not None:
+            async with self.consumer(
+                topic, subscription, type="shared", initial_position="earliest"
+            ):
+                pass  # the subscription stays
+        return LetterProducer(await self.producer(topic))
+
+    def _spawn_posting(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[object]:
+        return self._channels.spawn(work, name="post dead letters")
 
     async def partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has; 0 if it is not partitioned.
@@ -197,3 +217,34 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+class LetterProducer:
+    """A producer to which a consumer posts its letters."""
+
+    def __init__(self, producer: Producer[bytes]) -> None:
+        self._producer = producer
+
+    async def post(
+        self, message: Message[Any], properties: Mapping[str, str], delay_s: float | None
+    ) -> None:
+        """Publish the data of a message, with its keys and event time. Raises ``ClientError``."""
+        await self._producer.send(
+            None if message.is_null else message.data,
+            key=message.key if message.is_key_text else message.key_bytes,
+            ordering_key=message.ordering_key,
+            properties=properties,
+            event_time=message.event_time_ms,
+            deliver_after=delay_s,
+        )
+
+    async def close(self) -> None:
+        """Close the producer."""
+        await self._producer.close()
+
+
+def _listed(topics: str | Sequence[str]) -> Sequence[str]:
+    names = [topics] if isinstance(topics, str) else topics
+    if not names:
+        raise ValueError("a consumer has one topic at least")
+    return names

@@ -41,6 +41,10 @@ class BatchAcks:
         self._open &= ~((2 << batch_index) - 1)
         return self._open == 0
 
+    def is_open(self, batch_index: int) -> bool:
+        """Is this message not acknowledged yet?"""
+        return bool(self._open >> batch_index & 1)
+
     def open_indexes(self) -> int:
         """A bit for each message still open, that of index 0 the lowest."""
         return self._open
@@ -234,7 +238,12 @@ class Message(Generic[ValueT_co]):
         key = self.key
         if key is None:
             return None
-        return base64.b64decode(key) if self._said.partition_key_b64_encoded else key.encode()
+        return key.encode() if self.is_key_text else base64.b64decode(key)
+
+    @property
+    def is_key_text(self) -> bool:
+        """Did its producer give it a key that is text, and not bytes?"""
+        return not self._said.partition_key_b64_encoded
 
     @property
     def ordering_key(self) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
@@ -173,6 +174,27 @@ class Consumer(Generic[ValueT]):
         """
         self._topics.topic_of(message).refuse(message)
 
+    async def reconsume_later(
+        self,
+        message: Message[Any],
+        delay_s: float,
+        *,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Have a message delivered again after ``delay_s``, by way of the retry-letter topic.
+
+        It is published there, with more ``properties`` if there are any, and acknowledged; one for
+        which that was done ``max_redeliver_count`` times is published to the dead-letter topic.
+        Raises ``ClientError`` when it could not be published: it is not acknowledged then.
+        ``ValueError`` for a consumer without ``retry_letters``.
+        """
+        topic = self._topics.topic_of(message)
+        letters, policy = self._subscribing.letters, self._subscribing.settings.dead_letters
+        if letters is None or policy is None or not policy.retry_letters:
+            raise ValueError("reconsume_later needs dead_letters with retry_letters")
+        await letters.retry(message, delay_s, properties)
+        topic.acknowledge(message, topic.channel)
+
     def redeliver_unacknowledged(self) -> None:
         """Ask for everything again that was delivered to this consumer and not acknowledged."""
         self._topics.check_open()
@@ -234,6 +256,8 @@ class Consumer(Generic[ValueT]):
     async def close(self) -> None:
         """Tell brokers what is acknowledged, and leave them. Closing twice is harmless."""
         await self._topics.close()
+        if self._subscribing.letters is not None:
+            await self._subscribing.letters.close()
 
     async def __aenter__(self) -> Self:
         return self

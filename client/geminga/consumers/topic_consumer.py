@@ -16,6 +16,7 @@ from geminga._channels.channel import Channels
 from geminga._channels.consumer_channel import ConsumerChannel
 from geminga.consumers.chunks import PendingChunks
 from geminga.consumers.entries import EntryOpener, position_of
+from geminga.consumers.letters import Letters
 from geminga.consumers.options import ConsumerSettings
 from geminga.consumers.receiver_queue import Lane, ReceiverQueue
 from geminga.consumers.redelivery import RedeliveryTimer
@@ -37,6 +38,10 @@ NACK_GRANULARITY_S = 0.1
 # The same for one that was not acknowledged in time, as a part of that time.
 ACK_TIMEOUT_PARTITIONS = 10
 
+# Entries kept because they become dead letters when they are refused once more. The oldest beyond
+# it are delivered again instead, and are dead when they come.
+LAST_CHANCES_MAX = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class Subscribing:
@@ -49,6 +54,7 @@ class Subscribing:
     settings: ConsumerSettings
     schema: Schema[Any] | None
     clock: Clock
+    letters: Letters | None = None
     start: MessageId | None = None
     is_start_inclusive: bool = False
 
@@ -91,6 +97,8 @@ class TopicConsumer:
         if timeout_s is not None:
             granularity_s = timeout_s / ACK_TIMEOUT_PARTITIONS
             self._unacknowledged = RedeliveryTimer(granularity_s, self._redeliver)
+        self._letters = subscribing.letters
+        self._last_chances: dict[Position, list[Message[Any]]] = {}
         # Of a reader: the message behind which it begins when it attaches, and, until one has come
         # that is later, what is left out.
         self.last_taken: Message[Any] | None = None
@@ -187,6 +195,7 @@ class TopicConsumer:
     def _forget(self, position: Position) -> None:
         """An entry is acknowledged: it need not come again."""
         self._nacks.remove(position)
+        self._last_chances.pop(position, None)
         if self._unacknowledged is not None:
             self._unacknowledged.remove(position)
 
@@ -199,7 +208,43 @@ class TopicConsumer:
             self._nacks.add(position, self._settings.nack_delay_s)
 
     def _redeliver(self, positions: list[Position]) -> None:
-        self.channel.redeliver(positions)
+        """These entries were refused, or not acknowledged in time."""
+        again: list[Position] = []
+        for position in positions:
+            messages = self._last_chances.pop(position, None)
+            buried = [self._bury(message) for message in messages or ()]
+            if messages is None or not all(buried):
+                again.append(position)
+        if again:
+            self.channel.redeliver(again)
+
+    def _bury(self, message: Message[Any]) -> bool:
+        """Make a dead letter of a message, unless it was acknowledged; says whether that goes."""
+        assert self._letters is not None
+        if message.batch_acks is not None and not message.batch_acks.is_open(message.batch_index):
+            return True
+        return self._letters.bury(message, self._buried)
+
+    def _buried(self, message: Message[Any], error: ClientError | None) -> None:
+        if self.channel.error is not None:
+            return
+        if error is None:
+            self.acknowledge(message, self.channel)
+        else:
+            self._ask_again_later([message.position])
+
+    def _without_dead(self, messages: list[Message[Any]]) -> list[Message[Any]]:
+        """Of what came in one entry, what is to be received."""
+        letters = self._letters
+        assert letters is not None
+        count = messages[0].redelivery_count
+        if count > letters.redeliveries_max:
+            return [message for message in messages if not self._bury(message)]
+        if count == letters.redeliveries_max:
+            self._last_chances[messages[0].position] = messages
+            if len(self._last_chances) > LAST_CHANCES_MAX:
+                del self._last_chances[next(iter(self._last_chances))]
+        return messages
 
     # ---- a start of its own
 
@@ -280,6 +325,8 @@ class TopicConsumer:
             messages = []
         elif self._start is not None:
             messages = [each for each in messages if not self._is_before_start(each)]
+        if self._letters is not None and messages:
+            messages = self._without_dead(messages)
         if len(messages) < entry.sent_messages:
             self.channel.return_permits(entry.sent_messages - len(messages))
         self._queue.put(self._lane, messages)
@@ -299,6 +346,7 @@ class TopicConsumer:
     def _forget_arrived(self) -> int:
         """What has come and was not received comes again, or is past after a seek."""
         self._nacks.clear()
+        self._last_chances.clear()
         self._pending_chunks.clear()
         if self._unacknowledged is not None:
             self._unacknowledged.clear()
@@ -314,6 +362,7 @@ class TopicConsumer:
     def ended(self) -> None:
         """The channel is over: what has come can still be received, and nothing comes again."""
         self._nacks.clear()
+        self._last_chances.clear()
         self._pending_chunks.clear()
         if self._unacknowledged is not None:
             self._unacknowledged.clear()
