@@ -11,6 +11,7 @@ what its modules contain besides may change.
 from __future__ import annotations
 
 from geminga._channels.consumer_channel import KeySharedPolicy
+from geminga._transport.lookup import TopicsMode
 from geminga.client import Client, connect
 from geminga.consumers.consumer import Consumer
 from geminga.consumers.options import (
@@ -18,7 +19,6 @@ from geminga.consumers.options import (
     DeadLetterPolicy,
     InitialPositionName,
     SubscriptionTypeName,
-    TopicsMode,
 )
 from geminga.errors import (
     BacklogQuotaExceeded,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -12,12 +10,8 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from geminga._channels.channel import Channels, ClientOptions
 from geminga._transport.connection import ConnectionOptions
 from geminga.consumers.consumer import Consumer
-from geminga.consumers.letters import Letters, with_topics
+from geminga.consumers.factory import ConsumerFactory, Topics
 from geminga.consumers.options import ConsumerOptions, ConsumerSettings
-from geminga.consumers.receiver_queue import ReceiverQueue
-from geminga.consumers.topic_consumer import Subscribing
-from geminga.consumers.topic_group import TopicGroup
-from geminga.consumers.topic_sources import NamedTopics
 from geminga.messages import Message
 from geminga.opening import Opening
 from geminga.producers.options import ProducerOptions, ProducerSettings
@@ -84,6 +78,7 @@ class Client:
         self._channels = channels
         self._memory = memory
         self._clock = clock
+        self._consumers = ConsumerFactory(channels, clock, self._open_box)
 
     @overload
     def producer(
@@ -124,7 +119,7 @@ class Client:
     @overload
     def consumer(
         self,
-        topics: str | Sequence[str],
+        topics: Topics,
         subscription: str,
         *,
         schema: None = None,
@@ -134,7 +129,7 @@ class Client:
     @overload
     def consumer(
         self,
-        topics: str | Sequence[str],
+        topics: Topics,
         subscription: str,
         *,
         schema: Schema[ValueT],
@@ -143,7 +138,7 @@ class Client:
 
     def consumer(
         self,
-        topics: str | Sequence[str],
+        topics: Topics,
         subscription: str,
         *,
         schema: Schema[Any] | None = None,
@@ -152,37 +147,18 @@ class Client:
         """A consumer of ``topics`` for ``subscription``: ``async with client.consumer("orders",
         "billing") as consumer``, or ``consumer = await client.consumer("orders", "billing")``.
 
-        ``topics`` is one name or several; a partitioned topic stands for all its partitions, those
-        it gets later included. ``schema`` makes values of the bytes of messages; without one,
-        values are bytes. The options are explained in ``ConsumerOptions``. Opening waits until
-        brokers have accepted the consumer for every topic, and raises ``InvalidTopicName``, or the
-        ``ClientError`` for which one did not. Raises ``ValueError`` for an option that cannot be.
+        ``topics`` is one name or several, or a compiled regular expression that names of topics
+        match as a whole, ``tenant/namespace/...`` or within ``public/default``: also those that
+        are made later. A partitioned topic stands for all its partitions, those it gets later
+        included. What is found later is consumed from its first message on.
+
+        ``schema`` makes values of the bytes of messages; without one, values are bytes. The options
+        are explained in ``ConsumerOptions``. Opening waits until brokers have accepted the consumer
+        for every topic, and raises ``InvalidTopicName``, or the ``ClientError`` for which one did
+        not. Raises ``ValueError`` for an option that cannot be.
         """
         settings = ConsumerSettings.of(options)
-        return Opening(self._open_consumer(topics, subscription, settings, schema))
-
-    async def _open_consumer(
-        self,
-        topics: str | Sequence[str],
-        subscription: str,
-        settings: ConsumerSettings,
-        schema: Schema[Any] | None,
-    ) -> Consumer[Any]:
-        if settings.name is None:
-            settings = replace(settings, name=self._channels.random_name())
-        names = [TopicName.parse(name) for name in _listed(topics)]
-        letters: Letters | None = None
-        if settings.dead_letters is not None:
-            policy = with_topics(settings.dead_letters, str(names[0]), subscription)
-            letters = Letters(policy, subscription, self._open_box, self._spawn_posting)
-            if policy.retry_letter_topic is not None:
-                names.append(TopicName.parse(policy.retry_letter_topic))
-        subscribing = Subscribing(subscription, settings, schema, self._clock, letters)
-        queue = ReceiverQueue()
-        source = NamedTopics(self._channels.lookup, names)
-        group = TopicGroup(self._channels, source, subscribing, queue)
-        await group.open()
-        return Consumer(group, queue, subscribing)
+        return Opening(self._consumers.consumer(topics, subscription, settings, schema))
 
     async def _open_box(self, topic: str, subscription: str | None) -> LetterProducer:
         if subscription is not None:
@@ -191,9 +167,6 @@ class Client:
             ):
                 pass  # the subscription stays
         return LetterProducer(await self.producer(topic))
-
-    def _spawn_posting(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[object]:
-        return self._channels.spawn(work, name="post dead letters")
 
     async def partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has; 0 if it is not partitioned.
@@ -241,10 +214,3 @@ class LetterProducer:
     async def close(self) -> None:
         """Close the producer."""
         await self._producer.close()
-
-
-def _listed(topics: str | Sequence[str]) -> Sequence[str]:
-    names = [topics] if isinstance(topics, str) else topics
-    if not names:
-        raise ValueError("a consumer has one topic at least")
-    return names

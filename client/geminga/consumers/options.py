@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Literal, TypedDict
 
 from geminga._channels.consumer_channel import ConsumerChannelOptions, KeySharedPolicy
+from geminga._transport.lookup import TopicsMode
 from geminga_protocol.pulsar.enums import InitialPosition, SubscriptionType
 
 SubscriptionTypeName = Literal["exclusive", "shared", "failover", "key_shared"]
 InitialPositionName = Literal["latest", "earliest"]
-TopicsMode = Literal["persistent", "non-persistent", "all"]
 
 
 @dataclass(frozen=True, slots=True)
