@@ -18,8 +18,12 @@ from geminga.consumers.options import (
     ConsumerOptions,
     DeadLetterPolicy,
     InitialPositionName,
+    ReaderOptions,
     SubscriptionTypeName,
+    TableViewOptions,
 )
+from geminga.consumers.reader import Reader
+from geminga.consumers.table_view import TableView
 from geminga.errors import (
     BacklogQuotaExceeded,
     BrokerBusy,
@@ -104,6 +108,8 @@ __all__ = [
     "ProducerFenced",
     "ProducerOptions",
     "ProducerQueueFull",
+    "Reader",
+    "ReaderOptions",
     "RequestTimedOut",
     "RoutedMessage",
     "Router",
@@ -115,6 +121,8 @@ __all__ = [
     "SubscriptionNotFound",
     "SubscriptionType",
     "SubscriptionTypeName",
+    "TableView",
+    "TableViewOptions",
     "TooManyRedirects",
     "TooManyRequests",
     "TopicNameRefused",

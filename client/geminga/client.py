@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -11,8 +12,15 @@ from geminga._channels.channel import Channels, ClientOptions
 from geminga._transport.connection import ConnectionOptions
 from geminga.consumers.consumer import Consumer
 from geminga.consumers.factory import ConsumerFactory, Topics
-from geminga.consumers.options import ConsumerOptions, ConsumerSettings
-from geminga.messages import Message
+from geminga.consumers.options import (
+    ConsumerOptions,
+    ConsumerSettings,
+    ReaderOptions,
+    TableViewOptions,
+)
+from geminga.consumers.reader import Reader
+from geminga.consumers.table_view import TableView
+from geminga.messages import EARLIEST, Message, MessageId
 from geminga.opening import Opening
 from geminga.producers.options import ProducerOptions, ProducerSettings
 from geminga.producers.producer import Producer
@@ -159,6 +167,89 @@ class Client:
         """
         settings = ConsumerSettings.of(options)
         return Opening(self._consumers.consumer(topics, subscription, settings, schema))
+
+    @overload
+    def reader(
+        self,
+        topics: str | Sequence[str],
+        start: MessageId | datetime = EARLIEST,
+        *,
+        start_inclusive: bool = False,
+        schema: None = None,
+        **options: Unpack[ReaderOptions],
+    ) -> Opening[Reader[bytes]]: ...
+
+    @overload
+    def reader(
+        self,
+        topics: str | Sequence[str],
+        start: MessageId | datetime = EARLIEST,
+        *,
+        start_inclusive: bool = False,
+        schema: Schema[ValueT],
+        **options: Unpack[ReaderOptions],
+    ) -> Opening[Reader[ValueT]]: ...
+
+    def reader(
+        self,
+        topics: str | Sequence[str],
+        start: MessageId | datetime = EARLIEST,
+        *,
+        start_inclusive: bool = False,
+        schema: Schema[Any] | None = None,
+        **options: Unpack[ReaderOptions],
+    ) -> Opening[Reader[Any]]:
+        """A reader of ``topics`` from ``start`` on: ``async with client.reader("orders") as
+        reader``, or ``reader = await client.reader("orders")``.
+
+        ``start`` is a message (the first one read is the one behind it, or with
+        ``start_inclusive`` that one), a publish time, ``EARLIEST`` or ``LATEST``; of several
+        topics, and of partitions, one of the last three. The options are explained in
+        ``ReaderOptions``. Opening waits until brokers have accepted the reader for every topic, and
+        raises ``InvalidTopicName``, or the ``ClientError`` for which one did not. Raises
+        ``ValueError`` for an option that cannot be.
+        """
+        settings = ConsumerSettings.of(options)
+        return Opening(
+            self._consumers.reader(
+                topics, start, settings, schema, is_start_inclusive=start_inclusive
+            )
+        )
+
+    @overload
+    def table_view(
+        self,
+        topics: str | Sequence[str],
+        *,
+        schema: None = None,
+        **options: Unpack[TableViewOptions],
+    ) -> Opening[TableView[bytes]]: ...
+
+    @overload
+    def table_view(
+        self,
+        topics: str | Sequence[str],
+        *,
+        schema: Schema[ValueT],
+        **options: Unpack[TableViewOptions],
+    ) -> Opening[TableView[ValueT]]: ...
+
+    def table_view(
+        self,
+        topics: str | Sequence[str],
+        *,
+        schema: Schema[Any] | None = None,
+        **options: Unpack[TableViewOptions],
+    ) -> Opening[TableView[Any]]:
+        """The newest value of every key of ``topics``, kept up to date: ``async with
+        client.table_view("prices") as prices``, or ``prices = await client.table_view("prices")``.
+
+        The options are explained in ``TableViewOptions``. Opening reads all that was published
+        until then, and raises ``InvalidTopicName``, or ``ClientError``. Raises ``ValueError`` for
+        an option that cannot be.
+        """
+        settings = ConsumerSettings.of(options)
+        return Opening(self._consumers.table_view(topics, settings, schema))
 
     async def _open_box(self, topic: str, subscription: str | None) -> LetterProducer:
         if subscription is not None:

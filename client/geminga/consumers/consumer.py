@@ -13,7 +13,7 @@ from geminga.consumers.receiver_queue import ReceiverQueue
 from geminga.consumers.topic_consumer import Subscribing, TopicConsumer
 from geminga.consumers.topic_group import TopicGroup
 from geminga.errors import Closed
-from geminga.messages import EARLIEST, LATEST, Message, MessageId
+from geminga.messages import Message, MessageId
 
 ValueT = TypeVar("ValueT")
 
@@ -212,24 +212,14 @@ class Consumer(Generic[ValueT]):
         is for the topic that it names. Raises ``ClientError``; when the connection broke, whether
         the subscription was moved is not known.
         """
-        self._topics.check_open()
-        if isinstance(to, datetime):
-            to = int(to.timestamp() * 1000)
-        if isinstance(to, int) or to in (EARLIEST, LATEST):
-            topics = list(self._topics.by_topic.values())
-        else:
-            topics = [self._topics.topic_of(to)]
-        await asyncio.gather(*[topic.seek(to) for topic in topics])
+        await self._topics.seek(to)
 
     async def last_message_ids(self) -> dict[str, MessageId]:
         """The id of the last message of each topic; its ``entry_id`` is -1 if there is none.
 
         Raises ``ClientError``.
         """
-        self._topics.check_open()
-        topics = list(self._topics.by_topic.values())
-        ids = await asyncio.gather(*[topic.last_message_id() for topic in topics])
-        return {topic.topic: each for topic, each in zip(topics, ids, strict=True)}
+        return await self._topics.last_message_ids()
 
     async def last_message_id(self) -> MessageId:
         """The id of the last message of its one topic; its ``entry_id`` is -1 if there is none.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from geminga._channels.consumer_channel import ConsumerChannelOptions, KeySharedPolicy
 from geminga._transport.lookup import TopicsMode
@@ -97,6 +97,27 @@ class ConsumerOptions(TypedDict, total=False):
     operation_timeout_s: float
 
 
+class TableViewOptions(TypedDict, total=False):
+    """The keyword arguments of ``Client.table_view``; those of a consumer of the same names."""
+
+    name: str | None
+    properties: Mapping[str, str] | None
+    receiver_queue_size: int
+    topics_refresh_s: float
+    chunked_messages_max: int
+    chunk_timeout_s: float
+    operation_timeout_s: float
+
+
+class ReaderOptions(TableViewOptions, total=False):
+    """The keyword arguments of ``Client.reader``; those of a consumer of the same names.
+
+    ``read_compacted``: of a compacted topic only the newest message of every key.
+    """
+
+    read_compacted: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings(ConsumerChannelOptions):
     """``ConsumerOptions`` with the defaults of those that were not given.
@@ -131,14 +152,14 @@ class ConsumerSettings(ConsumerChannelOptions):
             raise ValueError("dead letters need a shared or key_shared subscription")
 
     @classmethod
-    def of(cls, options: ConsumerOptions) -> ConsumerSettings:
+    def of(cls, options: ConsumerOptions | ReaderOptions | TableViewOptions) -> ConsumerSettings:
         """The settings for these keyword arguments. Raises ``ValueError`` or ``TypeError``."""
-        named = dict(options)
-        if isinstance(kind := options.get("type"), str):
+        named: dict[str, Any] = dict(options)
+        if isinstance(kind := named.get("type"), str):
             named["type"] = SubscriptionType[kind.upper()]
-        if isinstance(position := options.get("initial_position"), str):
+        if isinstance(position := named.get("initial_position"), str):
             named["initial_position"] = InitialPosition[position.upper()]
-        return cls(**named)  # type: ignore[arg-type]  # the TypedDict has the types of the fields
+        return cls(**named)
 
     def nack_delay(self, redelivery_count: int) -> float:
         """Seconds before a message is delivered again that was so often before."""

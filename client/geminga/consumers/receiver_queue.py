@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from geminga.errors import ClientError
 from geminga.messages import Message
@@ -24,6 +24,22 @@ class Lane:
     def __init__(self, on_taken: Callable[[Message[Any]], None]) -> None:
         self.messages: deque[Message[Any]] = deque()
         self.on_taken = on_taken
+
+
+class Inbox(Protocol):
+    """Takes in what comes from the topics of one consumer."""
+
+    def put(self, lane: Lane, messages: Sequence[Message[Any]]) -> None:
+        """Take in the messages of an entry that came for a lane, which may be none."""
+        ...
+
+    def clear(self, lane: Lane) -> int:
+        """Forget what a lane holds; says how many messages that were."""
+        ...
+
+    def end(self, error: ClientError) -> None:
+        """Nothing more will come."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

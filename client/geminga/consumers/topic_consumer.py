@@ -18,10 +18,11 @@ from geminga.consumers.chunks import PendingChunks
 from geminga.consumers.entries import EntryOpener, position_of
 from geminga.consumers.letters import Letters
 from geminga.consumers.options import ConsumerSettings
-from geminga.consumers.receiver_queue import Lane, ReceiverQueue
+from geminga.consumers.read_position import ReadPosition
+from geminga.consumers.receiver_queue import Inbox, Lane
 from geminga.consumers.redelivery import RedeliveryTimer
 from geminga.errors import ClientError, NotAcknowledgeable, UnreadableMessage
-from geminga.messages import EARLIEST, LATEST, Message, MessageId, from_proto, to_proto
+from geminga.messages import Message, MessageId, from_proto, to_proto
 from geminga.schemas.schema import Schema
 from geminga_protocol.pulsar.api_pb2 import CommandMessage, MessageIdData
 from geminga_protocol.pulsar.topic_names import TopicName
@@ -67,7 +68,7 @@ class TopicConsumer:
         channels: Channels,
         topic: TopicName,
         subscribing: Subscribing,
-        queue: ReceiverQueue,
+        queue: Inbox,
         on_end: Callable[[TopicConsumer, ClientError], None],
     ) -> None:
         settings = subscribing.settings
@@ -99,11 +100,14 @@ class TopicConsumer:
             self._unacknowledged = RedeliveryTimer(granularity_s, self._redeliver)
         self._letters = subscribing.letters
         self._last_chances: dict[Position, list[Message[Any]]] = {}
-        # Of a reader: the message behind which it begins when it attaches, and, until one has come
-        # that is later, what is left out.
-        self.last_taken: Message[Any] | None = None
-        self._start = subscribing.start
-        self._is_start_inclusive = subscribing.is_start_inclusive
+        # The entry that came last, whatever became of it.
+        self.last_position: Position | None = None
+        # Of a reader, which has no subscription that a broker keeps.
+        self._reading: ReadPosition | None = None
+        if subscribing.start is not None:
+            self._reading = ReadPosition(
+                subscribing.start, is_inclusive=subscribing.is_start_inclusive
+            )
         self.channel.start = self._start_message_id
         self.channel.on_entry = self._entry_arrived
         self.channel.on_reset = self._forget_arrived
@@ -188,8 +192,8 @@ class TopicConsumer:
             timeout_s = self._settings.ack_timeout_s
             assert timeout_s is not None
             self._unacknowledged.add(message.position, timeout_s)
-        if self._start is not None:
-            self.last_taken = message
+        if self._reading is not None:
+            self._reading.take(message)
             self.channel.acknowledge_up_to(message.position)
 
     def _forget(self, position: Position) -> None:
@@ -246,37 +250,8 @@ class TopicConsumer:
                 del self._last_chances[next(iter(self._last_chances))]
         return messages
 
-    # ---- a start of its own
-
     def _start_message_id(self) -> MessageIdData | None:
-        """Behind which message a reader begins now; ``None`` for a subscription the broker keeps.
-
-        A broker takes an entry to be received already, unless the id has a place in a batch: then
-        it sends the batch again, and what was received of it is left out here.
-        """
-        if self._start is None:
-            return None
-        if self.last_taken is not None:
-            return to_proto(self.last_taken.id)
-        start = self._start
-        if self._is_start_inclusive and start.batch_index < 0 and start.entry_id >= 0:
-            # The entry before, whether there is one or not.
-            return to_proto(MessageId(start.ledger_id, start.entry_id - 1))
-        return to_proto(start)
-
-    def _is_before_start(self, message: Message[Any]) -> bool:
-        place = (*message.position, message.batch_index)
-        if self.last_taken is not None:
-            last = self.last_taken
-            return place <= (*last.position, last.batch_index)
-        start = self._start
-        assert start is not None
-        if start == LATEST:  # the broker knows which messages came later
-            return False
-        begin = (*start.position, start.batch_index)
-        if start.batch_index < 0:  # the id of an entry means all messages in it
-            place = (*message.position, -1)
-        return place < begin if self._is_start_inclusive else place <= begin
+        return None if self._reading is None else self._reading.start_message_id()
 
     # ---- the subscription
 
@@ -289,23 +264,25 @@ class TopicConsumer:
             if to.batch_index > 0:  # of its batch, this message and those behind it
                 whole = (1 << max(to.batch_size, to.batch_index + 1)) - 1
                 proto.ack_set.extend(ack_set(lambda: whole & ~((1 << to.batch_index) - 1)))
-        if self._start is None:
-            await self.channel.seek(proto)
-            return
-        # A subscription that is not durable begins anew there, if its broker has forgotten it.
-        before = self._start, self._is_start_inclusive, self.last_taken
-        self._start, self._is_start_inclusive = EARLIEST if isinstance(to, int) else to, True
-        self.last_taken = None
+        before = self._reading
+        if before is not None:
+            # The broker may forget the reader while it moves it, and is then told anew.
+            self._reading = before.moved(to)
         try:
             await self.channel.seek(proto)
         except BaseException:
-            self._start, self._is_start_inclusive, self.last_taken = before
+            self._reading = before
             raise
 
     async def last_message_id(self) -> MessageId:
         """The id of the topic's last message; its ``entry_id`` is -1 if there is none."""
         answer = await self.channel.last_message_id()
         return from_proto(answer.last_message_id, self.partition, self.topic)
+
+    async def has_more(self) -> bool:
+        """Of a reader: is there a message behind the one that was taken last?"""
+        answer = await self.channel.last_message_id()
+        return self._reading is not None and self._reading.has_more(answer)
 
     # ---- what the channel tells
 
@@ -323,12 +300,13 @@ class TopicConsumer:
         messages = entry.messages
         if self.channel.is_seeking:
             messages = []
-        elif self._start is not None:
-            messages = [each for each in messages if not self._is_before_start(each)]
+        elif self._reading is not None:
+            messages = [each for each in messages if not self._reading.is_past(each)]
         if self._letters is not None and messages:
             messages = self._without_dead(messages)
         if len(messages) < entry.sent_messages:
             self.channel.return_permits(entry.sent_messages - len(messages))
+        self.last_position = position_of(command)
         self._queue.put(self._lane, messages)
 
     def _put_aside(self, position: Position, error: UnreadableMessage) -> None:

@@ -6,14 +6,15 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from geminga._channels.channel import Channels
-from geminga.consumers.receiver_queue import ReceiverQueue
+from geminga.consumers.receiver_queue import Inbox
 from geminga.consumers.topic_consumer import Subscribing, TopicConsumer
 from geminga.consumers.topic_sources import TopicSource
 from geminga.errors import BrokerRefused, ClientError, Closed, NotAcknowledgeable
-from geminga.messages import EARLIEST, Message, MessageId
+from geminga.messages import EARLIEST, LATEST, Message, MessageId
 from geminga_protocol.pulsar.enums import InitialPosition
 from geminga_protocol.pulsar.topic_names import TopicName
 
@@ -36,7 +37,7 @@ class TopicGroup:
         channels: Channels,
         source: TopicSource,
         subscribing: Subscribing,
-        queue: ReceiverQueue,
+        queue: Inbox,
     ) -> None:
         self.by_topic: dict[str, TopicConsumer] = {}
         self.error: ClientError | None = None
@@ -58,6 +59,7 @@ class TopicGroup:
         self._channels.add_owner(self, self.close)
         try:
             topics = await self._find_topics()
+            self._check_start(topics)
             await asyncio.gather(*self._openings(topics, self._subscribing))
         except BaseException:
             await self.close()
@@ -66,6 +68,11 @@ class TopicGroup:
             raise self.error
         if self._source.can_change:
             self._refreshing = self._channels.spawn(self._refresh(), name=self._title)
+
+    def _check_start(self, topics: list[TopicName]) -> None:
+        start = self._subscribing.start
+        if len(topics) > 1 and start not in (None, EARLIEST, LATEST):
+            raise ValueError(f"{len(topics)} topics have no message {start} in common to start at")
 
     async def _find_topics(self) -> list[TopicName]:
         """The topics, asked for until some broker knows: as long as for opening one of them."""
@@ -169,6 +176,27 @@ class TopicGroup:
                 f"{', '.join(sorted(self.by_topic)[:3])} ({len(self.by_topic)} in all)"
             )
         return topic
+
+    async def seek(self, to: MessageId | int | datetime) -> None:
+        """Begin anew at a message of one topic, or at a time or an end of all of them.
+
+        Raises ``ClientError``.
+        """
+        self.check_open()
+        if isinstance(to, datetime):
+            to = int(to.timestamp() * 1000)
+        if isinstance(to, int) or to in (EARLIEST, LATEST):
+            topics = list(self.by_topic.values())
+        else:
+            topics = [self.topic_of(to)]
+        await asyncio.gather(*[topic.seek(to) for topic in topics])
+
+    async def last_message_ids(self) -> dict[str, MessageId]:
+        """The id of the last message of each topic. Raises ``ClientError``."""
+        self.check_open()
+        topics = list(self.by_topic.values())
+        ids = await asyncio.gather(*[topic.last_message_id() for topic in topics])
+        return {topic.topic: each for topic, each in zip(topics, ids, strict=True)}
 
     def pause(self) -> None:
         """Ask for no more messages than were asked for."""
