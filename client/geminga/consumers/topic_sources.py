@@ -91,7 +91,7 @@ class PatternTopics:
         self, lookup: Lookup, pattern: re.Pattern[str], mode: TopicsMode, watcher_id: int
     ) -> None:
         self._lookup = lookup
-        self._mode = mode
+        self._mode: TopicsMode = mode
         self._watcher_id = watcher_id
         self._watched_on: Connection | None = None
         self._changed = asyncio.Event()
