@@ -24,7 +24,9 @@ from geminga.consumers.redelivery import RedeliveryTimer
 from geminga.errors import ClientError, NotAcknowledgeable, UnreadableMessage
 from geminga.messages import Message, MessageId, from_proto, to_proto
 from geminga.schemas.schema import Schema
+from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import CommandMessage, MessageIdData
+from geminga_protocol.pulsar.commands import key_values
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock
 
@@ -83,6 +85,14 @@ class TopicConsumer:
         )
         # Was it accepted by a broker once?
         self.is_open = False
+        info = None if subscribing.schema is None else subscribing.schema.schema_info
+        if info is not None:
+            self.channel.schema = api.Schema(
+                name=info.name,
+                schema_data=info.definition,
+                type=api.Schema.Type.ValueType(info.type),
+                properties=key_values(info.properties),
+            )
         self._settings = settings
         self._queue = queue
         self._lane = Lane(self._taken)

@@ -15,7 +15,9 @@ from geminga import (
     Client,
     Closed,
     ConsumerOptions,
+    KeySharedPolicy,
     MessageId,
+    SchemaInfo,
     TopicNotFound,
 )
 from geminga_protocol.pulsar import answers
@@ -54,6 +56,55 @@ async def test_a_consumer_says_who_it_is(client: Client, broker: FakeBroker) -> 
     assert (asked.consumer_name, asked.priority_level) == ("till", 2)
     assert [(pair.key, pair.value) for pair in asked.metadata] == [("app", "shop")]
     await until(lambda: broker.permits == 10)
+
+
+async def test_a_consumer_tells_its_schema_and_gives_values(
+    client: Client, broker: FakeBroker
+) -> None:
+    class Number:
+        schema_info = SchemaInfo(api.Schema.Int32, "INT32", b"", {"a": "b"})
+
+        def encode(self, value: int, /) -> bytes:
+            return b"%d" % value
+
+        def decode(self, payload: bytes, /) -> int:
+            return int(payload)
+
+    consumer = await client.consumer("orders", "s", schema=Number())
+    told = broker.of_type(BaseCommand.SUBSCRIBE)[0].subscribe.schema
+    assert (told.type, told.name, told.properties[0].value) == (api.Schema.Int32, "INT32", "b")
+    broker.deliver(0, b"41")
+    message = await consumer.receive()
+    assert message.value + 1 == 42
+
+
+async def test_a_key_shared_consumer_says_which_keys_it_wants(
+    client: Client, broker: FakeBroker
+) -> None:
+    policy = KeySharedPolicy(ranges=[(0, 9)], allow_out_of_order=True)
+    await client.consumer("orders", "s", type="key_shared", key_shared=policy)
+    told = broker.of_type(BaseCommand.SUBSCRIBE)[0].subscribe.keySharedMeta
+    assert told.keySharedMode == api.STICKY
+    assert [(each.start, each.end) for each in told.hashRanges] == [(0, 9)]
+    assert told.allowOutOfOrderDelivery
+    with pytest.raises(ValueError, match="range"):
+        KeySharedPolicy(ranges=[(9, 65536)])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ConsumerOptions(receiver_queue_size=0),
+        ConsumerOptions(ack_group_max=0),
+        ConsumerOptions(ack_timeout_s=0),
+        ConsumerOptions(nack_multiplier=0.5),
+    ],
+)
+async def test_options_that_cannot_be_are_refused_at_once(
+    client: Client, options: ConsumerOptions
+) -> None:
+    with pytest.raises(ValueError, match=r"least|more than"):
+        client.consumer("orders", "s", **options)
 
 
 async def test_receiving_waits_for_a_message(client: Client, broker: FakeBroker) -> None:
