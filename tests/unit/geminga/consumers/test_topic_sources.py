@@ -3,12 +3,13 @@ that are gone, whether the broker can tell of it or not."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
 from tests.unit.geminga.fake_broker import FakeBroker, Session, until
 
-from geminga import Client, Consumer
+from geminga import Client, Closed, Consumer
 from geminga.consumers.topic_sources import namespace_and_rest
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
@@ -159,3 +160,15 @@ def test_a_pattern_names_its_namespace(pattern: str, namespace: str, rest: str) 
 def test_a_namespace_cannot_be_a_pattern() -> None:
     with pytest.raises(ValueError, match="no namespace"):
         namespace_and_rest("a/(b|c)/orders")
+
+
+async def test_a_client_that_closes_ends_a_consumer_without_topics(
+    client: Client, broker: FakeBroker
+) -> None:
+    Topics(broker)
+    consumer = await client.consumer(ORDERS, "s")
+    receiving = asyncio.create_task(consumer.receive())
+    await asyncio.sleep(1)
+    await client.close()
+    with pytest.raises(Closed):
+        await receiving
