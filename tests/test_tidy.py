@@ -87,7 +87,8 @@ MAY_IMPORT_THE_CLIENTS_INSIDE = {
 }
 # Tests of something that is no single module, and what it is.
 MIRRORS_NO_MODULE = {
-    "tests/unit/geminga/test_consumer_acks.py": "what consumer.py acknowledges, for its length",
+    "tests/unit/geminga/consumers/test_never_losing.py": "what users of other clients lost",
+    "tests/unit/geminga/producers/test_partitions.py": "producers of partitioned topics",
     "tests/unit/geminga/test_public_surface.py": "what geminga exports",
     "tests/unit/geminga_bookie/test_damage.py": "all files of a bookie, damaged one by one",
     "tests/unit/geminga_bookie/test_full_disk.py": "all that writes to a disk, and makes room",

@@ -105,14 +105,7 @@ class Broker(Service):
         # What is told of it, to other brokers and to the REST side
         health = HealthCheck(self.topics, clock, self.address.broker_id)
         self.metrics = self._new_metrics(health)
-        self.brokers = Brokers(
-            coordination,
-            clock,
-            self.address,
-            self.metrics.load,
-            version=PULSAR_VERSION,
-            former_broker_ids=config.former_broker_ids,
-        )
+        self.brokers = self._new_brokers()
         self.administration = Administration(
             self.topics, self.ledgers, self.ownership, health, self.metrics
         )
@@ -165,6 +158,16 @@ class Broker(Service):
             self._random,
             in_use=self.topics.namespaces,
             apply=self.topics.apply_policies,
+        )
+
+    def _new_brokers(self) -> Brokers:
+        return Brokers(
+            self._coordination,
+            self._clock,
+            self.address,
+            self.metrics.load,
+            version=PULSAR_VERSION,
+            former_broker_ids=self.config.former_broker_ids,
         )
 
     def _new_factory(self) -> ManagedLedgerFactory:

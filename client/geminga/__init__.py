@@ -10,8 +10,20 @@ what its modules contain besides may change.
 
 from __future__ import annotations
 
+from geminga._channels.consumer_channel import KeySharedPolicy
+from geminga._transport.lookup import TopicsMode
 from geminga.client import Client, connect
-from geminga.consumer import Consumer, ConsumerOptions
+from geminga.consumers.consumer import Consumer
+from geminga.consumers.options import (
+    ConsumerOptions,
+    DeadLetterPolicy,
+    InitialPositionName,
+    ReaderOptions,
+    SubscriptionTypeName,
+    TableViewOptions,
+)
+from geminga.consumers.reader import Reader
+from geminga.consumers.table_view import TableView
 from geminga.errors import (
     BacklogQuotaExceeded,
     BrokerBusy,
@@ -106,11 +118,13 @@ __all__ = [
     "ConsumerBusy",
     "ConsumerOptions",
     "DateSchema",
+    "DeadLetterPolicy",
     "DoubleSchema",
     "FloatSchema",
     "GemingaError",
     "IncompatibleSchema",
     "InitialPosition",
+    "InitialPositionName",
     "InstantSchema",
     "Int8Schema",
     "Int16Schema",
@@ -119,6 +133,7 @@ __all__ = [
     "InvalidServiceUrl",
     "InvalidTopicName",
     "JsonSchema",
+    "KeySharedPolicy",
     "KeyValueEncoding",
     "KeyValueSchema",
     "LocalDateSchema",
@@ -141,6 +156,8 @@ __all__ = [
     "ProducerOptions",
     "ProducerQueueFull",
     "ProtobufNativeSchema",
+    "Reader",
+    "ReaderOptions",
     "RequestTimedOut",
     "RoutedMessage",
     "Router",
@@ -153,6 +170,9 @@ __all__ = [
     "StringSchema",
     "SubscriptionNotFound",
     "SubscriptionType",
+    "SubscriptionTypeName",
+    "TableView",
+    "TableViewOptions",
     "TimeSchema",
     "TimestampSchema",
     "TooManyRedirects",
@@ -160,6 +180,7 @@ __all__ = [
     "TopicNameRefused",
     "TopicNotFound",
     "TopicTerminated",
+    "TopicsMode",
     "UnreadableMessage",
     "connect",
     "schema_of",

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from geminga._channels.channel import Channels, ClientOptions
-from geminga._channels.consumer_channel import ConsumerChannel
 from geminga._transport.connection import ConnectionOptions
-from geminga.consumer import Consumer, ConsumerOptions
+from geminga.consumers.consumer import Consumer
+from geminga.consumers.factory import ConsumerFactory, Topics
+from geminga.consumers.options import (
+    ConsumerOptions,
+    ConsumerSettings,
+    ReaderOptions,
+    TableViewOptions,
+)
+from geminga.consumers.reader import Reader
+from geminga.consumers.table_view import TableView
+from geminga.messages import EARLIEST, Message, MessageId
 from geminga.opening import Opening
 from geminga.producers.options import ProducerOptions, ProducerSettings
 from geminga.producers.producer import Producer
@@ -75,6 +86,7 @@ class Client:
         self._channels = channels
         self._memory = memory
         self._clock = clock
+        self._consumers = ConsumerFactory(channels, clock, self._open_box)
 
     @overload
     def producer(
@@ -112,18 +124,140 @@ class Client:
         await producer.open()
         return producer
 
-    async def consumer(
-        self, topic: str, subscription: str, options: ConsumerOptions | None = None
-    ) -> Consumer:
-        """A consumer of ``topic`` for ``subscription``, accepted by a broker.
+    @overload
+    def consumer(
+        self,
+        topics: Topics,
+        subscription: str,
+        *,
+        schema: None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Opening[Consumer[bytes]]: ...
 
-        Raises ``InvalidTopicName``, or the ``ClientError`` for which no broker accepted it.
+    @overload
+    def consumer(
+        self,
+        topics: Topics,
+        subscription: str,
+        *,
+        schema: Schema[ValueT],
+        **options: Unpack[ConsumerOptions],
+    ) -> Opening[Consumer[ValueT]]: ...
+
+    def consumer(
+        self,
+        topics: Topics,
+        subscription: str,
+        *,
+        schema: Schema[Any] | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Opening[Consumer[Any]]:
+        """A consumer of ``topics`` for ``subscription``: ``async with client.consumer("orders",
+        "billing") as consumer``, or ``consumer = await client.consumer("orders", "billing")``.
+
+        ``topics`` is one name or several, or a compiled regular expression that names of topics
+        match as a whole, ``tenant/namespace/...`` or within ``public/default``: also those that
+        are made later. A partitioned topic stands for all its partitions, those it gets later
+        included. What is found later is consumed from its first message on.
+
+        ``schema`` makes values of the bytes of messages; without one, values are bytes. The options
+        are explained in ``ConsumerOptions``. Opening waits until brokers have accepted the consumer
+        for every topic, and raises ``InvalidTopicName``, or the ``ClientError`` for which one did
+        not. Raises ``ValueError`` for an option that cannot be.
         """
-        options = options or ConsumerOptions()
-        channel = ConsumerChannel(self._channels, TopicName.parse(topic), subscription, options)
-        consumer = Consumer(channel, options)
-        await channel.open()
-        return consumer
+        settings = ConsumerSettings.of(options)
+        return Opening(self._consumers.consumer(topics, subscription, settings, schema))
+
+    @overload
+    def reader(
+        self,
+        topics: str | Sequence[str],
+        start: MessageId | datetime = EARLIEST,
+        *,
+        start_inclusive: bool = False,
+        schema: None = None,
+        **options: Unpack[ReaderOptions],
+    ) -> Opening[Reader[bytes]]: ...
+
+    @overload
+    def reader(
+        self,
+        topics: str | Sequence[str],
+        start: MessageId | datetime = EARLIEST,
+        *,
+        start_inclusive: bool = False,
+        schema: Schema[ValueT],
+        **options: Unpack[ReaderOptions],
+    ) -> Opening[Reader[ValueT]]: ...
+
+    def reader(
+        self,
+        topics: str | Sequence[str],
+        start: MessageId | datetime = EARLIEST,
+        *,
+        start_inclusive: bool = False,
+        schema: Schema[Any] | None = None,
+        **options: Unpack[ReaderOptions],
+    ) -> Opening[Reader[Any]]:
+        """A reader of ``topics`` from ``start`` on: ``async with client.reader("orders") as
+        reader``, or ``reader = await client.reader("orders")``.
+
+        ``start`` is a message (the first one read is the one behind it, or with
+        ``start_inclusive`` that one), a publish time, ``EARLIEST`` or ``LATEST``; of several
+        topics, and of partitions, one of the last three. The options are explained in
+        ``ReaderOptions``. Opening waits until brokers have accepted the reader for every topic, and
+        raises ``InvalidTopicName``, or the ``ClientError`` for which one did not. Raises
+        ``ValueError`` for an option that cannot be.
+        """
+        settings = ConsumerSettings.of(options)
+        return Opening(
+            self._consumers.reader(
+                topics, start, settings, schema, is_start_inclusive=start_inclusive
+            )
+        )
+
+    @overload
+    def table_view(
+        self,
+        topics: str | Sequence[str],
+        *,
+        schema: None = None,
+        **options: Unpack[TableViewOptions],
+    ) -> Opening[TableView[bytes]]: ...
+
+    @overload
+    def table_view(
+        self,
+        topics: str | Sequence[str],
+        *,
+        schema: Schema[ValueT],
+        **options: Unpack[TableViewOptions],
+    ) -> Opening[TableView[ValueT]]: ...
+
+    def table_view(
+        self,
+        topics: str | Sequence[str],
+        *,
+        schema: Schema[Any] | None = None,
+        **options: Unpack[TableViewOptions],
+    ) -> Opening[TableView[Any]]:
+        """The newest value of every key of ``topics``, kept up to date: ``async with
+        client.table_view("prices") as prices``, or ``prices = await client.table_view("prices")``.
+
+        The options are explained in ``TableViewOptions``. Opening reads all that was published
+        until then, and raises ``InvalidTopicName``, or ``ClientError``. Raises ``ValueError`` for
+        an option that cannot be.
+        """
+        settings = ConsumerSettings.of(options)
+        return Opening(self._consumers.table_view(topics, settings, schema))
+
+    async def _open_box(self, topic: str, subscription: str | None) -> LetterProducer:
+        if subscription is not None:
+            async with self.consumer(
+                topic, subscription, type="shared", initial_position="earliest"
+            ):
+                pass  # the subscription stays
+        return LetterProducer(await self.producer(topic))
 
     async def partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has; 0 if it is not partitioned.
@@ -147,3 +281,27 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+class LetterProducer:
+    """A producer to which a consumer posts its letters."""
+
+    def __init__(self, producer: Producer[bytes]) -> None:
+        self._producer = producer
+
+    async def post(
+        self, message: Message[Any], properties: Mapping[str, str], delay_s: float | None
+    ) -> None:
+        """Publish the data of a message, with its keys and event time. Raises ``ClientError``."""
+        await self._producer.send(
+            None if message.is_null else message.data,
+            key=message.key if message.is_key_text else message.key_bytes,
+            ordering_key=message.ordering_key,
+            properties=properties,
+            event_time=message.event_time_ms,
+            deliver_after=delay_s,
+        )
+
+    async def close(self) -> None:
+        """Close the producer."""
+        await self._producer.close()

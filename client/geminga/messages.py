@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 
-from geminga.errors import ClientError, NotAcknowledgeable
-from geminga_protocol.pulsar.api_pb2 import MessageIdData
+from geminga.errors import ClientError
+from geminga.schemas.schema import Schema
+from geminga_protocol.pulsar.api_pb2 import MessageIdData, MessageMetadata, SingleMessageMetadata
 from geminga_protocol.pulsar.integers import INT64_MAX, signed, unsigned
+
+ValueT_co = TypeVar("ValueT_co", covariant=True)
 
 
 class BatchAcks:
@@ -35,14 +41,22 @@ class BatchAcks:
         self._open &= ~((2 << batch_index) - 1)
         return self._open == 0
 
+    def is_open(self, batch_index: int) -> bool:
+        """Is this message not acknowledged yet?"""
+        return bool(self._open >> batch_index & 1)
+
+    def open_indexes(self) -> int:
+        """A bit for each message still open, that of index 0 the lowest."""
+        return self._open
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class MessageId:
     """Names one message of a topic, and sorts in the order of the topic.
 
     ``batch_index`` is -1 for a message that was sent alone, ``partition`` -1 for a topic without
-    partitions; ids of different partitions have no order that means anything. The id of a message
-    in chunks is that of its last chunk, and knows its ``first_chunk``.
+    partitions; ids of different partitions have no order that means anything. ``topic`` is known
+    of ids that came with a message, ``first_chunk`` of a message that was sent in chunks.
     """
 
     ledger_id: int
@@ -50,54 +64,244 @@ class MessageId:
     batch_index: int = -1
     partition: int = -1
     batch_size: int = field(default=0, compare=False)
+    topic: str | None = field(default=None, compare=False)
+    first_chunk: MessageId | None = field(default=None, compare=False)
     # What is still to be acknowledged of its batch; only in ids that came with a message.
     batch_acks: BatchAcks | None = field(default=None, compare=False, repr=False)
-    first_chunk: MessageId | None = field(default=None, compare=False)
+    # The entries of the chunks before the last, which are acknowledged with it.
+    chunks: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """``(ledger_id, entry_id)`` of the entry that the message is stored in."""
+        return self.ledger_id, self.entry_id
+
+    def __str__(self) -> str:
+        """``ledger:entry:partition``, for one in a batch with ``:batch index``, as upstream's."""
+        text = f"{self.ledger_id}:{self.entry_id}:{self.partition}"
+        return text if self.batch_index < 0 else f"{text}:{self.batch_index}"
 
     def to_bytes(self) -> bytes:
-        """The id to be kept somewhere, in the form that every Pulsar client reads."""
+        """The id to be kept somewhere, in the form that every Pulsar client reads.
+
+        Without the topic, as the form has no place for it (``MessageIdData``, PulsarApi.proto).
+        """
         proto = to_proto(self)
         if self.first_chunk is not None:
             proto.first_chunk_message_id.CopyFrom(to_proto(self.first_chunk))
         return proto.SerializeToString()
 
     @classmethod
-    def from_bytes(cls, encoded: bytes) -> MessageId:
-        """The opposite of ``to_bytes``; raises ``ClientError`` for what is no message id."""
+    def from_bytes(cls, encoded: bytes, *, topic: str | None = None) -> MessageId:
+        """The opposite of ``to_bytes``; raises ``ClientError`` for what is no message id.
+
+        A consumer of several topics needs the whole name of the ``topic``, that of the partition
+        if it has partitions.
+        """
         try:
             proto = MessageIdData.FromString(encoded)
         except DecodeError as error:
             raise ClientError(f"{encoded!r} is no message id") from error
         if not proto.IsInitialized():
             raise ClientError(f"{encoded!r} is no message id")
-        return from_proto(proto)
+        return from_proto(proto, topic=topic)
 
 
 EARLIEST = MessageId(-1, -1)
 LATEST = MessageId(INT64_MAX, INT64_MAX)
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message of a topic: its payload, and what its producer and the broker say about it.
+class Delivery:
+    """What the messages of one delivered entry share."""
 
-    Times are milliseconds since 1970-01-01 UTC. ``redelivery_count`` is how often it was
-    delivered before. ``key`` is ``None`` for a message without one, ``payload`` is empty for a
-    message whose value is null (``is_null``).
+    __slots__ = (
+        *("acks", "chunks", "metadata", "partition", "position", "redelivery_count", "schema"),
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        position: tuple[int, int],
+        partition: int,
+        metadata: MessageMetadata,
+        *,
+        redelivery_count: int = 0,
+        acks: BatchAcks | None = None,
+        schema: Schema[Any] | None = None,
+        chunks: tuple[tuple[int, int], ...] = (),
+    ) -> None:
+        self.topic = topic
+        self.position = position
+        self.partition = partition
+        self.metadata = metadata
+        self.redelivery_count = redelivery_count
+        self.acks = acks
+        self.schema = schema
+        self.chunks = chunks
+
+
+class Message(Generic[ValueT_co]):
+    """One message of a topic: its value, and what its producer and the broker say about it.
+
+    ``data`` are the bytes that its producer sent. What else it says is taken out of the stored
+    metadata when it is asked for: most of it never is, and building all of it would double the
+    cost of receiving a small message.
     """
 
-    payload: bytes
-    message_id: MessageId
-    topic: str
-    producer_name: str
-    sequence_id: int
-    publish_time_ms: int
-    event_time_ms: int | None
-    key: str | None
-    ordering_key: bytes | None
-    properties: Mapping[str, str]
-    redelivery_count: int
-    is_null: bool
+    __slots__ = ("_batch_index", "_delivery", "_said", "data")
+
+    def __init__(
+        self,
+        data: bytes,
+        delivery: Delivery,
+        batch_index: int = -1,
+        single: SingleMessageMetadata | None = None,
+    ) -> None:
+        self.data = data
+        self._delivery = delivery
+        self._batch_index = batch_index
+        # Of a message in a batch these are its own; both kinds name what they share alike.
+        self._said: MessageMetadata | SingleMessageMetadata = (
+            delivery.metadata if single is None else single
+        )
+
+    def __repr__(self) -> str:
+        return f"<Message {self.id} of {self.topic}, {len(self.data)} bytes>"
+
+    @property
+    def value(self) -> ValueT_co:
+        """The data as the consumer's schema reads it; without a schema the ``data``.
+
+        ``None`` for a message whose value is null. Raises what the schema raises for data that it
+        cannot read.
+        """
+        if self.is_null:
+            return cast(ValueT_co, None)
+        schema = self._delivery.schema
+        return cast(ValueT_co, self.data if schema is None else schema.decode(self.data))
+
+    @property
+    def is_null(self) -> bool:
+        """Is the value null? On a compacted topic it says that the key is gone."""
+        return self._said.null_value
+
+    @property
+    def id(self) -> MessageId:
+        """The id that names the message, and acknowledges it."""
+        delivery = self._delivery
+        chunks = delivery.chunks
+        return MessageId(
+            *delivery.position,
+            self._batch_index,
+            delivery.partition,
+            delivery.acks.size if delivery.acks is not None else 0,
+            delivery.topic,
+            MessageId(*chunks[0], partition=delivery.partition) if chunks else None,
+            delivery.acks,
+            chunks,
+        )
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """``(ledger_id, entry_id)`` of the entry that it is stored in."""
+        return self._delivery.position
+
+    @property
+    def batch_acks(self) -> BatchAcks | None:
+        """What is still to be acknowledged of its batch, if it is in one."""
+        return self._delivery.acks
+
+    @property
+    def chunks(self) -> tuple[tuple[int, int], ...]:
+        """The entries of its chunks before the last, if it was sent in chunks."""
+        return self._delivery.chunks
+
+    @property
+    def batch_index(self) -> int:
+        """Its place in its batch, from 0; -1 for one that was sent alone."""
+        return self._batch_index
+
+    @property
+    def topic(self) -> str:
+        """The whole name of the topic, that of the partition if it has partitions."""
+        return self._delivery.topic
+
+    @property
+    def key(self) -> str | None:
+        """The key, if it has one; of a key that is bytes, their Base64."""
+        return self._said.partition_key if self._said.HasField("partition_key") else None
+
+    @property
+    def key_bytes(self) -> bytes | None:
+        """The key as bytes, if it has one."""
+        key = self.key
+        if key is None:
+            return None
+        return key.encode() if self.is_key_text else base64.b64decode(key)
+
+    @property
+    def is_key_text(self) -> bool:
+        """Did its producer give it a key that is text, and not bytes?"""
+        return not self._said.partition_key_b64_encoded
+
+    @property
+    def ordering_key(self) -> bytes | None:
+        """What Key_Shared subscriptions go by before the key, if it has one."""
+        return self._said.ordering_key if self._said.HasField("ordering_key") else None
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The properties that its producer set; a new mapping at each call."""
+        return {pair.key: pair.value for pair in self._said.properties}
+
+    @property
+    def publish_time_ms(self) -> int:
+        """When its producer sent it: milliseconds since 1970-01-01 UTC."""
+        return self._delivery.metadata.publish_time
+
+    @property
+    def publish_time(self) -> datetime:
+        """When its producer sent it, in UTC."""
+        return datetime.fromtimestamp(self.publish_time_ms / 1000, UTC)
+
+    @property
+    def event_time_ms(self) -> int | None:
+        """The time its producer gave it, in milliseconds since 1970-01-01 UTC, if it did."""
+        return self._said.event_time if self._said.HasField("event_time") else None
+
+    @property
+    def event_time(self) -> datetime | None:
+        """The time its producer gave it, in UTC, if it did."""
+        time_ms = self.event_time_ms
+        return None if time_ms is None else datetime.fromtimestamp(time_ms / 1000, UTC)
+
+    @property
+    def producer_name(self) -> str:
+        """The name of its producer."""
+        return self._delivery.metadata.producer_name
+
+    @property
+    def sequence_id(self) -> int:
+        """The number that its producer gave it."""
+        said = self._said if self._said.HasField("sequence_id") else self._delivery.metadata
+        return said.sequence_id
+
+    @property
+    def redelivery_count(self) -> int:
+        """How often the broker delivered it before."""
+        return self._delivery.redelivery_count
+
+    @property
+    def replicated_from(self) -> str | None:
+        """The cluster that it was replicated from; ``None`` for one published to this cluster."""
+        return self._delivery.metadata.replicated_from or None
+
+    @property
+    def schema_version(self) -> bytes | None:
+        """The version of the schema that it was written with, if its producer had one."""
+        metadata = self._delivery.metadata
+        return metadata.schema_version if metadata.HasField("schema_version") else None
 
 
 def to_proto(message_id: MessageId) -> MessageIdData:
@@ -113,7 +317,7 @@ def to_proto(message_id: MessageId) -> MessageIdData:
     return proto
 
 
-def from_proto(proto: MessageIdData, partition: int = -1) -> MessageId:
+def from_proto(proto: MessageIdData, partition: int = -1, topic: str | None = None) -> MessageId:
     """The id that a command carries; ``partition`` where it does not say."""
     is_chunked = proto.HasField("first_chunk_message_id")
     return MessageId(
@@ -122,34 +326,6 @@ def from_proto(proto: MessageIdData, partition: int = -1) -> MessageId:
         proto.batch_index,
         proto.partition if proto.HasField("partition") else partition,
         proto.batch_size,
-        first_chunk=from_proto(proto.first_chunk_message_id, partition) if is_chunked else None,
+        topic,
+        from_proto(proto.first_chunk_message_id, partition) if is_chunked else None,
     )
-
-
-def acknowledge(message_id: MessageId) -> tuple[int, int] | None:
-    """Acknowledge one message; gives its entry when that is acknowledged as a whole now.
-
-    Raises ``NotAcknowledgeable`` for a message in a batch whose id did not come with it.
-    """
-    if message_id.batch_index >= 0:
-        if message_id.batch_acks is None:
-            raise NotAcknowledgeable(
-                f"{message_id} is in a batch: only the id that came with it can acknowledge it"
-            )
-        if not message_id.batch_acks.acknowledge(message_id.batch_index):
-            return None
-    return message_id.ledger_id, message_id.entry_id
-
-
-def acknowledge_up_to(message_id: MessageId) -> tuple[int, int] | None:
-    """Acknowledge a message and all before it; gives the last entry that is acknowledged now.
-
-    In the midst of a batch that is the entry before the batch, if it is known: that of the ledger
-    before waits for the next acknowledgement.
-    """
-    entry_id = message_id.entry_id
-    if message_id.batch_index >= 0:
-        acks = message_id.batch_acks
-        if acks is None or not acks.acknowledge_up_to(message_id.batch_index):
-            entry_id -= 1
-    return (message_id.ledger_id, entry_id) if entry_id >= 0 else None

@@ -31,7 +31,7 @@ async def main():
         producer = await client.producer("inside")
         await producer.send(b"from inside")
         message = await consumer.receive()
-        assert message.payload == b"from inside", message
+        assert message.data == b"from inside", message
         await consumer.ack_confirmed(message)
 
 asyncio.run(main())

@@ -11,8 +11,6 @@ from geminga import (
     ClientError,
     Consumer,
     ConsumerOptions,
-    InitialPosition,
-    SubscriptionType,
 )
 from geminga_runtime.clock import Clock
 from geminga_simulation.checkers import NoLostAcknowledgement
@@ -25,9 +23,7 @@ MESSAGES = 30
 UNDELAYED_SHARE = 0.2
 DELAY_S_MAX = 15.0
 RETRY_S = 0.5
-OPTIONS = ConsumerOptions(
-    type=SubscriptionType.SHARED, initial_position=InitialPosition.EARLIEST, receiver_queue_size=10
-)
+OPTIONS = ConsumerOptions(type="shared", initial_position="earliest", receiver_queue_size=10)
 
 
 @dataclass(slots=True)
@@ -63,23 +59,23 @@ async def wait_for_them(client: Client, appointments: Appointments, clock: Clock
     """Take what comes. Never ends."""
     while True:
         try:
-            async with await client.consumer(TOPIC, SUBSCRIPTION, OPTIONS) as consumer:
+            async with await client.consumer(TOPIC, SUBSCRIPTION, **OPTIONS) as consumer:
                 while True:
                     await _take_one(consumer, appointments, clock)
         except ClientError:
             await asyncio.sleep(RETRY_S)
 
 
-async def _take_one(consumer: Consumer, appointments: Appointments, clock: Clock) -> None:
+async def _take_one(consumer: Consumer[bytes], appointments: Appointments, clock: Clock) -> None:
     message = await consumer.receive()
-    payload = message.payload
-    appointments.watch.delivered(message.message_id)
+    payload = message.data
+    appointments.watch.delivered(message.id)
     early_ms = appointments.due_ms[payload] - clock.wall_ms()
     if early_ms > 0:
         appointments.early.append(f"{payload!r} by {early_ms} ms")
     appointments.delivered.add(payload)
     await consumer.ack_confirmed(message)
-    appointments.watch.confirmed([message.message_id])
+    appointments.watch.confirmed([message.id])
 
 
 def check_appointments(appointments: Appointments, *, clocks_jump: bool) -> None:

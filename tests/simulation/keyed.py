@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import NamedTuple
@@ -19,10 +19,8 @@ from geminga import (
     ClientError,
     Consumer,
     ConsumerOptions,
-    InitialPosition,
     MessageId,
     Producer,
-    SubscriptionType,
 )
 from geminga_simulation.errors import InvariantViolated
 
@@ -41,8 +39,8 @@ REFUSED_SHARE, UNSETTLED_SHARE = 0.08, 0.05
 NACK_DELAY_S = 0.1
 RETRY_S = 0.5
 OPTIONS = ConsumerOptions(
-    type=SubscriptionType.KEY_SHARED,
-    initial_position=InitialPosition.EARLIEST,
+    type="key_shared",
+    initial_position="earliest",
     nack_delay_s=NACK_DELAY_S,
 )
 
@@ -132,9 +130,9 @@ async def work_in_shifts(client: Client, work: Work, chance: Random) -> None:
         worker = work.shifts
         work.shifts += 1
         queue_size = chance.choice(QUEUE_SIZES)
-        options = replace(OPTIONS, name=f"worker-{worker}", receiver_queue_size=queue_size)
+        options = OPTIONS | ConsumerOptions(name=f"worker-{worker}", receiver_queue_size=queue_size)
         try:
-            async with await client.consumer(TOPIC, SUBSCRIPTION, options) as consumer:
+            async with await client.consumer(TOPIC, SUBSCRIPTION, **options) as consumer:
                 await _shift(consumer, worker, work, chance)
         except ClientError:
             await asyncio.sleep(RETRY_S)
@@ -142,14 +140,14 @@ async def work_in_shifts(client: Client, work: Work, chance: Random) -> None:
         await asyncio.sleep(chance.random() * REST_S_MAX)
 
 
-async def _shift(consumer: Consumer, worker: int, work: Work, chance: Random) -> None:
+async def _shift(consumer: Consumer[bytes], worker: int, work: Work, chance: Random) -> None:
     for _ in range(chance.randrange(1, SHIFT_MESSAGES_MAX)):
         try:
             async with asyncio.timeout(IDLE_S):
                 message = await consumer.receive()
         except TimeoutError:
             return
-        item = Item.parse(message.payload)
+        item = Item.parse(message.data)
         work.taken(worker, item)
         await asyncio.sleep(chance.random() * WORK_S_MAX)
         roll = chance.random()

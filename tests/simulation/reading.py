@@ -100,11 +100,12 @@ class Reader:
         self, channels: Channels, published: Published, name: str, queue_size: int
     ) -> None:
         options = ConsumerChannelOptions(
-            name=name, receiver_queue_size=queue_size, reads_compacted=published.is_compacted
+            name=name, receiver_queue_size=queue_size, read_compacted=published.is_compacted
         )
         topic = TopicName.parse(published.topic)
         self.channel = ConsumerChannel(channels, topic, name, options, is_durable=False)
-        self.channel.start_message_id = MessageIdData.FromString(EARLIEST.to_bytes())
+        self._start = MessageIdData.FromString(EARLIEST.to_bytes())
+        self.channel.start = lambda: self._start
         self.channel.on_entry = self._entry_arrived
         self.channel.on_reset = self._forget_arrived
         self.name = name
@@ -124,7 +125,7 @@ class Reader:
 
     async def last_message_id(self) -> MessageId:
         """What the broker says is the topic's last message. Raises ``ClientError``."""
-        return _id(await self.channel.last_message_id())
+        return _id((await self.channel.last_message_id()).last_message_id)
 
     async def read_upto(self, last: MessageId, chance: Random) -> None:
         """Take everything up to ``last``, which is there."""
@@ -135,7 +136,7 @@ class Reader:
                     self.channel.return_permits(1)
                     if _id(message_id) > self.last:  # else it comes again, after a return
                         self.last = _id(message_id)
-                        self.channel.start_message_id = message_id
+                        self._start = message_id
                         self.read.append(payload)
                         await self._rest(chance)
         except TimeoutError:

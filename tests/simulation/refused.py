@@ -12,9 +12,7 @@ from geminga import (
     ClientError,
     Consumer,
     ConsumerOptions,
-    InitialPosition,
     Message,
-    SubscriptionType,
 )
 from geminga_simulation.errors import InvariantViolated
 
@@ -25,8 +23,8 @@ NACK_DELAY_S = 0.4
 REFUSALS_MAX = 8
 RETRY_S = 0.5
 OPTIONS = ConsumerOptions(
-    type=SubscriptionType.SHARED,
-    initial_position=InitialPosition.EARLIEST,
+    type="shared",
+    initial_position="earliest",
     nack_delay_s=NACK_DELAY_S,
     receiver_queue_size=10,
 )
@@ -52,14 +50,14 @@ class Refusals:
         """Whether every message was accepted; what became of that may be in doubt."""
         return self.accepted == set(self.wanted)
 
-    def delivered(self, message: Message) -> None:
+    def delivered(self, message: Message[bytes]) -> None:
         """Note how often it says it was delivered before."""
-        if message.payload in self.confirmed:
-            raise InvariantViolated(f"{message.payload!r} comes again after it was acknowledged")
-        self.counts.setdefault(message.payload, []).append(message.redelivery_count)
-        if message.redelivery_count > self.refused[message.payload]:
+        if message.data in self.confirmed:
+            raise InvariantViolated(f"{message.data!r} comes again after it was acknowledged")
+        self.counts.setdefault(message.data, []).append(message.redelivery_count)
+        if message.redelivery_count > self.refused[message.data]:
             raise InvariantViolated(
-                f"{message.payload!r} was refused {self.refused[message.payload]} times and says "
+                f"{message.data!r} was refused {self.refused[message.data]} times and says "
                 f"{message.redelivery_count}"
             )
 
@@ -77,16 +75,16 @@ async def refuse(client: Client, refusals: Refusals) -> None:
     """Refuse each message as often as it wants by its own count, then accept it. Never ends."""
     while True:
         try:
-            async with await client.consumer(TOPIC, SUBSCRIPTION, OPTIONS) as consumer:
+            async with await client.consumer(TOPIC, SUBSCRIPTION, **OPTIONS) as consumer:
                 while True:
                     await _judge(consumer, refusals)
         except ClientError:
             await asyncio.sleep(RETRY_S)
 
 
-async def _judge(consumer: Consumer, refusals: Refusals) -> None:
+async def _judge(consumer: Consumer[bytes], refusals: Refusals) -> None:
     message = await consumer.receive()
-    payload = message.payload
+    payload = message.data
     refusals.delivered(message)
     if message.redelivery_count < refusals.wanted[payload]:
         refusals.refused[payload] += 1

@@ -141,8 +141,8 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Sum
         asyncio.TaskGroup() as tasks,
     ):
         # What comes before the first subscription is kept for nobody.
-        shared = await client.consumer(LOG_TOPIC, SUBSCRIPTION, SHARED)
-        failover = await client.consumer(QUEUE_TOPIC, SUBSCRIPTION, FAILOVER)
+        shared = await client.consumer(LOG_TOPIC, SUBSCRIPTION, **SHARED)
+        failover = await client.consumer(QUEUE_TOPIC, SUBSCRIPTION, **FAILOVER)
         settling = [
             tasks.create_task(take_in(shared, log)),
             tasks.create_task(take_in(failover, queue)),

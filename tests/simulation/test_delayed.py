@@ -67,7 +67,7 @@ async def live_through(
     appointments = Appointments()
     loop = asyncio.get_running_loop()
     async with cluster.client("client") as client, asyncio.TaskGroup() as tasks:
-        async with await client.consumer(TOPIC, SUBSCRIPTION, OPTIONS):
+        async with await client.consumer(TOPIC, SUBSCRIPTION, **OPTIONS):
             pass
         taking = tasks.create_task(wait_for_them(client, appointments, clock))
         async with FaultInjector(cluster.world, menu, cluster.storage.bookies):

@@ -179,14 +179,14 @@ async def live_through(
             told = Told(topic)
             await publish_end(client, told)
             await read_all(client, told)
-            story.read[topic] = [message.payload for message in told.read]
+            story.read[topic] = [message.data for message in told.read]
     return story
 
 
 async def _subscribe_first(
     client: Client, topic: str, subscription: str, options: ConsumerOptions
 ) -> None:
-    async with await client.consumer(topic, subscription, options):
+    async with await client.consumer(topic, subscription, **options):
         pass
 
 

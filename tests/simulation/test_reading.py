@@ -79,7 +79,7 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Pub
         asyncio.TaskGroup() as tasks,
     ):
         # What nobody has subscribed to is not kept.
-        async with await client.consumer(TOPIC, READER, FROM_THE_FIRST):
+        async with await client.consumer(TOPIC, READER, **FROM_THE_FIRST):
             pass
         clients = (client, other)
         reading_over = (reading_here, reading_there)

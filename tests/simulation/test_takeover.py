@@ -107,8 +107,8 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> int
         cluster.client(CLIENTS[1]) as other,
         asyncio.TaskGroup() as tasks,
     ):
-        shared = await client.consumer(LOG_TOPIC, SUBSCRIPTION, SHARED)
-        failover = await other.consumer(QUEUE_TOPIC, SUBSCRIPTION, FAILOVER)
+        shared = await client.consumer(LOG_TOPIC, SUBSCRIPTION, **SHARED)
+        failover = await other.consumer(QUEUE_TOPIC, SUBSCRIPTION, **FAILOVER)
         settling = [
             tasks.create_task(take_in(shared, log)),
             tasks.create_task(take_in(failover, queue)),

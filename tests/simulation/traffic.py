@@ -18,11 +18,9 @@ from geminga import (
     ClientError,
     Consumer,
     ConsumerOptions,
-    InitialPosition,
     Message,
     MessageId,
     Producer,
-    SubscriptionType,
 )
 from geminga_simulation.checkers import (
     NoLostAcknowledgement,
@@ -43,11 +41,9 @@ BURST = 5
 # Of each three in the log the first is never acknowledged; of the queue every fourth is.
 LEFT_EACH = 3
 CUMULATIVE_EACH = 4
-FROM_THE_FIRST = ConsumerOptions(initial_position=InitialPosition.EARLIEST)
-SHARED = ConsumerOptions(type=SubscriptionType.SHARED, initial_position=InitialPosition.EARLIEST)
-FAILOVER = ConsumerOptions(
-    type=SubscriptionType.FAILOVER, initial_position=InitialPosition.EARLIEST
-)
+FROM_THE_FIRST = ConsumerOptions(initial_position="earliest")
+SHARED = ConsumerOptions(type="shared", initial_position="earliest")
+FAILOVER = ConsumerOptions(type="failover", initial_position="earliest")
 # Without faults nothing takes so long: a minute passes before a connection gone dark is noticed.
 READ_S = 200.0
 LOOK_S = 0.02
@@ -66,14 +62,14 @@ class Told:
     errors: list[str] = field(default_factory=list[str])
     delivered: dict[MessageId, bytes] = field(default_factory=dict[MessageId, bytes])
     # Of these, the ones that are not looked at yet; a message comes again after a re-attachment.
-    arrived: asyncio.Queue[Message] = field(default_factory=asyncio.Queue[Message])
+    arrived: asyncio.Queue[Message[bytes]] = field(default_factory=asyncio.Queue[Message[bytes]])
     watch: NoLostAcknowledgement = field(default_factory=NoLostAcknowledgement)
     settled: set[MessageId] = field(default_factory=set[MessageId])
     # Acknowledged, and nobody said whether that arrived.
     in_doubt: set[MessageId] = field(default_factory=set[MessageId])
     # Everything in the topic's order, and what the subscription still had, both in the end.
-    read: list[Message] = field(default_factory=list[Message])
-    again: list[Message] = field(default_factory=list[Message])
+    read: list[Message[bytes]] = field(default_factory=list[Message[bytes]])
+    again: list[Message[bytes]] = field(default_factory=list[Message[bytes]])
 
 
 async def publish(client: Client, told: Told, name: str, seconds: float) -> None:
@@ -105,37 +101,37 @@ async def _producer(client: Client, topic: str, name: str) -> Producer[bytes]:
             await asyncio.sleep(RETRY_S)
 
 
-async def take_in(consumer: Consumer, told: Told) -> None:
+async def take_in(consumer: Consumer[bytes], told: Told) -> None:
     """Receive whatever comes when it comes, for the watch goes by the order of arrival: a message
     left in the consumer's queue while another is acknowledged would look late. Never ends."""
     while True:
         message = await consumer.receive()
-        told.watch.delivered(message.message_id)
-        told.delivered[message.message_id] = message.payload
+        told.watch.delivered(message.id)
+        told.delivered[message.id] = message.data
         told.arrived.put_nowait(message)
 
 
-async def settle_some(consumer: Consumer, told: Told) -> None:
+async def settle_some(consumer: Consumer[bytes], told: Told) -> None:
     """Acknowledge two of three one by one, and note what was confirmed. Never ends."""
     while True:
         message = await told.arrived.get()
-        if _number(message.payload) % LEFT_EACH:
-            await _acknowledge(consumer, told, message, {message.message_id})
+        if _number(message.data) % LEFT_EACH:
+            await _acknowledge(consumer, told, message, {message.id})
 
 
-async def settle_all(consumer: Consumer, told: Told) -> None:
+async def settle_all(consumer: Consumer[bytes], told: Told) -> None:
     """Now and then acknowledge everything up to a message. Never ends."""
     while True:
         message = await told.arrived.get()
-        if _number(message.payload) % CUMULATIVE_EACH == 0:
-            passed = {each for each in told.delivered if each <= message.message_id}
+        if _number(message.data) % CUMULATIVE_EACH == 0:
+            passed = {each for each in told.delivered if each <= message.id}
             await _acknowledge(consumer, told, message, passed, cumulative=True)
 
 
 async def _acknowledge(
-    consumer: Consumer,
+    consumer: Consumer[bytes],
     told: Told,
-    message: Message,
+    message: Message[bytes],
     meant: set[MessageId],
     *,
     cumulative: bool = False,
@@ -170,7 +166,7 @@ async def publish_end(client: Client, told: Told) -> None:
 
 async def read_all(client: Client, told: Told) -> None:
     """Read the topic from its first message to its last; stops early where that does not come."""
-    reader = await client.consumer(told.topic, READER, FROM_THE_FIRST)
+    reader = await client.consumer(told.topic, READER, **FROM_THE_FIRST)
     async for message in _until_end(reader):
         reader.ack(message)
         told.read.append(message)
@@ -178,29 +174,29 @@ async def read_all(client: Client, told: Told) -> None:
 
 async def receive_the_rest(client: Client, told: Told, options: ConsumerOptions) -> None:
     """Take what the subscription still has; stops early where the end does not come."""
-    consumer = await client.consumer(told.topic, SUBSCRIPTION, options)
+    consumer = await client.consumer(told.topic, SUBSCRIPTION, **options)
     async for message in _until_end(consumer):
         told.again.append(message)
 
 
-async def _until_end(consumer: Consumer) -> AsyncIterator[Message]:
+async def _until_end(consumer: Consumer[bytes]) -> AsyncIterator[Message[bytes]]:
     deadline_s = asyncio.get_running_loop().time() + READ_S
     with suppress(TimeoutError):
         while True:
             async with asyncio.timeout_at(deadline_s):
                 message = await consumer.receive()
-            if message.payload == END:
+            if message.data == END:
                 return
             yield message
 
 
 def check_log(told: Told) -> None:
     """Everything stored is there, in order, and exactly what was not settled comes again."""
-    _check_content(told, [message.payload for message in told.read])
+    _check_content(told, [message.data for message in told.read])
     check_acknowledgements(
-        {message.message_id for message in told.read},
+        {message.id for message in told.read},
         told.settled,
-        {message.message_id for message in told.again},
+        {message.id for message in told.again},
         in_doubt=told.in_doubt,
     )
 
@@ -208,7 +204,7 @@ def check_log(told: Told) -> None:
 def check_queue(told: Told) -> None:
     """Everything stored was delivered, in order, and what was settled does not come again."""
     in_order = dict(sorted(told.delivered.items()))
-    again = {message.message_id: message.payload for message in told.again}
+    again = {message.id: message.data for message in told.again}
     _check_content(told, [*in_order.values(), *again.values()])
     check_acknowledgements(in_order, told.settled, again, in_doubt=told.in_doubt)
 

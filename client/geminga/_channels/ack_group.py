@@ -1,11 +1,14 @@
-"""Entries to acknowledge that are collected for one turn of the loop, and go out together.
+"""Entries to acknowledge that are collected for a while, and go out together.
 
 Decides what must be said; the channel says it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from geminga_protocol.pulsar.integers import signed
 
 # What one ACK carries at most, as upstream's clients; some 12 bytes for each.
 ACK_IDS_MAX = 1000
@@ -17,17 +20,28 @@ ACKS_HELD_MAX = 100_000
 # (ledger_id, entry_id): one for each message, where an object would cost as much as the rest.
 Position = tuple[int, int]
 
+# Of an entry that is acknowledged in part: tells the messages that are still open, a bit for each.
+# It is asked when the command is built, and so tells of all that were acknowledged until then.
+OpenIndexes = Callable[[], int]
+
+WORD_BITS = 64
+WORD_MASK = (1 << WORD_BITS) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Acks:
-    """What to acknowledge: everything up to ``cumulative``, and the ``individual`` entries."""
+    """What to acknowledge: everything up to ``cumulative``, and the ``individual`` entries.
+
+    Of an entry with ``OpenIndexes`` only the messages of its batch that are not open any more.
+    """
 
     cumulative: Position | None
-    individual: list[Position]
+    cumulative_open: OpenIndexes | None
+    individual: dict[Position, OpenIndexes | None]
 
-    def in_commands(self) -> list[list[Position]]:
+    def in_commands(self) -> list[list[tuple[Position, OpenIndexes | None]]]:
         """The individual entries, cut for one command each."""
-        ids = self.individual
+        ids = list(self.individual.items())
         return [ids[start : start + ACK_IDS_MAX] for start in range(0, len(ids), ACK_IDS_MAX)]
 
 
@@ -37,37 +51,61 @@ class AckGroup:
     def __init__(self, held_max: int = ACKS_HELD_MAX) -> None:
         self._held_max = held_max
         self._cumulative: Position | None = None
+        self._cumulative_open: OpenIndexes | None = None
         # A dict for its order: a set's order would differ from run to run.
-        self._individual: dict[Position, None] = {}
+        self._individual: dict[Position, OpenIndexes | None] = {}
 
-    def __bool__(self) -> bool:
-        return self._cumulative is not None or bool(self._individual)
+    def __len__(self) -> int:
+        """How many entries were acknowledged, what a cumulative one covers counted as one."""
+        return len(self._individual) + (self._cumulative is not None)
 
-    def acknowledge(self, position: Position) -> None:
-        """Acknowledge one entry."""
-        if self._cumulative is None or position > self._cumulative:
-            self._individual[position] = None
-            if len(self._individual) > self._held_max:
-                del self._individual[next(iter(self._individual))]
+    def acknowledge(self, position: Position, open_indexes: OpenIndexes | None = None) -> None:
+        """Acknowledge one entry, or what is not open of it."""
+        if self._is_covered(position):
+            return
+        self._individual[position] = open_indexes
+        if len(self._individual) > self._held_max:
+            del self._individual[next(iter(self._individual))]
 
-    def acknowledge_up_to(self, position: Position) -> None:
-        """Acknowledge an entry and all before it."""
-        if self._cumulative is None or position > self._cumulative:
-            self._cumulative = position
-            if self._individual:
-                kept = [other for other in self._individual if other > position]
-                self._individual = dict.fromkeys(kept)
+    def acknowledge_up_to(
+        self, position: Position, open_indexes: OpenIndexes | None = None
+    ) -> None:
+        """Acknowledge an entry, or what is not open of it, and all before it."""
+        if self._is_covered(position):
+            return
+        self._cumulative, self._cumulative_open = position, open_indexes
+        if self._individual:
+            kept = {other: left for other, left in self._individual.items() if other > position}
+            self._individual = kept
 
     def take(self) -> Acks:
         """What was collected; the group is empty afterwards."""
-        acks = Acks(self._cumulative, list(self._individual))
-        self._cumulative = None
+        acks = Acks(self._cumulative, self._cumulative_open, self._individual)
+        self._cumulative = self._cumulative_open = None
         self._individual = {}
         return acks
 
     def put_back(self, acks: Acks) -> None:
         """What was taken could not be said after all."""
         if acks.cumulative is not None:
-            self.acknowledge_up_to(acks.cumulative)
-        for position in acks.individual:
-            self.acknowledge(position)
+            self.acknowledge_up_to(acks.cumulative, acks.cumulative_open)
+        for position, open_indexes in acks.individual.items():
+            # What was acknowledged since then says more than what comes back.
+            if position not in self._individual:
+                self.acknowledge(position, open_indexes)
+
+    def _is_covered(self, position: Position) -> bool:
+        """Is the entry acknowledged as a whole by what was acknowledged up to?"""
+        if self._cumulative is None or position > self._cumulative:
+            return False
+        return position < self._cumulative or self._cumulative_open is None
+
+
+def ack_set(open_indexes: OpenIndexes | None) -> list[int]:
+    """``MessageIdData.ack_set``: signed 64-bit words, a bit for each message still open."""
+    words: list[int] = []
+    rest = 0 if open_indexes is None else open_indexes()
+    while rest:
+        words.append(signed(rest & WORD_MASK))
+        rest >>= WORD_BITS
+    return words

@@ -49,8 +49,9 @@ class ClientOptions:
 class Channels(Service):
     """The channels of one client, and what they share: connections, lookup, ids.
 
-    Closing it closes every open channel (by ``on_close``, for its owner may have more to send),
-    then the connections. Raises ``InvalidServiceUrl``.
+    Closing it closes what stands on the channels (``add_owner``) and every open channel (by
+    ``on_close``, for its owner may have more to send), then the connections. Raises
+    ``InvalidServiceUrl``.
     """
 
     def __init__(
@@ -63,6 +64,15 @@ class Channels(Service):
         self._random = random
         self._ids = itertools.count()
         self._channels: dict[int, Channel] = {}
+        self._owners: dict[object, Callable[[], Awaitable[None]]] = {}
+
+    def add_owner(self, owner: object, close: Callable[[], Awaitable[None]]) -> None:
+        """Have ``close`` called when the client closes: ``owner`` has several channels, or none."""
+        self._owners[owner] = close
+
+    def remove_owner(self, owner: object) -> None:
+        """The owner is closed; it need not be one."""
+        self._owners.pop(owner, None)
 
     def next_id(self) -> int:
         """A number that no other producer or consumer of this client has."""
@@ -110,7 +120,8 @@ class Channels(Service):
     async def _close(self) -> None:
         # Before the tasks end that keep them attached: what was sent may need a new connection.
         # All at a time, since each may wait for a broker that does not answer.
-        await asyncio.gather(*[channel.on_close() for channel in self._channels.values()])
+        closes = [*self._owners.values(), *[each.on_close for each in self._channels.values()]]
+        await asyncio.gather(*[close() for close in closes])
         await super()._close()
 
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from geminga._channels.ack_group import AckGroup, Acks, Position
+from geminga._channels.ack_group import (
+    ACK_IDS_MAX,
+    AckGroup,
+    Acks,
+    OpenIndexes,
+    Position,
+    ack_set,
+)
 from geminga._channels.channel import Channel, Channels
 from geminga._transport.connection import Connection
 from geminga.errors import ClientError, Closed
@@ -23,6 +30,28 @@ from geminga_protocol.pulsar.enums import InitialPosition, SubscriptionType
 from geminga_protocol.pulsar.integers import unsigned
 from geminga_protocol.pulsar.topic_names import TopicName
 
+# Hashes of keys lie below; ranges of a sticky consumer are told in them.
+KEY_HASHES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class KeySharedPolicy:
+    """How the consumers of a Key_Shared subscription share its keys.
+
+    Without ``ranges`` the broker shares the keys out; with them a consumer gets the keys whose hash
+    (0 to 65535) lies in one of the ``(first, last)``, both included. ``allow_out_of_order`` lets a
+    consumer that joins have messages of a key while another still holds earlier ones. Raises
+    ``ValueError`` for a range that is none.
+    """
+
+    ranges: Sequence[tuple[int, int]] = ()
+    allow_out_of_order: bool = False
+
+    def __post_init__(self) -> None:
+        for first, last in self.ranges:
+            if not 0 <= first <= last < KEY_HASHES:
+                raise ValueError(f"({first}, {last}) is no range of the hashes 0 to 65535")
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerChannelOptions:
@@ -37,11 +66,18 @@ class ConsumerChannelOptions:
     name: str | None = None
     initial_position: InitialPosition = InitialPosition.LATEST
     properties: Mapping[str, str] | None = None
+    subscription_properties: Mapping[str, str] | None = None
     priority_level: int = 0
     # Of a compacted topic only the newest message of every key.
-    reads_compacted: bool = False
+    read_compacted: bool = False
+    replicate_subscription_state: bool = False
+    # Only of a Key_Shared subscription: who gets which keys.
+    key_shared: KeySharedPolicy | None = None
     # As upstream's: enough to keep a consumer busy over a distance.
     receiver_queue_size: int = 1000
+    # Acknowledgements are collected for so long, and until there are so many; as upstream's.
+    ack_group_s: float = 0.1
+    ack_group_max: int = ACK_IDS_MAX
     # For requests of the consumer itself: seek, unsubscribe, closing.
     operation_timeout_s: float = 30.0
 
@@ -59,8 +95,9 @@ class ConsumerChannel(Channel):
 
     The owner sets, before ``open``: ``on_entry``, which gets the entries; and ``on_reset``, which
     forgets what came and was not taken yet, because it comes again or is past, and says how many
-    messages that were. A subscription that is not durable ends with its connection: the owner
-    moves ``start_message_id`` on, behind which the next one begins.
+    messages that were. A subscription that is not durable ends with its connection: ``start`` is
+    asked at each attachment behind which message it begins. ``schema`` is what the broker is told
+    of the schema.
     """
 
     def __init__(
@@ -83,41 +120,73 @@ class ConsumerChannel(Channel):
         self.has_reached_end = False
         # Is the subscription being moved? What is delivered meanwhile is past.
         self.is_seeking = False
-        self.start_message_id: MessageIdData | None = None
+        self.start: Callable[[], MessageIdData | None] = lambda: None
+        self.schema: api.Schema | None = None
         self.on_entry: EntryHandler = _ignore
         self.on_reset: Callable[[], int] = lambda: 0
         self._options = options
         self._is_durable = is_durable
         self._permits_returned = 0
-        self._permits_returned_max = max(1, options.receiver_queue_size // 2)
+        self._permits_max = options.receiver_queue_size
+        # What is returned of these is not granted again: there were more than there may be now.
+        self._permits_withheld = 0
+        self._is_paused = False
         self._acks = AckGroup()
-        self._is_ack_scheduled = False
+        self._ack_timer: asyncio.Handle | None = None
 
     # ---- permits and acknowledgements
 
     def return_permits(self, permits: int) -> None:
-        """So many messages have left the owner, or never got in: others may come instead.
-
-        Less than none when messages that had left came back.
-        """
+        """So many messages have left the owner, or never got in: others may come instead."""
         self._permits_returned += permits
-        if self._permits_returned >= self._permits_returned_max:
-            permits, self._permits_returned = self._permits_returned, 0
-            if self._connection is not None:
-                self._connection.write(self._flow(permits))
+        if self._permits_returned * 2 >= self._permits_max:
+            self.grant_permits()
 
-    def acknowledge(self, position: Position) -> None:
-        """Say that an entry is done with.
+    def grant_permits(self) -> None:
+        """Tell the broker of the permits that were returned, however few."""
+        if self._is_paused or self._connection is None:
+            return
+        withheld = min(self._permits_withheld, self._permits_returned)
+        self._permits_withheld -= withheld
+        permits, self._permits_returned = self._permits_returned - withheld, 0
+        if permits:
+            self._connection.write(self._flow(permits))
 
-        The broker is told at the end of this turn of the loop, and does not confirm it (see
-        ``acknowledge_confirmed``); without a broker, when there is one.
+    def limit_permits(self, permits_max: int) -> None:
+        """From now on at most so many messages may come ahead; more may be there already."""
+        assert permits_max >= 1
+        more, self._permits_max = permits_max - self._permits_max, permits_max
+        if more < 0:
+            self._permits_withheld -= more
+            return
+        paid_off = min(more, self._permits_withheld)
+        self._permits_withheld -= paid_off
+        if self._connection is not None:  # else attaching grants all
+            self.return_permits(more - paid_off)
+
+    def pause(self) -> None:
+        """Grant nothing until ``resume``; what was granted before may still come."""
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """Grant what was returned since ``pause``, and go on."""
+        self._is_paused = False
+        self.grant_permits()
+
+    def acknowledge(self, position: Position, open_indexes: OpenIndexes | None = None) -> None:
+        """Say that an entry is done with, or that those of its messages are that are not open.
+
+        The broker is told with others, by the options' ``ack_group_s`` and ``ack_group_max``, and
+        does not confirm it (see ``acknowledge_confirmed``); without a broker, when there is one.
         """
-        self._acks.acknowledge(position)
+        self._acks.acknowledge(position, open_indexes)
         self._schedule_acks()
 
-    def acknowledge_up_to(self, position: Position) -> None:
+    def acknowledge_up_to(
+        self, position: Position, open_indexes: OpenIndexes | None = None
+    ) -> None:
         """Say that an entry and all before it are done with; told as by ``acknowledge``."""
-        self._acks.acknowledge_up_to(position)
+        self._acks.acknowledge_up_to(position, open_indexes)
         self._schedule_acks()
 
     async def acknowledge_confirmed(self, acks: Acks) -> None:
@@ -153,30 +222,44 @@ class ConsumerChannel(Channel):
         self.redeliver([])  # none named: all
 
     def _schedule_acks(self) -> None:
-        if not self._is_ack_scheduled and self._acks:
-            self._is_ack_scheduled = True
-            self._loop.call_soon(self._send_acks)
+        if self._ack_timer is None:
+            if self._acks:
+                self._ack_timer = self._loop.call_later(self._options.ack_group_s, self.send_acks)
+        elif len(self._acks) == self._options.ack_group_max:
+            self._ack_timer.cancel()
+            # Not at once: what a command brought is often acknowledged in the same turn.
+            self._ack_timer = self._loop.call_soon(self.send_acks)
 
-    def _send_acks(self) -> None:
-        """Tell the broker; without one they wait until there is."""
-        self._is_ack_scheduled = False
-        if self._connection is not None:
+    def send_acks(self) -> None:
+        """Tell the broker what was acknowledged; without one it waits until there is."""
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
+            self._ack_timer = None
+        if self._connection is not None and self._acks:
             for command in self._ack_commands(self._acks.take()):
                 self._connection.write(encode_command(command))
 
     def _ack_commands(self, acks: Acks) -> list[BaseCommand]:
         commands: list[BaseCommand] = []
         if acks.cumulative is not None:
-            commands.append(self._ack_command(CommandAck.Cumulative, [acks.cumulative]))
-        commands += [
-            self._ack_command(CommandAck.Individual, positions) for positions in acks.in_commands()
-        ]
+            upto = [(acks.cumulative, acks.cumulative_open)]
+            commands.append(self._ack_command(CommandAck.Cumulative, upto))
+        commands += [self._ack_command(CommandAck.Individual, part) for part in acks.in_commands()]
         return commands
 
     def _ack_command(
-        self, ack_type: CommandAck.AckType.ValueType, positions: list[Position]
+        self,
+        ack_type: CommandAck.AckType.ValueType,
+        entries: list[tuple[Position, OpenIndexes | None]],
     ) -> BaseCommand:
-        message_ids = _message_ids(positions)
+        message_ids = [
+            MessageIdData(
+                ledgerId=unsigned(ledger_id),
+                entryId=unsigned(entry_id),
+                ack_set=ack_set(open_indexes),
+            )
+            for (ledger_id, entry_id), open_indexes in entries
+        ]
         ack = CommandAck(consumer_id=self.id, ack_type=ack_type, message_id=message_ids)
         return BaseCommand(type=BaseCommand.ACK, ack=ack)
 
@@ -209,8 +292,9 @@ class ConsumerChannel(Channel):
         finally:
             self.is_seeking = False
 
-    async def last_message_id(self) -> MessageIdData:
-        """The id of the topic's last message; its entry id is -1 if there is none.
+    async def last_message_id(self) -> api.CommandGetLastMessageIdResponse:
+        """The id of the topic's last message, whose entry id is -1 if there is none, and, of some
+        brokers, up to where the subscription has everything acknowledged.
 
         Raises ``ClientError``.
         """
@@ -219,7 +303,7 @@ class ConsumerChannel(Channel):
         answer = await connection.request(
             BaseCommand(type=BaseCommand.GET_LAST_MESSAGE_ID, getLastMessageId=asked)
         )
-        return answer.getLastMessageIdResponse.last_message_id
+        return answer.getLastMessageIdResponse
 
     async def unsubscribe(self) -> None:
         """Delete the subscription, with all it knows, and end. Raises ``ClientError``."""
@@ -246,7 +330,7 @@ class ConsumerChannel(Channel):
 
     def end(self, error: ClientError) -> None:
         """Attach no more; what was acknowledged until now is still told."""
-        self._send_acks()
+        self.send_acks()
         super().end(error)
 
     def _register(self, connection: Connection) -> None:
@@ -266,9 +350,13 @@ class ConsumerChannel(Channel):
             consumer_name=self.name,
             priority_level=options.priority_level,
             durable=self._is_durable,
-            read_compacted=options.reads_compacted,
-            start_message_id=self.start_message_id,
+            read_compacted=options.read_compacted,
+            start_message_id=self.start(),
             metadata=key_values(options.properties),
+            subscription_properties=key_values(options.subscription_properties),
+            replicate_subscription_state=options.replicate_subscription_state or None,
+            schema=self.schema,
+            keySharedMeta=_key_shared_meta(options),
             initialPosition=CommandSubscribe.InitialPosition.Value(options.initial_position.label),
         )
         return BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe)
@@ -281,19 +369,32 @@ class ConsumerChannel(Channel):
         """A subscription's answer says nothing more than that."""
 
     def _resume(self, connection: Connection) -> None:
+        del connection  # it is ours already
         if self.is_seeking:
             # The broker let go of the consumer to move the subscription, and accepts it again when
             # that is done; the answer to the seek may come later than the first new messages.
             self.is_seeking = False
             self._acks.take()
         self.on_reset()
-        self._permits_returned = 0
+        self._permits_withheld = 0
         # The broker hears what was acknowledged meanwhile before it may deliver it again.
-        self._send_acks()
-        connection.write(self._flow(self._options.receiver_queue_size))
+        self.send_acks()
+        self._permits_returned = self._permits_max
+        self.grant_permits()
 
     def _ended(self, error: ClientError) -> None:
         """Nothing waits here: messages, and the callers that wait for them, are the owner's."""
+
+
+def _key_shared_meta(options: ConsumerChannelOptions) -> api.KeySharedMeta | None:
+    policy = options.key_shared
+    if policy is None or options.type is not SubscriptionType.KEY_SHARED:
+        return None
+    return api.KeySharedMeta(
+        keySharedMode=api.STICKY if policy.ranges else api.AUTO_SPLIT,
+        hashRanges=[api.IntRange(start=first, end=last) for first, last in policy.ranges],
+        allowOutOfOrderDelivery=policy.allow_out_of_order,
+    )
 
 
 def _message_ids(positions: list[Position]) -> list[MessageIdData]:

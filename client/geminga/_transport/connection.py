@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from geminga._transport.requests import Requests
+from geminga._transport.requests import LATE_S, Requests
 from geminga._transport.service_urls import Route
 from geminga.errors import ConnectionLost, refusal
 from geminga_protocol.errors import WireError
@@ -100,6 +101,10 @@ class Connection(asyncio.Protocol):
         self._requests = Requests()
         self._producers: dict[int, ProducerHandler] = {}
         self._consumers: dict[int, ConsumerHandler] = {}
+        # What is called when a list of topics may have changed: one that is watched, or all of
+        # them when the connection breaks.
+        self._watchers: dict[int, Callable[[], None]] = {}
+        self.watches_topics = False  # can the broker?
         self._outgoing: list[bytes] = []
         self._connected: asyncio.Future[None] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
@@ -167,6 +172,9 @@ class Connection(asyncio.Protocol):
             producer.detached(self, None)
         for consumer in consumers.values():
             consumer.detached(self, None)
+        watchers, self._watchers = self._watchers, {}
+        for changed in watchers.values():
+            changed()
         if not self._closed.done():
             self._closed.set_result(None)
 
@@ -231,6 +239,14 @@ class Connection(asyncio.Protocol):
         """Tell the consumer nothing more; it need not be registered."""
         self._consumers.pop(consumer_id, None)
 
+    def register_watcher(self, watcher_id: int, changed: Callable[[], None]) -> None:
+        """From now on ``changed`` is called when this list of topics may have changed."""
+        self._watchers[watcher_id] = changed
+
+    def unregister_watcher(self, watcher_id: int) -> None:
+        """Call it no more; it need not be registered."""
+        self._watchers.pop(watcher_id, None)
+
     # ---- reading
 
     def data_received(self, data: bytes) -> None:
@@ -275,7 +291,16 @@ class Connection(asyncio.Protocol):
             producer = self._producers.pop(closing.producer_id, None)
             if producer is not None:
                 producer.detached(self, closing.assignedBrokerServiceUrl or None)
-        elif kind == BaseCommand.CLOSE_CONSUMER:
+        elif kind == BaseCommand.WATCH_TOPIC_UPDATE:
+            changed = self._watchers.get(command.watchTopicUpdate.watcher_id)
+            if changed is not None:
+                changed()
+        elif kind != BaseCommand.PONG:
+            self._dispatch_consumer_event(command)
+
+    def _dispatch_consumer_event(self, command: BaseCommand) -> None:
+        kind = command.type
+        if kind == BaseCommand.CLOSE_CONSUMER:
             close = command.close_consumer
             consumer = self._consumers.pop(close.consumer_id, None)
             if consumer is not None:
@@ -289,7 +314,7 @@ class Connection(asyncio.Protocol):
             consumer = self._consumers.get(command.reachedEndOfTopic.consumer_id)
             if consumer is not None:
                 consumer.reached_end()
-        elif kind != BaseCommand.PONG:
+        else:
             log.debug("command ignored", extra={"command": BaseCommand.Type.Name(kind)})
 
     def _shake_hands(self, command: BaseCommand) -> None:
@@ -302,12 +327,16 @@ class Connection(asyncio.Protocol):
             if command.connected.max_message_size > 0:
                 self.max_message_bytes = command.connected.max_message_size
                 self._frames.frame_bytes_max = self.max_message_bytes + FRAME_OVERHEAD_BYTES
+            self.watches_topics = command.connected.feature_flags.supports_topic_watchers
             self._ping_timer = self._loop.call_later(self._options.ping_interval_s, self._ping)
             self._connected.set_result(None)
 
     def _ping(self) -> None:
         """Ask for a sign of life; any frame since the last ping is one."""
-        if not self._is_heard:
+        assert self._ping_timer is not None
+        # A loop that was blocked may run its timers before it reads: what came meanwhile counts.
+        is_punctual = self._loop.time() <= self._ping_timer.when() + LATE_S
+        if not self._is_heard and is_punctual:
             self._give_up(f"it was silent for {self._options.ping_interval_s:g} s after a ping")
             return
         self._is_heard = False

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from random import Random
+from typing import Literal
 
 from geminga._transport.connection import Connection
 from geminga._transport.connection_pool import ConnectionPool
@@ -15,6 +16,14 @@ from geminga_protocol.pulsar.api_pb2 import BaseCommand
 
 # As upstream's clients; brokers that know each other need one or two.
 REDIRECTS_MAX = 20
+
+TopicsMode = Literal["persistent", "non-persistent", "all"]
+
+_MODES: dict[TopicsMode, api.CommandGetTopicsOfNamespace.Mode.ValueType] = {
+    "persistent": api.CommandGetTopicsOfNamespace.PERSISTENT,
+    "non-persistent": api.CommandGetTopicsOfNamespace.NON_PERSISTENT,
+    "all": api.CommandGetTopicsOfNamespace.ALL,
+}
 
 
 class Lookup:
@@ -45,6 +54,59 @@ class Lookup:
             if response.response == api.CommandPartitionedTopicMetadataResponse.Failed:
                 raise _failed_without_reason()
             return response.partitions
+
+    async def topics(
+        self, namespace: str, mode: TopicsMode, known_hash: str
+    ) -> tuple[list[str] | None, str]:
+        """The whole names of a namespace's topics, partitions each by itself, and their hash.
+
+        ``None`` where the hash is the known one, so that nothing has changed. Raises
+        ``ClientError``.
+        """
+        connection = await self._service_connection()
+        with self._leaving_on_failure(connection.address):
+            asked = api.CommandGetTopicsOfNamespace(
+                request_id=0, namespace=namespace, mode=_MODES[mode], topics_hash=known_hash or None
+            )
+            answer = await connection.request(
+                BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=asked)
+            )
+            response = answer.getTopicsOfNamespaceResponse
+            is_known = bool(known_hash) and not response.changed
+            return None if is_known else list(response.topics), response.topics_hash
+
+    async def watch_topics(
+        self, watcher_id: int, namespace: str, pattern: str, changed: Callable[[], None]
+    ) -> Connection | None:
+        """Have ``changed`` called, once or more, when topics that match come or go, or when the
+        broker can tell of that no longer. ``None`` if the broker cannot tell.
+
+        Raises ``ClientError``.
+        """
+        connection = await self._service_connection()
+        if not connection.watches_topics:
+            return None
+        connection.register_watcher(watcher_id, changed)
+        watch = api.CommandWatchTopicList(
+            request_id=0, watcher_id=watcher_id, namespace=namespace, topics_pattern=pattern
+        )
+        try:
+            await connection.request(
+                BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST, watchTopicList=watch)
+            )
+        except BaseException:
+            connection.unregister_watcher(watcher_id)
+            raise
+        return connection
+
+    @staticmethod
+    def unwatch_topics(connection: Connection, watcher_id: int) -> None:
+        """Watch no more on the connection that ``watch_topics`` gave."""
+        connection.unregister_watcher(watcher_id)
+        close = api.CommandWatchTopicListClose(request_id=0, watcher_id=watcher_id)
+        connection.tell(
+            BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST_CLOSE, watchTopicListClose=close)
+        )
 
     async def owner(self, topic: str) -> Route:
         """How to reach the broker that serves the topic. Raises ``ClientError``."""

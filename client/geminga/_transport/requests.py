@@ -12,6 +12,9 @@ from geminga_protocol.pulsar.commands import PART_NAMES
 # Far more than producers and consumers open at a time, few enough to hold.
 REQUESTS_MAX = 50_000
 
+# A timer that runs later than this says that the loop was blocked, not that a broker was silent.
+LATE_S = 1.0
+
 
 @dataclass(slots=True)
 class _Open:
@@ -87,7 +90,13 @@ class Requests:
                 request.answer.set_exception(error)
 
     def _time_out(self, request_id: int, name: str, timeout_s: float) -> None:
-        request = self._open.pop(request_id)
+        request = self._open[request_id]
+        loop = asyncio.get_running_loop()
+        if loop.time() > request.deadline.when() + LATE_S:
+            # The loop was blocked, and may run its timers before it reads: the answer may be there.
+            request.deadline = loop.call_later(LATE_S, self._time_out, request_id, name, timeout_s)
+            return
+        del self._open[request_id]
         if not request.answer.done():
             request.answer.set_exception(RequestTimedOut(name, timeout_s))
 

@@ -13,11 +13,9 @@ from tests.unit.geminga_ledger.virtual_time import LoopClock
 from geminga import (
     Client,
     Closed,
-    ConsumerOptions,
     InvalidServiceUrl,
     MessageId,
     NotConnected,
-    SubscriptionType,
     connect,
 )
 from geminga_protocol.pulsar import answers
@@ -54,12 +52,13 @@ async def test_producers_and_consumers_share_a_connection(
     producers = [await client.producer("orders") for _ in range(3)]
     consumers = [await client.consumer("orders", f"s{number}") for number in range(3)]
     assert len(broker.sessions) == 1
-    ids = [one.producer_id for one in producers] + [one.consumer_id for one in consumers]
+    consumer_ids = [each.subscribe.consumer_id for each in broker.of_type(BaseCommand.SUBSCRIBE)]
+    ids = [one.producer_id for one in producers] + consumer_ids
     assert len(set(ids)) == 6
     for number, producer in enumerate(producers):
         assert await producer.send(b"x") == MessageId(LEDGER, number)
-    broker.deliver(0, b"for the second", consumer_id=consumers[1].consumer_id)
-    assert (await consumers[1].receive()).payload == b"for the second"
+    broker.deliver(0, b"for the second", consumer_id=consumer_ids[1])
+    assert (await consumers[1].receive()).data == b"for the second"
 
 
 async def test_partitions_can_be_asked_for(client: Client, broker: FakeBroker) -> None:
@@ -108,12 +107,12 @@ async def test_opening_can_be_given_up(client: Client, broker: FakeBroker) -> No
 
 
 async def test_what_is_closed_is_forgotten(client: Client) -> None:
-    options = ConsumerOptions(type=SubscriptionType.SHARED)
     for _ in range(3):
         await (await client.producer("orders")).close()
-        await (await client.consumer("orders", "s", options)).close()
+        await (await client.consumer("orders", "s", type="shared")).close()
     await asyncio.sleep(0)
     assert not client._channels._channels
+    assert not client._channels._owners
 
 
 async def test_the_same_seed_gives_the_same_names(network: FakeNetwork, broker: FakeBroker) -> None:

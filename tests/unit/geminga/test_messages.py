@@ -3,12 +3,13 @@ when each of its messages is acknowledged."""
 
 from __future__ import annotations
 
+import pulsar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geminga import EARLIEST, LATEST, ClientError, MessageId, NotAcknowledgeable
-from geminga.messages import BatchAcks, acknowledge, acknowledge_up_to, from_proto, to_proto
+from geminga import EARLIEST, LATEST, ClientError, MessageId
+from geminga.messages import BatchAcks, from_proto, to_proto
 from geminga_protocol.pulsar.api_pb2 import MessageIdData
 
 
@@ -26,7 +27,7 @@ def test_ids_sort_in_the_order_of_the_topic() -> None:
 
 
 def test_the_state_of_a_batch_is_no_part_of_an_id() -> None:
-    assert MessageId(1, 2, 3, -1, 4, BatchAcks(4)) == MessageId(1, 2, 3)
+    assert MessageId(1, 2, 3, -1, 4, batch_acks=BatchAcks(4)) == MessageId(1, 2, 3)
     assert len({MessageId(1, 2, 3, batch_size=4), MessageId(1, 2, 3)}) == 1
 
 
@@ -43,6 +44,30 @@ def test_the_stored_form_is_that_of_every_pulsar_client() -> None:
     proto = MessageIdData(ledgerId=5, entryId=6, partition=1, batch_index=2, batch_size=10)
     assert MessageId.from_bytes(proto.SerializeToString()) == MessageId(5, 6, 2, 1)
     assert to_proto(MessageId(5, 6, 2, 1, 10)) == proto
+
+
+def test_the_id_of_a_message_in_chunks_keeps_its_first_chunk() -> None:
+    chunked = MessageId(5, 9, partition=1, first_chunk=MessageId(5, 6, partition=1))
+    stored = MessageId.from_bytes(chunked.to_bytes(), topic="t")
+    assert (stored, stored.first_chunk, stored.topic) == (chunked, MessageId(5, 6, -1, 1), "t")
+
+
+@pytest.mark.parametrize(
+    "message_id",
+    [MessageId(1, 2), MessageId(1, 2, 3, 4, 5), MessageId(1 << 40, 1 << 33, partition=0)],
+)
+def test_the_official_client_reads_and_writes_the_same_form(message_id: MessageId) -> None:
+    official = pulsar.MessageId.deserialize(message_id.to_bytes())
+    assert official.ledger_id() == message_id.ledger_id
+    assert official.entry_id() == message_id.entry_id
+    assert official.batch_index() == message_id.batch_index
+    assert official.partition() == message_id.partition
+    assert MessageId.from_bytes(official.serialize()) == message_id
+
+
+def test_an_id_reads_as_upstreams_do() -> None:
+    assert str(MessageId(1, 2)) == "1:2:-1"
+    assert str(MessageId(1, 2, 3, 4)) == "1:2:4:3"
 
 
 def test_earliest_and_latest_are_what_the_protocol_says() -> None:
@@ -64,10 +89,6 @@ def test_what_is_no_id_is_refused(encoded: bytes) -> None:
 # ---- batches
 
 
-def in_batch(entry_id: int, index: int, acks: BatchAcks) -> MessageId:
-    return MessageId(1, entry_id, index, -1, acks.size, acks)
-
-
 @given(
     size=st.integers(1, 100),
     acks=st.lists(st.tuples(st.integers(0, 99), st.booleans()), max_size=150),
@@ -84,29 +105,3 @@ def test_a_batch_is_done_when_no_message_is_open(size: int, acks: list[tuple[int
             still_open.discard(index)
             is_done = batch.acknowledge(index)
         assert is_done is (not still_open)
-
-
-def test_an_entry_is_acknowledged_with_the_last_message_of_its_batch() -> None:
-    acks = BatchAcks(3)
-    assert acknowledge(in_batch(4, 1, acks)) is None
-    assert acknowledge(in_batch(4, 0, acks)) is None
-    assert acknowledge(in_batch(4, 2, acks)) == (1, 4)
-    assert acknowledge(MessageId(1, 5)) == (1, 5)
-
-
-def test_in_the_midst_of_a_batch_the_entries_before_are_acknowledged() -> None:
-    acks = BatchAcks(3)
-    assert acknowledge_up_to(in_batch(4, 1, acks)) == (1, 3)
-    assert acknowledge_up_to(in_batch(4, 2, acks)) == (1, 4)
-    assert acknowledge_up_to(MessageId(1, 5)) == (1, 5)
-
-
-def test_in_the_first_batch_of_a_ledger_nothing_before_it_is_known() -> None:
-    assert acknowledge_up_to(in_batch(0, 0, BatchAcks(2))) is None
-
-
-def test_an_id_that_did_not_come_with_a_message_cannot_end_its_batch() -> None:
-    stored = MessageId.from_bytes(in_batch(4, 1, BatchAcks(3)).to_bytes())
-    with pytest.raises(NotAcknowledgeable):
-        acknowledge(stored)
-    assert acknowledge_up_to(stored) == (1, 3)

@@ -17,7 +17,14 @@ FUNCTIONS = [
     each for name in geminga.__all__ if isinstance(each := getattr(geminga, name), FunctionType)
 ]
 # Their constructors are no business of users.
-MADE_BY_A_CLIENT = {geminga.Client, geminga.Consumer, geminga.Producer}
+MADE_BY_A_CLIENT = {
+    geminga.Client,
+    geminga.Consumer,
+    geminga.Message,
+    geminga.Producer,
+    geminga.Reader,
+    geminga.TableView,
+}
 # Types of our packages that stand in signatures without being exported, and why.
 NOT_EXPORTED = {
     "geminga.messages.BatchAcks": "what the ids of one batch share; users hand it back as it is",

@@ -268,9 +268,9 @@ async def test_a_subscription_that_is_not_durable_begins_where_its_owner_says(
     channels: Channels, broker: FakeBroker
 ) -> None:
     receiver = Receiver(channels, is_durable=False)
-    receiver.channel.start_message_id = MessageIdData(ledgerId=LEDGER, entryId=4)
+    starts = [MessageIdData(ledgerId=LEDGER, entryId=entry_id) for entry_id in (4, 7)]
+    receiver.channel.start = lambda: starts.pop(0)
     await receiver.channel.open()
-    receiver.channel.start_message_id = MessageIdData(ledgerId=LEDGER, entryId=7)
     broker.drop_connections()
     await until(lambda: len(broker.of_type(BaseCommand.SUBSCRIBE)) == 2)
     asked = [command.subscribe for command in broker.of_type(BaseCommand.SUBSCRIBE)]
@@ -291,7 +291,7 @@ async def test_a_request_waits_for_the_channel_to_be_attached(
     channel: ConsumerChannel, broker: FakeBroker
 ) -> None:
     await lose_connection(channel, broker)
-    assert (await channel.last_message_id()).entryId == 41
+    assert (await channel.last_message_id()).last_message_id.entryId == 41
 
 
 async def test_a_request_without_any_broker_times_out(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from contextlib import suppress
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tests.unit.geminga.fake_broker import batch_payload, metadata
 
 from geminga import Message, MessageId, UnreadableMessage
-from geminga.entries import Entry, is_acknowledged, open_entry
+from geminga.consumers.entries import Entry, EntryOpener, is_acknowledged
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import encode_batch, encode_broker_entry, encode_payload
 
@@ -27,10 +28,10 @@ def command(ack_set: tuple[int, ...] = (), redelivery_count: int = 0) -> api.Com
 
 def opened(payload: bytes, ack_set: tuple[int, ...] = ()) -> Entry:
     buffer = b"??" + payload + b"??"
-    return open_entry("t", command(ack_set), buffer, 2, 2 + len(payload))
+    return EntryOpener("t", None).open(command(ack_set), buffer, 2, 2 + len(payload))
 
 
-def alone(payload: bytes) -> Message:
+def alone(payload: bytes) -> Message[bytes]:
     entry = opened(payload)
     assert entry.sent_messages == 1
     (message,) = entry.messages
@@ -44,49 +45,75 @@ def test_a_message_sent_alone_has_what_its_producer_said() -> None:
     said.event_time = 9
     said.properties.add(key="a", value="b")
     message = alone(encode_payload(said, b"body"))
-    assert message == Message(
-        payload=b"body",
-        message_id=MessageId(5, 6, partition=2),
-        topic="t",
-        producer_name="p",
-        sequence_id=7,
-        publish_time_ms=1_700_000_000_000,
-        event_time_ms=9,
-        key="k",
-        ordering_key=b"o",
-        properties={"a": "b"},
-        redelivery_count=0,
-        is_null=False,
-    )
+    assert (message.data, message.value, message.is_null) == (b"body", b"body", False)
+    assert (message.id, message.topic) == (MessageId(5, 6, partition=2), "t")
+    assert (message.id.topic, message.batch_index) == ("t", -1)
+    assert (message.producer_name, message.sequence_id) == ("p", 7)
+    assert message.publish_time_ms == 1_700_000_000_000
+    assert message.publish_time == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    assert message.event_time_ms == 9
+    assert message.event_time == datetime(1970, 1, 1, 0, 0, 0, 9000, UTC)
+    assert (message.key, message.key_bytes, message.ordering_key) == ("k", b"k", b"o")
+    assert message.properties == {"a": "b"}
+    assert (message.redelivery_count, message.schema_version) == (0, None)
 
 
 def test_what_was_not_said_is_absent() -> None:
     message = alone(encode_payload(metadata(), b""))
     assert (message.key, message.ordering_key, message.event_time_ms) == (None, None, None)
+    assert (message.key_bytes, message.event_time, message.replicated_from) == (None, None, None)
+
+
+def test_a_key_may_be_bytes() -> None:
+    said = metadata()
+    said.partition_key, said.partition_key_b64_encoded = "/wA=", True
+    message = alone(encode_payload(said, b""))
+    assert (message.key, message.key_bytes) == ("/wA=", b"\xff\0")
+
+
+def test_a_schema_makes_the_value_and_is_not_asked_for_null() -> None:
+    class Upper:
+        schema_info = None
+
+        def encode(self, value: str, /) -> bytes:
+            raise NotImplementedError
+
+        def decode(self, payload: bytes, /) -> str:
+            return payload.decode().upper()
+
+    said = metadata()
+    payload = encode_payload(said, b"body")
+    (message,) = EntryOpener("t", Upper()).open(command(), payload, 0, len(payload)).messages
+    assert (message.value, message.data) == ("BODY", b"body")
+    said.null_value = True
+    payload = encode_payload(said, b"")
+    (message,) = EntryOpener("t", Upper()).open(command(), payload, 0, len(payload)).messages
+    assert message.value is None
 
 
 def test_a_null_value_is_not_an_empty_one() -> None:
     said = metadata()
     said.null_value = True
     assert alone(encode_payload(said, b"")).is_null
+    assert alone(encode_payload(said, b"")).value is None
 
 
 def test_broker_entry_metadata_is_skipped() -> None:
     entry = encode_broker_entry(api.BrokerEntryMetadata(index=3))
-    assert alone(entry + encode_payload(metadata(), b"body")).payload == b"body"
+    assert alone(entry + encode_payload(metadata(), b"body")).data == b"body"
 
 
 def test_the_redelivery_count_is_the_brokers() -> None:
     payload = encode_payload(metadata(), b"")
-    entry = open_entry("t", command(redelivery_count=4), payload, 0, len(payload))
+    entry = EntryOpener("t", None).open(command(redelivery_count=4), payload, 0, len(payload))
     assert entry.messages[0].redelivery_count == 4
 
 
 def test_a_batch_gives_its_messages_with_one_tracker() -> None:
     entry = opened(batch_payload(b"a", b"b", b"c"))
     assert entry.sent_messages == 3
-    assert [message.payload for message in entry.messages] == [b"a", b"b", b"c"]
-    ids = [message.message_id for message in entry.messages]
+    assert [message.data for message in entry.messages] == [b"a", b"b", b"c"]
+    ids = [message.id for message in entry.messages]
     assert [message_id.batch_index for message_id in ids] == [0, 1, 2]
     assert all(message_id.batch_size == 3 for message_id in ids)
     assert ids[0].batch_acks is ids[1].batch_acks is ids[2].batch_acks is not None
@@ -115,9 +142,9 @@ def test_acknowledged_and_compacted_messages_of_a_batch_are_left_out() -> None:
     singles = [(api.SingleMessageMetadata(payload_size=0), b"%d" % number) for number in range(3)]
     singles[2][0].compacted_out = True
     entry = opened(encode_payload(batched, encode_batch(singles)), ack_set=(0b110,))
-    assert [message.payload for message in entry.messages] == [b"1"]
+    assert [message.data for message in entry.messages] == [b"1"]
     assert entry.sent_messages == 3
-    acks = entry.messages[0].message_id.batch_acks
+    acks = entry.messages[0].id.batch_acks
     assert acks is not None
     assert acks.acknowledge(1)
 
@@ -147,7 +174,7 @@ def test_zlib_is_understood() -> None:
     said = metadata()
     said.compression = api.ZLIB
     said.uncompressed_size = 1000
-    assert alone(encode_payload(said, zlib.compress(bytes(1000)))).payload == bytes(1000)
+    assert alone(encode_payload(said, zlib.compress(bytes(1000)))).data == bytes(1000)
 
 
 @pytest.mark.parametrize("uncompressed_size", [0, 1, 999, 1001, 2**32 - 1])

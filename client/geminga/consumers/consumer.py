@@ -1,0 +1,261 @@
+"""Receives the messages of topics for a subscription, and acknowledges them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, cast
+
+from geminga._channels.ack_group import AckGroup
+from geminga.consumers.receiver_queue import ReceiverQueue
+from geminga.consumers.topic_consumer import Subscribing, TopicConsumer
+from geminga.consumers.topic_group import TopicGroup
+from geminga.errors import Closed
+from geminga.messages import Message, MessageId
+
+ValueT = TypeVar("ValueT")
+
+# What ``receive_many`` gives at most, as upstream's batch receive.
+BATCH_BYTES_MAX = 10 * 1024 * 1024
+
+
+class Consumer(Generic[ValueT]):
+    """Made by ``Client.consumer``; closed by ``close``, by ``async with``, or by the client.
+
+    Delivery is at least once: after a broken connection everything not acknowledged comes again,
+    what ``receive`` has given before included. Of several topics, and of partitions, those with
+    messages take turns.
+    """
+
+    def __init__(self, topics: TopicGroup, queue: ReceiverQueue, subscribing: Subscribing) -> None:
+        self._topics = topics
+        self._queue = queue
+        self._subscribing = subscribing
+
+    @property
+    def topics(self) -> list[str]:
+        """The whole names of its topics at this moment, partitions each by itself."""
+        return sorted(name for name, topic in self._topics.by_topic.items() if topic.is_open)
+
+    @property
+    def subscription(self) -> str:
+        """The name of the subscription."""
+        return self._subscribing.subscription
+
+    @property
+    def name(self) -> str:
+        """The consumer's name, made up if the options have none."""
+        return self._subscribing.settings.name or ""
+
+    @property
+    def is_connected(self) -> bool:
+        """Are brokers delivering all its topics at this moment?"""
+        return all(topic.channel.is_connected for topic in self._topics.by_topic.values())
+
+    @property
+    def is_active(self) -> bool:
+        """Is it this consumer's turn, in one topic at least?
+
+        Of a Failover subscription's consumers one is active in each topic, of others each is.
+        """
+        return any(topic.channel.is_active for topic in self._topics.by_topic.values())
+
+    @property
+    def has_reached_end(self) -> bool:
+        """Are all its topics terminated, and everything delivered?"""
+        topics = self._topics.by_topic.values()
+        return bool(topics) and all(topic.channel.has_reached_end for topic in topics)
+
+    # ---- receiving
+
+    async def receive(self) -> Message[ValueT]:
+        """The next message, waited for; limit the wait with ``asyncio.timeout``.
+
+        A call that is cancelled, by a timeout or otherwise, takes no message with it. Raises
+        ``Closed``, or the ``BrokerRefused`` that ended the consumer.
+        """
+        return cast(Message[ValueT], await self._queue.get())
+
+    async def receive_many(
+        self,
+        max_messages: int = 100,
+        max_wait_s: float = 0.1,
+        *,
+        max_bytes: int = BATCH_BYTES_MAX,
+    ) -> list[Message[ValueT]]:
+        """The next messages: as soon as there are ``max_messages`` or ``max_bytes`` of data, and
+        after ``max_wait_s`` as many as there are, which may be none.
+
+        A message that has more than ``max_bytes`` comes alone. A call that is cancelled takes no
+        message with it. Raises ``Closed``, or the ``BrokerRefused`` that ended the consumer.
+        """
+        if max_messages < 1:
+            raise ValueError(f"max_messages is 1 at least, and not {max_messages}")
+        if max_messages > len(self._queue):
+            # Half a queue of permits may be held back, and would be waited for.
+            self._topics.grant_permits()
+        capacity = min(max_messages, self._subscribing.settings.receiver_queue_size)
+        messages = await self._queue.get_many(capacity, max_bytes, max_wait_s)
+        return cast(list[Message[ValueT]], messages)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message[ValueT]:
+        """The next message; ``async for`` ends when the consumer is closed.
+
+        Raises the ``BrokerRefused`` that ended the consumer.
+        """
+        try:
+            return await self.receive()
+        except Closed:
+            raise StopAsyncIteration from None
+
+    def pause(self) -> None:
+        """Ask brokers for no more messages; those that were asked for can still be received."""
+        self._topics.pause()
+
+    def resume(self) -> None:
+        """Ask for messages again."""
+        self._topics.resume()
+
+    # ---- acknowledging
+
+    def ack(self, message: Message[Any] | MessageId) -> None:
+        """Say that a message is done with and need not be delivered again.
+
+        The broker is told soon (``ack_group_s``), and does not confirm it (see
+        ``ack_confirmed``). Without ``batch_index_acks`` a batch counts when all its messages are
+        acknowledged. Raises ``NotAcknowledgeable`` or the error that ended the consumer.
+        """
+        topic = self._topics.topic_of(message)
+        topic.acknowledge(message, topic.channel)
+
+    def ack_cumulative(self, message: Message[Any] | MessageId) -> None:
+        """Acknowledge a message and all before it in its topic; for Exclusive and Failover
+        subscriptions.
+
+        Raises ``NotAcknowledgeable`` or the error that ended the consumer.
+        """
+        topic = self._topics.topic_of(message)
+        topic.acknowledge_up_to(message, topic.channel)
+
+    async def ack_confirmed(
+        self, *messages: Message[Any] | MessageId, cumulative: bool = False
+    ) -> None:
+        """Acknowledge messages, and wait until the broker has noted it.
+
+        Without ``batch_index_acks`` nothing is said of a batch, nor waited for, before all its
+        messages are acknowledged. Raises ``ConnectionLost``, ``RequestTimedOut`` or
+        ``BrokerRefused`` when that is not known; the broker is then told again later, and the same
+        call may be made again.
+        """
+        self._topics.check_open()
+        # Apart from the others, which may leave at any time without being confirmed.
+        groups: dict[TopicConsumer, AckGroup] = {}
+        for message in messages:
+            topic = self._topics.topic_of(message)
+            group = groups.setdefault(topic, AckGroup())
+            if cumulative:
+                topic.acknowledge_up_to(message, group)
+            else:
+                topic.acknowledge(message, group)
+        await asyncio.gather(
+            *[topic.channel.acknowledge_confirmed(each.take()) for topic, each in groups.items()]
+        )
+
+    def nack(self, message: Message[Any] | MessageId) -> None:
+        """Refuse a message: it is delivered again after ``nack_delay_s``.
+
+        Messages that came in one batch are delivered again together. Raises
+        ``NotAcknowledgeable`` or the error that ended the consumer.
+        """
+        self._topics.topic_of(message).refuse(message)
+
+    async def reconsume_later(
+        self,
+        message: Message[Any],
+        delay_s: float,
+        *,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Have a message delivered again after ``delay_s``, by way of the retry-letter topic.
+
+        It is published there, with more ``properties`` if there are any, and acknowledged; one for
+        which that was done ``max_redeliver_count`` times is published to the dead-letter topic.
+        Raises ``ClientError`` when it could not be published: it is not acknowledged then.
+        ``ValueError`` for a consumer without ``retry_letters``.
+        """
+        topic = self._topics.topic_of(message)
+        letters, policy = self._subscribing.letters, self._subscribing.settings.dead_letters
+        if letters is None or policy is None or not policy.retry_letters:
+            raise ValueError("reconsume_later needs dead_letters with retry_letters")
+        await letters.retry(message, delay_s, properties)
+        topic.acknowledge(message, topic.channel)
+
+    def redeliver_unacknowledged(self) -> None:
+        """Ask for everything again that was delivered to this consumer and not acknowledged."""
+        self._topics.check_open()
+        for topic in self._topics.by_topic.values():
+            topic.redeliver_all()
+
+    # ---- the subscription
+
+    async def seek(self, to: MessageId | int | datetime) -> None:
+        """Set the subscription to a message, or to a publish time: a datetime, or milliseconds
+        since 1970-01-01 UTC.
+
+        The next message received is that one (or the first published then or later); what was
+        fetched before is thrown away. A time, ``EARLIEST`` and ``LATEST`` are for all topics, an id
+        is for the topic that it names. Raises ``ClientError``; when the connection broke, whether
+        the subscription was moved is not known.
+        """
+        await self._topics.seek(to)
+
+    async def last_message_ids(self) -> dict[str, MessageId]:
+        """The id of the last message of each topic; its ``entry_id`` is -1 if there is none.
+
+        Raises ``ClientError``.
+        """
+        return await self._topics.last_message_ids()
+
+    async def last_message_id(self) -> MessageId:
+        """The id of the last message of its one topic; its ``entry_id`` is -1 if there is none.
+
+        Raises ``ClientError``, and ``ValueError`` if there are more topics (``last_message_ids``).
+        """
+        ids = await self.last_message_ids()
+        if len(ids) != 1:
+            raise ValueError(f"the consumer has {len(ids)} topics: ask for last_message_ids")
+        return next(iter(ids.values()))
+
+    async def unsubscribe(self) -> None:
+        """Delete the subscription, with all it knows, of all topics, and close.
+
+        Raises ``ClientError``.
+        """
+        self._topics.check_open()
+        topics = list(self._topics.by_topic.values())
+        await asyncio.gather(*[topic.channel.unsubscribe() for topic in topics])
+        await self.close()
+
+    # ---- closing
+
+    async def close(self) -> None:
+        """Tell brokers what is acknowledged, and leave them. Closing twice is harmless."""
+        await self._topics.close()
+        if self._subscribing.letters is not None:
+            await self._subscribing.letters.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

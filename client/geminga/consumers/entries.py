@@ -1,0 +1,112 @@
+"""Opens entries: from what a broker stores and delivers to the messages in it.
+
+Checks the checksum, puts chunks together, opens batches, leaves out what is acknowledged already.
+Which compressions and features are understood is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from geminga._channels.ack_group import Position
+from geminga.compression import decompress
+from geminga.consumers.chunks import PendingChunks
+from geminga.errors import UnreadableMessage
+from geminga.messages import BatchAcks, Delivery, Message
+from geminga.schemas.schema import Schema
+from geminga_protocol.errors import WireError
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.integers import signed, unsigned
+from geminga_protocol.pulsar.payload import open_payload, split_batch
+
+# A batch that says it has more messages than this lies; upstream's producers make 1,000.
+BATCH_MESSAGES_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one delivery brought: ``messages``, of the ``sent_messages`` that used a permit each.
+
+    Those of a batch that were acknowledged before, or compacted away, are sent and not received.
+    """
+
+    messages: list[Message[Any]]
+    sent_messages: int
+
+
+class EntryOpener:
+    """Opens the entries of one topic."""
+
+    def __init__(
+        self, topic: str, schema: Schema[Any] | None, pending: PendingChunks | None = None
+    ) -> None:
+        self._topic = topic
+        self._schema = schema
+        self._pending = pending
+
+    def open(self, command: api.CommandMessage, buffer: bytes, start: int, end: int) -> Entry:
+        """The messages in a delivered entry, whose payload is ``buffer[start:end]``.
+
+        Of a message in chunks the last one brings it, and those before it nothing. Raises
+        ``UnreadableMessage``.
+        """
+        try:
+            metadata, body_start = open_payload(buffer, start, end)
+            body = buffer[body_start:end]
+            chunks: tuple[Position, ...] = ()
+            if metadata.num_chunks_from_msg > 1:
+                if self._pending is None:
+                    raise UnreadableMessage("it is a chunk of a larger message")
+                whole = self._pending.add(metadata, body, position_of(command))
+                if whole is None:
+                    return Entry([], 1)
+                body, chunks = whole.body, whole.earlier
+            if metadata.encryption_keys:
+                raise UnreadableMessage("it is encrypted")
+            body = decompress(metadata.compression, body, metadata.uncompressed_size)
+            delivery = Delivery(
+                self._topic,
+                position_of(command),
+                command.message_id.partition,
+                metadata,
+                redelivery_count=command.redelivery_count,
+                schema=self._schema,
+                chunks=chunks,
+            )
+            if metadata.HasField("num_messages_in_batch") and not chunks:
+                return _open_batch(delivery, command, body)
+        except WireError as error:
+            raise UnreadableMessage(str(error)) from error
+        return Entry([Message(body, delivery)], 1)
+
+
+def position_of(command: api.CommandMessage) -> Position:
+    """The ledger and entry of a delivery."""
+    return signed(command.message_id.ledgerId), signed(command.message_id.entryId)
+
+
+def _open_batch(delivery: Delivery, command: api.CommandMessage, body: bytes) -> Entry:
+    num_messages = delivery.metadata.num_messages_in_batch
+    if not 0 < num_messages <= BATCH_MESSAGES_MAX:
+        raise UnreadableMessage(f"it is a batch of {num_messages} messages")
+    acks = delivery.acks = BatchAcks(num_messages)
+    messages: list[Message[Any]] = []
+    for batch_index, (single, data) in enumerate(split_batch(body, num_messages)):
+        if single.compacted_out or is_acknowledged(command.ack_set, batch_index):
+            acks.acknowledge(batch_index)
+        else:
+            messages.append(Message(data, delivery, batch_index, single))
+    return Entry(messages, num_messages)
+
+
+def is_acknowledged(ack_set: Sequence[int], batch_index: int) -> bool:
+    """Does an ack set (64-bit words, a bit for each message still open) lack this message?
+
+    An empty set says nothing: the whole batch is open.
+    """
+    if not ack_set:
+        return False
+    word, bit = divmod(batch_index, 64)
+    return word >= len(ack_set) or not unsigned(ack_set[word]) >> bit & 1

@@ -1,0 +1,168 @@
+"""Makes consumers: puts together what one consists of, and has brokers accept it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from geminga._channels.channel import Channels
+from geminga.consumers.consumer import Consumer
+from geminga.consumers.letters import Letterbox, Letters, with_topics
+from geminga.consumers.options import ConsumerSettings
+from geminga.consumers.reader import Reader
+from geminga.consumers.receiver_queue import Inbox, ReceiverQueue
+from geminga.consumers.table_view import TableRows, TableView
+from geminga.consumers.topic_consumer import Subscribing
+from geminga.consumers.topic_group import TopicGroup
+from geminga.consumers.topic_sources import NamedTopics, PatternTopics, TopicSource
+from geminga.messages import EARLIEST, MessageId
+from geminga.schemas.schema import Schema
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_runtime.clock import Clock
+
+Topics = str | Sequence[str] | re.Pattern[str]
+
+
+class ConsumerFactory:
+    """Makes the consumers of one client. ``open_box`` opens the way to a topic for letters, where a
+    subscription of the second name is made if there is one."""
+
+    def __init__(
+        self,
+        channels: Channels,
+        clock: Clock,
+        open_box: Callable[[str, str | None], Awaitable[Letterbox]],
+    ) -> None:
+        self._channels = channels
+        self._clock = clock
+        self._open_box = open_box
+
+    async def consumer(
+        self,
+        topics: Topics,
+        subscription: str,
+        settings: ConsumerSettings,
+        schema: Schema[Any] | None,
+    ) -> Consumer[Any]:
+        """A consumer that brokers have accepted for all its topics.
+
+        Raises ``InvalidTopicName``, ``ValueError``, or the ``ClientError`` for which one did not.
+        """
+        names = _names(topics)
+        policy, letters = settings.dead_letters, None
+        if policy is not None:
+            if policy.retry_letters:
+                if not names:
+                    raise ValueError("retry letters need topics by their names, and no pattern")
+                policy = with_topics(policy, str(names[0]), subscription)
+                names.append(TopicName.parse(policy.retry_letter_topic or ""))
+            letters = Letters(policy, subscription, self._open_box, self._spawn_posting)
+        subscribing = Subscribing(
+            subscription, self._named(settings), schema, self._clock, letters=letters
+        )
+        source: TopicSource = NamedTopics(self._channels.lookup, names)
+        if isinstance(topics, re.Pattern):
+            source = PatternTopics(
+                self._channels.lookup, topics, settings.topics_mode, self._channels.next_id()
+            )
+        queue = ReceiverQueue()
+        group = TopicGroup(self._channels, source, subscribing, queue)
+        await group.open()
+        return Consumer(group, queue, subscribing)
+
+    async def reader(
+        self,
+        topics: str | Sequence[str],
+        start: MessageId | datetime,
+        settings: ConsumerSettings,
+        schema: Schema[Any] | None,
+        *,
+        is_start_inclusive: bool,
+    ) -> Reader[Any]:
+        """A reader that brokers have accepted for all its topics.
+
+        Raises ``InvalidTopicName``, ``ValueError``, or the ``ClientError`` for which one did not.
+        """
+        begin = EARLIEST if isinstance(start, datetime) else start
+        subscribing = self._reading(settings, schema, begin, is_start_inclusive=is_start_inclusive)
+        queue = ReceiverQueue()
+        group = await self._group(topics, subscribing, queue)
+        reader = Reader[Any](group, queue, subscribing)
+        if isinstance(start, datetime):
+            try:
+                await reader.seek(start)
+            except BaseException:
+                await reader.close()
+                raise
+        return reader
+
+    async def table_view(
+        self,
+        topics: str | Sequence[str],
+        settings: ConsumerSettings,
+        schema: Schema[Any] | None,
+    ) -> TableView[Any]:
+        """A view that has everything published until now.
+
+        Raises ``InvalidTopicName``, ``ValueError``, or ``ClientError``.
+        """
+        is_stored = all(name.is_persistent for name in _names(topics))
+        settings = replace(settings, read_compacted=is_stored)
+        subscribing = self._reading(settings, schema, EARLIEST, is_start_inclusive=False)
+        rows = TableRows()
+        group = await self._group(topics, subscribing, rows)
+        view = TableView[Any](group, rows)
+        try:
+            await view.refresh()
+        except BaseException:
+            await view.close()
+            raise
+        return view
+
+    def _reading(
+        self,
+        settings: ConsumerSettings,
+        schema: Schema[Any] | None,
+        start: MessageId,
+        *,
+        is_start_inclusive: bool,
+    ) -> Subscribing:
+        name = f"reader-{self._channels.random_name()}"  # as upstream's, seen in statistics
+        return Subscribing(
+            name,
+            self._named(settings),
+            schema,
+            self._clock,
+            start=start,
+            is_start_inclusive=is_start_inclusive,
+        )
+
+    async def _group(
+        self, topics: str | Sequence[str], subscribing: Subscribing, inbox: Inbox
+    ) -> TopicGroup:
+        source = NamedTopics(self._channels.lookup, _names(topics))
+        group = TopicGroup(self._channels, source, subscribing, inbox)
+        await group.open()
+        return group
+
+    def _named(self, settings: ConsumerSettings) -> ConsumerSettings:
+        """All topics of a consumer know it by one name."""
+        if settings.name is not None:
+            return settings
+        return replace(settings, name=self._channels.random_name())
+
+    def _spawn_posting(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[object]:
+        return self._channels.spawn(work, name="post dead letters")
+
+
+def _names(topics: Topics) -> list[TopicName]:
+    if isinstance(topics, re.Pattern):
+        return []
+    names = [topics] if isinstance(topics, str) else topics
+    if not names:
+        raise ValueError("at least one topic is needed")
+    return [TopicName.parse(name) for name in names]

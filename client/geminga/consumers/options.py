@@ -1,0 +1,170 @@
+"""What a consumer, a reader and a table view may be told when they are opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+from geminga._channels.consumer_channel import ConsumerChannelOptions, KeySharedPolicy
+from geminga._transport.lookup import TopicsMode
+from geminga_protocol.pulsar.enums import InitialPosition, SubscriptionType
+
+SubscriptionTypeName = Literal["exclusive", "shared", "failover", "key_shared"]
+InitialPositionName = Literal["latest", "earliest"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterPolicy:
+    """What becomes of messages that are delivered again and again, and never acknowledged.
+
+    A message that was delivered ``max_redeliver_count`` times after the first and is refused, or
+    not acknowledged in time, once more is published to ``dead_letter_topic``
+    (``<topic>-<subscription>-DLQ`` if it is ``None``) and acknowledged. ``initial_subscription``
+    is made on that topic, so that what is published there is kept.
+
+    With ``retry_letters`` the consumer also has ``retry_letter_topic``
+    (``<topic>-<subscription>-RETRY`` if it is ``None``), to which ``Consumer.reconsume_later``
+    publishes.
+    """
+
+    max_redeliver_count: int
+    dead_letter_topic: str | None = None
+    retry_letters: bool = False
+    retry_letter_topic: str | None = None
+    initial_subscription: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_redeliver_count < 1:
+            raise ValueError("max_redeliver_count is 1 at least")
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """The keyword arguments of ``Client.consumer``.
+
+    - ``type``: how consumers of the subscription share its messages, ``"exclusive"`` by default.
+    - ``name``: the consumer's name, made up by default.
+    - ``initial_position``: where a subscription begins that is not there yet: ``"latest"``, the
+      default, or ``"earliest"``.
+    - ``properties``, ``subscription_properties``: what brokers show of the consumer and, if it is
+      made now, of the subscription.
+    - ``priority_level``: of the consumers of a Shared subscription those with a lower one are
+      served first; 0 by default.
+    - ``read_compacted``: of a compacted topic only the newest message of every key.
+    - ``replicate_subscription_state``: other clusters get to know what is acknowledged.
+    - ``key_shared``: who gets which keys of a Key_Shared subscription.
+    - ``receiver_queue_size``: messages of all topics together that are fetched ahead of
+      ``receive``, 1000 by default; one of each topic at least.
+    - ``ack_group_s``, ``ack_group_max``: acknowledgements are told to the broker together, after
+      0.1 seconds or when there are 1000.
+    - ``batch_index_acks``: acknowledge messages of a batch one by one, where the broker can.
+    - ``ack_timeout_s``: a message that is not acknowledged so long after it was received is
+      delivered again; never by default.
+    - ``nack_delay_s``, ``nack_multiplier``, ``nack_delay_max_s``: a refused message is delivered
+      again after 60 seconds; with a multiplier after so many times more at each further refusal,
+      600 seconds at most.
+    - ``dead_letters``: what becomes of messages that nothing can be done with.
+    - ``topics_mode``: which topics a pattern is about, ``"persistent"`` by default.
+    - ``topics_refresh_s``: how often is asked for new partitions, and new topics of a pattern; 60
+      by default.
+    - ``chunked_messages_max``, ``chunk_timeout_s``: of so many messages in chunks some chunks are
+      held until the others come, for so long; 10, and 60 seconds.
+    - ``operation_timeout_s``: for the consumer's own requests, such as ``seek``; 30 by default.
+    """
+
+    type: SubscriptionTypeName | SubscriptionType
+    name: str | None
+    initial_position: InitialPositionName | InitialPosition
+    properties: Mapping[str, str] | None
+    subscription_properties: Mapping[str, str] | None
+    priority_level: int
+    read_compacted: bool
+    replicate_subscription_state: bool
+    key_shared: KeySharedPolicy | None
+    receiver_queue_size: int
+    ack_group_s: float
+    ack_group_max: int
+    batch_index_acks: bool
+    ack_timeout_s: float | None
+    nack_delay_s: float
+    nack_multiplier: float
+    nack_delay_max_s: float
+    dead_letters: DeadLetterPolicy | None
+    topics_mode: TopicsMode
+    topics_refresh_s: float
+    chunked_messages_max: int
+    chunk_timeout_s: float
+    operation_timeout_s: float
+
+
+class TableViewOptions(TypedDict, total=False):
+    """The keyword arguments of ``Client.table_view``; those of a consumer of the same names."""
+
+    name: str | None
+    properties: Mapping[str, str] | None
+    receiver_queue_size: int
+    topics_refresh_s: float
+    chunked_messages_max: int
+    chunk_timeout_s: float
+    operation_timeout_s: float
+
+
+class ReaderOptions(TableViewOptions, total=False):
+    """The keyword arguments of ``Client.reader``; those of a consumer of the same names.
+
+    ``read_compacted``: of a compacted topic only the newest message of every key.
+    """
+
+    read_compacted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings(ConsumerChannelOptions):
+    """``ConsumerOptions`` with the defaults of those that were not given.
+
+    Raises ``ValueError`` for what cannot be.
+    """
+
+    batch_index_acks: bool = False
+    ack_timeout_s: float | None = None
+    nack_delay_s: float = 60.0
+    nack_multiplier: float = 1.0
+    nack_delay_max_s: float = 600.0
+    dead_letters: DeadLetterPolicy | None = None
+    topics_mode: TopicsMode = "persistent"
+    topics_refresh_s: float = 60.0
+    chunked_messages_max: int = 10
+    chunk_timeout_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        at_least_one = {
+            "receiver_queue_size": self.receiver_queue_size,
+            "ack_group_max": self.ack_group_max,
+            "chunked_messages_max": self.chunked_messages_max,
+            "nack_multiplier": self.nack_multiplier,
+        }
+        for name, number in at_least_one.items():
+            if number < 1:
+                raise ValueError(f"{name} is 1 at least, and not {number}")
+        if self.ack_timeout_s is not None and self.ack_timeout_s <= 0:
+            raise ValueError("ack_timeout_s is None or more than 0")
+        if self.dead_letters is not None and not self.type.tracks_entries:
+            raise ValueError("dead letters need a shared or key_shared subscription")
+
+    @classmethod
+    def of(cls, options: ConsumerOptions | ReaderOptions | TableViewOptions) -> ConsumerSettings:
+        """The settings for these keyword arguments. Raises ``ValueError`` or ``TypeError``."""
+        named: dict[str, Any] = dict(options)
+        if isinstance(kind := named.get("type"), str):
+            named["type"] = SubscriptionType[kind.upper()]
+        if isinstance(position := named.get("initial_position"), str):
+            named["initial_position"] = InitialPosition[position.upper()]
+        return cls(**named)
+
+    def nack_delay(self, redelivery_count: int) -> float:
+        """Seconds before a message is delivered again that was so often before."""
+        if self.nack_multiplier == 1.0:
+            return self.nack_delay_s
+        # Bounded before the power is taken: a count of thousands overflows a float.
+        factor = self.nack_multiplier ** min(redelivery_count, 64)
+        return min(self.nack_delay_s * factor, max(self.nack_delay_s, self.nack_delay_max_s))

@@ -1,0 +1,132 @@
+"""Entries that are to be delivered again, each when its time has come.
+
+One class for what was refused and for what was received and not acknowledged in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+from collections.abc import Callable
+
+from geminga._channels.ack_group import Position
+
+# Beyond it, the oldest are not delayed any further: what is held stays bounded. Some 200 bytes
+# for each.
+ENTRIES_HELD_MAX = 100_000
+
+
+class DueEntries:
+    """Entries and their times (seconds of the loop's clock), in partitions of time.
+
+    All entries of one partition, ``granularity_s`` long, are due together at its end: adding and
+    removing cost the same however many there are, and there is nothing to run for each of them.
+    """
+
+    def __init__(self, granularity_s: float, held_max: int = ENTRIES_HELD_MAX) -> None:
+        assert granularity_s > 0
+        self._granularity_s = granularity_s
+        self._held_max = held_max
+        self._partition_of: dict[Position, int] = {}
+        # Dicts for their order: a set's order would differ from run to run.
+        self._partitions: dict[int, dict[Position, None]] = {}
+        self._numbers: list[int] = []  # a heap of the keys of ``_partitions``
+
+    def __len__(self) -> int:
+        return len(self._partition_of)
+
+    def add(self, position: Position, due_s: float) -> None:
+        """Name this entry at ``due_s`` or a little later; the first time it was given counts."""
+        if position in self._partition_of:
+            return
+        number = math.ceil(due_s / self._granularity_s)
+        self._partition_of[position] = number
+        partition = self._partitions.get(number)
+        if partition is None:
+            partition = self._partitions[number] = {}
+            heapq.heappush(self._numbers, number)
+        partition[position] = None
+
+    def remove(self, position: Position) -> None:
+        """Do not name this entry; it need not be there."""
+        number = self._partition_of.pop(position, None)
+        if number is not None:
+            del self._partitions[number][position]
+
+    @property
+    def next_due_s(self) -> float | None:
+        """When ``take_due`` has something to give; ``None`` if there is nothing."""
+        while self._numbers and not self._partitions[self._numbers[0]]:
+            del self._partitions[heapq.heappop(self._numbers)]
+        if not self._numbers:
+            return None
+        is_too_much = len(self._partition_of) > self._held_max
+        return 0.0 if is_too_much else self._numbers[0] * self._granularity_s
+
+    def take_due(self, now_s: float) -> list[Position]:
+        """The entries whose time has come, the earliest first."""
+        due: list[Position] = []
+        while (next_s := self.next_due_s) is not None and next_s <= now_s:
+            number = self._numbers[0]
+            is_due = number * self._granularity_s <= now_s
+            taken = list(self._partitions[number])
+            if not is_due:
+                taken = taken[: len(self._partition_of) - self._held_max]
+            for position in taken:
+                self.remove(position)
+            due += taken
+        return due
+
+    def clear(self) -> None:
+        """Forget everything: a broker that we attach to anew delivers it all again."""
+        self._partition_of.clear()
+        self._partitions.clear()
+        self._numbers.clear()
+
+
+class RedeliveryTimer:
+    """Tells ``on_due`` which entries are due, by one timer for all of them."""
+
+    def __init__(self, granularity_s: float, on_due: Callable[[list[Position]], None]) -> None:
+        self._entries = DueEntries(granularity_s)
+        self._on_due = on_due
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_s = math.inf
+
+    def add(self, position: Position, delay_s: float) -> None:
+        """Tell of this entry after ``delay_s``."""
+        self._entries.add(position, self._loop.time() + delay_s)
+        self._set_timer()
+
+    def remove(self, position: Position) -> None:
+        """Do not tell of this entry any more. (The timer may fire in vain.)"""
+        self._entries.remove(position)
+
+    def clear(self) -> None:
+        """Tell of nothing that was added so far."""
+        self._entries.clear()
+        self._stop_timer()
+
+    def _set_timer(self) -> None:
+        due_s = self._entries.next_due_s
+        if due_s is None:
+            self._stop_timer()
+        elif due_s < self._timer_due_s:
+            self._stop_timer()
+            self._timer_due_s = due_s
+            self._timer = self._loop.call_at(due_s, self._fire)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        self._timer_due_s = math.inf
+
+    def _fire(self) -> None:
+        self._stop_timer()
+        due = self._entries.take_due(self._loop.time())
+        if due:
+            self._on_due(due)
+        self._set_timer()

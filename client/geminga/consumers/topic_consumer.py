@@ -1,0 +1,362 @@
+"""One topic of a consumer, or one partition: what comes from it, and what becomes of that.
+
+The lane of the topic in the receiver queue, its channel, and the entries that are to be delivered
+again are kept in step here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from geminga._channels.ack_group import AckGroup, OpenIndexes, Position, ack_set
+from geminga._channels.channel import Channels
+from geminga._channels.consumer_channel import ConsumerChannel
+from geminga.consumers.chunks import PendingChunks
+from geminga.consumers.entries import EntryOpener, position_of
+from geminga.consumers.letters import Letters
+from geminga.consumers.options import ConsumerSettings
+from geminga.consumers.read_position import ReadPosition
+from geminga.consumers.receiver_queue import Inbox, Lane
+from geminga.consumers.redelivery import RedeliveryTimer
+from geminga.errors import ClientError, NotAcknowledgeable, UnreadableMessage
+from geminga.messages import Message, MessageId, from_proto, to_proto
+from geminga.schemas.schema import Schema
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.api_pb2 import CommandMessage, MessageIdData
+from geminga_protocol.pulsar.commands import key_values
+from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+# A batch may bring more messages than were asked for, the largest batch at most. A broker that
+# sends still more does not count, and is left.
+OVERSHOOT_MESSAGES_MAX = 1 << 20
+
+# How much later than asked for a refused message may be asked for again.
+NACK_GRANULARITY_S = 0.1
+# The same for one that was not acknowledged in time, as a part of that time.
+ACK_TIMEOUT_PARTITIONS = 10
+
+# Entries kept because they become dead letters when they are refused once more. The oldest beyond
+# it are delivered again instead, and are dead when they come.
+LAST_CHANCES_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribing:
+    """What the topics of one consumer have in common.
+
+    A reader has a ``start`` of its own instead of a subscription that a broker keeps.
+    """
+
+    subscription: str
+    settings: ConsumerSettings
+    schema: Schema[Any] | None
+    clock: Clock
+    letters: Letters | None = None
+    start: MessageId | None = None
+    is_start_inclusive: bool = False
+
+
+class TopicConsumer:
+    """Receives one topic into its lane of ``queue``. ``on_end`` is told when no more will come."""
+
+    def __init__(
+        self,
+        channels: Channels,
+        topic: TopicName,
+        subscribing: Subscribing,
+        queue: Inbox,
+        on_end: Callable[[TopicConsumer, ClientError], None],
+    ) -> None:
+        settings = subscribing.settings
+        self.topic = str(topic)
+        self.partition = topic.partition_index
+        self.channel = ConsumerChannel(
+            channels,
+            topic,
+            subscribing.subscription,
+            settings,
+            is_durable=subscribing.start is None,
+        )
+        # Was it accepted by a broker once?
+        self.is_open = False
+        info = None if subscribing.schema is None else subscribing.schema.schema_info
+        if info is not None:
+            self.channel.schema = api.Schema(
+                name=info.name,
+                schema_data=info.definition,
+                type=api.Schema.Type.ValueType(info.type),
+                properties=key_values(info.properties),
+            )
+        self._settings = settings
+        self._queue = queue
+        self._lane = Lane(self._taken)
+        self._pending_chunks = PendingChunks(
+            settings.chunked_messages_max, settings.chunk_timeout_s, subscribing.clock
+        )
+        self._pending_chunks.on_expired = self._acknowledge_entries
+        self._pending_chunks.on_dropped = self._ask_again_later
+        self._opener = EntryOpener(self.topic, subscribing.schema, self._pending_chunks)
+        self._nacks = RedeliveryTimer(NACK_GRANULARITY_S, self._redeliver)
+        timeout_s = settings.ack_timeout_s
+        self._unacknowledged: RedeliveryTimer | None = None
+        if timeout_s is not None:
+            granularity_s = timeout_s / ACK_TIMEOUT_PARTITIONS
+            self._unacknowledged = RedeliveryTimer(granularity_s, self._redeliver)
+        self._letters = subscribing.letters
+        self._last_chances: dict[Position, list[Message[Any]]] = {}
+        # The entry that came last, whatever became of it.
+        self.last_position: Position | None = None
+        # Of a reader, which has no subscription that a broker keeps.
+        self._reading: ReadPosition | None = None
+        if subscribing.start is not None:
+            self._reading = ReadPosition(
+                subscribing.start, is_inclusive=subscribing.is_start_inclusive
+            )
+        self.channel.start = self._start_message_id
+        self.channel.on_entry = self._entry_arrived
+        self.channel.on_reset = self._forget_arrived
+        self.channel.on_end = lambda error: on_end(self, error)
+
+    # ---- acknowledging
+
+    def acknowledge(
+        self, message: Message[Any] | MessageId, group: AckGroup | ConsumerChannel
+    ) -> None:
+        """Acknowledge a message to ``group``, by which the broker is told.
+
+        Raises ``NotAcknowledgeable``.
+        """
+        position, batch_index = message.position, message.batch_index
+        if batch_index >= 0:
+            open_indexes = self._open_after(message)
+            if open_indexes is not None:
+                if self._settings.batch_index_acks:
+                    group.acknowledge(position, open_indexes)
+                return
+        self._forget(position)
+        group.acknowledge(position)
+        for earlier in message.chunks:
+            group.acknowledge(earlier)
+
+    def _open_after(self, message: Message[Any] | MessageId) -> OpenIndexes | None:
+        """What is open of a batch when one of its messages is acknowledged; ``None`` if nothing."""
+        acks, batch_index = message.batch_acks, message.batch_index
+        if acks is not None:
+            return None if acks.acknowledge(batch_index) else acks.open_indexes
+        assert isinstance(message, MessageId)
+        if not self._settings.batch_index_acks or message.batch_size <= batch_index:
+            raise NotAcknowledgeable(
+                f"{message} is in a batch: only the id that came with it can acknowledge it, "
+                "or, with batch_index_acks, one that knows the size of the batch"
+            )
+        others = ((1 << message.batch_size) - 1) & ~(1 << batch_index)
+        return lambda: others
+
+    def acknowledge_up_to(
+        self, message: Message[Any] | MessageId, group: AckGroup | ConsumerChannel
+    ) -> None:
+        """Acknowledge a message and all before it to ``group``. Raises ``NotAcknowledgeable``.
+
+        In the midst of a batch, and without batch index acknowledgements, that is up to the entry
+        before the batch, if it is known: that of the ledger before waits for the next one.
+        """
+        kind = self._settings.type
+        if kind.tracks_entries:
+            raise NotAcknowledgeable(
+                f"a {kind.label} subscription has no order to acknowledge up to"
+            )
+        ledger_id, entry_id = message.position
+        if message.batch_index >= 0:
+            acks = message.batch_acks
+            if acks is None or not acks.acknowledge_up_to(message.batch_index):
+                if acks is not None and self._settings.batch_index_acks:
+                    group.acknowledge_up_to((ledger_id, entry_id), acks.open_indexes)
+                    return
+                entry_id -= 1
+        if entry_id >= 0:
+            group.acknowledge_up_to((ledger_id, entry_id))
+
+    def refuse(self, message: Message[Any] | MessageId) -> None:
+        """Have a message delivered again later, and those that came with it."""
+        count = message.redelivery_count if isinstance(message, Message) else 0
+        delay_s = self._settings.nack_delay(count)
+        for position in (*message.chunks, message.position):
+            if self._unacknowledged is not None:
+                self._unacknowledged.remove(position)
+            self._nacks.add(position, delay_s)
+
+    def redeliver_all(self) -> None:
+        """Ask for everything again that was delivered and not acknowledged."""
+        self.channel.redeliver_all()
+
+    def _taken(self, message: Message[Any]) -> None:
+        """A message has left the queue: the user has it."""
+        self.channel.return_permits(1)
+        if self._unacknowledged is not None:
+            timeout_s = self._settings.ack_timeout_s
+            assert timeout_s is not None
+            self._unacknowledged.add(message.position, timeout_s)
+        if self._reading is not None:
+            self._reading.take(message)
+            self.channel.acknowledge_up_to(message.position)
+
+    def _forget(self, position: Position) -> None:
+        """An entry is acknowledged: it need not come again."""
+        self._nacks.remove(position)
+        self._last_chances.pop(position, None)
+        if self._unacknowledged is not None:
+            self._unacknowledged.remove(position)
+
+    def _acknowledge_entries(self, positions: list[Position]) -> None:
+        for position in positions:
+            self.channel.acknowledge(position)
+
+    def _ask_again_later(self, positions: list[Position]) -> None:
+        for position in positions:
+            self._nacks.add(position, self._settings.nack_delay_s)
+
+    def _redeliver(self, positions: list[Position]) -> None:
+        """These entries were refused, or not acknowledged in time."""
+        again: list[Position] = []
+        for position in positions:
+            messages = self._last_chances.pop(position, None)
+            buried = [self._bury(message) for message in messages or ()]
+            if messages is None or not all(buried):
+                again.append(position)
+        if again:
+            self.channel.redeliver(again)
+
+    def _bury(self, message: Message[Any]) -> bool:
+        """Make a dead letter of a message, unless it was acknowledged; says whether that goes."""
+        assert self._letters is not None
+        if message.batch_acks is not None and not message.batch_acks.is_open(message.batch_index):
+            return True
+        return self._letters.bury(message, self._buried)
+
+    def _buried(self, message: Message[Any], error: ClientError | None) -> None:
+        if self.channel.error is not None:
+            return
+        if error is None:
+            self.acknowledge(message, self.channel)
+        else:
+            self._ask_again_later([message.position])
+
+    def _without_dead(self, messages: list[Message[Any]]) -> list[Message[Any]]:
+        """Of what came in one entry, what is to be received."""
+        letters = self._letters
+        assert letters is not None
+        count = messages[0].redelivery_count
+        if count > letters.redeliveries_max:
+            return [message for message in messages if not self._bury(message)]
+        if count == letters.redeliveries_max:
+            self._last_chances[messages[0].position] = messages
+            if len(self._last_chances) > LAST_CHANCES_MAX:
+                del self._last_chances[next(iter(self._last_chances))]
+        return messages
+
+    def _start_message_id(self) -> MessageIdData | None:
+        return None if self._reading is None else self._reading.start_message_id()
+
+    # ---- the subscription
+
+    async def seek(self, to: MessageId | int) -> None:
+        """Set the subscription to a message, or to a publish time in milliseconds since 1970."""
+        if isinstance(to, int):
+            proto: MessageIdData | int = to
+        else:
+            proto = to_proto(to.first_chunk or to)
+            if to.batch_index > 0:  # of its batch, this message and those behind it
+                whole = (1 << max(to.batch_size, to.batch_index + 1)) - 1
+                proto.ack_set.extend(ack_set(lambda: whole & ~((1 << to.batch_index) - 1)))
+        before = self._reading
+        if before is not None:
+            # The broker may forget the reader while it moves it, and is then told anew.
+            self._reading = before.moved(to)
+        try:
+            await self.channel.seek(proto)
+        except BaseException:
+            self._reading = before
+            raise
+
+    async def last_message_id(self) -> MessageId:
+        """The id of the topic's last message; its ``entry_id`` is -1 if there is none."""
+        answer = await self.channel.last_message_id()
+        return from_proto(answer.last_message_id, self.partition, self.topic)
+
+    async def has_more(self) -> bool:
+        """Of a reader: is there a message behind the one that was taken last?"""
+        answer = await self.channel.last_message_id()
+        return self._reading is not None and self._reading.has_more(answer)
+
+    # ---- what the channel tells
+
+    def _entry_arrived(self, command: CommandMessage, buffer: bytes, start: int, end: int) -> None:
+        limit = self._settings.receiver_queue_size + OVERSHOOT_MESSAGES_MAX
+        if len(self._lane.messages) > limit:
+            log.error("more messages than asked for", extra={"consumer": self.channel.title})
+            self.channel.leave()
+            return
+        try:
+            entry = self._opener.open(command, buffer, start, end)
+        except UnreadableMessage as error:
+            self._put_aside(position_of(command), error)
+            return
+        messages = entry.messages
+        if self.channel.is_seeking:
+            messages = []
+        elif self._reading is not None:
+            messages = [each for each in messages if not self._reading.is_past(each)]
+        if self._letters is not None and messages:
+            messages = self._without_dead(messages)
+        if len(messages) < entry.sent_messages:
+            self.channel.return_permits(entry.sent_messages - len(messages))
+        self.last_position = position_of(command)
+        self._queue.put(self._lane, messages)
+
+    def _put_aside(self, position: Position, error: UnreadableMessage) -> None:
+        log.error(
+            "unreadable message",
+            extra={
+                "consumer": self.channel.title,
+                "position": position,
+                "reason": str(error),
+            },
+        )
+        self._nacks.add(position, self._settings.nack_delay_s)
+        self.channel.return_permits(1)
+
+    def _forget_arrived(self) -> int:
+        """What has come and was not received comes again, or is past after a seek."""
+        self._nacks.clear()
+        self._last_chances.clear()
+        self._pending_chunks.clear()
+        if self._unacknowledged is not None:
+            self._unacknowledged.clear()
+        return self._queue.clear(self._lane)
+
+    # ---- life
+
+    async def open(self) -> None:
+        """Have a broker accept it. Raises the ``ClientError`` for which none did."""
+        await self.channel.open()
+        self.is_open = True
+
+    def ended(self) -> None:
+        """The channel is over: what has come can still be received, and nothing comes again."""
+        self._nacks.clear()
+        self._last_chances.clear()
+        self._pending_chunks.clear()
+        if self._unacknowledged is not None:
+            self._unacknowledged.clear()
+
+    async def close(self) -> None:
+        """Tell the broker what is acknowledged, and leave it. Closing twice is harmless."""
+        if self.channel.error is None:
+            self._queue.clear(self._lane)
+            await self.channel.close()

@@ -1,0 +1,250 @@
+"""The topics of one consumer, reader or view: opened together, added to while they grow."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from geminga._channels.channel import Channels
+from geminga.consumers.receiver_queue import Inbox
+from geminga.consumers.topic_consumer import Subscribing, TopicConsumer
+from geminga.consumers.topic_sources import TopicSource
+from geminga.errors import BrokerRefused, ClientError, Closed, NotAcknowledgeable
+from geminga.messages import EARLIEST, LATEST, Message, MessageId
+from geminga_protocol.pulsar.enums import InitialPosition
+from geminga_protocol.pulsar.topic_names import TopicName
+
+log = logging.getLogger(__name__)
+
+# Each is a lookup and a SUBSCRIBE; more would wait at the broker instead of here.
+OPENING_MAX = 100
+
+
+class TopicGroup:
+    """What one user consumes: a ``TopicConsumer`` for each topic that ``source`` names.
+
+    All of them put their messages into ``queue``, which holds ``receiver_queue_size`` together.
+    The group ends with the first of its topics that ends; where a pattern chose the topics, one
+    that is deleted only leaves it.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        source: TopicSource,
+        subscribing: Subscribing,
+        queue: Inbox,
+    ) -> None:
+        self.by_topic: dict[str, TopicConsumer] = {}
+        self.error: ClientError | None = None
+        self._channels = channels
+        self._source = source
+        self._subscribing = subscribing
+        self._queue = queue
+        self._title = f"the consumer of {source} for {subscribing.subscription}"
+        self._is_paused = False
+        self._refreshing: asyncio.Task[object] | None = None
+
+    # ---- opening, and growing
+
+    async def open(self) -> None:
+        """Find the topics and have brokers accept all of them.
+
+        Raises the ``ClientError`` for which one could not be opened; none is open then.
+        """
+        self._channels.add_owner(self, self.close)
+        try:
+            topics = await self._find_topics()
+            self._check_start(topics)
+            await asyncio.gather(*self._openings(topics, self._subscribing))
+        except BaseException:
+            await self.close()
+            raise
+        if self.error is not None:
+            raise self.error
+        if self._source.can_change:
+            self._refreshing = self._channels.spawn(self._refresh(), name=self._title)
+
+    def _check_start(self, topics: list[TopicName]) -> None:
+        start = self._subscribing.start
+        if len(topics) > 1 and start not in (None, EARLIEST, LATEST):
+            raise ValueError(f"{len(topics)} topics have no message {start} in common to start at")
+
+    async def _find_topics(self) -> list[TopicName]:
+        """The topics, asked for until some broker knows: as long as for opening one of them."""
+        deadline_s = (
+            asyncio.get_running_loop().time()
+            + self._channels.options.connection.operation_timeout_s
+        )
+        backoff = self._channels.backoff()
+        while True:
+            try:
+                return await self._source.topics()
+            except ClientError as error:
+                if not error.retry or asyncio.get_running_loop().time() >= deadline_s:
+                    raise
+            await asyncio.sleep(backoff.next_s())
+            self.check_open()
+
+    async def _refresh(self) -> None:
+        """Ask again and again which topics there are. Ends with the group."""
+        while True:
+            await self._source.wait(self._subscribing.settings.topics_refresh_s)
+            try:
+                topics = await self._source.topics()
+            except ClientError as error:
+                log.info("topics not known", extra={"of": self._title, "reason": str(error)})
+                continue
+            await self._leave(self.by_topic.keys() - {str(topic) for topic in topics})
+            await self._join([each for each in topics if str(each) not in self.by_topic])
+
+    async def _join(self, topics: list[TopicName]) -> None:
+        """Consume topics that are new, from their first messages on: these came after the consumer,
+        though before it heard of the topic."""
+        settings = replace(self._subscribing.settings, initial_position=InitialPosition.EARLIEST)
+        start = None if self._subscribing.start is None else EARLIEST
+        from_first = replace(self._subscribing, settings=settings, start=start)
+        openings = self._openings(topics, from_first)
+        for topic, error in zip(
+            topics, await asyncio.gather(*openings, return_exceptions=True), strict=True
+        ):
+            if isinstance(error, ClientError):  # the next refresh tries again
+                self._remove(str(topic))
+                log.warning("topic not opened", extra={"topic": str(topic), "reason": str(error)})
+            elif isinstance(error, BaseException):
+                raise error
+
+    async def _leave(self, names: Iterable[str]) -> None:
+        if not self._source.can_shrink:
+            return
+        for name in sorted(names):
+            topic = self.by_topic[name]
+            self._remove(name)
+            await topic.close()
+
+    def _openings(self, topics: list[TopicName], subscribing: Subscribing) -> list[Any]:
+        room = asyncio.Semaphore(OPENING_MAX)
+
+        async def open_one(topic: TopicConsumer) -> None:
+            async with room:
+                await topic.open()
+
+        added = [
+            TopicConsumer(self._channels, each, subscribing, self._queue, self._topic_ended)
+            for each in topics
+        ]
+        self.by_topic |= {each.topic: each for each in added}
+        self._share_permits()
+        if self._is_paused:
+            for each in added:
+                each.channel.pause()
+        return [open_one(each) for each in added]
+
+    def _share_permits(self) -> None:
+        """Let each topic have its part of the queue; one message at least."""
+        if self.by_topic:
+            size = self._subscribing.settings.receiver_queue_size
+            share = max(1, size // len(self.by_topic))
+            for topic in self.by_topic.values():
+                topic.channel.limit_permits(share)
+
+    def _remove(self, name: str) -> None:
+        if self.by_topic.pop(name, None) is not None:
+            self._share_permits()
+
+    # ---- what users ask
+
+    def check_open(self) -> None:
+        """Raise the error that ended the group, if one did."""
+        if self.error is not None:
+            raise self.error
+
+    def topic_of(self, message: Message[Any] | MessageId) -> TopicConsumer:
+        """The topic that a message came from. Raises ``NotAcknowledgeable`` where that is not
+        known."""
+        self.check_open()
+        if message.topic is None and len(self.by_topic) == 1:
+            return next(iter(self.by_topic.values()))
+        topic = self.by_topic.get(message.topic or "")
+        if topic is None:
+            raise NotAcknowledgeable(
+                f"{message} is of {message.topic or 'an unknown topic'}, and the consumer has "
+                f"{', '.join(sorted(self.by_topic)[:3])} ({len(self.by_topic)} in all)"
+            )
+        return topic
+
+    async def seek(self, to: MessageId | int | datetime) -> None:
+        """Begin anew at a message of one topic, or at a time or an end of all of them.
+
+        Raises ``ClientError``.
+        """
+        self.check_open()
+        if isinstance(to, datetime):
+            to = int(to.timestamp() * 1000)
+        if isinstance(to, int) or to in (EARLIEST, LATEST):
+            topics = list(self.by_topic.values())
+        else:
+            topics = [self.topic_of(to)]
+        await asyncio.gather(*[topic.seek(to) for topic in topics])
+
+    async def last_message_ids(self) -> dict[str, MessageId]:
+        """The id of the last message of each topic. Raises ``ClientError``."""
+        self.check_open()
+        topics = list(self.by_topic.values())
+        ids = await asyncio.gather(*[topic.last_message_id() for topic in topics])
+        return {topic.topic: each for topic, each in zip(topics, ids, strict=True)}
+
+    def pause(self) -> None:
+        """Ask for no more messages than were asked for."""
+        self._is_paused = True
+        for topic in self.by_topic.values():
+            topic.channel.pause()
+
+    def resume(self) -> None:
+        """Go on asking for messages."""
+        self._is_paused = False
+        for topic in self.by_topic.values():
+            topic.channel.resume()
+
+    def grant_permits(self) -> None:
+        """Ask for all messages there is room for, at once."""
+        for topic in self.by_topic.values():
+            topic.channel.grant_permits()
+
+    # ---- ends
+
+    def end(self, error: ClientError) -> None:
+        """Receive no more. The first call counts; brokers are not told."""
+        if self.error is not None:
+            return
+        self.error = error
+        self._queue.end(error)
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+        self._source.close()
+        self._channels.remove_owner(self)
+
+    def _topic_ended(self, topic: TopicConsumer, error: ClientError) -> None:
+        topic.ended()
+        is_ours = topic.is_open and self.by_topic.get(topic.topic) is topic
+        if self.error is not None or not is_ours:
+            return
+        if self._source.can_shrink and isinstance(error, BrokerRefused):
+            log.info("topic left", extra={"topic": topic.topic, "reason": str(error)})
+            self._remove(topic.topic)
+            return
+        self.end(error)
+        # The others cannot be received from any more, and must not keep their messages.
+        self._channels.spawn(self._close_topics(), name=f"close {self._title}")
+
+    async def close(self) -> None:
+        """Tell brokers what is acknowledged, and leave them. Closing twice is harmless."""
+        self.end(Closed(self._title))
+        await self._close_topics()
+
+    async def _close_topics(self) -> None:
+        await asyncio.gather(*[topic.close() for topic in self.by_topic.values()])

@@ -1,0 +1,199 @@
+"""Proves that messages go to callers in order, lanes in turns, and that none is lost with one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.unit.geminga.fake_broker import metadata
+
+from geminga import Closed, Message
+from geminga.consumers.receiver_queue import Lane, ReceiverQueue
+from geminga.messages import Delivery
+
+SECOND_S = 1.0
+
+
+class Lanes:
+    """A queue with two lanes, and the numbers of the messages that left it."""
+
+    def __init__(self) -> None:
+        self.queue = ReceiverQueue()
+        self.taken: list[int] = []
+        self.one, self.other = Lane(self._taken), Lane(self._taken)
+
+    def _taken(self, message: Message[Any]) -> None:
+        self.taken.append(message.position[1])
+
+    def put(self, *numbers: int, lane: Lane | None = None) -> None:
+        messages = [
+            Message[bytes](b"%d" % number, Delivery("t", (1, number), -1, metadata()))
+            for number in numbers
+        ]
+        self.queue.put(lane or self.one, messages)
+
+    async def get(self) -> int:
+        return (await self.queue.get()).position[1]
+
+    async def get_many(self, messages: int, data_bytes: int = 1000) -> list[int]:
+        got = await self.queue.get_many(messages, data_bytes, SECOND_S)
+        return [message.position[1] for message in got]
+
+
+@pytest.fixture
+def lanes() -> Lanes:
+    return Lanes()
+
+
+async def waiting(*works: Any) -> list[asyncio.Task[Any]]:
+    """Tasks that have begun to wait, in this order."""
+    tasks = [asyncio.create_task(work) for work in works]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_the_oldest_message_comes_first(lanes: Lanes) -> None:
+    lanes.put(0, 1)
+    lanes.put(2)
+    assert len(lanes.queue) == 3
+    assert [await lanes.get() for _ in range(3)] == [0, 1, 2]
+    assert lanes.taken == [0, 1, 2]
+
+
+async def test_lanes_take_turns(lanes: Lanes) -> None:
+    lanes.put(0, 1, 2, 3)
+    lanes.put(10, 11, lane=lanes.other)
+    assert [await lanes.get() for _ in range(6)] == [0, 10, 1, 11, 2, 3]
+
+
+async def test_the_caller_that_waits_longest_is_served_first(lanes: Lanes) -> None:
+    first, second, third = await waiting(*[lanes.get() for _ in range(3)])
+    second.cancel()
+    await asyncio.sleep(0)
+    lanes.put(0, 1, 2)
+    assert [await first, await third] == [0, 1]
+    assert len(lanes.queue) == 1
+
+
+async def test_a_caller_that_was_woken_gets_its_message_whoever_comes_before_it_runs(
+    lanes: Lanes,
+) -> None:
+    (first,) = await waiting(lanes.get())
+    lanes.put(0)
+    (second,) = await waiting(lanes.get())
+    assert await first == 0
+    assert not second.done()
+    lanes.put(1)
+    assert await second == 1
+
+
+async def test_a_message_is_not_lost_with_a_caller_cancelled_as_it_came(lanes: Lanes) -> None:
+    (first,) = await waiting(lanes.get())
+    lanes.put(0)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert lanes.taken == []
+    assert await lanes.get() == 0
+
+
+async def test_the_message_of_a_cancelled_caller_is_the_next_ones(lanes: Lanes) -> None:
+    first, second = await waiting(lanes.get(), lanes.get())
+    lanes.put(0)
+    first.cancel()
+    assert await second == 0
+
+
+async def test_what_is_forgotten_wakes_for_nothing(lanes: Lanes) -> None:
+    (first,) = await waiting(lanes.get())
+    lanes.put(0, 1)
+    assert lanes.queue.clear(lanes.one) == 2
+    assert len(lanes.queue) == 0
+    await asyncio.sleep(0)
+    lanes.put(2, lane=lanes.other)
+    assert await first == 2
+    assert lanes.taken == [2]
+
+
+async def test_an_ended_queue_gives_what_it_holds_and_then_the_error(lanes: Lanes) -> None:
+    (first,) = await waiting(lanes.get())
+    lanes.put(0, 1)
+    second, third = await waiting(lanes.get(), lanes.get())
+    lanes.queue.end(Closed("the consumer"))
+    lanes.queue.end(Closed("something else"))
+    assert sorted([await first, await second]) == [0, 1]
+    for gone in (third, asyncio.create_task(lanes.get())):
+        with pytest.raises(Closed, match="the consumer"):
+            await gone
+    with pytest.raises(Closed):
+        await lanes.get_many(1)
+
+
+async def test_a_caller_cancelled_at_the_end_leaves_its_message(lanes: Lanes) -> None:
+    (first,) = await waiting(lanes.get())
+    lanes.put(0)
+    lanes.queue.end(Closed("the consumer"))
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    assert await lanes.get() == 0
+
+
+async def test_a_caller_that_asks_in_vain_leaves_nothing_behind(lanes: Lanes) -> None:
+    (patient,) = await waiting(lanes.get())
+    for _ in range(100):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await lanes.queue.get()
+        assert await lanes.get_many(1) == []
+    assert len(lanes.queue._waiting) == 1
+    assert lanes.queue._gathering == []
+    lanes.put(7)
+    assert await patient == 7
+
+
+# ---- several at a time
+
+
+async def test_several_come_as_soon_as_there_are_enough(lanes: Lanes) -> None:
+    loop = asyncio.get_running_loop()
+    start_s = loop.time()
+    (gathering,) = await waiting(lanes.get_many(3))
+    lanes.put(0, 1)
+    await asyncio.sleep(SECOND_S / 2)
+    assert not gathering.done()
+    lanes.put(2, 3)
+    assert await gathering == [0, 1, 2]
+    assert loop.time() - start_s < SECOND_S
+
+
+async def test_enough_bytes_are_enough(lanes: Lanes) -> None:
+    lanes.put(100, 200, 300)  # of three bytes each
+    assert await lanes.get_many(10, 6) == [100, 200]
+    lanes.put(400)
+    assert await lanes.get_many(10, 2) == [300]
+
+
+async def test_after_a_while_those_come_that_there_are(lanes: Lanes) -> None:
+    assert await lanes.get_many(3) == []
+    lanes.put(0)
+    assert await lanes.get_many(3) == [0]
+
+
+async def test_gathering_that_is_cancelled_takes_nothing(lanes: Lanes) -> None:
+    (gathering,) = await waiting(lanes.get_many(2))
+    lanes.put(0, 1)
+    gathering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gathering
+    assert lanes.taken == []
+    assert await lanes.get_many(2) == [0, 1]
+
+
+async def test_gathering_leaves_the_messages_that_others_were_woken_for(lanes: Lanes) -> None:
+    (first,) = await waiting(lanes.get())
+    lanes.put(0, 1)
+    assert len(await lanes.get_many(2)) == 1
+    await first
+    assert sorted(lanes.taken) == [0, 1]
