@@ -73,7 +73,9 @@ class Handshake(CommandGroup):
         """The connection is over."""
         if self._timer is not None:
             self._timer.cancel()
-        self._end_refusal()
+        if self._is_refusal_waiting:
+            self._is_refusal_waiting = False
+            self._session.context.refused_waiting -= 1
 
     def _set_timer(self, delay_s: float, act: Callable[[], None]) -> None:
         if self._timer is not None:
@@ -100,11 +102,6 @@ class Handshake(CommandGroup):
         """Tell it now, and close the connection."""
         self._session.send(self._refusal)
         self._session.close()
-
-    def _end_refusal(self) -> None:
-        if self._is_refusal_waiting:
-            self._is_refusal_waiting = False
-            self._session.context.refused_waiting -= 1
 
     # CONNECT and what follows it
 

@@ -60,6 +60,19 @@ async def connect_with_authentication_that_is_not_asked_for(world: World) -> Non
     await client.lookup()
 
 
+@scenario(wanted=[NO_GEO_DEDUPLICATION])
+async def connect_as_a_proxy_that_wants_another_broker(world: World) -> None:
+    client = await world.silent_client()
+    await client.connect(
+        proxy_version="4.0.6",
+        proxy_to_broker_url="elsewhere.example:6650",
+        original_principal="ann",
+        original_auth_method="token",
+        original_auth_data="not-a-token",
+    )
+    await client.lookup()
+
+
 @scenario()
 async def a_command_before_connect(world: World) -> None:
     client = await world.silent_client()
