@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from geminga._channels.channel import Channel, Channels
 from geminga._channels.pending_sends import PendingSend, PendingSends, ReceiptOutOfOrder
 from geminga._transport.connection import Connection
+from geminga._transport.requests import LATE_S
 from geminga.errors import ClientError, SendTimedOut, refusal
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, MessageIdData
@@ -25,10 +26,6 @@ from geminga_protocol.pulsar.topic_names import TopicName
 log = logging.getLogger(__name__)
 
 ContextT = TypeVar("ContextT")
-
-
-# A timer that runs later than this says that the loop was blocked, not that a broker was silent.
-LATE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
-"""Consumers: what users import, and how messages come in from the channels that bring entries.
+"""Consumers, readers and table views, and how messages come in from channels that bring entries.
 
 ``topic_consumer`` has one topic: it opens the entries that come, and acknowledges, refuses and
-tracks them. ``receiver_queue`` holds the messages of all topics of a consumer, and gives each topic
-its turn. ``topic_set`` finds out which topics a consumer has. Nothing here is exported.
+tracks them. ``topic_group`` has all topics of a consumer, which ``topic_sources`` finds out, and
+``receiver_queue`` holds their messages and gives each topic its turn. ``factory`` puts all of it
+together. Users import ``geminga``, and not these modules.
 """
