@@ -71,6 +71,7 @@ class BrokerMetrics:
         """A stats period is over."""
         await self._maintenance.renew_rates()
         self._sessions.counts.lookup_durations.renew()
+        self._topics.services.schemas.counts.renew()
         cache = self._cache
         self._cache_meter.tick(
             self._clock.monotonic(), cache.hits, cache.hit_bytes, cache.misses, cache.missed_bytes
@@ -127,6 +128,7 @@ class BrokerMetrics:
             lookup_ms=counts.lookup_durations.summary(SUMMARY_QUANTILES),
             topic_load_ms=topics.load_durations.summary(SUMMARY_QUANTILES),
             is_healthy=self._health.is_healthy,
+            schemas=topics.services.schemas.counts.by_namespace,
         )
 
     def _cache_snapshot(self) -> CacheSnapshot:

@@ -7,11 +7,12 @@ what is shown by limit or by quota. What other parts of the process count throug
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.metrics.snapshot import (
+    SUMMARY_QUANTILES,
     BrokerSnapshot,
     BrokerSum,
     CacheSnapshot,
@@ -22,6 +23,7 @@ from geminga_broker.metrics.snapshot import (
     SubscriptionSnapshot,
     TopicSnapshot,
 )
+from geminga_broker.schemas.counts import NamespaceCounts, Operation
 from geminga_broker.subscriptions.dispatch_throttle import Stalls
 from geminga_broker.subscriptions.rate_limiter import LimitOf
 from geminga_server.metrics.exposition import (
@@ -119,6 +121,7 @@ def _broker(snapshot: BrokerSnapshot, first: str, version: str, host: str) -> It
         ("pulsar_topic_load_times", snapshot.topic_load_ms),
     ):
         yield summary_text(name, summary, first)
+    yield from _schemas(snapshot.schemas, first)
     yield gauges({"pulsar_version_info": 1}, f'{first},version="{escape(version)}",commit=""')
     yield from samples(LOOKUP_FAMILIES, [(first, snapshot.lookups)])
     yield from samples(CACHE_FAMILIES, [(first, snapshot.cache)])
@@ -134,6 +137,27 @@ def _broker(snapshot: BrokerSnapshot, first: str, version: str, host: str) -> It
     yield gauges({"pulsar_health": health}, f'{of_host}"broker_health"')
     failed = {"pulsar_topic_load_failed_count": snapshot.lookups.topic_loads_failed}
     yield gauges(failed, f'{of_host}"pulsar_topic_load_times"')
+
+
+def _schemas(counted: Mapping[str, NamespaceCounts], first: str) -> Iterator[str]:
+    """What was done to schemas, namespace by namespace."""
+    by_labels = [
+        (f'{first},namespace="{escape(namespace)}"', counts)
+        for namespace, counts in counted.items()
+    ]
+    for each in Operation if by_labels else ():
+        name = f"pulsar_schema_{each.value}_ops"
+        heading = ""
+        for labels, counts in by_labels:
+            summary = counts.durations[each].summary(SUMMARY_QUANTILES)
+            text = summary_text(f"{name}_latency", summary, labels)
+            yield text.removeprefix(heading)  # a family is named once
+            heading = text[: text.index("\n") + 1]
+        failed = ((labels, counts.failed[each]) for labels, counts in by_labels)
+        yield from lines(f"{name}_failed_total", "counter", failed)
+    for name in ("compatible", "incompatible") if by_labels else ():
+        compared = ((labels, getattr(counts, name)) for labels, counts in by_labels)
+        yield from lines(f"pulsar_schema_{name}_total", "counter", compared)
 
 
 def _bytes(topics: Sequence[TopicSnapshot], first: str) -> Iterator[str]:

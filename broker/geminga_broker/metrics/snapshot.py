@@ -18,6 +18,7 @@ from typing import Annotated
 
 from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.managed_ledger.write_latency import write_latency_histogram
+from geminga_broker.schemas.counts import NamespaceCounts
 from geminga_broker.subscriptions.dispatch_throttle import Stalls
 from geminga_server.connection_limits import Limit
 from geminga_server.metrics import Durations, Histogram, Summary
@@ -232,3 +233,4 @@ class BrokerSnapshot:
     lookup_ms: Summary = NO_SUMMARY
     topic_load_ms: Summary = NO_SUMMARY
     is_healthy: bool | None = None
+    schemas: Mapping[str, NamespaceCounts] = field(default_factory=dict[str, NamespaceCounts])

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 from geminga_broker.errors import ServiceNotReady
 from geminga_broker.policies.schemas import SchemaStrategy
+from geminga_broker.schemas.counts import Operation, SchemaCounts
 from geminga_broker.schemas.errors import SchemaNotFound
 from geminga_broker.schemas.judging.compatibility import (
     Version,
@@ -68,6 +69,7 @@ class SchemaRegistry:
     def __init__(self, storage: SchemaStorage, clock: Clock) -> None:
         self._storage = storage
         self._clock = clock
+        self.counts = SchemaCounts(clock)
         # Of many producers that come with a new schema at once, one stores it.
         self._writing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -75,7 +77,8 @@ class SchemaRegistry:
 
     async def versions(self, topic: TopicName) -> list[StoredSchema]:
         """The versions there are, the oldest first; none where the schema was deleted last."""
-        return live(await self._storage.load(schema_id(topic)))
+        with self.counts.timed(Operation.GET, str(topic.namespace)):
+            return live(await self._storage.load(schema_id(topic)))
 
     async def version(self, topic: TopicName, number: int | None = None) -> StoredSchema:
         """A version, or the newest one. Raises ``SchemaNotFound``."""
@@ -97,14 +100,18 @@ class SchemaRegistry:
     async def check(self, topic: TopicName, schema: Schema, strategy: SchemaStrategy) -> None:
         """Raise ``InvalidSchema`` or ``IncompatibleSchema`` unless it may be the next version."""
         check_definition(schema)
-        check_following(_judged(await self.versions(topic)), schema, strategy)
+        versions = _judged(await self.versions(topic))
+        with self.counts.compared(str(topic.namespace)):
+            check_following(versions, schema, strategy)
 
     async def check_consumer(
         self, topic: TopicName, schema: Schema, strategy: SchemaStrategy
     ) -> None:
         """Raise ``InvalidSchema`` or ``IncompatibleSchema`` unless a consumer may read with it."""
         check_definition(schema)
-        check_consumer(_judged(await self.versions(topic)), schema, strategy)
+        versions = _judged(await self.versions(topic))
+        with self.counts.compared(str(topic.namespace)):
+            check_consumer(versions, schema, strategy)
 
     # Changing
 
@@ -118,10 +125,13 @@ class SchemaRegistry:
             number = version_of(versions, schema)
             if number is not None:
                 return number
-            check_following(versions, schema, strategy)
+            if versions:
+                with self.counts.compared(str(topic.namespace)):
+                    check_following(versions, schema, strategy)
             return await self._append(stored, topic, schema)
 
-        return await self._change(topic, attempt)
+        with self.counts.timed(Operation.PUT, str(topic.namespace)):
+            return await self._change(topic, attempt)
 
     async def delete(self, topic: TopicName) -> int:
         """Store a tombstone, after which numbers go on; returns its number. As upstream, a topic
@@ -130,7 +140,8 @@ class SchemaRegistry:
         async def attempt(stored: StoredSchemas) -> int:
             return await self._append(stored, topic, Schema(SchemaType.NONE), is_tombstone=True)
 
-        return await self._change(topic, attempt)
+        with self.counts.timed(Operation.DELETE, str(topic.namespace)):
+            return await self._change(topic, attempt)
 
     async def _change(
         self, topic: TopicName, attempt: Callable[[StoredSchemas], Awaitable[int]]
@@ -169,7 +180,8 @@ class SchemaRegistry:
     async def delete_all(self, topic: TopicName) -> bool:
         """Delete all versions for good: the topic goes, or an operator wants it; whether there were
         any. Numbers begin again."""
-        return await self._storage.delete(schema_id(topic))
+        with self.counts.timed(Operation.DELETE, str(topic.namespace)):
+            return await self._storage.delete(schema_id(topic))
 
     async def delete_namespace(self, namespace: NamespaceName) -> None:
         """Delete what is left when a namespace goes: schemas that were uploaded for no topic."""

@@ -31,6 +31,7 @@ from geminga_broker.metrics.snapshot import (
     SubscriptionSnapshot,
     TopicSnapshot,
 )
+from geminga_broker.schemas.counts import NamespaceCounts, Operation
 from geminga_broker.subscriptions.dispatch_throttle import Stalls
 from geminga_broker.subscriptions.rate_limiter import LimitOf
 from geminga_server.connection_limits import Limit
@@ -41,7 +42,7 @@ REFERENCE: dict[str, list[str]] = json.loads(GOLDEN.read_text())
 
 # Of the topic and broker families, what only later work can count.
 NOT_YET = re.compile(
-    "pulsar_(txn|schema|resource_group|web_executor|metadata_store|replication)|"
+    "pulsar_(txn|resource_group|web_executor|metadata_store|replication)|"
     "pulsar_ml_(cursor|cache_p|reads)|"
     "pulsar_ml_.*(Buckets|WithReplicas)|pulsar_topic_load_(time|rate)|pulsar_delayed_message_index_"
     "(bucket|loaded)|pulsar_storage_backlog_quota_check|_created$|pulsar_broker_load|"
@@ -62,7 +63,7 @@ def topic(name: str = "persistent://public/default/t", **values: float) -> Topic
 
 
 def text(*topics: TopicSnapshot) -> str:
-    snapshot = BrokerSnapshot(topics=list(topics))
+    snapshot = BrokerSnapshot(topics=list(topics), schemas={"a/b": NamespaceCounts()})
     return "".join(render(snapshot, cluster="c", version="1.2.3", host="127.0.0.1"))
 
 
@@ -229,3 +230,24 @@ def test_no_family_is_shown_that_nobody_fills() -> None:
     )
     unset = {each.field for each in families if not re.search(rf"\b{each.field}\b ?[=,]", setters)}
     assert unset == set()
+
+
+def test_schemas_are_counted_by_namespace_under_one_heading() -> None:
+    counts = NamespaceCounts(compatible=3, incompatible=2)
+    counts.durations[Operation.PUT].add(7, 5)
+    counts.failed[Operation.PUT] = 1
+    snapshot = BrokerSnapshot(schemas={"a/b": counts, "a/c": NamespaceCounts()})
+    shown = "".join(render(snapshot, cluster="c", version="1.2.3", host="127.0.0.1"))
+    assert shown.count("# TYPE pulsar_schema_put_ops_latency summary") == 1
+    found = {
+        (sample.name, sample.labels["namespace"]): sample.value
+        for family in text_string_to_metric_families(shown)
+        for sample in family.samples
+        if sample.name.startswith("pulsar_schema") and "quantile" not in sample.labels
+    }
+    assert found["pulsar_schema_put_ops_latency_count", "a/b"] == 5
+    assert found["pulsar_schema_put_ops_latency_sum", "a/b"] == 35
+    assert found["pulsar_schema_put_ops_failed_total", "a/b"] == 1
+    assert found["pulsar_schema_compatible_total", "a/b"] == 3
+    assert found["pulsar_schema_incompatible_total", "a/b"] == 2
+    assert found["pulsar_schema_put_ops_latency_count", "a/c"] == 0

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -13,7 +14,9 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
+from geminga_broker.managed_ledger.writes import Writes
 from geminga_broker.policies.schemas import SchemaStrategy
+from geminga_broker.schemas.counts import NAMESPACES_MAX, Operation
 from geminga_broker.schemas.errors import IncompatibleSchema, InvalidSchema, SchemaNotFound
 from geminga_broker.schemas.judging.definitions import Schema
 from geminga_broker.schemas.registry import SchemaRegistry, schema_id
@@ -25,6 +28,7 @@ from geminga_protocol.records.schemas import (
     NO_POSITION,
     SchemaEntry,
     SchemaIndex,
+    SchemaInfo,
     SchemaLocator,
     schema_path,
 )
@@ -36,8 +40,20 @@ PATH = "/schemas/t/n/a+b"
 FREELY = SchemaStrategy.ALWAYS_COMPATIBLE
 STRING = Schema(SchemaType.STRING)
 
+GOLDEN = Path(__file__).parents[3] / "golden" / "records"
+
 Session = Callable[[str], Coordination]
 Tree = Callable[[], dict[str, bytes]]
+
+
+class StoppedClock(SystemClock):
+    """It is always the same time."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._now_ms = now_ms
+
+    def wall_ms(self) -> int:
+        return self._now_ms
 
 
 def avro(*fields: str, kind: str = "int") -> Schema:
@@ -98,6 +114,29 @@ async def test_a_version_stands_in_a_ledger_as_upstream_writes_it(
     assert entries[0].versions == (SchemaIndex(0, NO_POSITION, hashes[0]),)
     assert entries[1].versions == versions[:1]
     assert all(each.is_closed for each in ledgers.writers)
+
+
+async def test_what_is_stored_equals_what_a_real_broker_stored(
+    coordination: Coordination, ledgers: MemoryLedgers, tree: Tree
+) -> None:
+    """Byte for byte: the node and the entry that Apache Pulsar 4.0.6 wrote for a producer."""
+    nodes = map(json.loads, (GOLDEN / "zookeeper.jsonl").read_text().splitlines())
+    (node,) = (each["hex"] for each in nodes if each["path"] == "/schemas/acme/shop/orders")
+    locator = SchemaLocator.decode(bytes.fromhex(node))
+    place = dict(zip(("ledger", "entry"), locator.newest.position, strict=True))
+    entries = map(json.loads, (GOLDEN / "ledger-entries.jsonl").read_text().splitlines())
+    (payload,) = (
+        bytes.fromhex(each["payload"]) for each in entries if place.items() <= each.items()
+    )
+    info = SchemaInfo.decode(SchemaEntry.decode(payload).schema)
+    for at in range(place["ledger"]):  # so that the ledger gets the same number
+        ledgers.writers.append(ledgers.new_writer(at, Writes()))
+    storage = SchemaStorage(coordination, cast(Ledgers, ledgers), ManagedLedgerConfig())
+    registry = SchemaRegistry(storage, StoppedClock(info.created_ms))
+    schema = Schema(info.type, info.definition, info.properties)
+    assert await registry.put(TopicName.parse("acme/shop/orders"), schema, FREELY) == 0
+    assert tree()["/schemas/acme/shop/orders"] == bytes.fromhex(node)
+    assert ledgers.entries[place["ledger"]] == [payload]
 
 
 async def test_a_deleted_schema_leaves_a_tombstone_and_numbers_go_on(
@@ -192,6 +231,29 @@ async def test_without_bookies_the_refusal_can_be_retried(
         await registry.put(TOPIC, STRING, FREELY)
     assert refusal.value.retry
     assert tree() == before
+
+
+async def test_what_is_done_to_schemas_is_counted_by_namespace(
+    registry: SchemaRegistry, ledgers: MemoryLedgers
+) -> None:
+    await registry.put(TOPIC, avro("a"), FREELY)
+    with pytest.raises(IncompatibleSchema):
+        await registry.put(TOPIC, avro("a", "b"), SchemaStrategy.BACKWARD)
+    await registry.put(TOPIC, avro("b"), FREELY)
+    with pytest.raises(SchemaNotFound):
+        await registry.version(TOPIC, 9)
+    await registry.delete(TOPIC)
+    ledgers.create_error = NotEnoughBookies(1, 0)
+    with pytest.raises(StorageUnavailable):
+        await registry.put(TOPIC, STRING, FREELY)
+    counts = registry.counts.by_namespace["t/n"]
+    done = {each: counts.durations[each].count for each in Operation}
+    assert done == {Operation.GET: 1, Operation.PUT: 4, Operation.DELETE: 1}
+    assert counts.failed == {Operation.GET: 0, Operation.PUT: 1, Operation.DELETE: 0}
+    assert (counts.compatible, counts.incompatible) == (1, 1)
+    for at in range(NAMESPACES_MAX):
+        registry.counts.of(f"many/{at}")
+    assert len(registry.counts.by_namespace) == NAMESPACES_MAX
 
 
 async def test_versions_are_read_from_bookies_once(

@@ -1,0 +1,83 @@
+"""What the metrics show of the registry, namespace by namespace: how long it took, what failed,
+and how many schemas could follow those before them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+
+from geminga_broker.schemas.errors import IncompatibleSchema
+from geminga_runtime.clock import Clock
+from geminga_runtime.errors import GemingaError
+from geminga_server.metrics import Durations
+
+# Namespaces that are counted: each takes 6 KB. Of more, those counted first are forgotten.
+NAMESPACES_MAX = 1_000
+
+
+class Operation(Enum):
+    """What is done to schemas, as metrics call it."""
+
+    GET = "get"
+    PUT = "put"
+    DELETE = "del"
+
+
+@dataclass(slots=True)
+class NamespaceCounts:
+    """The operations in one namespace since the start; ``failed`` those that storage failed."""
+
+    durations: dict[Operation, Durations] = field(
+        default_factory=lambda: {each: Durations() for each in Operation}
+    )
+    failed: dict[Operation, int] = field(default_factory=lambda: dict.fromkeys(Operation, 0))
+    compatible: int = 0
+    incompatible: int = 0
+
+
+class SchemaCounts:
+    """The counts by namespace."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.by_namespace: dict[str, NamespaceCounts] = {}
+
+    def of(self, namespace: str) -> NamespaceCounts:
+        """Those of a namespace, to be added to."""
+        counts = self.by_namespace.get(namespace)
+        if counts is None:
+            if len(self.by_namespace) >= NAMESPACES_MAX:
+                del self.by_namespace[next(iter(self.by_namespace))]
+            counts = self.by_namespace[namespace] = NamespaceCounts()
+        return counts
+
+    @contextmanager
+    def timed(self, operation: Operation, namespace: str) -> Generator[None]:
+        """Count what is done inside; an error that says to try again is a failure."""
+        counts, began_s = self.of(namespace), self._clock.monotonic()
+        try:
+            yield
+        except GemingaError as error:
+            counts.failed[operation] += error.retry
+            raise
+        finally:
+            counts.durations[operation].add((self._clock.monotonic() - began_s) * 1000)
+
+    @contextmanager
+    def compared(self, namespace: str) -> Generator[None]:
+        """Count whether the schema that is compared inside may follow."""
+        counts = self.of(namespace)
+        try:
+            yield
+        except IncompatibleSchema:
+            counts.incompatible += 1
+            raise
+        counts.compatible += 1
+
+    def renew(self) -> None:
+        """A stats period is over."""
+        for counts in self.by_namespace.values():
+            for durations in counts.durations.values():
+                durations.renew()
