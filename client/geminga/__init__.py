@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from geminga.client import Client, connect
 from geminga.consumer import Consumer, ConsumerOptions
+from geminga.encryption import Encryption, PublicKey, PublicKeyReader, PublicKeys
 from geminga.errors import (
     BacklogQuotaExceeded,
     BrokerBusy,
@@ -21,6 +22,7 @@ from geminga.errors import (
     Closed,
     ConnectionLost,
     ConsumerBusy,
+    EncryptionFailed,
     IncompatibleSchema,
     InvalidServiceUrl,
     MessageTooLarge,
@@ -107,6 +109,8 @@ __all__ = [
     "ConsumerOptions",
     "DateSchema",
     "DoubleSchema",
+    "Encryption",
+    "EncryptionFailed",
     "FloatSchema",
     "GemingaError",
     "IncompatibleSchema",
@@ -141,6 +145,9 @@ __all__ = [
     "ProducerOptions",
     "ProducerQueueFull",
     "ProtobufNativeSchema",
+    "PublicKey",
+    "PublicKeyReader",
+    "PublicKeys",
     "RequestTimedOut",
     "RoutedMessage",
     "Router",
