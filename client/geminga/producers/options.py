@@ -9,6 +9,7 @@ from typing import Literal, TypedDict
 
 from geminga._channels.producer_channel import ProducerChannelOptions
 from geminga.compression import CompressionName, compressor
+from geminga.encryption import Encryption
 from geminga.producers.attributes import MessageAttributes
 from geminga.producers.batches import Batching
 from geminga.producers.routing import HashName, Router, RouterName
@@ -16,6 +17,7 @@ from geminga.schemas.schema import SchemaInfo
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import key_values
 from geminga_protocol.pulsar.enums import AccessMode
+from geminga_protocol.pulsar.integers import INT64_MAX
 
 AccessModeName = Literal["shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"]
 
@@ -34,6 +36,7 @@ class ProducerOptions(TypedDict, total=False):
     - ``batching``: when batches leave; ``None``: each message leaves alone.
     - ``compression``: ``"none"``, ``"lz4"``, ``"zlib"``, ``"zstd"`` or ``"snappy"``; all but zlib
       need ``pip install 'geminga[compression]'``. What becomes no smaller stays as it is.
+    - ``encryption``: for whom payloads are encrypted; needs ``pip install 'geminga[encryption]'``.
     - ``chunking``: messages larger than the broker takes leave in chunks, which consumers put
       together; by default they are refused.
     - ``router``: how messages without a key are spread over partitions. ``"round_robin"``, the
@@ -57,6 +60,7 @@ class ProducerOptions(TypedDict, total=False):
     initial_sequence_id: int | None
     batching: Batching | None
     compression: CompressionName
+    encryption: Encryption | None
     chunking: bool
     router: Router | RouterName
     hashing: HashName
@@ -73,6 +77,7 @@ class ProducerSettings(ProducerChannelOptions):
     initial_sequence_id: int | None = None
     batching: Batching | None = field(default_factory=Batching)
     compression: CompressionName = "none"
+    encryption: Encryption | None = None
     chunking: bool = False
     router: Router | RouterName = "round_robin"
     hashing: HashName = "java_string"
@@ -101,6 +106,7 @@ class ProducerSettings(ProducerChannelOptions):
                 modes = ", ".join(AccessMode.__members__).lower()
                 raise ValueError(f"{mode!r} is no access mode: {modes}")
             named["access_mode"] = AccessMode[mode.upper()]
+        named["is_encrypted"] = options.get("encryption") is not None
         if info is not None:
             named["schema"] = api.Schema(
                 name=info.name,
@@ -159,8 +165,11 @@ def attributes_of(
 
     ``now_ms`` is the time it is sent, since 1970.
 
-    Raises ``ValueError`` where ``deliver_at`` and ``deliver_after`` contradict each other.
+    Raises ``ValueError`` where ``deliver_at`` and ``deliver_after`` contradict each other, and for
+    a sequence id that is none.
     """
+    if sequence_id is not None and not 0 <= sequence_id <= INT64_MAX:
+        raise ValueError(f"a sequence id is from 0 to {INT64_MAX}, and not {sequence_id}")
     deliver_at_ms = None if deliver_at is None else _ms_since_1970(deliver_at)
     if deliver_after is not None:
         if deliver_at is not None:
@@ -169,14 +178,16 @@ def attributes_of(
             deliver_after = deliver_after.total_seconds()
         deliver_at_ms = now_ms + round(deliver_after * 1000)
     event_time_ms = None if event_time is None else _ms_since_1970(event_time)
+    # A copy: the message may leave later, and alone only then has its properties encoded.
+    said = None if properties is None else dict(properties)
     attributes = MessageAttributes(
-        key, ordering_key, properties, event_time_ms, deliver_at_ms, replicate_to
+        key, ordering_key, said, event_time_ms, deliver_at_ms, replicate_to
     )
     return (None if attributes == NO_ATTRIBUTES else attributes), sequence_id
 
 
 def _ms_since_1970(time: datetime | int) -> int:
     """A time as messages carry it; a ``datetime`` without a time zone is one of this machine's."""
-    if isinstance(time, int):
-        return time
-    return (time.astimezone(UTC) - EPOCH) // timedelta(milliseconds=1)
+    if isinstance(time, datetime):
+        return (time.astimezone(UTC) - EPOCH) // timedelta(milliseconds=1)
+    return time

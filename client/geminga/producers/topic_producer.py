@@ -14,6 +14,7 @@ from dataclasses import replace
 from geminga._channels.channel import Channels
 from geminga._channels.producer_channel import ProducerChannel
 from geminga.compression import compressor
+from geminga.encryption import TAG_BYTES, Encryptor
 from geminga.errors import ClientError, MessageTooLarge
 from geminga.messages import MessageId, from_proto
 from geminga.producers.attributes import MessageAttributes
@@ -66,6 +67,9 @@ class TopicProducer:
         self._next_sequence_id: int | None = None
         self._open = None if settings.batching is None else OpenBatches(settings.batching)
         self._compressor = compressor(settings.compression)
+        self._encryptor = (
+            Encryptor(settings.encryption, clock.monotonic) if settings.encryption else None
+        )
         # Sends the open batches; whether at the end of this turn, or when their time is over.
         self._timer: asyncio.Handle | None = None
         self._leaves_at_once = False
@@ -87,7 +91,7 @@ class TopicProducer:
     @property
     def gathers(self) -> bool:
         """Has a batch been begun that has not left yet?"""
-        return self._timer is not None
+        return self._open is not None and not self._open.is_empty
 
     # ---- sending
 
@@ -122,7 +126,7 @@ class TopicProducer:
             sequence_id is None or batches.may_be_numbered(sequence_id)
         ):
             self.send_batches()
-        if self._timer is None:
+        if batches.is_empty:
             batches.begin(channel.max_message_bytes)
         batches.add(payload, attributes, encoded, callback, sequence_id)
         self._room.take(message_bytes)
@@ -152,6 +156,8 @@ class TopicProducer:
     ) -> None:
         """Send a message that no batch has a place for, behind those that came before it."""
         self._check_size(payload, encoded)
+        if attributes is not None and attributes.goes_alone:
+            attributes.describe(MessageMetadata())  # what cannot be is raised before all else
         self.send_batches()
         batch = Batch(attributes, [payload], [encoded], payload_bytes=len(payload) + len(encoded))
         if callback is not None:
@@ -179,11 +185,10 @@ class TopicProducer:
 
     def send_batches(self) -> None:
         """Send the open batches now."""
-        if self._timer is None:
+        if self._open is None or self._open.is_empty:
             return
         self._set_timer(None)
         self._leaves_at_once = False
-        assert self._open is not None
         for batch in self._open.take():
             self._send(batch)
 
@@ -212,7 +217,7 @@ class TopicProducer:
             if len(body) > self.channel.max_message_bytes:
                 self._send_chunks(metadata, body, batch)
             else:
-                self.channel.send(encode_payload(metadata, body), first, batch)
+                self.channel.send(self._payload(metadata, body), first, batch)
             return
         metadata.num_messages_in_batch = messages
         metadata.highest_sequence_id = last
@@ -220,7 +225,7 @@ class TopicProducer:
             batch.attributes.describe_keys(metadata)
         body = encode_numbered_batch(batch.payloads, batch.encoded_attributes, sequence_ids)
         self.channel.send(
-            encode_payload(metadata, self._compressed(metadata, body)),
+            self._payload(metadata, self._compressed(metadata, body)),
             first,
             batch,
             num_messages=messages,
@@ -231,18 +236,29 @@ class TopicProducer:
         """Send a message in chunks, each a payload of its own (PIP-37)."""
         metadata.uuid = f"{metadata.producer_name}-{metadata.sequence_id}"
         metadata.total_chunk_msg_size = len(body)
+        if self._encryptor is not None:
+            self._encryptor.describe(metadata)
         chunk_bytes = self._chunk_bytes(metadata.ByteSize())
         metadata.num_chunks_from_msg = batch.num_sends = -(-len(body) // chunk_bytes)
         batch.is_chunked = True
         for chunk_id in range(batch.num_sends):
             metadata.chunk_id = chunk_id
             chunk = body[chunk_id * chunk_bytes : (chunk_id + 1) * chunk_bytes]
-            payload = encode_payload(metadata, chunk)
+            payload = self._payload(metadata, chunk)
             self.channel.send(payload, metadata.sequence_id, batch, is_chunk=True)
 
     def _chunk_bytes(self, metadata_bytes: int) -> int:
         """How much of a message has room in a chunk, beside so much metadata."""
-        return self.channel.max_message_bytes - metadata_bytes - CHUNK_OVERHEAD_BYTES
+        tag_bytes = 0 if self._encryptor is None else TAG_BYTES
+        return self.channel.max_message_bytes - metadata_bytes - CHUNK_OVERHEAD_BYTES - tag_bytes
+
+    def _payload(self, metadata: MessageMetadata, body: bytes) -> bytes:
+        """What the broker stores, encrypted if it is to be."""
+        if self._encryptor is not None:
+            if not metadata.encryption_keys:
+                self._encryptor.describe(metadata)
+            body = self._encryptor.encrypt(metadata, body)
+        return encode_payload(metadata, body)
 
     def _compressed(self, metadata: MessageMetadata, body: bytes) -> bytes:
         """The body, compressed where that makes it smaller; ``metadata`` then says how."""
