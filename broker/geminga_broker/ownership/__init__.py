@@ -2,6 +2,6 @@
 
 ``bundles`` cuts hash rings and ``placement`` chooses brokers, both purely; ``owners`` keeps what
 ZooKeeper says; ``owned_bundles`` acquires bundles, hands them on and gives them up; ``ownership``
-puts these together and answers lookups; ``brokers`` registers this broker and elects the leader.
-Which topics exist is the business of ``metadata``.
+puts these together and answers lookups; ``brokers`` registers this broker and takes part in the
+election of the leader. Which topics exist is the business of ``geminga_cluster``.
 """

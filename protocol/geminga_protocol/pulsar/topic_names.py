@@ -26,11 +26,18 @@ PARTITION_INDEX_MAX = 0x7FFF_FFFF
 # time of a new one.
 NAMESPACES_KEPT_MAX = 1_000
 
-_TENANT_OR_NAMESPACE = re.compile(r"[-=:.\w]+", re.ASCII)
+# Upstream's ``NamedEntity``.
+_ENTITY = re.compile(r"[-=:.\w]+", re.ASCII)
 # Letters that stand for themselves in paths, and with what a letter that does not is written there.
 _PLAIN = re.compile(r"[-*.\w]+", re.ASCII)
 _ENCODED = re.compile(r"[%+]")
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,9})", re.ASCII | re.DOTALL)
+
+
+def is_entity_name(name: str) -> bool:
+    """Whether a cluster, a tenant or a namespace may have that name: one of letters, digits and
+    ``-=:._`` only."""
+    return _ENTITY.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,7 +59,7 @@ class NamespaceName:
     def of(cls, tenant: str, local: str) -> NamespaceName:
         """The namespace with these parts; raises ``InvalidTopicName`` for letters not allowed."""
         for part in (tenant, local):
-            if not _TENANT_OR_NAMESPACE.fullmatch(part):
+            if not is_entity_name(part):
                 raise InvalidTopicName(
                     f"{tenant}/{local}", "tenants and namespaces are of letters, digits and -=:._"
                 )

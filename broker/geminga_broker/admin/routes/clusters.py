@@ -7,8 +7,8 @@ import re
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.names import is_valid_name
 from geminga_broker.admin.parameters import ServicesArg
+from geminga_protocol.pulsar.topic_names import is_entity_name
 from geminga_protocol.records.clusters import ClusterData
 from geminga_protocol.records.json_records import of_document
 from geminga_server.authorization import Action
@@ -46,7 +46,7 @@ async def create_cluster(request: Request, services: ServicesArg) -> Response:
     """Register a cluster."""
     record = await _cluster_body(request)
     name = path_value(request, "cluster")
-    if not is_valid_name(name):
+    if not is_entity_name(name):
         raise RestError(412, "Cluster name is not valid")
     await services.clusters.create(name, record)
     return empty()

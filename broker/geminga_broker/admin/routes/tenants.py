@@ -8,10 +8,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from geminga_broker.admin.facade import Services
-from geminga_broker.admin.names import is_valid_name
 from geminga_broker.admin.namespace_deletion import delete_with_topics
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_cluster.errors import NamespaceNotFound, TenantNotFound
+from geminga_protocol.pulsar.topic_names import is_entity_name
 from geminga_protocol.records.json_records import of_document
 from geminga_protocol.records.tenants import TenantInfo
 from geminga_server.authorization import Action
@@ -40,7 +40,7 @@ async def create_tenant(request: Request, services: ServicesArg) -> Response:
     """Create a tenant."""
     body = await object_body(request)
     name = path_value(request, "tenant")
-    if not is_valid_name(name):
+    if not is_entity_name(name):
         raise RestError(412, "Tenant name is not valid")
     await services.tenants.create(name, await _tenant(services, body))
     return no_content()

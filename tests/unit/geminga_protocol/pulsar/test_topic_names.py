@@ -12,6 +12,7 @@ from geminga_protocol.pulsar.topic_names import (
     TopicName,
     decode_local,
     encode_local,
+    is_entity_name,
     topic_hash,
 )
 
@@ -158,6 +159,11 @@ def test_a_namespace_has_two_parts() -> None:
 def test_what_cannot_be_a_namespace_is_refused(name: str) -> None:
     with pytest.raises(InvalidTopicName):
         NamespaceName.parse(name)
+
+
+def test_clusters_tenants_and_namespaces_have_names_of_a_few_letters() -> None:
+    assert all(map(is_entity_name, ("acme", "a-1=b:c.d_e", "A")))
+    assert not any(map(is_entity_name, ("", "a/b", "a b", "ä", "a\n", "a%")))
 
 
 def test_names_are_values() -> None:
