@@ -101,7 +101,7 @@ $(BIN)/python:
 $(BIN)/.runs: pyproject.toml | $(BIN)/python
 	@echo "make: installing Geminga and the packages it needs into $(VENV) (half a minute, less where pip has" \
 		"them already)"
-	@$(PIP) --editable '.[standalone,compression]' \
+	@$(PIP) --editable '.[standalone,compression,encryption]' \
 		|| { echo "make: pip could not install Geminga; its words are above. It needs a package index:" \
 		"behind a proxy or with an index of your own, set it up with 'pip config' first" >&2; exit 1; }
 	@touch $@

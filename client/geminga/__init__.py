@@ -24,6 +24,7 @@ from geminga.consumers.options import (
 )
 from geminga.consumers.reader import Reader
 from geminga.consumers.table_view import TableView
+from geminga.encryption import Encryption, PublicKey, PublicKeyReader, PublicKeys
 from geminga.errors import (
     BacklogQuotaExceeded,
     BrokerBusy,
@@ -33,6 +34,7 @@ from geminga.errors import (
     Closed,
     ConnectionLost,
     ConsumerBusy,
+    EncryptionFailed,
     IncompatibleSchema,
     InvalidServiceUrl,
     MessageTooLarge,
@@ -120,6 +122,8 @@ __all__ = [
     "DateSchema",
     "DeadLetterPolicy",
     "DoubleSchema",
+    "Encryption",
+    "EncryptionFailed",
     "FloatSchema",
     "GemingaError",
     "IncompatibleSchema",
@@ -156,6 +160,9 @@ __all__ = [
     "ProducerOptions",
     "ProducerQueueFull",
     "ProtobufNativeSchema",
+    "PublicKey",
+    "PublicKeyReader",
+    "PublicKeys",
     "Reader",
     "ReaderOptions",
     "RequestTimedOut",

@@ -12,6 +12,7 @@ GemingaError
     ├── ProducerQueueFull        as many messages wait for their receipts as may
     ├── MessageTooLarge          more bytes than the broker takes
     ├── SendTimedOut             no receipt came in time; the message may yet be stored
+    ├── EncryptionFailed         a public key cannot be used to encrypt messages
     ├── MissingExtra             a package is not installed that this feature needs
     ├── UnreadableMessage        a message that cannot be opened: damaged, or an unknown feature
     ├── NotAcknowledgeable       this message id cannot be acknowledged in this way
@@ -133,6 +134,14 @@ class SendTimedOut(ClientError):
         super().__init__(f"no {what} within {timeout_s:g} s")
         self.sequence_id = sequence_id
         self.timeout_s = timeout_s
+
+
+class EncryptionFailed(ClientError):
+    """Messages cannot be encrypted for the owner of a key; nothing is sent unencrypted instead."""
+
+    def __init__(self, key_name: str, reason: str) -> None:
+        super().__init__(f"the public key {key_name!r} cannot be used: {reason}")
+        self.key_name = key_name
 
 
 class MissingExtra(ClientError):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from pathlib import Path
 from typing import Any
 
 import pulsar
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.official_client import client_of
 from tests.integration.rest import rest
@@ -254,3 +257,43 @@ def test_a_delayed_message_comes_later(standalone: StandaloneProcess) -> None:
         consumer = official.subscribe("client-delayed", "shared", pulsar.ConsumerType.Shared)
         found = receive(consumer, 2)
     assert [message.data() for message in found] == [b"at once", b"late"]
+
+
+def test_the_owner_of_a_key_reads_what_is_encrypted(
+    standalone: StandaloneProcess, tmp_path: Path
+) -> None:
+    topic = "client-encrypted"
+    private = rsa.generate_private_key(65537, 2048)
+    public_pem = private.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    (tmp_path / "public.pem").write_bytes(public_pem)
+    (tmp_path / "private.pem").write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.TraditionalOpenSSL,
+            serialization.NoEncryption(),
+        )
+    )
+    reader = pulsar.CryptoKeyReader(str(tmp_path / "public.pem"), str(tmp_path / "private.pem"))
+    body = random.Random(1).randbytes(6 * MIB)
+    encryption = geminga.Encryption(["mine"], geminga.PublicKeys({"mine": public_pem}))
+
+    async def produce() -> None:
+        async with (
+            geminga.connect(standalone.service_url) as client,
+            client.producer(
+                topic, encryption=encryption, chunking=True, compression="zlib"
+            ) as producer,
+        ):
+            producer.send_nowait(b"first" * 100)
+            producer.send_nowait(b"second", key="k")
+            await producer.flush()
+            await producer.send(b"alone")
+            await producer.send(body)
+
+    with client_of(standalone.service_url) as official:
+        consumer = official.subscribe(topic, "owner", crypto_key_reader=reader)
+        asyncio.run(produce())
+        found = [message.data() for message in receive(consumer, 4)]
+    assert found == [b"first" * 100, b"second", b"alone", body]

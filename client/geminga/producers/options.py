@@ -9,6 +9,7 @@ from typing import Literal, TypedDict
 
 from geminga._channels.producer_channel import ProducerChannelOptions
 from geminga.compression import CompressionName, compressor
+from geminga.encryption import Encryption
 from geminga.producers.attributes import MessageAttributes
 from geminga.producers.batches import Batching
 from geminga.producers.routing import HashName, Router, RouterName
@@ -34,6 +35,7 @@ class ProducerOptions(TypedDict, total=False):
     - ``batching``: when batches leave; ``None``: each message leaves alone.
     - ``compression``: ``"none"``, ``"lz4"``, ``"zlib"``, ``"zstd"`` or ``"snappy"``; all but zlib
       need ``pip install 'geminga[compression]'``. What becomes no smaller stays as it is.
+    - ``encryption``: for whom payloads are encrypted; needs ``pip install 'geminga[encryption]'``.
     - ``chunking``: messages larger than the broker takes leave in chunks, which consumers put
       together; by default they are refused.
     - ``router``: how messages without a key are spread over partitions. ``"round_robin"``, the
@@ -57,6 +59,7 @@ class ProducerOptions(TypedDict, total=False):
     initial_sequence_id: int | None
     batching: Batching | None
     compression: CompressionName
+    encryption: Encryption | None
     chunking: bool
     router: Router | RouterName
     hashing: HashName
@@ -73,6 +76,7 @@ class ProducerSettings(ProducerChannelOptions):
     initial_sequence_id: int | None = None
     batching: Batching | None = field(default_factory=Batching)
     compression: CompressionName = "none"
+    encryption: Encryption | None = None
     chunking: bool = False
     router: Router | RouterName = "round_robin"
     hashing: HashName = "java_string"
@@ -101,6 +105,7 @@ class ProducerSettings(ProducerChannelOptions):
                 modes = ", ".join(AccessMode.__members__).lower()
                 raise ValueError(f"{mode!r} is no access mode: {modes}")
             named["access_mode"] = AccessMode[mode.upper()]
+        named["is_encrypted"] = options.get("encryption") is not None
         if info is not None:
             named["schema"] = api.Schema(
                 name=info.name,

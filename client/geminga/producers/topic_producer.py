@@ -14,6 +14,7 @@ from dataclasses import replace
 from geminga._channels.channel import Channels
 from geminga._channels.producer_channel import ProducerChannel
 from geminga.compression import compressor
+from geminga.encryption import TAG_BYTES, Encryptor
 from geminga.errors import ClientError, MessageTooLarge
 from geminga.messages import MessageId, from_proto
 from geminga.producers.attributes import MessageAttributes
@@ -66,6 +67,9 @@ class TopicProducer:
         self._next_sequence_id: int | None = None
         self._open = None if settings.batching is None else OpenBatches(settings.batching)
         self._compressor = compressor(settings.compression)
+        self._encryptor = (
+            Encryptor(settings.encryption, clock.monotonic) if settings.encryption else None
+        )
         # Sends the open batches; whether at the end of this turn, or when their time is over.
         self._timer: asyncio.Handle | None = None
         self._leaves_at_once = False
@@ -212,7 +216,7 @@ class TopicProducer:
             if len(body) > self.channel.max_message_bytes:
                 self._send_chunks(metadata, body, batch)
             else:
-                self.channel.send(encode_payload(metadata, body), first, batch)
+                self.channel.send(self._payload(metadata, body), first, batch)
             return
         metadata.num_messages_in_batch = messages
         metadata.highest_sequence_id = last
@@ -220,7 +224,7 @@ class TopicProducer:
             batch.attributes.describe_keys(metadata)
         body = encode_numbered_batch(batch.payloads, batch.encoded_attributes, sequence_ids)
         self.channel.send(
-            encode_payload(metadata, self._compressed(metadata, body)),
+            self._payload(metadata, self._compressed(metadata, body)),
             first,
             batch,
             num_messages=messages,
@@ -231,18 +235,29 @@ class TopicProducer:
         """Send a message in chunks, each a payload of its own (PIP-37)."""
         metadata.uuid = f"{metadata.producer_name}-{metadata.sequence_id}"
         metadata.total_chunk_msg_size = len(body)
+        if self._encryptor is not None:
+            self._encryptor.describe(metadata)
         chunk_bytes = self._chunk_bytes(metadata.ByteSize())
         metadata.num_chunks_from_msg = batch.num_sends = -(-len(body) // chunk_bytes)
         batch.is_chunked = True
         for chunk_id in range(batch.num_sends):
             metadata.chunk_id = chunk_id
             chunk = body[chunk_id * chunk_bytes : (chunk_id + 1) * chunk_bytes]
-            payload = encode_payload(metadata, chunk)
+            payload = self._payload(metadata, chunk)
             self.channel.send(payload, metadata.sequence_id, batch, is_chunk=True)
 
     def _chunk_bytes(self, metadata_bytes: int) -> int:
         """How much of a message has room in a chunk, beside so much metadata."""
-        return self.channel.max_message_bytes - metadata_bytes - CHUNK_OVERHEAD_BYTES
+        tag_bytes = 0 if self._encryptor is None else TAG_BYTES
+        return self.channel.max_message_bytes - metadata_bytes - CHUNK_OVERHEAD_BYTES - tag_bytes
+
+    def _payload(self, metadata: MessageMetadata, body: bytes) -> bytes:
+        """What the broker stores, encrypted if it is to be."""
+        if self._encryptor is not None:
+            if not metadata.encryption_keys:
+                self._encryptor.describe(metadata)
+            body = self._encryptor.encrypt(metadata, body)
+        return encode_payload(metadata, body)
 
     def _compressed(self, metadata: MessageMetadata, body: bytes) -> bytes:
         """The body, compressed where that makes it smaller; ``metadata`` then says how."""

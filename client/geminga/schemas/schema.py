@@ -41,6 +41,9 @@ class Schema(Protocol[ValueT]):
         ...
 
 
+_BYTES: tuple[type, ...] = (bytes, bytearray, memoryview)
+
+
 class BytesSchema:
     """The default schema: a value is the payload itself."""
 
@@ -50,10 +53,10 @@ class BytesSchema:
         """The value as it is; raises ``TypeError`` for what is no bytes."""
         if type(value) is bytes:
             return value
-        # A copy: its owner may change it before the message leaves.
-        if isinstance(value, bytes | bytearray | memoryview):
-            return bytes(value)
-        raise TypeError(f"without a schema a value is bytes, and not {type(value).__name__}")
+        # Callers without types pass anything, and ``bytes`` takes anything: a number, say.
+        if not isinstance(value, _BYTES):
+            raise TypeError(f"without a schema a value is bytes, and not {type(value).__name__}")
+        return bytes(value)  # a copy: its owner may change it before the message leaves
 
     def decode(self, payload: bytes, /) -> bytes:
         """The payload as it is."""
