@@ -87,10 +87,15 @@ class OpenBatches:
         self._plain: Batch | None = None
 
     def begin(self, bytes_max: int) -> None:
-        """Begin a batch, when none is open; ``bytes_max`` is what the broker takes."""
-        assert not self._batches
+        """Begin anew, where ``is_empty``; ``bytes_max`` is what the broker takes."""
+        assert self.is_empty
         self._free_messages = self._batching.messages_max
         self._free_bytes = min(bytes_max, self._batching.bytes_max)
+
+    @property
+    def is_empty(self) -> bool:
+        """Is no batch open?"""
+        return not self._batches
 
     def has_room(self, message_bytes: int) -> bool:
         """May one more message, of so many bytes with its attributes, leave with these?

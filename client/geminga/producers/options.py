@@ -17,6 +17,7 @@ from geminga.schemas.schema import SchemaInfo
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import key_values
 from geminga_protocol.pulsar.enums import AccessMode
+from geminga_protocol.pulsar.integers import INT64_MAX
 
 AccessModeName = Literal["shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"]
 
@@ -164,8 +165,11 @@ def attributes_of(
 
     ``now_ms`` is the time it is sent, since 1970.
 
-    Raises ``ValueError`` where ``deliver_at`` and ``deliver_after`` contradict each other.
+    Raises ``ValueError`` where ``deliver_at`` and ``deliver_after`` contradict each other, and for
+    a sequence id that is none.
     """
+    if sequence_id is not None and not 0 <= sequence_id <= INT64_MAX:
+        raise ValueError(f"a sequence id is from 0 to {INT64_MAX}, and not {sequence_id}")
     deliver_at_ms = None if deliver_at is None else _ms_since_1970(deliver_at)
     if deliver_after is not None:
         if deliver_at is not None:
@@ -174,14 +178,16 @@ def attributes_of(
             deliver_after = deliver_after.total_seconds()
         deliver_at_ms = now_ms + round(deliver_after * 1000)
     event_time_ms = None if event_time is None else _ms_since_1970(event_time)
+    # A copy: the message may leave later, and alone only then has its properties encoded.
+    said = None if properties is None else dict(properties)
     attributes = MessageAttributes(
-        key, ordering_key, properties, event_time_ms, deliver_at_ms, replicate_to
+        key, ordering_key, said, event_time_ms, deliver_at_ms, replicate_to
     )
     return (None if attributes == NO_ATTRIBUTES else attributes), sequence_id
 
 
 def _ms_since_1970(time: datetime | int) -> int:
     """A time as messages carry it; a ``datetime`` without a time zone is one of this machine's."""
-    if isinstance(time, int):
-        return time
-    return (time.astimezone(UTC) - EPOCH) // timedelta(milliseconds=1)
+    if isinstance(time, datetime):
+        return (time.astimezone(UTC) - EPOCH) // timedelta(milliseconds=1)
+    return time

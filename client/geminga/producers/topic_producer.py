@@ -91,7 +91,7 @@ class TopicProducer:
     @property
     def gathers(self) -> bool:
         """Has a batch been begun that has not left yet?"""
-        return self._timer is not None
+        return self._open is not None and not self._open.is_empty
 
     # ---- sending
 
@@ -126,7 +126,7 @@ class TopicProducer:
             sequence_id is None or batches.may_be_numbered(sequence_id)
         ):
             self.send_batches()
-        if self._timer is None:
+        if batches.is_empty:
             batches.begin(channel.max_message_bytes)
         batches.add(payload, attributes, encoded, callback, sequence_id)
         self._room.take(message_bytes)
@@ -156,6 +156,8 @@ class TopicProducer:
     ) -> None:
         """Send a message that no batch has a place for, behind those that came before it."""
         self._check_size(payload, encoded)
+        if attributes is not None and attributes.goes_alone:
+            attributes.describe(MessageMetadata())  # what cannot be is raised before all else
         self.send_batches()
         batch = Batch(attributes, [payload], [encoded], payload_bytes=len(payload) + len(encoded))
         if callback is not None:
@@ -183,11 +185,10 @@ class TopicProducer:
 
     def send_batches(self) -> None:
         """Send the open batches now."""
-        if self._timer is None:
+        if self._open is None or self._open.is_empty:
             return
         self._set_timer(None)
         self._leaves_at_once = False
-        assert self._open is not None
         for batch in self._open.take():
             self._send(batch)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from typing import Any
 
 import pytest
 from tests.unit.geminga.fake_broker import LEDGER, MAX_MESSAGE_BYTES, FakeBroker, until
@@ -40,6 +41,18 @@ async def test_a_batch_leaves_when_it_has_messages_enough(
     assert bodies(broker) == [[b"0", b"1", b"2"], [b"3", b"4", b"5"]]
     await producer.flush()
     assert bodies(broker)[2:] == [[b"6"]]
+
+
+async def test_a_message_that_fills_a_batch_by_itself_leaves_at_once(
+    client: Client, broker: FakeBroker
+) -> None:
+    for limits in (Batching(messages_max=1), Batching(bytes_max=10)):
+        broker.payloads.clear()
+        producer = await client.producer("orders", batching=limits)
+        for number in range(3):
+            producer.send_nowait(b"%d and more" % number)
+        await producer.flush()
+        assert bodies(broker) == [[b"0 and more"], [b"1 and more"], [b"2 and more"]]
 
 
 async def test_no_batch_is_larger_than_its_limit_or_the_brokers(
@@ -229,6 +242,21 @@ async def test_attributes_that_fill_a_chunk_are_refused(client: Client) -> None:
         producer.send_nowait(bytes(MAX_MESSAGE_BYTES + 1), properties={"p": "x" * 99_000})
 
 
+async def test_what_a_caller_changes_after_sending_changes_no_message(
+    client: Client, broker: FakeBroker
+) -> None:
+    producer = await client.producer("orders")
+    properties = {"n": "0"}
+    data = bytearray(b"before")
+    producer.send_nowait(data, properties=properties)  # type: ignore[arg-type]  # a view is taken
+    properties["n"] = "1"
+    data[:] = b"after!"
+    await producer.flush()
+    ((message,),) = entries(broker)
+    assert message.body == b"before"
+    assert [pair.value for pair in message.said.properties] == ["0"]
+
+
 # ---- sequence ids of the user's choice
 
 
@@ -258,6 +286,39 @@ async def test_a_chosen_sequence_id_goes_behind_what_is_not_numbered_yet(
         producer.send_nowait(b"")
         await producer.flush()
         assert [sequence_id for sequence_id, _ in broker.stored] == [0, 7, 8]
+
+
+WRONG: list[dict[str, Any]] = [
+    {"sequence_id": -1},
+    {"sequence_id": 1 << 63},
+    {"deliver_at": 1 << 70},
+    {"deliver_at": 7.5},
+    {"replicate_to": [7]},
+    {"key": 7},
+    {"key": "\ud800"},
+    {"properties": {"p": 7}},
+    {"event_time": -1},
+    {"ordering_key": "text"},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+@pytest.mark.parametrize("batching", [PATIENT, None], ids=["batches", "alone"])
+async def test_what_no_metadata_can_hold_is_refused_and_leaves_no_trace(
+    client: Client, broker: FakeBroker, wrong: dict[str, Any], batching: Batching | None
+) -> None:
+    producer = await client.producer("orders", batching=batching)
+    producer.send_nowait(b"before")
+    with pytest.raises((ValueError, TypeError)):
+        producer.send_nowait(b"wrong", **wrong)
+    with pytest.raises((ValueError, TypeError)):
+        await producer.send(b"wrong", **wrong)
+    producer.send_nowait(b"after")
+    async with asyncio.timeout(1):
+        await producer.flush()
+    assert [sent for messages in bodies(broker) for sent in messages] == [b"before", b"after"]
+    assert producer.pending_messages == 0
+    assert producer.last_sequence_id == 1
 
 
 # ---- what becomes of them
