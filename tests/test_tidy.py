@@ -90,7 +90,6 @@ MIRRORS_NO_MODULE = {
     "tests/unit/geminga/consumers/test_never_losing.py": "what users of other clients lost",
     "tests/unit/geminga/producers/test_partitions.py": "producers of partitioned topics",
     "tests/unit/geminga/test_public_surface.py": "what geminga exports",
-    "tests/unit/geminga/producers/test_partitions.py": "producer.py over several partitions",
     "tests/unit/geminga_bookie/test_damage.py": "all files of a bookie, damaged one by one",
     "tests/unit/geminga_bookie/test_full_disk.py": "all that writes to a disk, and makes room",
     "tests/unit/geminga_bookie/sessions/test_session_authorization.py": "who is served, and when",
