@@ -25,6 +25,8 @@ class MessageAttributes:
     deliver_at_ms: int | None = None
     replicate_to: Sequence[str] | None = None
     is_null: bool = False
+    # Of a pair whose parts stand apart: its key is null, as it has no key otherwise.
+    has_null_key: bool = False
 
     @property
     def goes_alone(self) -> bool:
@@ -63,6 +65,8 @@ class MessageAttributes:
             single.partition_key_b64_encoded = True
         if self.is_null:
             single.null_value = True
+        if self.has_null_key:
+            single.null_partition_key = True
         return single.SerializePartialToString()
 
     def describe(self, metadata: MessageMetadata) -> None:
@@ -85,6 +89,8 @@ class MessageAttributes:
             metadata.partition_key = self.partition_key or ""
             if isinstance(self.key, bytes):
                 metadata.partition_key_b64_encoded = True
+        if self.has_null_key:
+            metadata.null_partition_key = True
         if self.ordering_key is not None:
             metadata.ordering_key = self.ordering_key
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Generic, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from geminga._channels.channel import Channels
 from geminga.errors import ClientError, ProducerQueueFull, SendTimedOut
@@ -19,6 +19,7 @@ from geminga.producers.options import MessageOptions, ProducerSettings, attribut
 from geminga.producers.room import MemoryLimit, Room, Waiting
 from geminga.producers.routing import RoutedMessage, Routing
 from geminga.producers.topic_producer import TopicProducer
+from geminga.schemas.key_value import KeyValueEncoding, KeyValueSchema
 from geminga.schemas.schema import Schema
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock
@@ -60,6 +61,11 @@ class Producer(Generic[ValueT]):
         self._channels = channels
         self._topic = topic
         self._encode = schema.encode
+        # Of pairs whose keys stand in the metadata.
+        self._encode_parts: Callable[[Any], tuple[bytes | None, bytes | None]] | None = None
+        kind: object = schema
+        if isinstance(kind, KeyValueSchema) and kind.encoding is KeyValueEncoding.SEPARATED:
+            self._encode_parts = kind.encode_parts
         self._settings = settings
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -219,7 +225,7 @@ class Producer(Generic[ValueT]):
         if self._room.is_full:
             self._check_open()
             raise ProducerQueueFull(self._room.messages, self._room.used_bytes)
-        if not options and value is not None:
+        if not options and value is not None and self._encode_parts is None:
             payload = self._encode(value)
             self._turn_messages += 1
             self._turn_bytes += len(payload)
@@ -260,11 +266,19 @@ class Producer(Generic[ValueT]):
     ) -> tuple[bytes, MessageAttributes | None, int | None]:
         """A message's payload, attributes and sequence id. A value of ``None`` is a null value."""
         attributes, sequence_id = attributes_of(self._clock.wall_ms(), **options)
-        if value is not None:
-            return self._encode(value), attributes, sequence_id
-        attributes = attributes or MessageAttributes()
-        attributes.is_null = True
-        return b"", attributes, sequence_id
+        payload: bytes | None = None
+        if value is not None and self._encode_parts is None:
+            payload = self._encode(value)
+        elif value is not None and self._encode_parts is not None:
+            attributes = attributes or MessageAttributes()
+            if attributes.key is not None:
+                raise ValueError("the key of the pair is the message's key; it has no other")
+            attributes.key, payload = self._encode_parts(value)
+            attributes.has_null_key = attributes.key is None
+        if payload is None:
+            attributes = attributes or MessageAttributes()
+            attributes.is_null = True
+        return payload or b"", attributes, sequence_id
 
     def _submit(
         self,

@@ -8,9 +8,18 @@ from typing import Any
 
 import pytest
 from tests.unit.geminga.fake_broker import FakeBroker
-from tests.unit.geminga.producers.stored import metadata_of
+from tests.unit.geminga.producers.stored import entries, metadata_of
 
-from geminga import AccessMode, Batching, Client, MessageOptions, ProducerOptions, SchemaInfo
+from geminga import (
+    AccessMode,
+    Batching,
+    Client,
+    KeyValueSchema,
+    MessageOptions,
+    ProducerOptions,
+    SchemaInfo,
+    StringSchema,
+)
 from geminga.producers.options import ProducerSettings, attributes_of
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
@@ -131,6 +140,27 @@ async def test_a_schema_is_registered_and_messages_name_its_version(
     assert [(pair.key, pair.value) for pair in asked.properties] == [("p", "q")]
     assert broker.stored_bodies == ["caf\xe9".encode(), b"a", b"b"]
     assert [each.schema_version for each in metadata_of(broker)] == [b"\0\0\0\1"] * 2
+
+
+async def test_the_key_of_a_separated_pair_is_the_messages_key(
+    client: Client, broker: FakeBroker
+) -> None:
+    text = StringSchema()
+    producer = await client.producer("orders", schema=KeyValueSchema(text, text, "SEPARATED"))
+    pairs: list[tuple[str | None, str | None]] = [("k", "v"), ("k", None), (None, "v")]
+    for pair in pairs:
+        producer.send_nowait(pair)
+    await producer.flush()
+    await producer.send((None, "v"))
+    with pytest.raises(ValueError, match="it has no other"):
+        producer.send_nowait(("k", "v"), key="other")
+    found = [message for messages in entries(broker) for message in messages]
+    assert [message.body for message in found] == [b"v", b"", b"v", b"v"]
+    said = [message.said for message in found]
+    assert [each.partition_key for each in said] == ["aw==", "aw==", "", ""]
+    assert [each.partition_key_b64_encoded for each in said] == [True, True, False, False]
+    assert [each.null_value for each in said] == [False, True, False, False]
+    assert [each.null_partition_key for each in said] == [False, False, True, True]
 
 
 # ---- messages
