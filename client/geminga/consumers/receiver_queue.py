@@ -15,6 +15,11 @@ from typing import Any, Protocol
 from geminga.errors import ClientError
 from geminga.messages import Message
 
+# After so many messages that were there, a caller lets the event loop turn once. One that does
+# nothing else that waits would empty the whole queue in one turn, and the permits that it returns,
+# acknowledgements and answers to pings leave only when the loop turns.
+TAKEN_IN_A_ROW_MAX = 64
+
 
 class Lane:
     """The messages of one topic; ``on_taken`` is told of each that leaves it."""
@@ -66,6 +71,7 @@ class ReceiverQueue:
         # Callers that were woken and have not run yet; each will take one message.
         self._woken = 0
         self._gathering: list[_Gathering] = []
+        self._taken_in_a_row = 0
         self._end: ClientError | None = None
 
     def __len__(self) -> int:
@@ -98,6 +104,10 @@ class ReceiverQueue:
 
         Raises the error that ended the queue, once it is empty.
         """
+        self._taken_in_a_row += 1
+        if self._taken_in_a_row >= TAKEN_IN_A_ROW_MAX:
+            self._taken_in_a_row = 0
+            await asyncio.sleep(0)
         if not self._waiting and self._messages > self._woken:
             return self._take()
         while True:
@@ -116,7 +126,9 @@ class ReceiverQueue:
 
         Raises the error that ended the queue, once it is empty.
         """
-        if not self._has(messages_max, data_bytes_max) and self._end is None:
+        if self._has(messages_max, data_bytes_max):
+            await asyncio.sleep(0)  # for the reason of ``TAKEN_IN_A_ROW_MAX``
+        elif self._end is None:
             loop = asyncio.get_running_loop()
             gathering = _Gathering(loop.create_future(), messages_max, data_bytes_max)
             self._gathering.append(gathering)

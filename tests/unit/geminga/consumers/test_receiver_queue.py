@@ -153,6 +153,20 @@ async def test_a_caller_that_asks_in_vain_leaves_nothing_behind(lanes: Lanes) ->
     assert await patient == 7
 
 
+async def test_the_loop_turns_while_a_full_queue_is_emptied(lanes: Lanes) -> None:
+    lanes.put(*range(1000))
+    turns: list[int] = []
+    loop = asyncio.get_running_loop()
+    loop.call_soon(lambda: turns.append(len(lanes.taken)))
+    for number in range(1000):
+        assert await lanes.get() == number
+    assert turns[0] < 100
+    lanes.put(*range(200))
+    loop.call_soon(lambda: turns.append(len(lanes.queue)))
+    await lanes.get_many(100)
+    assert turns[1] == 200
+
+
 # ---- several at a time
 
 
