@@ -21,6 +21,7 @@ from geminga.consumers.options import ConsumerSettings
 from geminga.consumers.read_position import ReadPosition
 from geminga.consumers.receiver_queue import Inbox, Lane
 from geminga.consumers.redelivery import RedeliveryTimer
+from geminga.decryption import Decryptor
 from geminga.errors import ClientError, NotAcknowledgeable, UnreadableMessage
 from geminga.messages import Message, MessageId, from_proto, to_proto
 from geminga.schemas.schema import Schema
@@ -101,7 +102,13 @@ class TopicConsumer:
         )
         self._pending_chunks.on_expired = self._acknowledge_entries
         self._pending_chunks.on_dropped = self._ask_again_later
-        self._opener = EntryOpener(self.topic, subscribing.schema, self._pending_chunks)
+        keys = settings.decryption
+        self._opener = EntryOpener(
+            self.topic,
+            subscribing.schema,
+            self._pending_chunks,
+            None if keys is None else Decryptor(keys),
+        )
         self._nacks = RedeliveryTimer(NACK_GRANULARITY_S, self._redeliver)
         timeout_s = settings.ack_timeout_s
         self._unacknowledged: RedeliveryTimer | None = None
