@@ -86,14 +86,7 @@ class TopicConsumer:
         )
         # Was it accepted by a broker once?
         self.is_open = False
-        info = None if subscribing.schema is None else subscribing.schema.schema_info
-        if info is not None:
-            self.channel.schema = api.Schema(
-                name=info.name,
-                schema_data=info.definition,
-                type=api.Schema.Type.ValueType(info.type),
-                properties=key_values(info.properties),
-            )
+        self.channel.schema = _told_schema(subscribing.schema)
         self._settings = settings
         self._queue = queue
         self._lane = Lane(self._taken)
@@ -367,3 +360,16 @@ class TopicConsumer:
         if self.channel.error is None:
             self._queue.clear(self._lane)
             await self.channel.close()
+
+
+def _told_schema(schema: Schema[Any] | None) -> api.Schema | None:
+    """What brokers are told of a consumer's schema, if anything."""
+    info = None if schema is None else schema.schema_info
+    if info is None:
+        return None
+    return api.Schema(
+        name=info.name,
+        schema_data=info.definition,
+        type=api.Schema.Type.ValueType(info.type),
+        properties=key_values(info.properties),
+    )
