@@ -24,6 +24,7 @@ from geminga.consumers.options import (
 )
 from geminga.consumers.reader import Reader
 from geminga.consumers.table_view import TableView
+from geminga.decryption import PrivateKeyReader, PrivateKeys
 from geminga.encryption import Encryption, PublicKey, PublicKeyReader, PublicKeys
 from geminga.errors import (
     BacklogQuotaExceeded,
@@ -154,6 +155,8 @@ __all__ = [
     "NotAuthorized",
     "NotConnected",
     "Opening",
+    "PrivateKeyReader",
+    "PrivateKeys",
     "Producer",
     "ProducerBusy",
     "ProducerFenced",

@@ -7,10 +7,13 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Generator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pulsar
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from tests.integration.cluster_process import StandaloneProcess
 from tests.integration.official_client import client_of
 from tests.integration.rest import rest
@@ -23,6 +26,7 @@ from geminga import (
     KeySharedPolicy,
     Message,
     MessageId,
+    PrivateKeys,
     Reader,
     connect,
 )
@@ -105,6 +109,35 @@ async def test_what_the_official_client_says_of_a_message_is_received(
     assert message.event_time == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
     assert message.producer_name == "till"
     assert abs((datetime.now(UTC) - message.publish_time).total_seconds()) < 60
+
+
+async def test_what_the_official_client_encrypts_is_received(
+    client: Client, official: Any, tmp_path: Path
+) -> None:
+    private = rsa.generate_private_key(65537, 2048)
+    pem = private.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.NoEncryption(),
+    )
+    public = private.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    (tmp_path / "public.pem").write_bytes(public)
+    (tmp_path / "private.pem").write_bytes(pem)
+    reader = pulsar.CryptoKeyReader(str(tmp_path / "public.pem"), str(tmp_path / "private.pem"))
+    topic, keys = PREFIX + "encrypted", PrivateKeys({"mine": pem})
+    async with client.consumer(topic, "s", decryption=keys) as consumer:
+        producer = official.create_producer(
+            topic,
+            encryption_key="mine",
+            crypto_key_reader=reader,
+            compression_type=pulsar.CompressionType.ZLib,
+        )
+        for number in range(3):
+            producer.send(b"secret %d" % number * 50)
+        bodies = [b"secret %d" % number * 50 for number in range(3)]
+        assert data_of(await next_of(consumer, 3)) == bodies
 
 
 async def test_a_message_in_chunks_is_received_whole(client: Client, official: Any) -> None:

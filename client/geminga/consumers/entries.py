@@ -13,6 +13,7 @@ from typing import Any
 from geminga._channels.ack_group import Position
 from geminga.compression import decompress
 from geminga.consumers.chunks import PendingChunks
+from geminga.decryption import Decryptor
 from geminga.errors import UnreadableMessage
 from geminga.messages import BatchAcks, Delivery, Message
 from geminga.schemas.schema import Schema
@@ -40,11 +41,16 @@ class EntryOpener:
     """Opens the entries of one topic."""
 
     def __init__(
-        self, topic: str, schema: Schema[Any] | None, pending: PendingChunks | None = None
+        self,
+        topic: str,
+        schema: Schema[Any] | None,
+        pending: PendingChunks | None = None,
+        decryptor: Decryptor | None = None,
     ) -> None:
         self._topic = topic
         self._schema = schema
         self._pending = pending
+        self._decryptor = decryptor
 
     def open(self, command: api.CommandMessage, buffer: bytes, start: int, end: int) -> Entry:
         """The messages in a delivered entry, whose payload is ``buffer[start:end]``.
@@ -55,6 +61,10 @@ class EntryOpener:
         try:
             metadata, body_start = open_payload(buffer, start, end)
             body = buffer[body_start:end]
+            if metadata.encryption_keys:  # of a message in chunks each by itself
+                if self._decryptor is None:
+                    raise UnreadableMessage("it is encrypted")
+                body = self._decryptor.decrypt(metadata, body)
             chunks: tuple[Position, ...] = ()
             if metadata.num_chunks_from_msg > 1:
                 if self._pending is None:
@@ -63,8 +73,6 @@ class EntryOpener:
                 if whole is None:
                     return Entry([], 1)
                 body, chunks = whole.body, whole.earlier
-            if metadata.encryption_keys:
-                raise UnreadableMessage("it is encrypted")
             body = decompress(metadata.compression, body, metadata.uncompressed_size)
             delivery = Delivery(
                 self._topic,

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypedDict
 
 from geminga._channels.consumer_channel import ConsumerChannelOptions, KeySharedPolicy
 from geminga._transport.lookup import TopicsMode
+from geminga.decryption import PrivateKeyReader
 from geminga_protocol.pulsar.enums import InitialPosition, SubscriptionType
 
 SubscriptionTypeName = Literal["exclusive", "shared", "failover", "key_shared"]
@@ -69,6 +70,8 @@ class ConsumerOptions(TypedDict, total=False):
       by default.
     - ``chunked_messages_max``, ``chunk_timeout_s``: of so many messages in chunks some chunks are
       held until the others come, for so long; 10, and 60 seconds.
+    - ``decryption``: the private keys to read encrypted messages with. One that cannot be read is
+      delivered again after ``nack_delay_s``, to whichever consumer can.
     - ``operation_timeout_s``: for the consumer's own requests, such as ``seek``; 30 by default.
     """
 
@@ -94,6 +97,7 @@ class ConsumerOptions(TypedDict, total=False):
     topics_refresh_s: float
     chunked_messages_max: int
     chunk_timeout_s: float
+    decryption: PrivateKeyReader | None
     operation_timeout_s: float
 
 
@@ -106,6 +110,7 @@ class TableViewOptions(TypedDict, total=False):
     topics_refresh_s: float
     chunked_messages_max: int
     chunk_timeout_s: float
+    decryption: PrivateKeyReader | None
     operation_timeout_s: float
 
 
@@ -135,6 +140,7 @@ class ConsumerSettings(ConsumerChannelOptions):
     topics_refresh_s: float = 60.0
     chunked_messages_max: int = 10
     chunk_timeout_s: float = 60.0
+    decryption: PrivateKeyReader | None = None
 
     def __post_init__(self) -> None:
         at_least_one = {

@@ -21,6 +21,7 @@ from geminga.consumers.options import ConsumerSettings
 from geminga.consumers.read_position import ReadPosition
 from geminga.consumers.receiver_queue import Inbox, Lane
 from geminga.consumers.redelivery import RedeliveryTimer
+from geminga.decryption import Decryptor
 from geminga.errors import ClientError, NotAcknowledgeable, UnreadableMessage
 from geminga.messages import Message, MessageId, from_proto, to_proto
 from geminga.schemas.schema import Schema
@@ -85,14 +86,7 @@ class TopicConsumer:
         )
         # Was it accepted by a broker once?
         self.is_open = False
-        info = None if subscribing.schema is None else subscribing.schema.schema_info
-        if info is not None:
-            self.channel.schema = api.Schema(
-                name=info.name,
-                schema_data=info.definition,
-                type=api.Schema.Type.ValueType(info.type),
-                properties=key_values(info.properties),
-            )
+        self.channel.schema = _told_schema(subscribing.schema)
         self._settings = settings
         self._queue = queue
         self._lane = Lane(self._taken)
@@ -101,7 +95,13 @@ class TopicConsumer:
         )
         self._pending_chunks.on_expired = self._acknowledge_entries
         self._pending_chunks.on_dropped = self._ask_again_later
-        self._opener = EntryOpener(self.topic, subscribing.schema, self._pending_chunks)
+        keys = settings.decryption
+        self._opener = EntryOpener(
+            self.topic,
+            subscribing.schema,
+            self._pending_chunks,
+            None if keys is None else Decryptor(keys),
+        )
         self._nacks = RedeliveryTimer(NACK_GRANULARITY_S, self._redeliver)
         timeout_s = settings.ack_timeout_s
         self._unacknowledged: RedeliveryTimer | None = None
@@ -360,3 +360,16 @@ class TopicConsumer:
         if self.channel.error is None:
             self._queue.clear(self._lane)
             await self.channel.close()
+
+
+def _told_schema(schema: Schema[Any] | None) -> api.Schema | None:
+    """What brokers are told of a consumer's schema, if anything."""
+    info = None if schema is None else schema.schema_info
+    if info is None:
+        return None
+    return api.Schema(
+        name=info.name,
+        schema_data=info.definition,
+        type=api.Schema.Type.ValueType(info.type),
+        properties=key_values(info.properties),
+    )
