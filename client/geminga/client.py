@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from random import Random
 from types import TracebackType
@@ -20,12 +21,15 @@ from geminga.consumers.options import (
 )
 from geminga.consumers.reader import Reader
 from geminga.consumers.table_view import TableView
+from geminga.errors import TopicNotFound
 from geminga.messages import EARLIEST, Message, MessageId
 from geminga.opening import Opening
 from geminga.producers.options import ProducerOptions, ProducerSettings
 from geminga.producers.producer import Producer
 from geminga.producers.room import MEMORY_LIMIT_BYTES, MemoryLimit
+from geminga.schemas.auto import AutoProduceSchema
 from geminga.schemas.schema import BytesSchema, Schema
+from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock, SystemClock
 from geminga_runtime.network import AsyncioNetwork, Network
@@ -118,11 +122,21 @@ class Client:
         self, topic: str, schema: Schema[ValueT], settings: ProducerSettings
     ) -> Producer[ValueT]:
         name = TopicName.parse(topic)
+        kind: object = schema
+        if isinstance(kind, AutoProduceSchema):
+            settings = replace(settings, schema=await self._schema_of(name))
         producer = Producer(
             self._channels, name, schema, settings, memory=self._memory, clock=self._clock
         )
         await producer.open()
         return producer
+
+    async def _schema_of(self, topic: TopicName) -> api.Schema | None:
+        """The topic's newest schema, ``None`` if it has none."""
+        try:
+            return await self._channels.schema(topic)
+        except TopicNotFound:
+            return None
 
     @overload
     def consumer(

@@ -6,12 +6,11 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 
 from geminga.errors import ClientError
-from geminga.schemas.schema import Schema
 from geminga_protocol.pulsar.api_pb2 import MessageIdData, MessageMetadata, SingleMessageMetadata
 from geminga_protocol.pulsar.integers import INT64_MAX, signed, unsigned
 
@@ -111,12 +110,19 @@ EARLIEST = MessageId(-1, -1)
 LATEST = MessageId(INT64_MAX, INT64_MAX)
 
 
+class ValueMaker(Protocol):
+    """Makes the values of messages: a consumer's schema."""
+
+    def value(self, message: Message[Any], /) -> Any:  # noqa: ANN401 - whatever the schema makes
+        """The message's value; raises what the schema raises."""
+
+
 class Delivery:
     """What the messages of one delivered entry share."""
 
     __slots__ = (
-        *("acks", "chunks", "metadata", "partition", "position", "redelivery_count", "schema"),
-        "topic",
+        *("acks", "chunks", "metadata", "partition", "position", "redelivery_count", "topic"),
+        "values",
     )
 
     def __init__(
@@ -128,7 +134,7 @@ class Delivery:
         *,
         redelivery_count: int = 0,
         acks: BatchAcks | None = None,
-        schema: Schema[Any] | None = None,
+        values: ValueMaker | None = None,
         chunks: tuple[tuple[int, int], ...] = (),
     ) -> None:
         self.topic = topic
@@ -137,7 +143,7 @@ class Delivery:
         self.metadata = metadata
         self.redelivery_count = redelivery_count
         self.acks = acks
-        self.schema = schema
+        self.values = values
         self.chunks = chunks
 
 
@@ -176,10 +182,10 @@ class Message(Generic[ValueT_co]):
         ``None`` for a message whose value is null. Raises what the schema raises for data that it
         cannot read.
         """
-        if self.is_null:
-            return cast(ValueT_co, None)
-        schema = self._delivery.schema
-        return cast(ValueT_co, self.data if schema is None else schema.decode(self.data))
+        values = self._delivery.values
+        if values is not None:
+            return cast(ValueT_co, values.value(self))
+        return cast(ValueT_co, None if self.is_null else self.data)
 
     @property
     def is_null(self) -> bool:

@@ -15,12 +15,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from random import Random
+from typing import TypeVar
 
 from geminga._transport.connection import Connection, ConnectionOptions
 from geminga._transport.connection_pool import ConnectionPool
 from geminga._transport.lookup import Lookup
 from geminga._transport.service_urls import Route, parse_service_url
 from geminga.errors import BrokerRefused, ClientError, Closed, RequestTimedOut
+from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.topic_names import PARTITION_INDEX_MAX, TopicName
 from geminga_runtime.backoff import Backoff
@@ -44,6 +46,9 @@ class ClientOptions:
     reconnect_first_s: float = 0.1
     # Short, because a broker or bookie that was killed is back within seconds.
     reconnect_limit_s: float = 5.0
+
+
+AnswerT = TypeVar("AnswerT")
 
 
 class Channels(Service):
@@ -91,12 +96,23 @@ class Channels(Service):
 
         Raises the ``ClientError`` for which it is not known within the time of an operation.
         """
+        return await self._patiently(lambda: self.lookup.partitions(str(topic)))
+
+    async def schema(self, topic: TopicName, version: bytes | None = None) -> api.Schema:
+        """That version of a topic's schema, or the newest one; asks again while that may help.
+
+        Raises ``TopicNotFound`` where there is none, or the ``ClientError`` for which it is not
+        known within the time of an operation.
+        """
+        return await self._patiently(lambda: self.lookup.schema(str(topic), version))
+
+    async def _patiently(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self.options.connection.operation_timeout_s
         backoff = self.backoff()
         while True:
             try:
-                return await self.lookup.partitions(str(topic))
+                return await ask()
             except ClientError as error:
                 if not error.retry or loop.time() >= deadline_s:
                     raise

@@ -55,6 +55,19 @@ class Lookup:
                 raise _failed_without_reason()
             return response.partitions
 
+    async def schema(self, topic: str, version: bytes | None = None) -> api.Schema:
+        """That version of the topic's schema, or the newest one.
+
+        Raises ``TopicNotFound`` where there is none, or another ``ClientError``.
+        """
+        connection = await self._service_connection()
+        with self._leaving_on_failure(connection.address):
+            asked = api.CommandGetSchema(request_id=0, topic=topic, schema_version=version)
+            answer = await connection.request(
+                BaseCommand(type=BaseCommand.GET_SCHEMA, getSchema=asked)
+            )
+            return answer.getSchemaResponse.schema
+
     async def topics(
         self, namespace: str, mode: TopicsMode, known_hash: str
     ) -> tuple[list[str] | None, str]:

@@ -13,10 +13,10 @@ from typing import Any
 from geminga._channels.ack_group import Position
 from geminga.compression import decompress
 from geminga.consumers.chunks import PendingChunks
+from geminga.consumers.values import ValueReader
 from geminga.decryption import Decryptor
 from geminga.errors import UnreadableMessage
 from geminga.messages import BatchAcks, Delivery, Message
-from geminga.schemas.schema import Schema
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.integers import signed, unsigned
@@ -43,12 +43,12 @@ class EntryOpener:
     def __init__(
         self,
         topic: str,
-        schema: Schema[Any] | None,
+        values: ValueReader | None,
         pending: PendingChunks | None = None,
         decryptor: Decryptor | None = None,
     ) -> None:
         self._topic = topic
-        self._schema = schema
+        self._values = values
         self._pending = pending
         self._decryptor = decryptor
 
@@ -80,7 +80,7 @@ class EntryOpener:
                 command.message_id.partition,
                 metadata,
                 redelivery_count=command.redelivery_count,
-                schema=self._schema,
+                values=self._values,
                 chunks=chunks,
             )
             if metadata.HasField("num_messages_in_batch") and not chunks:

@@ -7,6 +7,7 @@ again are kept in step here.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,19 +16,18 @@ from geminga._channels.ack_group import AckGroup, OpenIndexes, Position, ack_set
 from geminga._channels.channel import Channels
 from geminga._channels.consumer_channel import ConsumerChannel
 from geminga.consumers.chunks import PendingChunks
-from geminga.consumers.entries import EntryOpener, position_of
+from geminga.consumers.entries import Entry, EntryOpener, position_of
 from geminga.consumers.letters import Letters
 from geminga.consumers.options import ConsumerSettings
 from geminga.consumers.read_position import ReadPosition
 from geminga.consumers.receiver_queue import Inbox, Lane
 from geminga.consumers.redelivery import RedeliveryTimer
+from geminga.consumers.values import ValueReader
 from geminga.decryption import Decryptor
 from geminga.errors import ClientError, NotAcknowledgeable, UnreadableMessage
 from geminga.messages import Message, MessageId, from_proto, to_proto
-from geminga.schemas.schema import Schema
-from geminga_protocol.pulsar import api_pb2 as api
+from geminga.schemas.schema import Schema, proto_of
 from geminga_protocol.pulsar.api_pb2 import CommandMessage, MessageIdData
-from geminga_protocol.pulsar.commands import key_values
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock
 
@@ -62,6 +62,11 @@ class Subscribing:
     start: MessageId | None = None
     is_start_inclusive: bool = False
 
+    def told_schema(self) -> api.Schema | None:
+        """What brokers are told of the schema."""
+        info = None if self.schema is None else self.schema.schema_info
+        return None if info is None else proto_of(info)
+
 
 class TopicConsumer:
     """Receives one topic into its lane of ``queue``. ``on_end`` is told when no more will come."""
@@ -76,6 +81,7 @@ class TopicConsumer:
     ) -> None:
         settings = subscribing.settings
         self.topic = str(topic)
+        self._topic = topic
         self.partition = topic.partition_index
         self.channel = ConsumerChannel(
             channels,
@@ -86,7 +92,7 @@ class TopicConsumer:
         )
         # Was it accepted by a broker once?
         self.is_open = False
-        self.channel.schema = _told_schema(subscribing.schema)
+        self.channel.schema = subscribing.told_schema()
         self._settings = settings
         self._queue = queue
         self._lane = Lane(self._taken)
@@ -95,13 +101,14 @@ class TopicConsumer:
         )
         self._pending_chunks.on_expired = self._acknowledge_entries
         self._pending_chunks.on_dropped = self._ask_again_later
+        self._values = None if subscribing.schema is None else ValueReader(subscribing.schema)
+        # Entries that wait until the schema is known that the first of them was written with.
+        self._held: deque[tuple[Position, Entry]] = deque()
+        self._is_learning = False
+        self._channels = channels
         keys = settings.decryption
-        self._opener = EntryOpener(
-            self.topic,
-            subscribing.schema,
-            self._pending_chunks,
-            None if keys is None else Decryptor(keys),
-        )
+        decryptor = None if keys is None else Decryptor(keys)
+        self._opener = EntryOpener(self.topic, self._values, self._pending_chunks, decryptor)
         self._nacks = RedeliveryTimer(NACK_GRANULARITY_S, self._redeliver)
         timeout_s = settings.ack_timeout_s
         self._unacknowledged: RedeliveryTimer | None = None
@@ -114,10 +121,8 @@ class TopicConsumer:
         self.last_position: Position | None = None
         # Of a reader, which has no subscription that a broker keeps.
         self._reading: ReadPosition | None = None
-        if subscribing.start is not None:
-            self._reading = ReadPosition(
-                subscribing.start, is_inclusive=subscribing.is_start_inclusive
-            )
+        if (start := subscribing.start) is not None:
+            self._reading = ReadPosition(start, is_inclusive=subscribing.is_start_inclusive)
         self.channel.start = self._start_message_id
         self.channel.on_entry = self._entry_arrived
         self.channel.on_reset = self._forget_arrived
@@ -298,7 +303,7 @@ class TopicConsumer:
 
     def _entry_arrived(self, command: CommandMessage, buffer: bytes, start: int, end: int) -> None:
         limit = self._settings.receiver_queue_size + OVERSHOOT_MESSAGES_MAX
-        if len(self._lane.messages) > limit:
+        if len(self._lane.messages) + len(self._held) > limit:
             log.error("more messages than asked for", extra={"consumer": self.channel.title})
             self.channel.leave()
             return
@@ -307,6 +312,15 @@ class TopicConsumer:
         except UnreadableMessage as error:
             self._put_aside(position_of(command), error)
             return
+        if self._held or self._wants_schema_of(entry):
+            self._held.append((position_of(command), entry))
+            if not self._is_learning:
+                self._is_learning = True
+                self._channels.spawn(self._learn_schemas(), name=f"learn schemas of {self.topic}")
+            return
+        self._hand_on(position_of(command), entry)
+
+    def _hand_on(self, position: Position, entry: Entry) -> None:
         messages = entry.messages
         if self.channel.is_seeking:
             messages = []
@@ -316,8 +330,34 @@ class TopicConsumer:
             messages = self._without_dead(messages)
         if len(messages) < entry.sent_messages:
             self.channel.return_permits(entry.sent_messages - len(messages))
-        self.last_position = position_of(command)
+        self.last_position = position
         self._queue.put(self._lane, messages)
+
+    def _wants_schema_of(self, entry: Entry) -> bool:
+        return (
+            self._values is not None
+            and bool(entry.messages)
+            and self._values.wants(entry.messages[0].schema_version)
+        )
+
+    async def _learn_schemas(self) -> None:
+        """Hand on what is held, in its order, asking for each schema that it needs."""
+        while self._held:
+            position, entry = self._held[0]
+            if not self._wants_schema_of(entry):
+                del self._held[0]
+                self._hand_on(position, entry)
+                continue
+            version = entry.messages[0].schema_version
+            assert version is not None
+            assert self._values is not None
+            try:
+                writer = await self._channels.schema(self._topic, version)
+            except ClientError as error:
+                self._values.refuse(version, error)
+            else:
+                self._values.learn(version, writer)
+        self._is_learning = False
 
     def _put_aside(self, position: Position, error: UnreadableMessage) -> None:
         log.error(
@@ -338,7 +378,9 @@ class TopicConsumer:
         self._pending_chunks.clear()
         if self._unacknowledged is not None:
             self._unacknowledged.clear()
-        return self._queue.clear(self._lane)
+        held = sum(entry.sent_messages for _, entry in self._held)
+        self._held.clear()
+        return held + self._queue.clear(self._lane)
 
     # ---- life
 
@@ -357,19 +399,7 @@ class TopicConsumer:
 
     async def close(self) -> None:
         """Tell the broker what is acknowledged, and leave it. Closing twice is harmless."""
+        self._held.clear()
         if self.channel.error is None:
             self._queue.clear(self._lane)
             await self.channel.close()
-
-
-def _told_schema(schema: Schema[Any] | None) -> api.Schema | None:
-    """What brokers are told of a consumer's schema, if anything."""
-    info = None if schema is None else schema.schema_info
-    if info is None:
-        return None
-    return api.Schema(
-        name=info.name,
-        schema_data=info.definition,
-        type=api.Schema.Type.ValueType(info.type),
-        properties=key_values(info.properties),
-    )

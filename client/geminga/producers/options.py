@@ -13,9 +13,7 @@ from geminga.encryption import Encryption
 from geminga.producers.attributes import MessageAttributes
 from geminga.producers.batches import Batching
 from geminga.producers.routing import HashName, Router, RouterName
-from geminga.schemas.schema import SchemaInfo
-from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.commands import key_values
+from geminga.schemas.schema import SchemaInfo, proto_of
 from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.integers import INT64_MAX
 
@@ -108,12 +106,7 @@ class ProducerSettings(ProducerChannelOptions):
             named["access_mode"] = AccessMode[mode.upper()]
         named["is_encrypted"] = options.get("encryption") is not None
         if info is not None:
-            named["schema"] = api.Schema(
-                name=info.name,
-                type=api.Schema.Type.ValueType(info.type),
-                schema_data=info.definition,
-                properties=key_values(info.properties),
-            )
+            named["schema"] = proto_of(info)
         return cls(**named)  # type: ignore[arg-type]  # the TypedDict has the types of the fields
 
     # A tenth of a second at half a million messages a second, more than a broker keeps waiting.

@@ -12,7 +12,7 @@ from typing import Any
 from geminga.schemas import primitives
 from geminga.schemas.avro import AvroSchema
 from geminga.schemas.json_schema import JsonSchema
-from geminga.schemas.key_value import KeyValueSchema, split
+from geminga.schemas.key_value import KeyValueSchema, parts_of
 from geminga.schemas.protobuf import ProtobufNativeSchema, class_of
 from geminga.schemas.schema import BytesSchema, Schema, SchemaInfo
 from geminga_protocol.pulsar.enums import SchemaType
@@ -98,14 +98,5 @@ def _json(info: SchemaInfo) -> Any:  # noqa: ANN401 - JSON
 
 
 def _key_value(info: SchemaInfo) -> Schema[Any]:
-    parts: list[Schema[Any]] = []
-    for part, definition in zip(("key", "value"), split(info.definition), strict=True):
-        try:
-            kind = SchemaType[info.properties[f"{part}.schema.type"]]
-            properties = json.loads(info.properties.get(f"{part}.schema.properties") or "{}")
-        except (KeyError, ValueError) as wrong:
-            raise ValueError(f"the key-value schema does not say what its {part} is") from wrong
-        name = info.properties.get(f"{part}.schema.name", "")
-        parts.append(schema_of(SchemaInfo(kind, name, definition or b"", properties)))
-    key, value = parts
+    key, value = map(schema_of, parts_of(info))
     return KeyValueSchema(key, value, info.properties.get("kv.encoding.type", "INLINE"))

@@ -83,7 +83,6 @@ def fastavro() -> Any:  # noqa: ANN401 - a module without types
     """The library; raises ``MissingExtra``."""
     try:
         import fastavro  # noqa: PLC0415 - only who uses Avro has it
-        import fastavro.schema  # noqa: PLC0415 - as above
     except ImportError as missing:
         raise MissingExtra("Avro schemas", "avro") from missing
     return fastavro

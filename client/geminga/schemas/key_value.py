@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from enum import StrEnum
 from struct import Struct
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from geminga.schemas.schema import Schema, SchemaInfo
 from geminga_protocol.pulsar.enums import SchemaType
@@ -86,8 +87,31 @@ class KeyValueSchema(Generic[KeyT, ValueT]):
             None if value is None else self._value.decode(value),
         )
 
+    def reader_of(self, writer: SchemaInfo, /) -> Callable[[bytes], tuple[Any, Any]]:
+        """Reads pairs whose key and value were written with other schemas.
+
+        Raises ``ValueError`` for a schema that is none, and so does the reader.
+        """
+        key_info, value_info = parts_of(writer)
+        readers = _reader(self._key, key_info), _reader(self._value, value_info)
+
+        def read(payload: bytes) -> tuple[Any, Any]:
+            key, value = split(payload)
+            return (
+                None if key is None else readers[0](key),
+                None if value is None else readers[1](value),
+            )
+
+        return read
+
     def __repr__(self) -> str:
         return f"KeyValueSchema({self._key!r}, {self._value!r}, {self.encoding.name})"
+
+
+def _reader(schema: Schema[Any], writer: SchemaInfo) -> Callable[[bytes], Any]:
+    reader_of: Callable[[SchemaInfo], Callable[[bytes], Any]] | None
+    reader_of = getattr(schema, "reader_of", None)
+    return schema.decode if reader_of is None else reader_of(writer)
 
 
 def _is_pair(value: object) -> bool:
@@ -97,6 +121,20 @@ def _is_pair(value: object) -> bool:
 def _info(schema: Schema[KeyT]) -> SchemaInfo:
     info = schema.schema_info
     return SchemaInfo(SchemaType.NONE, "Bytes") if info is None else info
+
+
+def parts_of(info: SchemaInfo) -> list[SchemaInfo]:
+    """What the key and the value of such a schema are; raises ``ValueError``."""
+    parts: list[SchemaInfo] = []
+    for part, definition in zip(("key", "value"), split(info.definition), strict=True):
+        try:
+            kind = SchemaType[info.properties[f"{part}.schema.type"]]
+            properties = json.loads(info.properties.get(f"{part}.schema.properties") or "{}")
+        except (KeyError, ValueError) as wrong:
+            raise ValueError(f"the key-value schema does not say what its {part} is") from wrong
+        name = info.properties.get(f"{part}.schema.name", "")
+        parts.append(SchemaInfo(kind, name, definition or b"", properties))
+    return parts
 
 
 def join(key: bytes | None, value: bytes | None) -> bytes:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.commands import key_values
 from geminga_protocol.pulsar.enums import SchemaType
 
 ValueT = TypeVar("ValueT")
@@ -22,6 +24,22 @@ class SchemaInfo:
     name: str = ""
     definition: bytes = b""
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def info_of(proto: api.Schema) -> SchemaInfo:
+    """What a broker told; raises ``ValueError`` for a type that is not known here."""
+    properties = {pair.key: pair.value for pair in proto.properties}
+    return SchemaInfo(SchemaType(proto.type), proto.name, proto.schema_data, properties)
+
+
+def proto_of(info: SchemaInfo) -> api.Schema:
+    """As brokers are told."""
+    return api.Schema(
+        name=info.name,
+        type=api.Schema.Type.ValueType(info.type),
+        schema_data=info.definition,
+        properties=key_values(info.properties),
+    )
 
 
 class Schema(Protocol[ValueT]):

@@ -13,6 +13,7 @@ from tests.unit.geminga.fake_broker import batch_payload, metadata
 
 from geminga import Message, MessageId, UnreadableMessage
 from geminga.consumers.entries import Entry, EntryOpener, is_acknowledged
+from geminga.consumers.values import ValueReader
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import encode_batch, encode_broker_entry, encode_payload
 
@@ -83,11 +84,15 @@ def test_a_schema_makes_the_value_and_is_not_asked_for_null() -> None:
 
     said = metadata()
     payload = encode_payload(said, b"body")
-    (message,) = EntryOpener("t", Upper()).open(command(), payload, 0, len(payload)).messages
+    (message,) = (
+        EntryOpener("t", ValueReader(Upper())).open(command(), payload, 0, len(payload)).messages
+    )
     assert (message.value, message.data) == ("BODY", b"body")
     said.null_value = True
     payload = encode_payload(said, b"")
-    (message,) = EntryOpener("t", Upper()).open(command(), payload, 0, len(payload)).messages
+    (message,) = (
+        EntryOpener("t", ValueReader(Upper())).open(command(), payload, 0, len(payload)).messages
+    )
     assert message.value is None
 
 

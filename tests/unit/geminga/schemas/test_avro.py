@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 import pulsar.schema
 import pytest
@@ -31,7 +32,8 @@ class OfficialOrder(pulsar.schema.Record):  # type: ignore[misc]
 
 
 def test_the_official_client_reads_what_we_write_and_we_read_what_it_writes() -> None:
-    official, ours = pulsar.schema.AvroSchema(OfficialOrder), AvroSchema(Order)
+    official: Any = pulsar.schema.AvroSchema(OfficialOrder)
+    ours = AvroSchema(Order)
     read = official.decode(ours.encode(Order(3, "é")))
     assert (read.id, read.name) == (3, "é")
     assert ours.decode(official.encode(OfficialOrder(id=4))) == Order(4)

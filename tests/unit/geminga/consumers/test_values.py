@@ -1,0 +1,143 @@
+"""Proves that values are read by the schema that each message was written with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from tests.unit.geminga.fake_broker import Answer, FakeBroker, Session, metadata, until
+
+from geminga import (
+    AutoConsumeSchema,
+    AvroSchema,
+    Client,
+    Int32Schema,
+    KeyValueSchema,
+    SchemaInfo,
+    StringSchema,
+)
+from geminga.schemas.schema import proto_of
+from geminga_protocol.pulsar import answers
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.api_pb2 import BaseCommand
+from geminga_protocol.pulsar.commands import encode_command
+from geminga_protocol.pulsar.payload import encode_payload
+
+
+@dataclass
+class Order:
+    id: int
+    note: str | None = None
+
+
+@dataclass
+class OrderBefore:
+    id: int
+
+
+BEFORE, NOW = AvroSchema(OrderBefore), AvroSchema(Order)
+VERSIONS = {b"\0": BEFORE.schema_info, b"\1": NOW.schema_info}
+
+
+def payload(data: bytes, version: bytes | None) -> bytes:
+    described = metadata()
+    if version is not None:
+        described.schema_version = version
+    return encode_payload(described, data)
+
+
+def tells(versions: dict[bytes, SchemaInfo], asked: list[bytes]) -> Answer:
+    """Answer GET_SCHEMA out of ``versions``."""
+
+    def answer(session: Session, command: BaseCommand, _payload: bytes) -> None:
+        asked.append(command.getSchema.schema_version)
+        info = versions.get(command.getSchema.schema_version)
+        request_id = command.getSchema.request_id
+        if info is None:
+            words = "Topic not found or no-schema"
+            session.write(answers.encode_error(request_id, api.TopicNotFound, words))
+        else:
+            response = api.CommandGetSchemaResponse(request_id=request_id, schema=proto_of(info))
+            kind = BaseCommand.GET_SCHEMA_RESPONSE
+            session.write(encode_command(BaseCommand(type=kind, getSchemaResponse=response)))
+
+    return answer
+
+
+async def test_each_version_is_asked_for_once_and_nothing_overtakes(
+    client: Client, broker: FakeBroker
+) -> None:
+    asked: list[bytes] = []
+    broker.on(BaseCommand.GET_SCHEMA, tells(VERSIONS, asked))
+    consumer = await client.consumer("orders", "billing", schema=NOW)
+    broker.deliver(0, payload=payload(NOW.encode(Order(0)), None))
+    broker.deliver(1, payload=payload(BEFORE.encode(OrderBefore(1)), b"\0"))
+    broker.deliver(2, payload=payload(NOW.encode(Order(2, "x")), b"\1"))
+    broker.deliver(3, payload=payload(BEFORE.encode(OrderBefore(3)), b"\0"))
+    values = [(await consumer.receive()).value for _ in range(4)]
+    assert values == [Order(0), Order(1), Order(2, "x"), Order(3)]
+    assert asked == [b"\0", b"\1"]
+
+
+async def test_a_message_whose_schema_is_gone_can_be_received_and_not_read(
+    client: Client, broker: FakeBroker
+) -> None:
+    broker.on(BaseCommand.GET_SCHEMA, tells({}, []))
+    consumer = await client.consumer("orders", "billing", schema=NOW)
+    broker.deliver(0, payload=payload(b"?", b"\7"))
+    broker.deliver(1, payload=payload(NOW.encode(Order(1)), None))
+    message = await consumer.receive()
+    with pytest.raises(ValueError, match="version 07"):
+        _ = message.value
+    assert message.data == b"?"
+    assert (await consumer.receive()).value == Order(1)
+
+
+async def test_what_waits_for_a_schema_comes_again_after_a_lost_connection(
+    client: Client, broker: FakeBroker
+) -> None:
+    asked: list[bytes] = []
+    silent: list[BaseCommand] = []
+    broker.on(BaseCommand.GET_SCHEMA, lambda _s, command, _p: silent.append(command))
+    consumer = await client.consumer("orders", "billing", schema=NOW)
+    broker.deliver(0, payload=payload(BEFORE.encode(OrderBefore(0)), b"\0"))
+    await until(lambda: bool(silent))
+    broker.on(BaseCommand.GET_SCHEMA, tells(VERSIONS, asked))
+    broker.drop_connections()
+    await until(lambda: len(broker.of_type(BaseCommand.SUBSCRIBE)) == 2)
+    await until(lambda: consumer.is_connected)
+    broker.deliver(0, payload=payload(BEFORE.encode(OrderBefore(0)), b"\0"))
+    broker.deliver(1, payload=payload(NOW.encode(Order(1)), b"\1"))
+    assert (await consumer.receive()).value == Order(0)
+    assert (await consumer.receive()).value == Order(1)
+    assert asked == [b"\0", b"\1"]
+
+
+async def test_a_consumer_without_a_class_reads_whatever_is_there(
+    client: Client, broker: FakeBroker
+) -> None:
+    pair = KeyValueSchema(StringSchema(), Int32Schema())
+    versions = {b"\0": StringSchema().schema_info, b"\1": pair.schema_info, b"\2": NOW.schema_info}
+    broker.on(BaseCommand.GET_SCHEMA, tells(versions, []))
+    consumer = await client.consumer("orders", "billing", schema=AutoConsumeSchema())
+    broker.deliver(0, payload=payload(b"text", b"\0"))
+    broker.deliver(1, payload=payload(pair.encode(("a", 1)), b"\1"))
+    broker.deliver(2, payload=payload(NOW.encode(Order(3)), b"\2"))
+    broker.deliver(3, payload=payload(b"bytes", None))
+    values = [(await consumer.receive()).value for _ in range(4)]
+    assert values == ["text", ("a", 1), {"id": 3, "note": None}, b"bytes"]
+
+
+async def test_the_key_of_a_separated_pair_is_the_messages_key(
+    client: Client, broker: FakeBroker
+) -> None:
+    schema = KeyValueSchema(StringSchema(), Int32Schema(), "SEPARATED")
+    consumer = await client.consumer("orders", "billing", schema=schema)
+    described = metadata()
+    described.partition_key = "azE="  # k1
+    described.partition_key_b64_encoded = True
+    broker.deliver(0, payload=encode_payload(described, Int32Schema().encode(5)))
+    described.null_value = True
+    broker.deliver(1, payload=encode_payload(described, b""))
+    assert (await consumer.receive()).value == ("k1", 5)
+    assert (await consumer.receive()).value == ("k1", None)
