@@ -17,7 +17,7 @@ from geminga_broker.errors import ConsumerNotFound, InvalidRequest, NotAllowed
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.sessions.command_group import CommandGroup, Handlers, as_task
 from geminga_broker.sessions.consumer_stats import encode_consumer_stats
-from geminga_broker.sessions.schemas import schema_of
+from geminga_broker.sessions.schemas import schema_of, topic_schemas
 from geminga_broker.sessions.session import Session
 from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
 from geminga_broker.subscriptions.distribution.key_shared_policy import (
@@ -26,7 +26,6 @@ from geminga_broker.subscriptions.distribution.key_shared_policy import (
 )
 from geminga_broker.subscriptions.subscribe_request import ConsumerIdentity, SubscribeRequest
 from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
-from geminga_broker.topics.topic_schemas import TopicSchemas
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.ack import Ids
@@ -120,7 +119,7 @@ class ConsumerCommands(CommandGroup):
         )
         consumer = Consumer(session, request, clock=context.clock, listener=self)
         if command.HasField("schema"):
-            await topic.part(TopicSchemas).admit_consumer(schema_of(command.schema))
+            await topic_schemas(context, topic).admit_consumer(schema_of(command.schema))
         subscription = await topic.subscribe(request)
         self._consumers[command.consumer_id] = (consumer, subscription, resource)
         session.send(encode_success(command.request_id))

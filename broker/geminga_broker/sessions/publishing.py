@@ -13,10 +13,9 @@ from typing import ClassVar
 from geminga_broker.errors import BrokerError, NotAllowed
 from geminga_broker.managed_ledger.append_request import AppendRequest, publisher_of
 from geminga_broker.sessions.command_group import CommandGroup, Handlers, as_task
-from geminga_broker.sessions.schemas import schema_of
+from geminga_broker.sessions.schemas import schema_of, topic_schemas
 from geminga_broker.sessions.session import Session
 from geminga_broker.topics.producing.producers import Producer, ProducerRequest
-from geminga_broker.topics.topic_schemas import TopicSchemas
 from geminga_protocol.errors import ChecksumMismatch, WireError
 from geminga_protocol.framing import Bounds
 from geminga_protocol.pulsar import api_pb2 as api
@@ -217,7 +216,7 @@ class ProducerCommands(CommandGroup):
             on_settled=partial(self._settled, command),
         )
         schema = schema_of(command.schema) if command.HasField("schema") else None
-        producer.schema_version = await topic.part(TopicSchemas).admit_producer(schema)
+        producer.schema_version = await topic_schemas(context, topic).admit_producer(schema)
         if command.initial_subscription_name:
             await topic.create_subscription(command.initial_subscription_name, from_earliest=True)
         await topic.connect_producer(producer)

@@ -221,6 +221,11 @@ class TopicDirectory(Service):
     async def delete_topic(self, topic: Topic) -> None:
         """Delete this very topic. Raises ``TopicFenced`` where it is not served any more."""
         async with self._left(topic):
+            topic.disconnect_all()
+            # First: a topic of the same name must not find the schema. That of partitions stays
+            # until the whole topic goes.
+            if topic.name.partition_index < 0:
+                await self.services.schemas.delete_all(topic.name)
             await topic.delete()
 
     async def delete_doomed(self, name: TopicName) -> None:

@@ -13,7 +13,6 @@ from geminga_broker.topics.producing.deduplication import TopicDeduplication
 from geminga_broker.topics.producing.publish_gate import DelayLimit
 from geminga_broker.topics.producing.publish_path import PublishPath
 from geminga_broker.topics.topic_compaction import TopicCompaction
-from geminga_broker.topics.topic_schemas import TopicSchemas
 
 # Of a topic that keeps its messages.
 STORED: tuple[type[TopicPart], ...] = (
@@ -24,11 +23,9 @@ STORED: tuple[type[TopicPart], ...] = (
     Backlog,
     MessageExpiry,
     StoredSubscriptions,
-    TopicSchemas,
 )
 # Of one that does not.
 VOLATILE: tuple[type[TopicPart], ...] = (
     PublishPath,
     VolatileSubscriptions,
-    TopicSchemas,
 )

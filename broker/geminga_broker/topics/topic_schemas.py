@@ -1,7 +1,8 @@
-"""A topic's schema as its clients see it: who registers one, who is checked, when it is deleted.
+"""A topic's schema as its clients see it: who registers one, and who is checked.
 
-The part keeps nothing: the registry, which all topics share, does. A client without a schema costs
-no question unless the topic's policies want producers to have one.
+No part of the topic, for there is nothing to keep: the registry, which all topics share, does, and
+a topic without a schema costs no memory. A client without a schema costs no question unless the
+topic's policies want producers to have one.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import struct
 
 from geminga_broker.schemas.errors import IncompatibleSchema
 from geminga_broker.schemas.judging.definitions import Schema
+from geminga_broker.schemas.registry import SchemaRegistry
 from geminga_broker.topics.consuming.subscription_registry import SubscriptionRegistry
-from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
+from geminga_broker.topics.part import OwningTopic
 from geminga_broker.topics.producing.publish_path import PublishPath
 from geminga_protocol.pulsar.enums import SchemaType
 
@@ -29,14 +31,13 @@ def decode_version(version: bytes) -> int:
     return int(_VERSION.unpack(version)[0]) if len(version) == _VERSION.size else -1
 
 
-class TopicSchemas(TopicPart):
-    """Lets clients in with their schemas, as ``AbstractTopic`` of Apache Pulsar does."""
+class TopicSchemas:
+    """Lets clients of ``topic`` in with their schemas, as ``AbstractTopic`` of Apache Pulsar does.
+    Made for each client that comes."""
 
-    __slots__ = ("_registry",)
-
-    def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
-        super().__init__(topic, services)
-        self._registry = services.schemas
+    def __init__(self, topic: OwningTopic, registry: SchemaRegistry) -> None:
+        self._topic = topic
+        self._registry = registry
 
     async def admit_producer(self, schema: Schema | None) -> bytes:
         """The version of a producer's schema, which is registered if need be; ``NO_SCHEMA`` for
@@ -82,8 +83,3 @@ class TopicSchemas(TopicPart):
             for subscription in part.subscriptions.values()
             for consumer in subscription.consumers
         )
-
-    async def delete(self) -> None:
-        """The schema goes with its topic; that of partitions stays until the whole topic goes."""
-        if self._topic.name.partition_index < 0:
-            await self._registry.delete_all(self._topic.name)
