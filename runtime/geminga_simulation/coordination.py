@@ -67,6 +67,26 @@ class SimulatedZooKeeper:
         client.connect()
         return client
 
+    # --- what other clients do, at once -----------------------------------------------------
+
+    def put(self, path: str, value: bytes = b"") -> None:
+        """Let a node hold ``value``; it is made with its parents where it is missing."""
+        if self.tree.exists(path) is not None:
+            self.tree.set(path, value)
+            return
+        parent = path.rpartition("/")[0]
+        if parent and self.tree.exists(parent) is None:
+            self.put(parent)
+        self.tree.create(path, value)
+
+    def remove(self, path: str) -> None:
+        """Delete a node. Raises ``NodeMissing``, ``NodeNotEmpty``."""
+        self.tree.delete(path)
+
+    def watch_count(self, path: str) -> int:
+        """How many watches are set on a node, and on the list of its children."""
+        return len(self.value_watches.get(path, ())) + len(self.children_watches.get(path, ()))
+
     # --- faults -----------------------------------------------------------------------------
 
     def sessions(self, host: str | None = None) -> list[SimulatedSession]:

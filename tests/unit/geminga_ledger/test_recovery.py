@@ -420,7 +420,7 @@ async def test_lost_answers_of_zookeeper_do_not_matter(*, is_done: bool) -> None
     world = World(3)
     world.left_behind(LEDGER, (3, 3, 2), dict.fromkeys(range(3), ALL))
     for _ in range(2):
-        world.coordination.lose_answer("set", "/L0005", is_done=is_done)
+        world.coordination.lose("set", "/L0005", is_done=is_done)
     await recover(world)
     assert ended_at(world, 2)
 
