@@ -62,8 +62,8 @@ class InterceptedSession:
         self._losses: list[_Loss] = []
 
     def lose(self, verb: str, path_part: str = "", *, is_done: bool) -> None:
-        """The next ``verb`` (``set``) of a path with this part in it ends with ``ConnectionLost``:
-        the connection breaks before the server does it, or after."""
+        """The next ``verb`` (``set``; any, where empty) of a path with this part in it ends with
+        ``ConnectionLost``: the connection breaks before the server does it, or after."""
         self._losses.append(_Loss(verb, path_part, is_done))
 
     async def _make(self, verb: str, path: str, act: Callable[[], Awaitable[ResultT]]) -> ResultT:
@@ -79,7 +79,7 @@ class InterceptedSession:
         self, verb: str, path: str, act: Callable[[], Awaitable[ResultT]]
     ) -> ResultT:
         for loss in self._losses:
-            if loss.verb == verb and loss.path_part in path:
+            if loss.verb in ("", verb) and loss.path_part in path:
                 break
         else:
             return await act()
@@ -149,9 +149,15 @@ class InterceptedSession:
         await self._make("transaction", str(len(operations)), act)
 
 
-class LoneSession(InterceptedSession):
-    """The session of a client that has a ZooKeeper of its own, which takes no time."""
+class InstantSession(InterceptedSession):
+    """A session of its own process, with a ZooKeeper of its own or that of others, whose answers
+    come in the instant of the question."""
 
-    def __init__(self) -> None:
-        self.zookeeper = SimulatedZooKeeper(conditions=INSTANT)
-        super().__init__(self.zookeeper.session())
+    def __init__(self, zookeeper: SimulatedZooKeeper | None = None, host: str = "main") -> None:
+        self.zookeeper = zookeeper or SimulatedZooKeeper(conditions=INSTANT)
+        self.client = self.zookeeper.session(host)
+        super().__init__(self.client)
+
+    def another(self) -> InstantSession:
+        """A session of another process with the same ZooKeeper."""
+        return InstantSession(self.zookeeper)

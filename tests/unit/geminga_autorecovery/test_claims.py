@@ -17,12 +17,12 @@ from geminga_protocol.records.underreplication import (
     mark_path,
 )
 from geminga_runtime.coordination import ConnectionLost
-from geminga_simulation.interception import LoneSession
+from geminga_simulation.interception import InstantSession
 
 
-async def make(*marked: int) -> tuple[LoneSession, Claims, Claims]:
+async def make(*marked: int) -> tuple[InstantSession, Claims, Claims]:
     """Marked ledgers, and two workers."""
-    coordination = LoneSession()
+    coordination = InstantSession()
     await prepare_underreplication(coordination)
     for ledger_id in marked:
         await Marks(coordination, LoopClock()).mark(ledger_id, ["b1"])
@@ -33,7 +33,7 @@ async def make(*marked: int) -> tuple[LoneSession, Claims, Claims]:
 async def test_without_marks_there_is_nothing_to_take() -> None:
     _, claims, _ = await make()
     assert await claims.take() is None
-    assert await Claims(LoneSession(), Random(1), holder="w").take() is None
+    assert await Claims(InstantSession(), Random(1), holder="w").take() is None
 
 
 async def test_each_ledger_is_taken_once() -> None:

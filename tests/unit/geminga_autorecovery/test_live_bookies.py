@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from geminga_autorecovery.live_bookies import LiveBookies, read_live_bookies
-from geminga_simulation.interception import LoneSession
+from geminga_simulation.interception import InstantSession
 
 
 async def test_registered_bookies_are_told_apart() -> None:
-    coordination = LoneSession()
+    coordination = InstantSession()
     for name in ("b0", "b1", "readonly/b2"):
         coordination.zookeeper.put(f"/ledgers/available/{name}")
     live = await read_live_bookies(coordination.children)
@@ -16,5 +16,5 @@ async def test_registered_bookies_are_told_apart() -> None:
 
 
 async def test_an_empty_cluster_has_none() -> None:
-    live = await read_live_bookies(LoneSession().children)
+    live = await read_live_bookies(InstantSession().children)
     assert live.all == frozenset()

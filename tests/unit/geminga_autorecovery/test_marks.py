@@ -11,11 +11,11 @@ from geminga_autorecovery.marks import Marks, prepare_underreplication
 from geminga_protocol.records.errors import UnsupportedRecord
 from geminga_protocol.records.underreplication import UNDERREPLICATION_LAYOUT_PATH, mark_path
 from geminga_runtime.coordination import VersionMismatch
-from geminga_simulation.interception import LoneSession
+from geminga_simulation.interception import InstantSession
 
 
-def make() -> tuple[LoneSession, Marks]:
-    coordination = LoneSession()
+def make() -> tuple[InstantSession, Marks]:
+    coordination = InstantSession()
     return coordination, Marks(coordination, LoopClock())
 
 

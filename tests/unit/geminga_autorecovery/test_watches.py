@@ -8,11 +8,11 @@ import pytest
 
 from geminga_autorecovery.watches import Watches
 from geminga_runtime.coordination import NodeMissing
-from geminga_simulation.interception import LoneSession
+from geminga_simulation.interception import InstantSession
 
 
 async def test_a_change_ends_the_wait() -> None:
-    coordination = LoneSession()
+    coordination = InstantSession()
     coordination.zookeeper.put("/a")
     watches = Watches(coordination)
     watches.begin()
@@ -25,7 +25,7 @@ async def test_a_change_ends_the_wait() -> None:
 
 
 async def test_what_changed_since_the_beginning_needs_no_wait() -> None:
-    coordination = LoneSession()
+    coordination = InstantSession()
     watches = Watches(coordination)
     watches.begin()
     assert await watches.exists("/a") is None
@@ -36,14 +36,14 @@ async def test_what_changed_since_the_beginning_needs_no_wait() -> None:
 
 
 async def test_without_a_change_the_wait_ends_in_time() -> None:
-    watches = Watches(LoneSession())
+    watches = Watches(InstantSession())
     begun_s = asyncio.get_running_loop().time()
     await watches.wait(7)
     assert asyncio.get_running_loop().time() - begun_s == pytest.approx(7)
 
 
 async def test_a_node_is_watched_once() -> None:
-    coordination = LoneSession()
+    coordination = InstantSession()
     coordination.zookeeper.put("/a", b"1")
     watches = Watches(coordination)
     for _ in range(3):
@@ -56,7 +56,7 @@ async def test_a_node_is_watched_once() -> None:
 
 
 async def test_a_question_that_failed_is_asked_with_a_watch_again() -> None:
-    coordination = LoneSession()
+    coordination = InstantSession()
     watches = Watches(coordination)
     with pytest.raises(NodeMissing):
         await watches.children("/a")
@@ -66,7 +66,7 @@ async def test_a_question_that_failed_is_asked_with_a_watch_again() -> None:
 
 
 async def test_it_can_be_woken_by_hand() -> None:
-    watches = Watches(LoneSession())
+    watches = Watches(InstantSession())
     watches.begin()
     watches.wake()
     await watches.wait(None)

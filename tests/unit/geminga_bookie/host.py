@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.unit.geminga_bookie.fakes import MemoryCoordination, MemoryNetwork
+from tests.unit.geminga_bookie.fakes import MemoryNetwork, bookie_session
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 from tests.unit.geminga_ledger.virtual_time import LoopClock
 
@@ -26,7 +26,7 @@ class Host:
         self.journal_disks = [MemoryDisk() for _ in self.config.journals]
         self.ledger_disks = [MemoryDisk() for _ in self.config.ledgers]
         self.store = MemoryStore()
-        self.coordination = MemoryCoordination()
+        self.coordination = bookie_session()
         self.network = MemoryNetwork()
 
     def bookie(self, authorizer: Authorizer = ALLOW_ALL) -> Bookie:
@@ -79,6 +79,6 @@ class Host:
         pairs = list(self.store.flushed())
         self.store = MemoryStore()
         self.store.write(pairs)
-        session_id = self.coordination.session_id + 1
-        self.coordination = MemoryCoordination(session_id, dict(self.coordination.nodes))
+        self.coordination.client.die()
+        self.coordination = self.coordination.another()
         self.network = MemoryNetwork()

@@ -14,7 +14,7 @@ from geminga_ledger.store import LedgerStore
 from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from geminga_runtime.coordination import ConnectionLost
 from geminga_simulation.clock import WALL_START_MS
-from geminga_simulation.interception import LoneSession
+from geminga_simulation.interception import InstantSession
 
 METADATA = LedgerMetadata(
     ensemble_size=1, write_quorum=1, ack_quorum=1, fragments=(Fragment(0, ("b0",)),)
@@ -22,7 +22,7 @@ METADATA = LedgerMetadata(
 PATH = "/ledgers/00/0000/L0000"
 
 
-def store_on(coordination: LoneSession, seed: int = 1) -> LedgerStore:
+def store_on(coordination: InstantSession, seed: int = 1) -> LedgerStore:
     return LedgerStore(coordination, clock=LoopClock(), random=Random(seed), config=LedgerConfig())
 
 
@@ -31,7 +31,7 @@ def close_at_3(metadata: LedgerMetadata) -> LedgerMetadata | None:
 
 
 async def test_a_ledger_is_stored_where_bookkeeper_looks_for_it() -> None:
-    coordination = LoneSession()
+    coordination = InstantSession()
     stored = await store_on(coordination).create(METADATA)
     assert (stored.ledger_id, stored.version) == (0, 0)
     read = LedgerMetadata.decode(coordination.zookeeper.tree.get(PATH)[0])
@@ -41,7 +41,7 @@ async def test_a_ledger_is_stored_where_bookkeeper_looks_for_it() -> None:
 
 
 async def test_a_taken_id_is_passed_over() -> None:
-    coordination = LoneSession()
+    coordination = InstantSession()
     coordination.zookeeper.put(PATH, METADATA.encode())
     assert (await store_on(coordination).create(METADATA)).ledger_id == 1
 
@@ -50,7 +50,7 @@ async def test_a_taken_id_is_passed_over() -> None:
 async def test_creating_survives_a_lost_connection_without_a_second_ledger(
     *, is_done: bool
 ) -> None:
-    coordination = LoneSession()
+    coordination = InstantSession()
     coordination.lose("create", "/L0000", is_done=is_done)
     stored = await store_on(coordination).create(METADATA)
     assert stored.ledger_id == 0
@@ -59,18 +59,18 @@ async def test_creating_survives_a_lost_connection_without_a_second_ledger(
 
 async def test_a_missing_ledger_is_no_ledger() -> None:
     with pytest.raises(NoSuchLedger):
-        await store_on(LoneSession()).read(5)
+        await store_on(InstantSession()).read(5)
 
 
 async def test_metadata_that_cannot_be_read_is_not_supported() -> None:
-    coordination = LoneSession()
+    coordination = InstantSession()
     coordination.zookeeper.put(PATH, b"garbage")
     with pytest.raises(UnsupportedLedger, match="says nothing"):
         await store_on(coordination).read(0)
 
 
 async def test_an_update_is_written_with_the_next_version() -> None:
-    coordination = LoneSession()
+    coordination = InstantSession()
     store = store_on(coordination)
     updated = await store.update(await store.create(METADATA), close_at_3)
     assert (updated.metadata.state, updated.version) == (LedgerState.CLOSED, 1)
@@ -78,7 +78,7 @@ async def test_an_update_is_written_with_the_next_version() -> None:
 
 
 async def test_an_update_that_is_not_needed_writes_nothing() -> None:
-    coordination = LoneSession()
+    coordination = InstantSession()
     store = store_on(coordination)
     stored = await store.update(await store.create(METADATA), close_at_3)
     assert await store.update(stored, close_at_3) is stored
@@ -86,7 +86,7 @@ async def test_an_update_that_is_not_needed_writes_nothing() -> None:
 
 
 async def test_an_update_that_met_another_is_decided_anew() -> None:
-    coordination = LoneSession()
+    coordination = InstantSession()
     store, other = store_on(coordination), store_on(coordination)
     stored = await store.create(METADATA)
     await other.update(stored, lambda metadata: metadata.closed(9, 90))
@@ -103,7 +103,7 @@ async def test_an_update_that_met_another_is_decided_anew() -> None:
 
 @pytest.mark.parametrize("is_done", [False, True])
 async def test_an_update_whose_answer_is_lost_is_looked_up(*, is_done: bool) -> None:
-    coordination = LoneSession()
+    coordination = InstantSession()
     store = store_on(coordination)
     stored = await store.create(METADATA)
     coordination.lose("set", PATH, is_done=is_done)
@@ -112,7 +112,7 @@ async def test_an_update_whose_answer_is_lost_is_looked_up(*, is_done: bool) -> 
 
 
 async def test_an_update_of_a_deleted_ledger_says_so() -> None:
-    coordination = LoneSession()
+    coordination = InstantSession()
     store = store_on(coordination)
     stored = await store.create(METADATA)
     await store.delete(0)
@@ -121,7 +121,7 @@ async def test_an_update_of_a_deleted_ledger_says_so() -> None:
 
 
 async def test_a_change_may_give_up() -> None:
-    store = store_on(LoneSession())
+    store = store_on(InstantSession())
 
     def refuse(metadata: LedgerMetadata) -> LedgerMetadata | None:
         raise NoSuchLedger(metadata.write_quorum)
@@ -131,7 +131,7 @@ async def test_a_change_may_give_up() -> None:
 
 
 async def test_deleting_takes_empty_parents_along_and_may_be_repeated() -> None:
-    coordination = LoneSession()
+    coordination = InstantSession()
     store = store_on(coordination)
     first, second = await store.create(METADATA), await store.create(METADATA)
     await store.delete(first.ledger_id)
@@ -142,19 +142,19 @@ async def test_deleting_takes_empty_parents_along_and_may_be_repeated() -> None:
 
 
 async def test_zookeeper_that_stays_away_is_given_up_at_the_deadline() -> None:
-    coordination = LoneSession()
+    coordination = InstantSession()
     for _ in range(1000):
         coordination.lose("get", PATH, is_done=False)
     with pytest.raises(ConnectionLost):
         await store_on(coordination).read(0)
 
 
-def watchers(coordination: LoneSession) -> int:
+def watchers(coordination: InstantSession) -> int:
     return coordination.zookeeper.watch_count(PATH)
 
 
 async def test_whoever_reads_may_hear_of_the_next_change() -> None:
-    coordination = LoneSession()
+    coordination = InstantSession()
     store = store_on(coordination)
     stored = await store.create(METADATA)
     read, changed = await store.read_watched(0)
@@ -175,7 +175,7 @@ async def test_whoever_reads_may_hear_of_the_next_change() -> None:
 
 
 async def test_a_change_while_it_is_read_is_heard_of() -> None:
-    coordination = LoneSession()
+    coordination = InstantSession()
     store = store_on(coordination)
     stored = await store.create(METADATA)
     _, changed = await store.read_watched(0)

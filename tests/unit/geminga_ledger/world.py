@@ -19,7 +19,7 @@ from geminga_protocol.records.ledger_metadata import (
     LedgerMetadata,
     ledger_path,
 )
-from geminga_simulation.interception import LoneSession
+from geminga_simulation.interception import InstantSession
 
 KEY = master_key(b"")
 FIRST_PORT = 3181
@@ -45,7 +45,7 @@ class World:
     """``bookies`` are b0, b1, … at ports from 3181 on, registered in ZooKeeper."""
 
     def __init__(self, bookie_count: int = 0) -> None:
-        self.coordination = LoneSession()
+        self.coordination = InstantSession()
         self.network = FakeNetwork()
         self.clock = LoopClock()
         self.coordination.zookeeper.put(AVAILABLE_PATH)

@@ -10,7 +10,7 @@ import pytest
 from geminga_runtime.coordination import Check, ConnectionLost, Create, NodeMissing
 from geminga_simulation.conditions import INSTANT
 from geminga_simulation.coordination import SimulatedZooKeeper
-from geminga_simulation.interception import InterceptedSession, LoneSession
+from geminga_simulation.interception import InstantSession, InterceptedSession
 
 ResultT = TypeVar("ResultT")
 
@@ -55,7 +55,7 @@ async def test_a_lost_request_was_done_or_not_as_ordered(session: InterceptedSes
 
 
 async def test_a_test_steps_in_before_each_request() -> None:
-    session = LoneSession()
+    session = InstantSession()
     session.zookeeper.put("/a/b", b"one")
 
     def before(verb: str, path: str) -> None:
