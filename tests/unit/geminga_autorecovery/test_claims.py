@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga_autorecovery.claims import Claim, Claims
 from geminga_autorecovery.marks import Marks, prepare_underreplication
@@ -17,6 +16,7 @@ from geminga_protocol.records.underreplication import (
     mark_path,
 )
 from geminga_runtime.coordination import ConnectionLost
+from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.interception import InstantSession
 
 
@@ -25,7 +25,7 @@ async def make(*marked: int) -> tuple[InstantSession, Claims, Claims]:
     coordination = InstantSession()
     await prepare_underreplication(coordination)
     for ledger_id in marked:
-        await Marks(coordination, LoopClock()).mark(ledger_id, ["b1"])
+        await Marks(coordination, SimulatedClock()).mark(ledger_id, ["b1"])
     one, other = (Claims(coordination, Random(seed), holder=f"w{seed}") for seed in (1, 2))
     return coordination, one, other
 
@@ -72,7 +72,7 @@ async def test_the_mark_beside_it_stays() -> None:
     claim = await one.take_ledger(1)
     assert claim is not None
     await one.done(claim)
-    assert await Marks(coordination, LoopClock()).ledgers() == [2]
+    assert await Marks(coordination, SimulatedClock()).ledgers() == [2]
 
 
 @pytest.mark.parametrize("lost", ["b1", "b2"])
@@ -81,9 +81,9 @@ async def test_a_mark_renewed_meanwhile_stays_whatever_it_says(lost: str) -> Non
     coordination, one, _ = await make(1)
     claim = await one.take()
     assert claim is not None
-    await Marks(coordination, LoopClock()).mark(1, [lost])
+    await Marks(coordination, SimulatedClock()).mark(1, [lost])
     await one.done(claim)
-    assert await Marks(coordination, LoopClock()).ledgers() == [1]
+    assert await Marks(coordination, SimulatedClock()).ledgers() == [1]
     assert await one.take() == Claim(1, 1)
 
 
@@ -157,7 +157,7 @@ async def test_a_lock_of_the_same_session_that_is_not_ours_stays() -> None:
 async def test_a_new_mark_ends_the_wait() -> None:
     coordination, one, _ = await make()
     assert await one.take() is None
-    await Marks(coordination, LoopClock()).mark(3, ["b1"])
+    await Marks(coordination, SimulatedClock()).mark(3, ["b1"])
     await one.changed(1e9)
     assert await one.take() == Claim(3, 0)
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga_autorecovery.marks import Marks, prepare_underreplication
 from geminga_protocol.records.errors import UnsupportedRecord
 from geminga_protocol.records.underreplication import UNDERREPLICATION_LAYOUT_PATH, mark_path
 from geminga_runtime.coordination import VersionMismatch
+from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.interception import InstantSession
 
 
 def make() -> tuple[InstantSession, Marks]:
     coordination = InstantSession()
-    return coordination, Marks(coordination, LoopClock())
+    return coordination, Marks(coordination, SimulatedClock())
 
 
 async def test_the_nodes_are_prepared_once_and_left_then() -> None:
@@ -43,7 +43,7 @@ async def test_a_mark_names_the_bookies_and_the_time() -> None:
     mark = await marks.read(5)
     assert mark is not None
     assert mark.missing_bookies == ("b0", "b1")
-    assert mark.marked_at_ms == LoopClock().wall_ms()
+    assert mark.marked_at_ms == SimulatedClock().wall_ms()
     assert coordination.zookeeper.tree.exists(mark_path(5))
 
 
@@ -80,7 +80,7 @@ async def test_a_mark_that_says_nothing_is_replaced() -> None:
 async def test_who_changes_the_mark_in_between_is_not_overwritten() -> None:
     coordination, marks = make()
     await marks.mark(5, ["b1"])
-    other = Marks(coordination, LoopClock())
+    other = Marks(coordination, SimulatedClock())
 
     def interfere(method: str, path: str) -> None:
         if (method, path) == ("set", mark_path(5)):

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from tests.unit.geminga_bookie.fakes import MemoryNetwork, bookie_session
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.config import BookieConfig
 from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_server.authorization import ALLOW_ALL, Authorizer
+from geminga_simulation.clock import SimulatedClock
 
 # Its directories are "journal" and "ledgers".
 CONFIG = BookieConfig(bookie_id="bookie-1", port=3181, data_directory=Path())
@@ -38,7 +38,7 @@ class Host:
             index=self.store,
             network=self.network,
             coordination=self.coordination,
-            clock=LoopClock(),
+            clock=SimulatedClock(),
             authorizer=authorizer,
         )
 

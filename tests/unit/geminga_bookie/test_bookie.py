@@ -20,7 +20,6 @@ from tests.unit.geminga_bookie.fakes import (
 )
 from tests.unit.geminga_bookie.host import Host
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
-from tests.unit.geminga_ledger.virtual_time import VirtualTimeLoop
 
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.errors import CorruptFile, JournalFileMissing, UnknownFormat
@@ -30,6 +29,7 @@ from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, ReturnCode, encode_read
 from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
 from geminga_server.config import ConnectionConfig
+from geminga_simulation.loop import SimulatedLoop
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "bookie"
 FENCING, RECOVERY = int(Flag.FENCING), int(Flag.RECOVERY_ADD)
@@ -184,7 +184,7 @@ def test_a_power_cut_at_any_moment_loses_nothing_acknowledged(data: st.DataObjec
             for ledger_id in range(3):
                 await check_ledger(client, ledger_id, acknowledged, fenced)
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(run())
 
 

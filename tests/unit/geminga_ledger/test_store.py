@@ -6,14 +6,13 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga_ledger.config import LedgerConfig
 from geminga_ledger.errors import NoSuchLedger, UnsupportedLedger
 from geminga_ledger.store import LedgerStore
 from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from geminga_runtime.coordination import ConnectionLost
-from geminga_simulation.clock import WALL_START_MS
+from geminga_simulation.clock import WALL_START_MS, SimulatedClock
 from geminga_simulation.interception import InstantSession
 
 METADATA = LedgerMetadata(
@@ -23,7 +22,9 @@ PATH = "/ledgers/00/0000/L0000"
 
 
 def store_on(coordination: InstantSession, seed: int = 1) -> LedgerStore:
-    return LedgerStore(coordination, clock=LoopClock(), random=Random(seed), config=LedgerConfig())
+    return LedgerStore(
+        coordination, clock=SimulatedClock(), random=Random(seed), config=LedgerConfig()
+    )
 
 
 def close_at_3(metadata: LedgerMetadata) -> LedgerMetadata | None:

@@ -9,7 +9,6 @@ from random import Random
 
 from tests.unit.geminga_ledger.fake_bookie import FakeBookie
 from tests.unit.geminga_ledger.fake_network import FakeNetwork
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga_ledger import LedgerConfig, LedgerError, Ledgers
 from geminga_protocol.bookkeeper.digest import encode_entry_header, master_key
@@ -19,6 +18,7 @@ from geminga_protocol.records.ledger_metadata import (
     LedgerMetadata,
     ledger_path,
 )
+from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.interception import InstantSession
 
 KEY = master_key(b"")
@@ -47,7 +47,7 @@ class World:
     def __init__(self, bookie_count: int = 0) -> None:
         self.coordination = InstantSession()
         self.network = FakeNetwork()
-        self.clock = LoopClock()
+        self.clock = SimulatedClock()
         self.coordination.zookeeper.put(AVAILABLE_PATH)
         self.bookies: list[FakeBookie] = []
         self.add_bookies(bookie_count)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pytest
 from tests.unit.geminga_bookie.fakes import INSTANCE_ID, bookie_session
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga_bookie.disks.directories import Directories
 from geminga_bookie.disks.identity import BadBookieId, establish_identity
@@ -21,6 +20,7 @@ from geminga_bookie.errors import (
 )
 from geminga_protocol.records.cookies import COOKIE_FILE_NAME, Cookie, cookie_path
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
+from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.interception import InstantSession
 
 
@@ -48,7 +48,7 @@ class Place:
             Directories(zip(journals, journal_disks, strict=False)),
             Directories(zip(ledgers, ledger_disks, strict=False)),
             self.coordination,
-            LoopClock(),
+            SimulatedClock(),
         )
 
     def node(self, bookie_id: str) -> Cookie:
