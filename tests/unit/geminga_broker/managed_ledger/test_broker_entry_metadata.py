@@ -36,7 +36,6 @@ from geminga_ledger import AppendTimedOut, Ledgers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import encode_broker_entry
 from geminga_protocol.records.managed_ledger import ManagedLedgerRecord, managed_ledger_path
-from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import WALL_START_MS, SimulatedClock
 
@@ -131,7 +130,7 @@ class Cluster:
             coordination=self.session(f"broker-{self.number}"),
             ledgers=cast(Ledgers, self.ledgers),
             cache=EntryCache(CacheConfig()),
-            clock=SystemClock(),
+            clock=SimulatedClock(),
             random=Random(1),
             config=config or ManagedLedgerConfig(retry_first_s=0.1, retry_limit_s=0.1),
             stamps=kinds,

@@ -32,8 +32,8 @@ from geminga_protocol.records.schemas import (
     SchemaLocator,
     schema_path,
 )
-from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
+from geminga_simulation.clock import SimulatedClock
 
 TOPIC = TopicName.parse("t/n/a b")
 PATH = "/schemas/t/n/a+b"
@@ -64,7 +64,7 @@ def avro(*fields: str, kind: str = "int") -> Schema:
 
 def registry_over(coordination: Coordination, ledgers: MemoryLedgers) -> SchemaRegistry:
     storage = SchemaStorage(coordination, cast(Ledgers, ledgers), ManagedLedgerConfig())
-    return SchemaRegistry(storage, SystemClock())
+    return SchemaRegistry(storage, SimulatedClock())
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import DispatchRate, Policies, PublishRate
-from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
+from geminga_simulation.clock import SimulatedClock
 
 TOPICS = 100
 # Seen: 6,300 with CPython 3.11. What is beside objects (the allocator's gaps, growing dictionaries)
@@ -68,7 +68,7 @@ def serving(
     factory = logs_over(coordination, ledgers)
     return TopicDirectory(
         factory,
-        SystemClock(),
+        SimulatedClock(),
         owns=lambda _: True,
         policies=resolver_over(factory, of_all),
     )
