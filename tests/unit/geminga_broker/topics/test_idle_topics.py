@@ -31,6 +31,7 @@ from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import DispatchRate, Policies, PublishRate
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT
 
 TOPICS = 100
 # Seen: 6,300 with CPython 3.11. What is beside objects (the allocator's gaps, growing dictionaries)
@@ -114,6 +115,7 @@ async def test_an_idle_topic_with_a_subscription_takes_a_few_kilobytes(
     tracemalloc.start()
     for number in range(1, TOPICS):
         await use(topics, number)
+    await asyncio.sleep(SESSION_TIMEOUT_S_DEFAULT)  # the deadlines of answered requests go
     requests.clear()
     gc.collect()
     bytes_now, _ = tracemalloc.get_traced_memory()
