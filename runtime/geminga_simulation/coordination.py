@@ -23,7 +23,7 @@ from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.conditions import CoordinationConditions
 from geminga_simulation.coordination_session import SimulatedSession, Watch
 from geminga_simulation.incarnation import Incarnation
-from geminga_simulation.loop import SimulatedLoop, running_loop
+from geminga_simulation.loop import BorrowedLoop, SimulatedLoop, running_loop
 from geminga_simulation.node_tree import Event, NodeTree
 
 SESSION_TIMEOUT_S_DEFAULT = 6.0
@@ -39,14 +39,15 @@ class SimulatedZooKeeper:
 
     def __init__(
         self,
-        loop: SimulatedLoop | None = None,
+        loop: SimulatedLoop | BorrowedLoop | None = None,
         conditions: CoordinationConditions | None = None,
     ) -> None:
         self.loop = loop = loop or running_loop()
         self.random = loop.stream("zookeeper")
         self.conditions = conditions or CoordinationConditions()
         self.context = loop.incarnate("zookeeper").context
-        self.tree = NodeTree(self._tell, SimulatedClock(loop).wall_ms)
+        clock = SimulatedClock(loop if isinstance(loop, SimulatedLoop) else None)
+        self.tree = NodeTree(self._tell, clock.wall_ms)
         self.value_watches: dict[str, list[Watch]] = {}
         self.children_watches: dict[str, list[Watch]] = {}
         # A canary: a change wakes nobody now and then.

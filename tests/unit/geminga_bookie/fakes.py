@@ -13,7 +13,10 @@ from geminga_protocol.bookkeeper.v2 import encode_add_header, parse_response
 from geminga_protocol.framing import FrameReader
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.network import ProtocolT
+from geminga_simulation.conditions import INSTANT
+from geminga_simulation.coordination import SimulatedZooKeeper
 from geminga_simulation.interception import InstantSession
+from geminga_simulation.loop import BorrowedLoop, SimulatedLoop
 
 KEY = master_key(b"")
 OTHER_KEY = master_key(b"other")
@@ -27,7 +30,9 @@ INSTANT_S = 0.000_001
 
 def bookie_session() -> InstantSession:
     """A bookie's session with the ZooKeeper of an initialized cluster."""
-    session = InstantSession()
+    loop = asyncio.get_running_loop()
+    on_real_sockets = None if isinstance(loop, SimulatedLoop) else BorrowedLoop(loop)
+    session = InstantSession(SimulatedZooKeeper(on_real_sockets, INSTANT))
     session.zookeeper.put(INSTANCE_ID_PATH, INSTANCE_ID.encode())
     return session
 
