@@ -17,20 +17,45 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import copy_context
+from random import Random
+from typing import cast
 
 from geminga_simulation.canary import CHANCES_PER_STRIKE
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.conditions import CoordinationConditions
 from geminga_simulation.coordination_session import SimulatedSession, Watch
 from geminga_simulation.incarnation import Incarnation
-from geminga_simulation.loop import BorrowedLoop, SimulatedLoop, running_loop
+from geminga_simulation.loop import SimulatedLoop, running_loop
 from geminga_simulation.node_tree import Event, NodeTree
+from geminga_simulation.trace import Trace
 
 SESSION_TIMEOUT_S_DEFAULT = 6.0
 # Clients ping when a third of the time-out has passed in silence.
 PINGS_PER_TIMEOUT = 3
 # Ids look as the real ones do: the server's number in the high byte.
 SESSION_ID_FIRST = 1 << 56
+
+
+class BorrowedLoop:
+    """A real loop that the simulated ZooKeeper may run on, for tests of real sockets: it has time
+    and timers of the one, and of the other chance from a seed, and incarnations."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.trace = Trace(record=False)
+        self.main = self.incarnate("main")
+        self.time = loop.time
+        self.call_soon = loop.call_soon
+        self.call_later = loop.call_later
+        self.call_at = loop.call_at
+        self.create_future = loop.create_future
+
+    def stream(self, name: str) -> Random:
+        """As ``SimulatedLoop.stream``."""
+        return Random(name)  # noqa: S311 -- chance, not secrecy
+
+    def incarnate(self, name: str) -> Incarnation:
+        """As ``SimulatedLoop.incarnate``; nothing ends it."""
+        return Incarnation(name, 1, 0.0)
 
 
 class SimulatedZooKeeper:
@@ -42,7 +67,9 @@ class SimulatedZooKeeper:
         loop: SimulatedLoop | BorrowedLoop | None = None,
         conditions: CoordinationConditions | None = None,
     ) -> None:
-        self.loop = loop = loop or running_loop()
+        loop = loop or running_loop()
+        # Of a borrowed one only what both have is used here.
+        self.loop = cast(SimulatedLoop, loop)
         self.random = loop.stream("zookeeper")
         self.conditions = conditions or CoordinationConditions()
         self.context = loop.incarnate("zookeeper").context

@@ -63,28 +63,6 @@ def running_loop() -> SimulatedLoop:
     return loop
 
 
-class BorrowedLoop:
-    """A real loop that the simulated ZooKeeper may run on, for tests of real sockets: it has time
-    and timers of the one, and of the other chance from a seed, and incarnations."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.trace = Trace(record=False)
-        self.main = self.incarnate("main")
-        self.time = loop.time
-        self.call_soon = loop.call_soon
-        self.call_later = loop.call_later
-        self.call_at = loop.call_at
-        self.create_future = loop.create_future
-
-    def stream(self, name: str) -> Random:
-        """As ``SimulatedLoop.stream``."""
-        return Random(name)  # noqa: S311 -- chance, not secrecy
-
-    def incarnate(self, name: str) -> Incarnation:
-        """As ``SimulatedLoop.incarnate``; nothing ends it."""
-        return Incarnation(name, 1, 0.0)
-
-
 class SimulatedLoop(asyncio.BaseEventLoop):
     """An event loop for a whole cluster in one thread; see the module's text.
 
