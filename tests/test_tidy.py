@@ -331,8 +331,7 @@ def stand_ins(module: ast.Module) -> list[str]:
     found: list[str] = []
     for node in ast.walk(module):
         if isinstance(node, ast.ClassDef):
-            functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-            methods = {each.name for each in node.body if isinstance(each, functions)}
+            methods = {getattr(each, "name", "") for each in node.body}
             if methods & OF_A_CLOCK or len(methods & OF_A_COORDINATION) >= 2:
                 found.append(node.name)
     return found

@@ -46,16 +46,6 @@ Session = Callable[[str], Coordination]
 Tree = Callable[[], dict[str, bytes]]
 
 
-class StoppedClock(SystemClock):
-    """It is always the same time."""
-
-    def __init__(self, now_ms: int) -> None:
-        self._now_ms = now_ms
-
-    def wall_ms(self) -> int:
-        return self._now_ms
-
-
 def avro(*fields: str, kind: str = "int") -> Schema:
     described = [{"name": each, "type": kind} for each in fields]
     record = {"type": "record", "name": "R", "fields": described}
@@ -132,7 +122,9 @@ async def test_what_is_stored_equals_what_a_real_broker_stored(
     for at in range(place["ledger"]):  # so that the ledger gets the same number
         ledgers.writers.append(ledgers.new_writer(at, Writes()))
     storage = SchemaStorage(coordination, cast(Ledgers, ledgers), ManagedLedgerConfig())
-    registry = SchemaRegistry(storage, StoppedClock(info.created_ms))
+    clock = SimulatedClock()
+    clock.set_wall(info.created_ms)
+    registry = SchemaRegistry(storage, clock)
     schema = Schema(info.type, info.definition, info.properties)
     assert await registry.put(TopicName.parse("acme/shop/orders"), schema, FREELY) == 0
     assert tree()["/schemas/acme/shop/orders"] == bytes.fromhex(node)
