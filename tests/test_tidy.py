@@ -76,6 +76,7 @@ MUST_BE_PURE = {
     "broker/geminga_broker/managed_ledger/chain.py",
     "broker/geminga_broker/ownership/bundles.py",
     "broker/geminga_broker/ownership/load.py",
+    "broker/geminga_broker/ownership/placement.py",
     "broker/geminga_broker/ownership/rings.py",
     "broker/geminga_broker/subscriptions/distribution/active_consumer.py",
     "cli/geminga_cli/supervisor/fleet.py",
@@ -318,6 +319,41 @@ def is_import_from_inside(node: ast.AST) -> bool:
 def test_the_clients_inside_is_told_from_what_it_exports(code: str, *, is_inside: bool) -> None:
     (node,) = ast.parse(code).body
     assert is_import_from_inside(node) is is_inside
+
+
+# What only a clock has, and what only a session with ZooKeeper has, two of it at least.
+OF_A_CLOCK = {"monotonic", "wall_ms"}
+OF_A_COORDINATION = {"children", "exists", "on_session", "transaction"}
+
+
+def stand_ins(module: ast.Module) -> list[str]:
+    """The classes that are a clock or a coordination."""
+    found: list[str] = []
+    for node in ast.walk(module):
+        if isinstance(node, ast.ClassDef):
+            methods = {getattr(each, "name", "") for each in node.body}
+            if methods & OF_A_CLOCK or len(methods & OF_A_COORDINATION) >= 2:
+                found.append(node.name)
+    return found
+
+
+def test_tests_have_one_clock_and_one_zookeeper_the_simulated_ones() -> None:
+    """A second one is a second opinion of what the real one does, which no test compares."""
+    tests = [name for name in python_files() if name.startswith("tests/")]
+    assert [f"{name} {each}" for name in tests for each in stand_ins(tree_of(name))] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("class A:\n    def monotonic(self): ...", ["A"]),
+        ("def f():\n    class B(SystemClock):\n        def wall_ms(self): ...", ["B"]),
+        ("class C:\n    async def exists(self): ...\n    async def children(self): ...", ["C"]),
+        ("class D:\n    async def exists(self): ...\n    async def get(self): ...", []),
+    ],
+)
+def test_a_stand_in_is_told_from_other_classes(code: str, names: list[str]) -> None:
+    assert stand_ins(ast.parse(code)) == names
 
 
 def opens_files(name: str) -> bool:

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import copy_context
+from random import Random
+from typing import cast
 
 from geminga_simulation.canary import CHANCES_PER_STRIKE
 from geminga_simulation.clock import SimulatedClock
@@ -25,6 +27,7 @@ from geminga_simulation.coordination_session import SimulatedSession, Watch
 from geminga_simulation.incarnation import Incarnation
 from geminga_simulation.loop import SimulatedLoop, running_loop
 from geminga_simulation.node_tree import Event, NodeTree
+from geminga_simulation.trace import Trace
 
 SESSION_TIMEOUT_S_DEFAULT = 6.0
 # Clients ping when a third of the time-out has passed in silence.
@@ -33,20 +36,45 @@ PINGS_PER_TIMEOUT = 3
 SESSION_ID_FIRST = 1 << 56
 
 
+class BorrowedLoop:
+    """A real loop that the simulated ZooKeeper may run on, for tests of real sockets: it has time
+    and timers of the one, and of the other chance from a seed, and incarnations."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.trace = Trace(record=False)
+        self.main = self.incarnate("main")
+        self.time = loop.time
+        self.call_soon = loop.call_soon
+        self.call_later = loop.call_later
+        self.call_at = loop.call_at
+        self.create_future = loop.create_future
+
+    def stream(self, name: str) -> Random:
+        """As ``SimulatedLoop.stream``."""
+        return Random(name)  # noqa: S311 -- chance, not secrecy
+
+    def incarnate(self, name: str) -> Incarnation:
+        """As ``SimulatedLoop.incarnate``; nothing ends it."""
+        return Incarnation(name, 1, 0.0)
+
+
 class SimulatedZooKeeper:
     """The server: the tree, the watches, the sessions that live; ``loop`` is by default the one
     that runs."""
 
     def __init__(
         self,
-        loop: SimulatedLoop | None = None,
+        loop: SimulatedLoop | BorrowedLoop | None = None,
         conditions: CoordinationConditions | None = None,
     ) -> None:
-        self.loop = loop = loop or running_loop()
+        loop = loop or running_loop()
+        # Of a borrowed one only what both have is used here.
+        self.loop = cast(SimulatedLoop, loop)
         self.random = loop.stream("zookeeper")
         self.conditions = conditions or CoordinationConditions()
         self.context = loop.incarnate("zookeeper").context
-        self.tree = NodeTree(self._tell, SimulatedClock(loop).wall_ms)
+        clock = SimulatedClock(loop if isinstance(loop, SimulatedLoop) else None)
+        self.tree = NodeTree(self._tell, clock.wall_ms)
         self.value_watches: dict[str, list[Watch]] = {}
         self.children_watches: dict[str, list[Watch]] = {}
         # A canary: a change wakes nobody now and then.
@@ -66,6 +94,26 @@ class SimulatedZooKeeper:
         self._clients.append(client)
         client.connect()
         return client
+
+    # --- what other clients do, at once -----------------------------------------------------
+
+    def put(self, path: str, value: bytes = b"") -> None:
+        """Let a node hold ``value``; it is made with its parents where it is missing."""
+        if self.tree.exists(path) is not None:
+            self.tree.set(path, value)
+            return
+        parent = path.rpartition("/")[0]
+        if parent and self.tree.exists(parent) is None:
+            self.put(parent)
+        self.tree.create(path, value)
+
+    def remove(self, path: str) -> None:
+        """Delete a node. Raises ``NodeMissing``, ``NodeNotEmpty``."""
+        self.tree.delete(path)
+
+    def watch_count(self, path: str) -> int:
+        """How many watches are set on a node, and on the list of its children."""
+        return len(self.value_watches.get(path, ())) + len(self.children_watches.get(path, ()))
 
     # --- faults -----------------------------------------------------------------------------
 

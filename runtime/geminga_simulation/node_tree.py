@@ -121,6 +121,10 @@ class NodeTree:
         """All nodes' values by path, sorted, without the root: for tests to look at."""
         return {path: self._nodes[path].value for path in sorted(self._nodes) if path != "/"}
 
+    def count_from(self, path: str, creations: int) -> None:
+        """Go on numbering sequential children as if so many had been made."""
+        self._node(path).creations = creations
+
     # --- changing ---------------------------------------------------------------------------
 
     def create(

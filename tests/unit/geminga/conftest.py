@@ -8,9 +8,9 @@ from random import Random
 import pytest
 from tests.unit.geminga.fake_broker import FakeBroker
 from tests.unit.geminga.fake_network import FakeNetwork
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga import Client, connect
+from geminga_simulation.clock import SimulatedClock
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ async def client(network: FakeNetwork, broker: FakeBroker) -> AsyncIterator[Clie
     async with connect(
         broker.url,
         network=network,
-        clock=LoopClock(),
+        clock=SimulatedClock(),
         random=Random(1),
     ) as opened:
         yield opened

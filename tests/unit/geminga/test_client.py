@@ -8,7 +8,6 @@ from random import Random
 import pytest
 from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, until
 from tests.unit.geminga.fake_network import FakeNetwork
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga import (
     Client,
@@ -21,6 +20,7 @@ from geminga import (
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.errors import InvalidTopicName
+from geminga_simulation.clock import SimulatedClock
 
 CLOSE_TIMEOUT_S = 5.0
 
@@ -29,7 +29,9 @@ async def test_leaving_the_client_closes_everything(
     network: FakeNetwork, broker: FakeBroker
 ) -> None:
     tasks_before = len(asyncio.all_tasks())
-    async with connect(broker.url, network=network, clock=LoopClock(), random=Random(1)) as client:
+    async with connect(
+        broker.url, network=network, clock=SimulatedClock(), random=Random(1)
+    ) as client:
         producer = await client.producer("orders")
         consumer = await client.consumer("orders", "billing")
         producer.send_nowait(b"last words", lambda _, __: None)
@@ -135,7 +137,9 @@ async def test_closing_waits_for_a_silent_broker_once_and_not_for_each(
     network: FakeNetwork, broker: FakeBroker
 ) -> None:
     loop = asyncio.get_running_loop()
-    async with connect(broker.url, network=network, clock=LoopClock(), random=Random(1)) as client:
+    async with connect(
+        broker.url, network=network, clock=SimulatedClock(), random=Random(1)
+    ) as client:
         broker.on(BaseCommand.SEND)
         broker.on(BaseCommand.CLOSE_PRODUCER)
         for _ in range(20):

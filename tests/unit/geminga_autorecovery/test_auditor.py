@@ -29,7 +29,7 @@ def make_cluster() -> Cluster:
     """Ledger 1 on b0 and b1, ledger 2 on b0 and b2."""
     cluster = Cluster(3)
     for number in range(3):
-        cluster.coordination.put(cookie_path(f"b{number}"), b"a cookie")
+        cluster.coordination.zookeeper.put(cookie_path(f"b{number}"), b"a cookie")
     cluster.put_ledger(1, CLOSED)
     cluster.put_ledger(2, ELSEWHERE)
     return cluster
@@ -93,9 +93,9 @@ async def test_several_lost_at_once_are_not_waited_for() -> None:
 
 async def test_a_read_only_bookie_is_not_lost() -> None:
     cluster = make_cluster()
-    cluster.coordination.put("/ledgers/available/readonly")
+    cluster.coordination.zookeeper.put("/ledgers/available/readonly")
     async with auditing(cluster, replace(PATIENT, lost_bookie_recovery_delay_s=0)):
-        cluster.coordination.put("/ledgers/available/readonly/b1", b"")
+        cluster.coordination.zookeeper.put("/ledgers/available/readonly/b1", b"")
         cluster.unregister(1)
         await asyncio.sleep(100)
         assert await marked(cluster) == {}
@@ -126,7 +126,7 @@ async def test_the_regular_audit_finds_a_bookie_that_nobody_knew() -> None:
 async def test_the_grace_stands_in_zookeeper_and_can_be_changed_there() -> None:
     cluster = make_cluster()
     async with auditing(cluster, PATIENT):
-        assert cluster.coordination.nodes[LOST_BOOKIE_DELAY_PATH].value == b"60"
+        assert cluster.coordination.zookeeper.tree.get(LOST_BOOKIE_DELAY_PATH)[0] == b"60"
         await controls.set_lost_bookie_delay(cluster.coordination, 600)
         await asyncio.sleep(1)
         cluster.lose(1)
@@ -201,7 +201,7 @@ async def test_a_check_does_not_mark_whom_the_audit_waits_for() -> None:
 
 async def test_a_ledger_whose_metadata_says_nothing_stops_nobody() -> None:
     cluster = make_cluster()
-    cluster.coordination.put(ledger_path(0), b"nothing")
+    cluster.coordination.zookeeper.put(ledger_path(0), b"nothing")
     async with auditing(
         cluster,
         replace(PATIENT, auditor_periodic_check_interval_s=60, lost_bookie_recovery_delay_s=0),
@@ -215,7 +215,7 @@ async def test_lost_connections_put_the_audit_off() -> None:
     cluster = make_cluster()
     async with auditing(cluster, replace(PATIENT, lost_bookie_recovery_delay_s=0)):
         for method in ("get", "children", "exists", "create"):
-            cluster.coordination.lose_answer(method, "/ledgers", is_done=False)
+            cluster.coordination.lose(method, "/ledgers", is_done=False)
         cluster.lose(1)
         await asyncio.sleep(100)
         assert await marked(cluster) == {1: ("b1",)}
@@ -249,7 +249,7 @@ async def test_ledgers_that_stand_in_one_rack_of_two_are_counted_and_left_alone(
     cluster = make_cluster()
     places = {"b0": "/one", "b1": "/one", "b2": "/two"}
     racks = {bookie: BookieRack(rack=rack) for bookie, rack in places.items()}
-    cluster.coordination.put(RACKS_PATH, BookieRacks({"default": racks}).encode())
+    cluster.coordination.zookeeper.put(RACKS_PATH, BookieRacks({"default": racks}).encode())
     async with auditing(
         cluster, replace(PATIENT, auditor_periodic_placement_policy_check_interval_s=3600)
     ) as auditor:

@@ -25,7 +25,7 @@ def daemon_of(cluster: Cluster) -> AutoRecovery:
 async def test_what_a_lost_bookie_had_is_copied() -> None:
     cluster = Cluster(3)
     for number in range(3):
-        cluster.coordination.put(cookie_path(f"b{number}"), b"a cookie")
+        cluster.coordination.zookeeper.put(cookie_path(f"b{number}"), b"a cookie")
     cluster.put_ledger(1, metadata_of((2, 2, 2), [(0, (0, 1))], last_entry=9))
     async with daemon_of(cluster) as daemon:
         await until(lambda: daemon.is_auditor)
@@ -41,5 +41,5 @@ async def test_it_leaves_no_vote_behind() -> None:
     cluster = Cluster(1)
     async with daemon_of(cluster) as daemon:
         await until(lambda: daemon.is_auditor)
-    assert cluster.coordination.names_below(VOTES_PATH) == []
-    assert LEADER_PATH not in cluster.coordination.nodes
+    assert cluster.coordination.zookeeper.tree.children(VOTES_PATH) == []
+    assert cluster.coordination.zookeeper.tree.exists(LEADER_PATH) is None

@@ -35,7 +35,7 @@ class Heard:
 def make_cluster() -> Cluster:
     """Ledgers 1 and 2 are on b1."""
     cluster = Cluster(3)
-    cluster.coordination.put(cookie_path("b1"), b"a cookie")
+    cluster.coordination.zookeeper.put(cookie_path("b1"), b"a cookie")
     cluster.put_ledger(1, ON_B1)
     cluster.put_ledger(2, ON_B1)
     return cluster
@@ -65,8 +65,8 @@ async def test_it_needs_no_workers_and_no_dead_bookie() -> None:
         assert metadata.fragments[0].ensemble == ("b0", "b2")
         assert metadata.state is LedgerState.CLOSED
     assert cluster.metadata(4).last_entry == 5
-    assert cluster.coordination.names_below(LOCKS_PATH) == []
-    assert cookie_path("b1") in cluster.coordination.nodes
+    assert cluster.coordination.zookeeper.tree.children(LOCKS_PATH) == []
+    assert cluster.coordination.zookeeper.tree.exists(cookie_path("b1"))
 
 
 async def give_back_later(claims: Claims, delay_s: float) -> None:
@@ -135,7 +135,7 @@ async def test_where_nobody_can_take_them_ledgers_stay_and_it_is_said_why() -> N
     assert "nothing can take the place of b1" in heard.troubles[0][1]
     assert "open fragment that begins with entry 0, b1 is lost" in heard.troubles[2][1]
     assert cluster.metadata(1) == ON_B1
-    assert cluster.coordination.names_below(LOCKS_PATH) == []
+    assert cluster.coordination.zookeeper.tree.children(LOCKS_PATH) == []
 
 
 async def test_other_faults_of_a_ledger_are_told_and_keep_none_on_the_bookie() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.unit.geminga_ledger.fake_coordination import FakeCoordination
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga_autorecovery.claims import Claim, Claims
 from geminga_autorecovery.marks import Marks, prepare_underreplication
@@ -18,14 +16,16 @@ from geminga_protocol.records.underreplication import (
     mark_path,
 )
 from geminga_runtime.coordination import ConnectionLost
+from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.interception import InstantSession
 
 
-async def make(*marked: int) -> tuple[FakeCoordination, Claims, Claims]:
+async def make(*marked: int) -> tuple[InstantSession, Claims, Claims]:
     """Marked ledgers, and two workers."""
-    coordination = FakeCoordination()
+    coordination = InstantSession()
     await prepare_underreplication(coordination)
     for ledger_id in marked:
-        await Marks(coordination, LoopClock()).mark(ledger_id, ["b1"])
+        await Marks(coordination, SimulatedClock()).mark(ledger_id, ["b1"])
     one, other = (Claims(coordination, Random(seed), holder=f"w{seed}") for seed in (1, 2))
     return coordination, one, other
 
@@ -33,7 +33,7 @@ async def make(*marked: int) -> tuple[FakeCoordination, Claims, Claims]:
 async def test_without_marks_there_is_nothing_to_take() -> None:
     _, claims, _ = await make()
     assert await claims.take() is None
-    assert await Claims(FakeCoordination(), Random(1), holder="w").take() is None
+    assert await Claims(InstantSession(), Random(1), holder="w").take() is None
 
 
 async def test_each_ledger_is_taken_once() -> None:
@@ -42,9 +42,9 @@ async def test_each_ledger_is_taken_once() -> None:
     assert {each.ledger_id for each in taken if each} == {1, 70_000, 1 << 40}
     assert await one.take() is None
     assert await other.take() is None
-    lock = coordination.nodes[lock_path(70_000)]
-    assert lock.is_ephemeral
-    assert decode_lock(lock.value) in ("w1", "w2")
+    value, stat = coordination.zookeeper.tree.get(lock_path(70_000))
+    assert stat.ephemeral_owner == coordination.session_id
+    assert decode_lock(value) in ("w1", "w2")
 
 
 async def test_what_is_given_back_can_be_taken_by_another() -> None:
@@ -63,8 +63,8 @@ async def test_what_is_done_leaves_nothing() -> None:
     claim = await one.take()
     assert claim is not None
     await one.done(claim)
-    assert coordination.names_below(MARKS_PATH) == []
-    assert coordination.names_below(LOCKS_PATH) == []
+    assert coordination.zookeeper.tree.children(MARKS_PATH) == []
+    assert coordination.zookeeper.tree.children(LOCKS_PATH) == []
 
 
 async def test_the_mark_beside_it_stays() -> None:
@@ -72,7 +72,7 @@ async def test_the_mark_beside_it_stays() -> None:
     claim = await one.take_ledger(1)
     assert claim is not None
     await one.done(claim)
-    assert await Marks(coordination, LoopClock()).ledgers() == [2]
+    assert await Marks(coordination, SimulatedClock()).ledgers() == [2]
 
 
 @pytest.mark.parametrize("lost", ["b1", "b2"])
@@ -81,9 +81,9 @@ async def test_a_mark_renewed_meanwhile_stays_whatever_it_says(lost: str) -> Non
     coordination, one, _ = await make(1)
     claim = await one.take()
     assert claim is not None
-    await Marks(coordination, LoopClock()).mark(1, [lost])
+    await Marks(coordination, SimulatedClock()).mark(1, [lost])
     await one.done(claim)
-    assert await Marks(coordination, LoopClock()).ledgers() == [1]
+    assert await Marks(coordination, SimulatedClock()).ledgers() == [1]
     assert await one.take() == Claim(1, 1)
 
 
@@ -93,7 +93,7 @@ async def test_a_claim_is_lost_with_its_lock() -> None:
     assert claim is not None
     assert await one.holds(claim)
     assert not await other.holds(claim)
-    coordination.remove(lock_path(1))
+    coordination.zookeeper.remove(lock_path(1))
     assert not await one.holds(claim)
     assert await other.take() == claim
     assert not await one.holds(claim)
@@ -107,13 +107,13 @@ async def test_a_ledger_that_is_not_marked_can_be_claimed_by_name() -> None:
     assert claim is not None
     assert await other.take_ledger(5) is None
     await one.done(claim)
-    assert coordination.names_below(LOCKS_PATH) == []
+    assert coordination.zookeeper.tree.children(LOCKS_PATH) == []
 
 
 @pytest.mark.parametrize("is_done", [True, False])
 async def test_a_lock_whose_making_got_no_answer_is_settled(is_done: bool) -> None:  # noqa: FBT001
     coordination, one, _ = await make(1)
-    coordination.lose_answer("create", lock_path(1), is_done=is_done)
+    coordination.lose("create", lock_path(1), is_done=is_done)
     with pytest.raises(ConnectionLost):
         await one.take()
     assert await one.take() == Claim(1, 0)
@@ -126,7 +126,7 @@ async def test_a_lock_whose_deletion_got_no_answer_is_settled(
     coordination, one, other = await make(1)
     claim = await one.take()
     assert claim is not None
-    coordination.lose_answer("delete", lock_path(1), is_done=is_done)
+    coordination.lose("delete", lock_path(1), is_done=is_done)
     with pytest.raises(ConnectionLost):
         await one.give_back(claim)
     assert await one.take() == claim
@@ -138,34 +138,34 @@ async def test_a_mark_whose_deletion_failed_does_not_keep_the_lock() -> None:
     coordination, one, _ = await make(1)
     claim = await one.take()
     assert claim is not None
-    coordination.lose_answer("delete", mark_path(1), is_done=False)
+    coordination.lose("delete", mark_path(1), is_done=False)
     with pytest.raises(ConnectionLost):
         await one.done(claim)
-    assert coordination.names_below(LOCKS_PATH) == []
+    assert coordination.zookeeper.tree.children(LOCKS_PATH) == []
 
 
 async def test_a_lock_of_the_same_session_that_is_not_ours_stays() -> None:
     coordination, one, _ = await make(1)
-    coordination.lose_answer("create", lock_path(1), is_done=False)
+    coordination.lose("create", lock_path(1), is_done=False)
     with pytest.raises(ConnectionLost):
         await one.take()
     await coordination.create(lock_path(1), b"the garbage collector's", ephemeral=True)
     assert await one.take() is None
-    assert coordination.names_below(LOCKS_PATH) == ["urL0000000001"]
+    assert coordination.zookeeper.tree.children(LOCKS_PATH) == ["urL0000000001"]
 
 
 async def test_a_new_mark_ends_the_wait() -> None:
     coordination, one, _ = await make()
     assert await one.take() is None
-    await Marks(coordination, LoopClock()).mark(3, ["b1"])
+    await Marks(coordination, SimulatedClock()).mark(3, ["b1"])
     await one.changed(1e9)
     assert await one.take() == Claim(3, 0)
 
 
 async def test_strange_nodes_are_passed_over() -> None:
     coordination, one, _ = await make(3)
-    coordination.put(f"{MARKS_PATH}/0000/0000/0000/0004/who", b"")
-    coordination.put(f"{MARKS_PATH}/stray", b"")
+    coordination.zookeeper.put(f"{MARKS_PATH}/0000/0000/0000/0004/who", b"")
+    coordination.zookeeper.put(f"{MARKS_PATH}/stray", b"")
     claim = await one.take()
     assert claim == Claim(3, 0)
     assert await one.take() is None

@@ -31,7 +31,7 @@ from geminga_ledger.store import StoredMetadata
 from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
 from geminga_protocol.bookkeeper.digest import ENTRY_HEADER_BYTES, encode_entry_header
 from geminga_protocol.records.ledger_metadata import LedgerMetadata
-from geminga_runtime.clock import SystemClock
+from geminga_simulation.clock import SimulatedClock
 
 MIB = 1024 * 1024
 STRIPED = metadata_of((3, 2, 2), [(0, (0, 1, 2))], last_entry=29)
@@ -204,7 +204,7 @@ async def test_a_batch_has_few_bytes_where_large_entries_follow_small_ones() -> 
     (fragment,) = fragments_of(stored.metadata)
     copier = FragmentCopier(
         cast(Copies, copies),
-        clock=SystemClock(),
+        clock=SimulatedClock(),
         config=replace(CONFIG, replication_bytes_per_s=0),
         counters=WorkerCounters(),
     )

@@ -65,7 +65,7 @@ async def test_a_bookie_registered_at_an_impossible_host_is_not_heard(
     cluster = Cluster(1)
     cluster.put_metadata(7, METADATA)
     record = BookieInfo.of_address("a\0b", 3181).encode()
-    cluster.coordination.put(f"{AVAILABLE_PATH}/b0", record)
+    cluster.coordination.zookeeper.put(f"{AVAILABLE_PATH}/b0", record)
     # It refuses such a name before it asks for it anywhere.
     monkeypatch.setattr(cluster.network, "connect", asyncio.get_running_loop().create_connection)
     async with copies_of(cluster) as copies:

@@ -22,7 +22,7 @@ NOT_ON_B1 = metadata_of((2, 2, 2), [(0, (0, 2))], last_entry=9)
 def make_cluster() -> Cluster:
     """Ledgers 1 and 2 are on b1, ledger 3 is not."""
     cluster = Cluster(3)
-    cluster.coordination.put(cookie_path("b1"), b"a cookie")
+    cluster.coordination.zookeeper.put(cookie_path("b1"), b"a cookie")
     cluster.put_ledger(1, ON_B1)
     cluster.put_ledger(2, ON_B1)
     cluster.put_ledger(3, NOT_ON_B1)
@@ -51,7 +51,7 @@ async def test_the_workers_take_the_ledgers_and_the_cookie_goes() -> None:
         assert await ledgers_of("b1", cluster.coordination, repair.store) == []
     assert seen[0].ledgers == 2
     assert seen[-1] == Progress(2, 2)
-    assert cookie_path("b1") not in cluster.coordination.nodes
+    assert cluster.coordination.zookeeper.tree.exists(cookie_path("b1")) is None
 
 
 async def test_a_bookie_without_ledgers_or_cookie_is_forgotten_at_once() -> None:
@@ -65,7 +65,7 @@ async def test_a_running_bookie_is_not_decommissioned() -> None:
     async with cluster.repair() as repair:
         with pytest.raises(BookieStillThere, match="b1"):
             await run(cluster, repair, [])
-    assert cookie_path("b1") in cluster.coordination.nodes
+    assert cluster.coordination.zookeeper.tree.exists(cookie_path("b1"))
 
 
 async def test_where_auto_recovery_is_off_it_is_told() -> None:
@@ -75,7 +75,7 @@ async def test_where_auto_recovery_is_off_it_is_told() -> None:
     async with cluster.repair() as repair:
         with pytest.raises(RecoveryDisabled):
             await run(cluster, repair, [])
-    assert cookie_path("b1") in cluster.coordination.nodes
+    assert cluster.coordination.zookeeper.tree.exists(cookie_path("b1"))
 
 
 async def test_without_workers_it_is_given_up_in_the_end() -> None:

@@ -12,7 +12,7 @@ from geminga_protocol.records.cookies import cookie_path
 
 async def test_one_trace_is_enough() -> None:
     cluster = Cluster(2)
-    cluster.coordination.put(cookie_path("with-a-cookie"), b"a cookie")
+    cluster.coordination.zookeeper.put(cookie_path("with-a-cookie"), b"a cookie")
     cluster.put_ledger(1, metadata_of((2, 2, 2), [(0, (0, 1))], last_entry=9))
     cluster.lose(1)
     async with cluster.repair() as repair:
@@ -22,7 +22,7 @@ async def test_one_trace_is_enough() -> None:
 
 async def test_an_id_without_a_trace_is_refused_with_those_there_are() -> None:
     cluster = Cluster(2)
-    cluster.coordination.put(cookie_path("dead"), b"a cookie")
+    cluster.coordination.zookeeper.put(cookie_path("dead"), b"a cookie")
     async with cluster.repair() as repair:
         with pytest.raises(BookieUnknown, match=r"no bookie b7: .*there are: b0, b1, dead$"):
             await require_known("b7", cluster.coordination, repair.store)

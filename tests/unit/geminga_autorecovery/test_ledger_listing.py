@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.geminga_ledger.fake_coordination import FakeCoordination
 
 from geminga_autorecovery.ledger_listing import ledger_directories, ledgers_in, visit_all
 from geminga_protocol.records.ledger_metadata import LEDGER_ID_MAX, ledger_path
+from geminga_simulation.interception import InstantSession
 
 IDS = [0, 5, 9_999, 10_000, (1 << 31) - 2, (1 << 31) - 1, 1 << 40, LEDGER_ID_MAX]
 
 
 async def test_all_ledgers_are_found() -> None:
-    coordination = FakeCoordination()
+    coordination = InstantSession()
     for ledger_id in IDS:
-        coordination.put(ledger_path(ledger_id))
+        coordination.zookeeper.put(ledger_path(ledger_id))
     for other in ("LAYOUT", "INSTANCEID", "available/b0", "idgen/ID-1", "underreplication/ledgers"):
-        coordination.put(f"/ledgers/{other}")
+        coordination.zookeeper.put(f"/ledgers/{other}")
     found: list[int] = []
     for directory in await ledger_directories(coordination):
         found += await ledgers_in(coordination, directory)
@@ -24,8 +24,8 @@ async def test_all_ledgers_are_found() -> None:
 
 
 async def test_a_directory_that_went_holds_nothing() -> None:
-    assert await ledgers_in(FakeCoordination(), "/ledgers/00/0000") == []
-    assert await ledger_directories(FakeCoordination()) == []
+    assert await ledgers_in(InstantSession(), "/ledgers/00/0000") == []
+    assert await ledger_directories(InstantSession()) == []
 
 
 async def test_no_more_are_visited_at_once_than_allowed_and_all_are() -> None:

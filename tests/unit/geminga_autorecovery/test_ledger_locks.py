@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.geminga_bookie.fakes import MemoryCoordination
+from tests.unit.geminga_bookie.fakes import bookie_session, end_session
 
 from geminga_autorecovery.ledger_locks import LedgerLocks
 from geminga_protocol.records.underreplication import encode_lock, lock_path
-from geminga_runtime.coordination import ConnectionLost, NodeStat
+from geminga_runtime.coordination import ConnectionLost
+from geminga_simulation.interception import InstantSession
 
 CONTENT = b""
 LEDGER = 5
 PATH = lock_path(LEDGER)
 
 
-def make(session_id: int = 7) -> tuple[MemoryCoordination, LedgerLocks]:
-    coordination = MemoryCoordination(session_id)
+def make() -> tuple[InstantSession, LedgerLocks]:
+    coordination = bookie_session()
     return coordination, LedgerLocks(coordination, CONTENT, answer_timeout_s=10.0)
 
 
 async def test_a_ledger_is_locked_by_one_at_a_time() -> None:
     coordination, locks = make()
-    other = LedgerLocks(coordination.another_session(8), CONTENT, answer_timeout_s=10.0)
+    other = LedgerLocks(coordination.another(), CONTENT, answer_timeout_s=10.0)
     assert await locks.take(LEDGER)
-    assert coordination.nodes[PATH][1].ephemeral_owner == 7
+    assert coordination.zookeeper.tree.get(PATH)[1].ephemeral_owner == coordination.session_id
     assert not await other.take(LEDGER)
     assert await locks.holds(LEDGER)
     assert not await other.holds(LEDGER)
@@ -37,12 +38,12 @@ async def test_a_ledger_is_locked_by_one_at_a_time() -> None:
 async def test_a_lock_goes_with_its_session_and_its_successor_is_left_alone() -> None:
     coordination, locks = make()
     await locks.take(LEDGER)
-    coordination.renew_session(9)
+    await end_session(coordination)
     assert not await locks.holds(LEDGER)
-    coordination.nodes[PATH] = b"", NodeStat(0, 1, 1, 77)
+    coordination.zookeeper.put(PATH, b"")
     assert not await locks.holds(LEDGER)
     await locks.release(LEDGER)
-    assert PATH in coordination.nodes
+    assert coordination.zookeeper.tree.exists(PATH)
 
 
 async def test_the_lock_of_a_copier_in_the_same_process_is_left_alone() -> None:
@@ -51,18 +52,18 @@ async def test_the_lock_of_a_copier_in_the_same_process_is_left_alone() -> None:
     assert not await locks.take(LEDGER)
     assert not await locks.holds(LEDGER)
     await locks.release(LEDGER)
-    assert PATH in coordination.nodes
+    assert coordination.zookeeper.tree.exists(PATH)
 
 
 async def test_what_could_not_be_given_back_is_later() -> None:
     coordination, locks = make()
     await locks.take(LEDGER)
-    coordination.failures = [ConnectionLost(PATH)]
+    coordination.lose("", is_done=False)
     with pytest.raises(ConnectionLost):
         await locks.release(LEDGER)
-    assert PATH in coordination.nodes
+    assert coordination.zookeeper.tree.exists(PATH)
     await locks.settle()
-    assert PATH not in coordination.nodes
+    assert coordination.zookeeper.tree.exists(PATH) is None
     await locks.settle()
 
 
@@ -78,6 +79,6 @@ async def test_so_is_a_lock_whose_making_got_no_answer(monkeypatch: pytest.Monke
         patch.setattr(coordination, "create", lose_answer)
         with pytest.raises(ConnectionLost):
             await locks.take(LEDGER)
-    assert PATH in coordination.nodes
+    assert coordination.zookeeper.tree.exists(PATH)
     await locks.settle()
-    assert PATH not in coordination.nodes
+    assert coordination.zookeeper.tree.exists(PATH) is None

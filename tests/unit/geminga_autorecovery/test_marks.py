@@ -5,25 +5,25 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.geminga_ledger.fake_coordination import FakeCoordination
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga_autorecovery.marks import Marks, prepare_underreplication
 from geminga_protocol.records.errors import UnsupportedRecord
 from geminga_protocol.records.underreplication import UNDERREPLICATION_LAYOUT_PATH, mark_path
 from geminga_runtime.coordination import VersionMismatch
+from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.interception import InstantSession
 
 
-def make() -> tuple[FakeCoordination, Marks]:
-    coordination = FakeCoordination()
-    return coordination, Marks(coordination, LoopClock())
+def make() -> tuple[InstantSession, Marks]:
+    coordination = InstantSession()
+    return coordination, Marks(coordination, SimulatedClock())
 
 
 async def test_the_nodes_are_prepared_once_and_left_then() -> None:
     coordination, _ = make()
     for _ in range(2):
         await prepare_underreplication(coordination)
-        assert coordination.names_below("/ledgers/underreplication") == [
+        assert coordination.zookeeper.tree.children("/ledgers/underreplication") == [
             "LAYOUT",
             "ledgers",
             "locks",
@@ -32,7 +32,7 @@ async def test_the_nodes_are_prepared_once_and_left_then() -> None:
 
 async def test_another_layout_is_refused() -> None:
     coordination, _ = make()
-    coordination.put(UNDERREPLICATION_LAYOUT_PATH, b'type: "OTHER"\nversion: 1\n')
+    coordination.zookeeper.put(UNDERREPLICATION_LAYOUT_PATH, b'type: "OTHER"\nversion: 1\n')
     with pytest.raises(UnsupportedRecord):
         await prepare_underreplication(coordination)
 
@@ -43,8 +43,8 @@ async def test_a_mark_names_the_bookies_and_the_time() -> None:
     mark = await marks.read(5)
     assert mark is not None
     assert mark.missing_bookies == ("b0", "b1")
-    assert mark.marked_at_ms == LoopClock().wall_ms()
-    assert mark_path(5) in coordination.nodes
+    assert mark.marked_at_ms == SimulatedClock().wall_ms()
+    assert coordination.zookeeper.tree.exists(mark_path(5))
 
 
 async def test_marking_again_adds_to_what_is_known() -> None:
@@ -69,7 +69,7 @@ async def test_marking_again_for_the_same_reason_is_seen_by_who_compares_version
 
 async def test_a_mark_that_says_nothing_is_replaced() -> None:
     coordination, marks = make()
-    coordination.put(mark_path(5), b"\xff")
+    coordination.zookeeper.put(mark_path(5), b"\xff")
     assert (await marks.read(5)) is not None
     await marks.mark(5, ["b1"])
     mark = await marks.read(5)
@@ -80,12 +80,12 @@ async def test_a_mark_that_says_nothing_is_replaced() -> None:
 async def test_who_changes_the_mark_in_between_is_not_overwritten() -> None:
     coordination, marks = make()
     await marks.mark(5, ["b1"])
-    other = Marks(coordination, LoopClock())
+    other = Marks(coordination, SimulatedClock())
 
     def interfere(method: str, path: str) -> None:
         if (method, path) == ("set", mark_path(5)):
             coordination.before = None
-            coordination.put(path, b'replica: "b1"\nreplica: "b9"\n')
+            coordination.zookeeper.put(path, b'replica: "b1"\nreplica: "b9"\n')
 
     coordination.before = interfere
     await other.mark(5, ["b2"])
@@ -98,7 +98,7 @@ async def test_a_mark_that_never_stands_still_is_given_up() -> None:
     coordination, marks = make()
     await marks.mark(5, ["b1"])
     coordination.before = lambda method, path: (
-        coordination.put(path, b"") if method == "set" else None
+        coordination.zookeeper.put(path, b"") if method == "set" else None
     )
     with pytest.raises(VersionMismatch):
         await marks.mark(5, ["b2"])

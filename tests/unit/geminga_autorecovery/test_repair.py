@@ -161,7 +161,7 @@ async def test_what_somebody_changed_meanwhile_is_not_overwritten() -> None:
 
 async def test_metadata_that_says_nothing_is_an_error() -> None:
     cluster = Cluster(1)
-    cluster.coordination.put(ledger_path(7), b"nothing")
+    cluster.coordination.zookeeper.put(ledger_path(7), b"nothing")
     async with cluster.repair() as repair:
         with pytest.raises(UnsupportedLedger):
             await repair.repair(7)

@@ -38,7 +38,7 @@ async def working(
 
 
 def is_marked(cluster: Cluster, ledger_id: int) -> bool:
-    return mark_path(ledger_id) in cluster.coordination.nodes
+    return cluster.coordination.zookeeper.tree.exists(mark_path(ledger_id)) is not None
 
 
 async def mark(cluster: Cluster, *ledger_ids: int) -> None:
@@ -56,7 +56,7 @@ async def test_marked_ledgers_are_repaired_and_their_marks_go() -> None:
         await until(lambda: not any(is_marked(cluster, each) for each in (1, 2, 3, 99)))
     for ledger_id in (1, 2, 3):
         assert cluster.metadata(ledger_id).fragments[0].ensemble == ("b0", "b2")
-    assert cluster.coordination.names_below(LOCKS_PATH) == []
+    assert cluster.coordination.zookeeper.tree.children(LOCKS_PATH) == []
 
 
 async def test_a_ledger_that_cannot_be_repaired_stays_locked_for_longer_and_longer() -> None:
@@ -129,7 +129,7 @@ async def test_who_loses_the_lock_while_it_copies_does_not_write_down_where() ->
         if (method, path) == ("get", lock_path(1)):
             cluster.coordination.before = None
             assert cluster.bookies[2].entries[1]
-            cluster.coordination.remove(path)
+            cluster.coordination.zookeeper.remove(path)
 
     async with working(cluster):
         cluster.coordination.before = lose_lock
@@ -162,7 +162,7 @@ async def test_a_worker_keeps_no_more_locks_than_it_may() -> None:
     await mark(cluster, *range(5))
     async with working(cluster, replace(CONFIG, ledgers_deferred_max=2)):
         await asyncio.sleep(5)
-        assert len(cluster.coordination.names_below(LOCKS_PATH)) == 2
+        assert len(cluster.coordination.zookeeper.tree.children(LOCKS_PATH)) == 2
 
 
 async def test_a_lost_connection_is_survived() -> None:
@@ -171,8 +171,8 @@ async def test_a_lost_connection_is_survived() -> None:
     cluster.lose(1)
     async with working(cluster):
         await asyncio.sleep(1)
-        cluster.coordination.lose_answer("children", "/ledgers/available", is_done=False)
-        cluster.coordination.lose_answer("delete", mark_path(1), is_done=False)
+        cluster.coordination.lose("children", "/ledgers/available", is_done=False)
+        cluster.coordination.lose("delete", mark_path(1), is_done=False)
         await mark(cluster, 1)
         await asyncio.sleep(1)
         await until(lambda: not is_marked(cluster, 1))
@@ -199,7 +199,7 @@ async def test_an_error_that_nobody_foresaw_puts_its_ledger_off_and_others_are_r
             patch.setattr(LedgerRepair, "check", fail)
             await mark(cluster, 1, 2)
             await until(lambda: not is_marked(cluster, 2))
-            await until(lambda: lock_path(1) in cluster.coordination.nodes)
+            await until(lambda: cluster.coordination.zookeeper.tree.exists(lock_path(1)))
             await until(lambda: worker.faults)
         await until(lambda: not is_marked(cluster, 1))
         assert worker.faults == 1
@@ -212,8 +212,8 @@ async def test_a_worker_that_ends_gives_its_locks_back() -> None:
     await mark(cluster, 1)
     async with working(cluster):
         await asyncio.sleep(5)
-        assert cluster.coordination.names_below(LOCKS_PATH) == ["urL0000000001"]
-    assert cluster.coordination.names_below(LOCKS_PATH) == []
+        assert cluster.coordination.zookeeper.tree.children(LOCKS_PATH) == ["urL0000000001"]
+    assert cluster.coordination.zookeeper.tree.children(LOCKS_PATH) == []
 
 
 async def test_what_a_marked_bookie_lacks_in_the_middle_it_is_given_back() -> None:

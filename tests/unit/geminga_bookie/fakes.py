@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from struct import Struct
 
 from geminga_bookie.sessions.session import Session
@@ -12,21 +12,11 @@ from geminga_protocol.bookkeeper.v2 import Operation as V2Operation
 from geminga_protocol.bookkeeper.v2 import encode_add_header, parse_response
 from geminga_protocol.framing import FrameReader
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
-from geminga_runtime.coordination import (
-    ANY_VERSION,
-    Check,
-    Create,
-    Delete,
-    NodeExists,
-    NodeMissing,
-    NodeStat,
-    OnChange,
-    OnSession,
-    Operation,
-    SessionState,
-    VersionMismatch,
-)
 from geminga_runtime.network import ProtocolT
+from geminga_simulation.conditions import INSTANT
+from geminga_simulation.coordination import BorrowedLoop, SimulatedZooKeeper
+from geminga_simulation.interception import InstantSession
+from geminga_simulation.loop import SimulatedLoop
 
 KEY = master_key(b"")
 OTHER_KEY = master_key(b"other")
@@ -34,117 +24,23 @@ INSTANCE_ID = "instance-1"
 _IDS = Struct(">qq")
 _BATCH_READ = Struct(">Iqqqiq")
 
-Node = tuple[bytes, NodeStat]
+# Longer than an instant, shorter than anything that a timer waits for.
+INSTANT_S = 0.000_001
 
 
-class MemoryCoordination:
-    """A flat ZooKeeper: nodes by path. ``sessions`` of other ids are other processes."""
+def bookie_session() -> InstantSession:
+    """A bookie's session with the ZooKeeper of an initialized cluster."""
+    loop = asyncio.get_running_loop()
+    on_real_sockets = None if isinstance(loop, SimulatedLoop) else BorrowedLoop(loop)
+    session = InstantSession(SimulatedZooKeeper(on_real_sockets, INSTANT))
+    session.zookeeper.put(INSTANCE_ID_PATH, INSTANCE_ID.encode())
+    return session
 
-    def __init__(self, session_id: int = 1, nodes: dict[str, Node] | None = None) -> None:
-        self.nodes = (
-            {INSTANCE_ID_PATH: (INSTANCE_ID.encode(), NodeStat(0, 1, 1, 0))}
-            if nodes is None
-            else nodes
-        )
-        self._session_id = session_id
-        self._callbacks: list[OnSession] = []
-        self.failures: list[Exception] = []
 
-    def another_session(self, session_id: int) -> MemoryCoordination:
-        """The same tree, seen by another process; this one's ephemeral nodes stay for now."""
-        return MemoryCoordination(session_id, self.nodes)
-
-    def renew_session(self, session_id: int) -> None:
-        """The session expires, and a new one begins."""
-        for path, (_, stat) in list(self.nodes.items()):
-            if stat.ephemeral_owner == self._session_id:
-                del self.nodes[path]
-        self._session_id = session_id
-        for state in (SessionState.SUSPENDED, SessionState.EXPIRED, SessionState.CONNECTED):
-            for callback in self._callbacks:
-                callback(state)
-
-    @property
-    def session_id(self) -> int:
-        return self._session_id
-
-    async def create(
-        self,
-        path: str,
-        value: bytes = b"",
-        *,
-        ephemeral: bool = False,
-        sequential: bool = False,
-        make_parents: bool = False,
-    ) -> str:
-        assert make_parents
-        assert not sequential
-        await self._answer()
-        if path in self.nodes:
-            raise NodeExists(path)
-        self._put(path, value, is_ephemeral=ephemeral)
-        return path
-
-    async def get(self, path: str, *, on_change: OnChange | None = None) -> Node:
-        assert on_change is None
-        await self._answer()
-        if path not in self.nodes:
-            raise NodeMissing(path)
-        return self.nodes[path]
-
-    async def exists(self, path: str, *, on_change: OnChange | None = None) -> NodeStat | None:
-        assert on_change is None
-        await self._answer()
-        return self.nodes[path][1] if path in self.nodes else None
-
-    async def children(self, path: str, *, on_change: OnChange | None = None) -> list[str]:
-        assert on_change is None
-        await self._answer()
-        below = [node[len(path) + 1 :] for node in self.nodes if node.startswith(f"{path}/")]
-        if not below and path not in self.nodes:
-            raise NodeMissing(path)
-        return sorted({name.partition("/")[0] for name in below})
-
-    async def set(self, path: str, value: bytes, *, version: int = ANY_VERSION) -> NodeStat:
-        assert version == ANY_VERSION or self.nodes[path][1].version == version
-        await self._answer()
-        self._put(path, value, is_ephemeral=self.nodes[path][1].ephemeral_owner != 0)
-        return self.nodes[path][1]
-
-    async def delete(self, path: str, *, version: int = ANY_VERSION) -> None:
-        await self._answer()
-        self._delete(path, version)
-
-    async def transaction(self, operations: Sequence[Operation]) -> None:
-        await self._answer()
-        for operation in operations:
-            if isinstance(operation, Delete):
-                self._delete(operation.path, operation.version)
-            elif isinstance(operation, Check):
-                if operation.path not in self.nodes:
-                    raise NodeMissing(operation.path)
-            else:
-                assert isinstance(operation, Create)
-                self._put(operation.path, operation.value, is_ephemeral=operation.is_ephemeral)
-
-    def on_session(self, callback: OnSession) -> None:
-        self._callbacks.append(callback)
-
-    async def _answer(self) -> None:
-        await asyncio.sleep(0)
-        if self.failures:
-            raise self.failures.pop(0)
-
-    def _put(self, path: str, value: bytes, *, is_ephemeral: bool) -> None:
-        owner = self._session_id if is_ephemeral else 0
-        self.nodes[path] = value, NodeStat(0, 1, 1, owner)
-
-    def _delete(self, path: str, version: int) -> None:
-        if path not in self.nodes:
-            raise NodeMissing(path)
-        if version not in (ANY_VERSION, self.nodes[path][1].version):
-            raise VersionMismatch(path)
-        del self.nodes[path]
+async def end_session(session: InstantSession) -> None:
+    """Let it expire, and a new one begin."""
+    session.zookeeper.expire(session.client)
+    await asyncio.sleep(INSTANT_S)
 
 
 class FakeTransport(asyncio.Transport):

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass
 
 from tests.unit.geminga_bookie.fakes import (
+    INSTANT_S,
     KEY,
     Client,
-    MemoryCoordination,
     make_add,
     make_entry,
 )
@@ -27,7 +27,7 @@ from geminga_protocol.records.ledger_metadata import (
     LedgerState,
     ledger_path,
 )
-from geminga_runtime.coordination import NodeStat
+from geminga_simulation.interception import InstantSession
 
 # Nothing happens by itself unless a test wants it to.
 NEVER = GarbageConfig(gc_interval_s=0)
@@ -35,7 +35,7 @@ PAYLOAD = b"payload" * 20
 
 
 def register(
-    coordination: MemoryCoordination,
+    coordination: InstantSession,
     ledger_id: int,
     *,
     ensemble: tuple[str, ...] = ("bookie-1",),
@@ -49,20 +49,18 @@ def register(
         fragments=(Fragment(0, ensemble),),
         state=state,
     )
-    coordination.nodes[ledger_path(ledger_id)] = metadata.encode(), NodeStat(0, 1, 1, 0)
+    coordination.zookeeper.put(ledger_path(ledger_id), metadata.encode())
 
 
-def announce(
-    coordination: MemoryCoordination, *bookie_ids: str, parent: str = AVAILABLE_PATH
-) -> None:
+def announce(coordination: InstantSession, *bookie_ids: str, parent: str = AVAILABLE_PATH) -> None:
     """Register other bookies."""
     for bookie_id in bookie_ids:
-        coordination.nodes[f"{parent}/{bookie_id}"] = b"", NodeStat(0, 1, 1, 77)
+        coordination.zookeeper.put(f"{parent}/{bookie_id}", b"")
 
 
-def unregister(coordination: MemoryCoordination, ledger_id: int) -> None:
+def unregister(coordination: InstantSession, ledger_id: int) -> None:
     """Delete a ledger, as its owner does."""
-    del coordination.nodes[ledger_path(ledger_id)]
+    coordination.zookeeper.remove(ledger_path(ledger_id))
 
 
 async def add(bookie: Bookie, client: Client, ledger_id: int, first: int, count: int) -> None:
@@ -109,7 +107,7 @@ class Wreck:
         host = Host(live.config)
         host.journal_disk = MemoryDisk(self.journal_files)
         host.ledger_disk = MemoryDisk(self.ledger_files)
-        host.coordination = live.coordination.another_session(99)
+        host.coordination = live.coordination.another()
         if with_index:
             host.store = MemoryStore()
             host.store.write(self.index)
@@ -142,5 +140,4 @@ class Moments:
 
 async def settle() -> None:
     """Let what was begun come to its end."""
-    for _ in range(200):
-        await asyncio.sleep(0)
+    await asyncio.sleep(INSTANT_S)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.unit.geminga_bookie.fakes import MemoryCoordination, MemoryNetwork
+from tests.unit.geminga_bookie.fakes import MemoryNetwork, bookie_session
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.config import BookieConfig
 from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_server.authorization import ALLOW_ALL, Authorizer
+from geminga_simulation.clock import SimulatedClock
 
 # Its directories are "journal" and "ledgers".
 CONFIG = BookieConfig(bookie_id="bookie-1", port=3181, data_directory=Path())
@@ -26,7 +26,7 @@ class Host:
         self.journal_disks = [MemoryDisk() for _ in self.config.journals]
         self.ledger_disks = [MemoryDisk() for _ in self.config.ledgers]
         self.store = MemoryStore()
-        self.coordination = MemoryCoordination()
+        self.coordination = bookie_session()
         self.network = MemoryNetwork()
 
     def bookie(self, authorizer: Authorizer = ALLOW_ALL) -> Bookie:
@@ -38,7 +38,7 @@ class Host:
             index=self.store,
             network=self.network,
             coordination=self.coordination,
-            clock=LoopClock(),
+            clock=SimulatedClock(),
             authorizer=authorizer,
         )
 
@@ -79,6 +79,6 @@ class Host:
         pairs = list(self.store.flushed())
         self.store = MemoryStore()
         self.store.write(pairs)
-        session_id = self.coordination.session_id + 1
-        self.coordination = MemoryCoordination(session_id, dict(self.coordination.nodes))
+        self.coordination.client.die()
+        self.coordination = self.coordination.another()
         self.network = MemoryNetwork()

@@ -20,7 +20,6 @@ from tests.unit.geminga_bookie.fakes import (
 )
 from tests.unit.geminga_bookie.host import Host
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
-from tests.unit.geminga_ledger.virtual_time import VirtualTimeLoop
 
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.errors import CorruptFile, JournalFileMissing, UnknownFormat
@@ -30,6 +29,7 @@ from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, ReturnCode, encode_read
 from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
 from geminga_server.config import ConnectionConfig
+from geminga_simulation.loop import SimulatedLoop
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "bookie"
 FENCING, RECOVERY = int(Flag.FENCING), int(Flag.RECOVERY_ADD)
@@ -92,7 +92,11 @@ async def test_a_clean_stop_leaves_nothing_to_replay() -> None:
     assert len(client.taken()) == 10
     assert client.transport.has_ended
     assert bookie.storage.write_cache.used_bytes == 0
-    assert not [path for path in host.coordination.nodes if path.startswith(AVAILABLE_PATH)]
+    assert not [
+        path
+        for path in host.coordination.zookeeper.tree.values()
+        if path.startswith(f"{AVAILABLE_PATH}/")
+    ]
     assert not host.network.listeners[-1].is_open
 
     async with host.bookie() as again:
@@ -180,7 +184,7 @@ def test_a_power_cut_at_any_moment_loses_nothing_acknowledged(data: st.DataObjec
             for ledger_id in range(3):
                 await check_ledger(client, ledger_id, acknowledged, fenced)
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(run())
 
 
@@ -259,7 +263,7 @@ async def test_it_registers_with_its_address_and_keeps_its_id_when_its_port_chan
     host = Host(bookie_id="", port=0, advertised_address="bookie.example")
     async with host.bookie() as bookie:
         bookie_id, port = bookie.bookie_id, bookie.port
-        value, _ = host.coordination.nodes[f"{AVAILABLE_PATH}/{bookie_id}"]
+        value, _ = host.coordination.zookeeper.tree.get(f"{AVAILABLE_PATH}/{bookie_id}")
         assert BookieInfo.decode(value, bookie_id).address == ("bookie.example", port)
     host.network.listeners.append(host.network.listeners[0])
     async with host.bookie() as bookie:
@@ -272,11 +276,11 @@ async def test_after_a_kill_it_registers_at_once() -> None:
     bookie = host.bookie()
     await bookie.__aenter__()
     path = f"{AVAILABLE_PATH}/bookie-1"
-    old = host.coordination.nodes[path]
+    old = host.coordination.zookeeper.tree.get(path)
     host.kill()
-    assert host.coordination.nodes[path] == old
+    assert host.coordination.zookeeper.tree.get(path) == old
     async with host.bookie():
-        owner = host.coordination.nodes[path][1].ephemeral_owner
+        owner = host.coordination.zookeeper.tree.get(path)[1].ephemeral_owner
         assert owner == host.coordination.session_id != old[1].ephemeral_owner
     await bookie.__aexit__(None, None, None)
 
@@ -289,10 +293,10 @@ async def test_a_journal_that_failed_is_told_to_zookeeper_and_a_restart_heals_it
         assert await codes(client, make_add(1, 0)) == [ReturnCode.EIO]
         for _ in range(30):
             await asyncio.sleep(0)
-        assert f"{READ_ONLY_PATH}/bookie-1" in host.coordination.nodes
-        assert f"{AVAILABLE_PATH}/bookie-1" not in host.coordination.nodes
+        assert host.coordination.zookeeper.tree.exists(f"{READ_ONLY_PATH}/bookie-1")
+        assert host.coordination.zookeeper.tree.exists(f"{AVAILABLE_PATH}/bookie-1") is None
     async with host.bookie():
-        assert f"{AVAILABLE_PATH}/bookie-1" in host.coordination.nodes
+        assert host.coordination.zookeeper.tree.exists(f"{AVAILABLE_PATH}/bookie-1")
         assert await codes(host.network.connect_client(), make_add(1, 0)) == [0]
 
 

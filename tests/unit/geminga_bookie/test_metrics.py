@@ -15,6 +15,7 @@ from tests.unit.geminga_bookie.host import CONFIG, Host
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.metrics import PERIOD_S, BookieMetrics
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, encode_read
+from geminga_simulation.clock import SimulatedClock
 
 # The bookie's part of the names that the shipped dashboards ask for.
 DASHBOARD_NAMES = [
@@ -58,18 +59,6 @@ DASHBOARD_NAMES = [
 ]
 
 Samples = dict[str, float]
-
-
-class HandClock:
-    """A clock that is set by hand."""
-
-    now_s = 0.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def wall_ms(self) -> int:
-        return 0
 
 
 def scrape(of: Bookie | BookieMetrics) -> Samples:
@@ -178,14 +167,14 @@ async def test_a_directory_is_named_in_letters_prometheus_takes(directory: str) 
 async def test_quantiles_are_of_the_last_one_to_two_periods() -> None:
     name = "bookie_journal_JOURNAL_SYNC{quantile=1.0,success=true}"
     async with Host().bookie() as bookie:
-        bookie.counters.clock = clock = HandClock()
+        bookie.counters.clock = clock = SimulatedClock()
         metrics, durations = BookieMetrics(bookie), bookie.journal.sync_durations
         assert scrape(metrics)[name] == 0, "nothing was synced yet"
         durations.add(500.0)
-        clock.now_s += PERIOD_S
+        clock.advance(PERIOD_S)
         assert scrape(metrics)[name] == pytest.approx(500, rel=0.1)
         durations.add(2.0)
-        clock.now_s += PERIOD_S
+        clock.advance(PERIOD_S)
         assert scrape(metrics)[name] == pytest.approx(500, rel=0.1)
         assert scrape(metrics)[name] == pytest.approx(2, rel=0.1)
         assert durations.count == 2

@@ -6,12 +6,13 @@ import asyncio
 import logging
 
 import pytest
-from tests.unit.geminga_bookie.fakes import MemoryCoordination
+from tests.unit.geminga_bookie.fakes import INSTANT_S, bookie_session, end_session
 
 from geminga_bookie.registration import RETRY_S, Registration
 from geminga_protocol.records.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
-from geminga_runtime.coordination import ConnectionLost, NodeStat
+from geminga_runtime.coordination import ConnectionLost
 from geminga_runtime.service import RESTART_S
+from geminga_simulation.interception import InstantSession
 
 ADDRESS = BookieInfo.of_address("10.0.0.1", 3181)
 WRITABLE, READ_ONLY = f"{AVAILABLE_PATH}/bookie-1", f"{READ_ONLY_PATH}/bookie-1"
@@ -23,96 +24,103 @@ class Mode:
     is_read_only = False
 
 
-def make_registration(coordination: MemoryCoordination, mode: Mode | None = None) -> Registration:
+def make_registration(coordination: InstantSession, mode: Mode | None = None) -> Registration:
     mode = mode or Mode()
     return Registration(coordination, "bookie-1", ADDRESS, is_read_only=lambda: mode.is_read_only)
 
 
 async def settle() -> None:
-    for _ in range(30):
-        await asyncio.sleep(0)
+    await asyncio.sleep(INSTANT_S)
 
 
 async def test_the_node_holds_the_address_and_goes_with_the_bookie() -> None:
-    coordination = MemoryCoordination(session_id=7)
+    coordination = bookie_session()
     async with make_registration(coordination):
-        value, stat = coordination.nodes[WRITABLE]
+        value, stat = coordination.zookeeper.tree.get(WRITABLE)
         assert BookieInfo.decode(value, "bookie-1") == ADDRESS
-        assert stat.ephemeral_owner == 7
-    assert WRITABLE not in coordination.nodes
+        assert stat.ephemeral_owner == coordination.session_id
+    assert coordination.zookeeper.tree.exists(WRITABLE) is None
 
 
 async def test_an_error_that_nobody_foresaw_is_not_the_end_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    coordination = MemoryCoordination()
+    coordination = bookie_session()
     async with make_registration(coordination) as registration:
-        del coordination.nodes[WRITABLE]
+        coordination.zookeeper.remove(WRITABLE)
         with monkeypatch.context() as patch:
             patch.setattr(coordination, "create", None)
             registration.review()
             await settle()
-        assert WRITABLE not in coordination.nodes
+        assert coordination.zookeeper.tree.exists(WRITABLE) is None
         await asyncio.sleep(RESTART_S + 1)
-        assert WRITABLE in coordination.nodes
+        assert coordination.zookeeper.tree.exists(WRITABLE)
         assert registration.faults == 1
 
 
 async def test_what_is_announced_later_stands_in_the_node_soon() -> None:
-    coordination = MemoryCoordination()
+    coordination = bookie_session()
     async with make_registration(coordination) as registration:
         address = BookieInfo.of_address("10.0.0.1", 3181, http_port=8000)
         registration.announce(address)
         await settle()
-        assert BookieInfo.decode(coordination.nodes[WRITABLE][0], "bookie-1") == address
+        assert (
+            BookieInfo.decode(coordination.zookeeper.tree.get(WRITABLE)[0], "bookie-1") == address
+        )
 
 
 async def test_the_node_of_our_own_earlier_life_is_taken_over_at_once() -> None:
-    dead = MemoryCoordination(session_id=7)
+    dead = bookie_session()
     await make_registration(dead)._register()
-    coordination = dead.another_session(8)
+    coordination = dead.another()
     async with make_registration(coordination):
-        assert coordination.nodes[WRITABLE][1].ephemeral_owner == 8
+        assert (
+            coordination.zookeeper.tree.get(WRITABLE)[1].ephemeral_owner == coordination.session_id
+        )
 
 
 async def test_a_new_session_gets_a_new_node() -> None:
-    coordination = MemoryCoordination(session_id=7)
+    coordination = bookie_session()
     async with make_registration(coordination):
-        coordination.renew_session(8)
-        assert WRITABLE not in coordination.nodes
+        first_id = coordination.session_id
+        coordination.zookeeper.expire(coordination.client)
+        assert coordination.zookeeper.tree.exists(WRITABLE) is None
         await settle()
-        assert coordination.nodes[WRITABLE][1].ephemeral_owner == 8
+        assert first_id != coordination.session_id
+        assert (
+            coordination.zookeeper.tree.get(WRITABLE)[1].ephemeral_owner == coordination.session_id
+        )
 
 
 async def test_a_closed_registration_does_not_come_back() -> None:
-    coordination = MemoryCoordination(session_id=7)
+    coordination = bookie_session()
     async with make_registration(coordination):
         pass
-    coordination.renew_session(8)
+    await end_session(coordination)
     await settle()
-    assert WRITABLE not in coordination.nodes
+    assert coordination.zookeeper.tree.exists(WRITABLE) is None
 
 
 async def test_a_read_only_bookie_stands_elsewhere_and_comes_back() -> None:
-    coordination, mode = MemoryCoordination(), Mode()
+    coordination, mode = bookie_session(), Mode()
     async with make_registration(coordination, mode) as registration:
         mode.is_read_only = True
         registration.review()
         await settle()
-        assert READ_ONLY in coordination.nodes
-        assert WRITABLE not in coordination.nodes
+        assert coordination.zookeeper.tree.exists(READ_ONLY)
+        assert coordination.zookeeper.tree.exists(WRITABLE) is None
         mode.is_read_only = False
         registration.review()
         await settle()
-        assert WRITABLE in coordination.nodes
-        assert READ_ONLY not in coordination.nodes
-    assert not {WRITABLE, READ_ONLY} & set(coordination.nodes)
+        assert coordination.zookeeper.tree.exists(WRITABLE)
+        assert coordination.zookeeper.tree.exists(READ_ONLY) is None
+    assert not {WRITABLE, READ_ONLY} & set(coordination.zookeeper.tree.values())
 
 
 async def test_a_bookie_says_once_where_it_is_registered(caplog: pytest.LogCaptureFixture) -> None:
     """Not that its node says something else, nor that it was looked for in vain."""
     caplog.set_level(logging.INFO)
-    coordination, mode = MemoryCoordination(session_id=7), Mode()
+    coordination, mode = bookie_session(), Mode()
     async with make_registration(coordination, mode) as registration:
         registration.announce(BookieInfo.of_address("10.0.0.1", 3181, http_port=8000))
         registration.review()
@@ -122,33 +130,37 @@ async def test_a_bookie_says_once_where_it_is_registered(caplog: pytest.LogCaptu
         await settle()
         registration.review()
         await settle()
-        coordination.renew_session(8)
+        await end_session(coordination)
         await settle()
     told = [each.__dict__["node"] for each in caplog.records if each.message == "bookie registered"]
     assert told == [WRITABLE, READ_ONLY, READ_ONLY]
 
 
 async def test_registering_is_tried_again_while_zookeeper_is_away() -> None:
-    coordination = MemoryCoordination(session_id=7)
+    coordination = bookie_session()
     async with make_registration(coordination):
-        coordination.failures = [ConnectionLost("away"), ConnectionLost("away")]
-        coordination.renew_session(8)
+        coordination.lose("", is_done=False)
+        coordination.lose("", is_done=False)
+        await end_session(coordination)
         await settle()
-        assert WRITABLE not in coordination.nodes
+        assert coordination.zookeeper.tree.exists(WRITABLE) is None
         await asyncio.sleep(3 * RETRY_S)
-        assert coordination.nodes[WRITABLE][1].ephemeral_owner == 8
+        assert (
+            coordination.zookeeper.tree.get(WRITABLE)[1].ephemeral_owner == coordination.session_id
+        )
 
 
 async def test_the_first_registration_must_succeed() -> None:
-    coordination = MemoryCoordination()
-    coordination.failures = [ConnectionLost("away")]
+    coordination = bookie_session()
+    coordination.lose("", is_done=False)
     with pytest.raises(ConnectionLost):
         async with make_registration(coordination):
             pass
 
 
 async def test_leaving_without_zookeeper_ends_all_the_same() -> None:
-    coordination = MemoryCoordination()
+    coordination = bookie_session()
     async with make_registration(coordination):
-        coordination.failures = [ConnectionLost("away")]
-    assert coordination.nodes[WRITABLE][1] == NodeStat(0, 1, 1, 1)
+        registered = coordination.zookeeper.tree.get(WRITABLE)
+        coordination.lose("", is_done=False)
+    assert coordination.zookeeper.tree.get(WRITABLE) == registered

@@ -34,7 +34,7 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import parse_command
 from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
-from geminga_runtime.clock import SystemClock
+from geminga_simulation.clock import SimulatedClock
 
 # So often does the event loop turn at most until what was published is durable in memory.
 TURNS_MAX = 1000
@@ -188,7 +188,7 @@ def cursor_over(chain: LedgerChain, *, name: str = "sub") -> Cursor:
         chain=chain,
         state=CursorState(mark_delete=chain.before_first),
         store=None,
-        clock=SystemClock(),
+        clock=SimulatedClock(),
         random=Random(1),
         config=ManagedLedgerConfig(),
     )
@@ -240,7 +240,7 @@ def consumer_of(
         consumer=ConsumerIdentity("/127.0.0.1", name, 1),
         priority=priority,
     )
-    return Consumer(session, request, clock=SystemClock(), listener=told or Told())
+    return Consumer(session, request, clock=SimulatedClock(), listener=told or Told())
 
 
 def producer_of(
@@ -270,7 +270,7 @@ def producer_of(
 
 async def maintain(topics: TopicDirectory, kind: type[TopicPart]) -> None:
     """Do a broker's periodic work on the parts of that kind."""
-    await TopicMaintenance(topics, SystemClock()).maintain(kind)
+    await TopicMaintenance(topics, SimulatedClock()).maintain(kind)
 
 
 async def publish(topic: Topic, *batches: int, age_s: int = 0) -> None:
@@ -283,7 +283,7 @@ async def publish(topic: Topic, *batches: int, age_s: int = 0) -> None:
         metadata = api.MessageMetadata(
             producer_name="p",
             sequence_id=number,
-            publish_time=SystemClock().wall_ms() - age_s * 1000,
+            publish_time=SimulatedClock().wall_ms() - age_s * 1000,
         )
         if count > 1:
             metadata.num_messages_in_batch = count

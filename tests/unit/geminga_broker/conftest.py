@@ -15,10 +15,10 @@ from geminga_broker.broker import Broker
 from geminga_broker.config import BrokerConfig
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
-from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.network import Network
 from geminga_server.authorization import ALLOW_ALL
+from geminga_simulation.clock import SimulatedClock
 
 zookeeper = simulated_zookeeper.zookeeper
 sessions = simulated_zookeeper.sessions
@@ -46,7 +46,7 @@ async def topics(
 ) -> AsyncIterator[TopicDirectory]:
     """The broker's topics: all are its own."""
     factory = logs_over(coordination, ledgers)
-    async with TopicDirectory(factory, SystemClock(), owns=lambda _: True) as topics:
+    async with TopicDirectory(factory, SimulatedClock(), owns=lambda _: True) as topics:
         yield topics
         ledgers.is_prompt = True
         for writer in ledgers.writers:
@@ -72,7 +72,7 @@ async def broker(
         config or BrokerConfig(advertised_address="here", port=6650, web_port=8080),
         coordination=coordination,
         network=cast(Network, network),
-        clock=SystemClock(),
+        clock=SimulatedClock(),
         random=Random(1),
         authorizer=ALLOW_ALL,
     )

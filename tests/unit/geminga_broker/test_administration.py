@@ -27,7 +27,7 @@ from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_runtime.clock import SystemClock
+from geminga_simulation.clock import SimulatedClock
 
 HOUR_S = 3600
 TOPICS = "/admin/v2/non-persistent/public/default"
@@ -80,7 +80,7 @@ async def storing_client(
     broker: Broker, topics: TopicDirectory
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the REST side of a broker whose topics store, in memory."""
-    clock = SystemClock()
+    clock = SimulatedClock()
     health = HealthCheck(topics, clock, "here:8080")
     metrics = BrokerMetrics(
         clock,
@@ -105,7 +105,7 @@ async def with_backlog(topics: TopicDirectory, name: str, *ages_s: int) -> Topic
     await topic.create_subscription("slow")
     producer = producer_of(NotedSession())
     await topic.connect_producer(producer)
-    now_ms = SystemClock().wall_ms()
+    now_ms = SimulatedClock().wall_ms()
     for age_s in ages_s:
         metadata = api.MessageMetadata(
             producer_name="p", sequence_id=0, publish_time=now_ms - age_s * 1000

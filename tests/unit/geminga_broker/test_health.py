@@ -12,14 +12,14 @@ from geminga_broker.errors import ServiceNotReady, StorageUnavailable
 from geminga_broker.health import CHECK_TIMEOUT_S, HealthCheck
 from geminga_broker.policies.publishing import PublishConfig
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
+from geminga_simulation.clock import SimulatedClock
 
 
 async def test_each_check_publishes_one_message_and_leaves_nobody_connected(
     topics: TopicDirectory, ledgers: MemoryLedgers
 ) -> None:
-    health = HealthCheck(topics, SystemClock(), "here:8080")
+    health = HealthCheck(topics, SimulatedClock(), "here:8080")
     claims = [health.is_healthy]
     await asyncio.gather(health.run(), health.run())
     claims.append(health.is_healthy)
@@ -36,7 +36,7 @@ async def test_each_check_publishes_one_message_and_leaves_nobody_connected(
 async def test_bookies_that_do_not_answer_are_blamed_in_time(
     topics: TopicDirectory, ledgers: MemoryLedgers
 ) -> None:
-    health = HealthCheck(topics, SystemClock(), "here:8080")
+    health = HealthCheck(topics, SimulatedClock(), "here:8080")
     await health.run()
     ledgers.is_prompt = False
     began_s = asyncio.get_running_loop().time()
@@ -52,7 +52,7 @@ async def test_bookies_that_do_not_answer_are_blamed_in_time(
 async def test_checks_while_the_bookies_are_away_do_not_pile_up(
     topics: TopicDirectory, ledgers: MemoryLedgers
 ) -> None:
-    health = HealthCheck(topics, SystemClock(), "here:8080")
+    health = HealthCheck(topics, SimulatedClock(), "here:8080")
     await health.run()
     ledgers.is_prompt = False
     for _ in range(3):
@@ -74,15 +74,15 @@ async def test_what_is_asked_of_clients_is_not_asked_of_the_check(
         factory, publishing=PublishConfig(encryption_required=True, deduplication=True)
     )
     async with TopicDirectory(
-        factory, SystemClock(), owns=lambda _: True, policies=strict
+        factory, SimulatedClock(), owns=lambda _: True, policies=strict
     ) as topics:
-        await HealthCheck(topics, SystemClock(), "here:8080").run()
+        await HealthCheck(topics, SimulatedClock(), "here:8080").run()
 
 
 async def test_a_topic_that_is_not_ours_is_the_answer(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
     factory = logs_over(coordination, ledgers)
-    async with TopicDirectory(factory, SystemClock(), owns=lambda _: False) as topics:
+    async with TopicDirectory(factory, SimulatedClock(), owns=lambda _: False) as topics:
         with pytest.raises(ServiceNotReady, match="does not own"):
-            await HealthCheck(topics, SystemClock(), "here:8080").run()
+            await HealthCheck(topics, SimulatedClock(), "here:8080").run()

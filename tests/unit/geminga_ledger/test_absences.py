@@ -79,11 +79,11 @@ async def test_a_bookie_that_comes_back_in_time_stays() -> None:
 async def test_a_bookie_that_became_read_only_is_not_gone() -> None:
     async with writing((2, 2, 2)) as bench:
         await written(bench)
-        bench.world.coordination.put(f"{READ_ONLY_PATH}/{bench.first[0]}", b"")
+        bench.world.coordination.zookeeper.put(f"{READ_ONLY_PATH}/{bench.first[0]}", b"")
         unregister(bench, bench.bookies[0])
         await asyncio.sleep(SURELY_S)
         assert bench.beginnings == [0]
-        bench.world.coordination.remove(f"{READ_ONLY_PATH}/{bench.first[0]}")
+        bench.world.coordination.zookeeper.remove(f"{READ_ONLY_PATH}/{bench.first[0]}")
         await asyncio.sleep(SURELY_S)
         assert bench.beginnings == [0, 1]
 
@@ -143,7 +143,7 @@ async def test_nothing_is_done_while_every_bookie_is_there() -> None:
         await written(bench)
         unregister(bench, bench.spare[0])
         await asyncio.sleep(1)
-        calls = list(bench.world.coordination.calls)
+        requests = list(bench.world.coordination.requests)
         await asyncio.sleep(100 * GRACE_S)
-        assert bench.world.coordination.calls == calls
+        assert bench.world.coordination.requests == requests
         assert bench.beginnings == [0]

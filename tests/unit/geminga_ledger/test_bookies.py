@@ -36,7 +36,7 @@ async def bench() -> AsyncIterator[Bench]:
     world = World(3)
     places = {"b0": "/r0", "b1": "/r1", "b2": "/r1"}
     racks = {bookie_id: BookieRack(rack=rack) for bookie_id, rack in places.items()}
-    world.coordination.put(RACKS_PATH, BookieRacks({"default": racks}).encode())
+    world.coordination.zookeeper.put(RACKS_PATH, BookieRacks({"default": racks}).encode())
     registry = BookieRegistry(world.coordination, random=Random(1), config=CONFIG)
     links = BookieLinks(
         registry, network=world.network, clock=world.clock, random=Random(1), config=CONFIG

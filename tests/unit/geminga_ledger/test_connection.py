@@ -7,7 +7,6 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.geminga_ledger.virtual_time import VirtualTimeLoop
 
 from geminga_ledger.connection import BookieConnection
 from geminga_ledger.link_base import BookieStream
@@ -18,6 +17,7 @@ from geminga_protocol.bookkeeper.v2 import (
     encode_read_response_header,
     encode_response,
 )
+from geminga_simulation.loop import SimulatedLoop
 
 FRAME_BYTES_MAX = 1000
 
@@ -85,7 +85,7 @@ def _outbox() -> Outbox:
     async def make() -> Outbox:
         return Outbox(unsent_bytes_max=1, on_overflow=lambda: None)
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         return runner.run(make())
 
 

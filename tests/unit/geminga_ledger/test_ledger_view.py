@@ -41,7 +41,7 @@ def long_polls(bench: Bench) -> int:
 
 def metadata_reads(bench: Bench) -> int:
     path = ledger_path(bench.writer.ledger_id)
-    return bench.world.coordination.calls.count(("get", path))
+    return bench.world.coordination.requests.count(f"get {path}")
 
 
 async def test_waiting_asks_nobody_again_and_again() -> None:
@@ -130,8 +130,8 @@ async def test_many_readers_of_a_ledger_are_one_watch() -> None:
         others = [await bench.ledgers.open(bench.writer.ledger_id, recover=False) for _ in range(5)]
         tasks = [asyncio.ensure_future(each.wait_for_confirmed(0, timeout_s=60)) for each in others]
         await settle()
-        node = bench.world.coordination.nodes[ledger_path(bench.writer.ledger_id)]
-        assert len(node.watchers) == 1
+        path = ledger_path(bench.writer.ledger_id)
+        assert bench.world.coordination.zookeeper.watch_count(path) == 1
         await bench.writer.close()
         assert await asyncio.gather(waiting, *tasks) == [1] * 6
 

@@ -94,7 +94,7 @@ async def test_creating_waits_for_bookies_that_come_one_after_the_other() -> Non
 
 async def test_creating_waits_for_bookies_that_are_read_only_up_to_the_deadline() -> None:
     world = World(1)
-    world.coordination.put(f"{READ_ONLY_PATH}/b9", b"")
+    world.coordination.zookeeper.put(f"{READ_ONLY_PATH}/b9", b"")
     async with world.ledgers() as ledgers:
         creating = asyncio.ensure_future(ledgers.create(listener=Listener(), ensemble_size=2))
         await asyncio.sleep(CONFIG.create_deadline_s - 1)
@@ -210,7 +210,7 @@ async def test_an_open_ledger_is_opened_where_its_writer_went_meanwhile() -> Non
 async def test_new_ledgers_spread_over_the_racks() -> None:
     world = World(4)
     racks = {f"b{number}": BookieRack(rack=f"/r{number % 2}") for number in range(4)}
-    world.coordination.put(RACKS_PATH, BookieRacks({"default": racks}).encode())
+    world.coordination.zookeeper.put(RACKS_PATH, BookieRacks({"default": racks}).encode())
     async with world.ledgers() as ledgers:
         for _ in range(10):
             writer = await ledgers.create(listener=Listener(), ensemble_size=2, write_quorum=2)

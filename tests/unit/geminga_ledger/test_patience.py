@@ -5,11 +5,11 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga_ledger.config import LedgerConfig
 from geminga_ledger.errors import BookieUnavailable, LedgerError, NoSuchLedger
 from geminga_ledger.patience import Patience
+from geminga_simulation.clock import SimulatedClock
 
 
 class Work:
@@ -27,7 +27,7 @@ class Work:
 
 
 def patience() -> Patience:
-    return Patience(clock=LoopClock(), random=Random(1), config=LedgerConfig())
+    return Patience(clock=SimulatedClock(), random=Random(1), config=LedgerConfig())
 
 
 async def test_what_works_at_last_is_returned() -> None:
@@ -51,7 +51,7 @@ async def test_another_kind_of_error_is_raised_at_once() -> None:
 
 async def test_after_the_deadline_the_last_error_is_raised() -> None:
     work = Work(*(BookieUnavailable(f"b{number}", "down") for number in range(1000)))
-    clock = LoopClock()
+    clock = SimulatedClock()
     before_s = clock.monotonic()
     with pytest.raises(BookieUnavailable):
         await patience().persist(work, despite=LedgerError, deadline_s=10)

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.geminga_ledger.entry_sizes import KIB, MIB, mixes
-from tests.unit.geminga_ledger.virtual_time import VirtualTimeLoop
 from tests.unit.geminga_ledger.world import KEY, World
 
 from geminga_ledger import EntryCorrupt, LedgerConfig, LedgerReader, Ledgers
 from geminga_protocol.bookkeeper.codes import Operation
 from geminga_protocol.bookkeeper.digest import encode_entry_header
+from geminga_simulation.loop import SimulatedLoop
 
 LEDGER = 5
 # What a ledger of a property test has at most: each example reads it once or more.
@@ -118,7 +118,7 @@ def test_one_pass_reads_every_entry_once(
             await passes.read_through(reader, wanted, count_max=count_max, bytes_max=bytes_max)
             assert passes.bytes_read == passes.bytes_given_out == sum(sizes)
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(play())
 
 
@@ -135,7 +135,7 @@ def test_of_entries_with_gaps_between_them_no_other_is_read(
             total = sum(sizes[each] for each in wanted)
             assert passes.bytes_read == passes.bytes_given_out == total
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(play())
 
 
@@ -155,7 +155,7 @@ def test_passes_at_several_places_of_a_ledger_read_each_for_itself(
             assert passes.bytes_given_out == sum(sizes[each] for ids in all_wanted for each in ids)
             assert passes.bytes_read <= 1.5 * passes.bytes_given_out
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(play())
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.geminga_ledger.virtual_time import VirtualTimeLoop
 from tests.unit.geminga_ledger.world import (
     KEY,
     Listener,
@@ -30,6 +29,7 @@ from geminga_ledger.quorum import Quorum
 from geminga_protocol.bookkeeper.codes import Flag, Operation, ReturnCode
 from geminga_protocol.bookkeeper.digest import decode_entry
 from geminga_protocol.records.ledger_metadata import Fragment, LedgerMetadata, LedgerState
+from geminga_simulation.loop import SimulatedLoop
 
 LEDGER = 5
 ALL = (0, 1, 2)
@@ -129,7 +129,7 @@ def test_recovery_equals_bookkeepers_on_any_leftovers(
     # With Qa 1 a confirmed entry may be on the bookie that is down alone; with Qa = Qw it cannot be
     # written again without that bookie. Then it does matter whether it is known to be confirmed.
     are_told = is_telling and 1 < leftover[0].ack_quorum < leftover[0].write_quorum
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(recovery_equals_bookkeepers(*leftover, are_told=are_told))
 
 
@@ -420,7 +420,7 @@ async def test_lost_answers_of_zookeeper_do_not_matter(*, is_done: bool) -> None
     world = World(3)
     world.left_behind(LEDGER, (3, 3, 2), dict.fromkeys(range(3), ALL))
     for _ in range(2):
-        world.coordination.lose_answer("set", "/L0005", is_done=is_done)
+        world.coordination.lose("set", "/L0005", is_done=is_done)
     await recover(world)
     assert ended_at(world, 2)
 
@@ -459,7 +459,7 @@ async def test_a_bookie_that_fails_to_read_proves_nothing() -> None:
 
 
 def test_the_metadata_of_the_dumb_model_is_what_a_writer_leaves() -> None:
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(_left_behind_is_open())
 
 

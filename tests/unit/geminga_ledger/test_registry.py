@@ -17,7 +17,8 @@ from geminga_protocol.records.bookie_info import (
     BookieInfo,
 )
 from geminga_protocol.records.racks import RACKS_PATH, BookieRack, BookieRacks
-from geminga_runtime.coordination import SessionState
+from geminga_runtime.coordination import NO_SESSION
+from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT
 
 
 def registry_in(world: World) -> BookieRegistry:
@@ -30,7 +31,7 @@ def names(registry: BookieRegistry) -> list[str]:
 
 async def test_writable_bookies_are_candidates_and_read_only_ones_are_not() -> None:
     world = World(2)
-    world.coordination.put(f"{READ_ONLY_PATH}/b9", b"")
+    world.coordination.zookeeper.put(f"{READ_ONLY_PATH}/b9", b"")
     async with registry_in(world) as registry:
         assert names(registry) == ["b0", "b1"]
 
@@ -51,20 +52,20 @@ async def test_a_bookie_is_registered_while_it_is_writable_or_read_only() -> Non
     world = World(1)
     async with registry_in(world) as registry:
         assert registry.is_registered("b0")
-        world.coordination.put(f"{READ_ONLY_PATH}/b0", b"")
+        world.coordination.zookeeper.put(f"{READ_ONLY_PATH}/b0", b"")
         world.unregister(0)
         await until(lambda: not names(registry))
         assert registry.is_registered("b0")
         changed = asyncio.ensure_future(registry.changed())
         await settle()
-        world.coordination.remove(f"{READ_ONLY_PATH}/b0")
+        world.coordination.zookeeper.remove(f"{READ_ONLY_PATH}/b0")
         await changed
         assert not registry.is_registered("b0")
 
 
 async def test_a_cluster_without_bookies_yet_is_waited_for() -> None:
     world = World()
-    world.coordination.remove(AVAILABLE_PATH)
+    world.coordination.zookeeper.remove(AVAILABLE_PATH)
     async with registry_in(world) as registry:
         assert names(registry) == []
         world.add_bookies(1)
@@ -74,14 +75,16 @@ async def test_a_cluster_without_bookies_yet_is_waited_for() -> None:
 async def test_the_list_is_read_again_with_a_new_session() -> None:
     world = World(1)
     async with registry_in(world) as registry:
-        world.coordination.nodes[AVAILABLE_PATH].child_watchers.clear()
+        zookeeper = world.coordination.zookeeper
+        zookeeper.children_watches.clear()
         world.add_bookies(1)
         await settle()
         assert names(registry) == ["b0"]
-        world.coordination.tell_session(SessionState.EXPIRED)
-        await settle()
+        zookeeper.isolate("main")
+        await asyncio.sleep(SESSION_TIMEOUT_S_DEFAULT)
+        assert world.coordination.session_id == NO_SESSION
         assert names(registry) == ["b0"]
-        world.coordination.tell_session(SessionState.CONNECTED)
+        zookeeper.restore("main")
         await until(lambda: names(registry) == ["b0", "b1"])
 
 
@@ -89,7 +92,7 @@ async def test_a_lost_connection_only_delays_the_news() -> None:
     world = World(1)
     async with registry_in(world) as registry:
         for _ in range(3):
-            world.coordination.lose_answer("children", AVAILABLE_PATH, is_done=False)
+            world.coordination.lose("children", AVAILABLE_PATH, is_done=False)
         world.add_bookies(1)
         await until(lambda: names(registry) == ["b0", "b1"])
 
@@ -102,12 +105,12 @@ async def test_racks_are_read_from_all_groups_and_followed() -> None:
             "default": {"b0": BookieRack(rack="/r0", hostname="h")},
             "other": {"b1": BookieRack(rack="/r1"), "b2": BookieRack()},
         }
-        world.coordination.put(RACKS_PATH, BookieRacks(groups).encode())
+        world.coordination.zookeeper.put(RACKS_PATH, BookieRacks(groups).encode())
         await until(lambda: registry.racks == {"b0": "/r0", "b1": "/r1"})
-        world.coordination.put(RACKS_PATH, b"not json")
+        world.coordination.zookeeper.put(RACKS_PATH, b"not json")
         await settle()
         assert registry.racks == {"b0": "/r0", "b1": "/r1"}
-        world.coordination.remove(RACKS_PATH)
+        world.coordination.zookeeper.remove(RACKS_PATH)
         await until(lambda: registry.racks == {})
 
 
@@ -121,7 +124,9 @@ async def test_an_address_is_looked_up_each_time() -> None:
 
 async def test_a_read_only_bookie_can_still_be_read_from() -> None:
     world = World()
-    world.coordination.put(f"{READ_ONLY_PATH}/b9", BookieInfo.of_address("far", 1).encode())
+    world.coordination.zookeeper.put(
+        f"{READ_ONLY_PATH}/b9", BookieInfo.of_address("far", 1).encode()
+    )
     async with registry_in(world) as registry:
         assert await registry.resolve("b9") == ("far", 1)
 
@@ -143,7 +148,7 @@ async def test_an_id_that_is_an_address_needs_no_registration() -> None:
 )
 async def test_a_registration_that_says_no_address_is_no_way_to_a_bookie(value: bytes) -> None:
     world = World()
-    world.coordination.put(f"{AVAILABLE_PATH}/b0", value)
+    world.coordination.zookeeper.put(f"{AVAILABLE_PATH}/b0", value)
     async with registry_in(world) as registry:
         with pytest.raises(BookieUnavailable, match="registered"):
             await registry.resolve("b0")

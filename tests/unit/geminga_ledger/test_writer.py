@@ -115,7 +115,7 @@ async def test_closing_twice_writes_once(bench: Bench) -> None:
     await bench.append(1)
     await asyncio.gather(bench.writer.close(), bench.writer.close())
     await bench.writer.close()
-    assert len([each for each in bench.world.coordination.calls if each[0] == "set"]) == 1
+    assert len([each for each in bench.world.coordination.requests if each.startswith("set ")]) == 1
 
 
 async def test_a_closed_writer_hears_no_more_of_its_bookies(bench: Bench) -> None:
@@ -187,7 +187,7 @@ async def test_a_ledger_in_recovery_is_closed_by_its_writer_all_the_same(bench: 
 @pytest.mark.parametrize("is_done", [False, True])
 async def test_closing_survives_a_lost_answer(bench: Bench, *, is_done: bool) -> None:
     await bench.append(1)
-    bench.world.coordination.lose_answer("set", "/L0000", is_done=is_done)
+    bench.world.coordination.lose("set", "/L0000", is_done=is_done)
     await bench.writer.close()
     assert bench.end == (LedgerState.CLOSED, 0, 10)
 

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tests.unit.geminga_ledger.fake_bookie import FakeBookie
-from tests.unit.geminga_ledger.fake_coordination import FakeCoordination
 from tests.unit.geminga_ledger.fake_network import FakeNetwork
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga_ledger import LedgerConfig, LedgerError, Ledgers
 from geminga_protocol.bookkeeper.digest import encode_entry_header, master_key
@@ -20,9 +18,13 @@ from geminga_protocol.records.ledger_metadata import (
     LedgerMetadata,
     ledger_path,
 )
+from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.interception import InstantSession
 
 KEY = master_key(b"")
 FIRST_PORT = 3181
+# Longer than an instant, shorter than anything that a timer waits for.
+INSTANT_S = 0.000_001
 
 
 @dataclass
@@ -43,10 +45,10 @@ class World:
     """``bookies`` are b0, b1, … at ports from 3181 on, registered in ZooKeeper."""
 
     def __init__(self, bookie_count: int = 0) -> None:
-        self.coordination = FakeCoordination()
+        self.coordination = InstantSession()
         self.network = FakeNetwork()
-        self.clock = LoopClock()
-        self.coordination.put(AVAILABLE_PATH)
+        self.clock = SimulatedClock()
+        self.coordination.zookeeper.put(AVAILABLE_PATH)
         self.bookies: list[FakeBookie] = []
         self.add_bookies(bookie_count)
 
@@ -58,10 +60,10 @@ class World:
 
     def register(self, number: int, port: int) -> None:
         value = BookieInfo.of_address("127.0.0.1", port).encode()
-        self.coordination.put(f"{AVAILABLE_PATH}/b{number}", value)
+        self.coordination.zookeeper.put(f"{AVAILABLE_PATH}/b{number}", value)
 
     def unregister(self, number: int) -> None:
-        self.coordination.remove(f"{AVAILABLE_PATH}/b{number}")
+        self.coordination.zookeeper.remove(f"{AVAILABLE_PATH}/b{number}")
 
     def ledgers(self, config: LedgerConfig | None = None, *, seed: int = 1) -> Ledgers:
         """A new client, to be opened with ``async with``."""
@@ -71,10 +73,12 @@ class World:
         return next(each for each in self.bookies if each.bookie_id == bookie_id)
 
     def metadata(self, ledger_id: int) -> LedgerMetadata:
-        return LedgerMetadata.decode(self.coordination.nodes[ledger_path(ledger_id)].value)
+        return LedgerMetadata.decode(
+            self.coordination.zookeeper.tree.get(ledger_path(ledger_id))[0]
+        )
 
     def put_metadata(self, ledger_id: int, metadata: LedgerMetadata) -> None:
-        self.coordination.put(ledger_path(ledger_id), metadata.encode())
+        self.coordination.zookeeper.put(ledger_path(ledger_id), metadata.encode())
 
     def left_behind(
         self,
@@ -128,6 +132,5 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def settle() -> None:
-    """Let everything happen that needs no time: answers arrive in a few turns of the loop."""
-    for _ in range(20):
-        await asyncio.sleep(0)
+    """Let everything happen that needs no time."""
+    await asyncio.sleep(INSTANT_S)

@@ -20,6 +20,8 @@ from geminga_runtime.disk import (
     FileDisk,
 )
 
+pytestmark = pytest.mark.real_loop  # real files and threads
+
 RESERVE_BYTES = 100_000
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from geminga_runtime.network import AsyncioListener, AsyncioNetwork
 
+pytestmark = pytest.mark.real_loop  # real sockets
+
 
 class Echo(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from geminga_runtime.threads import Threads
 
+pytestmark = pytest.mark.real_loop  # real threads
+
 
 @pytest.fixture
 def threads() -> Iterator[Threads]:

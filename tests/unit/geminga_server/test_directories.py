@@ -16,22 +16,9 @@ from geminga_runtime.clock import SystemClock
 from geminga_server import directories
 from geminga_server.directories import DirectoryLock
 from geminga_server.errors import DirectoryInUse, DirectoryUnusable
+from geminga_simulation.clock import SimulatedClock
 
 CLOCK = SystemClock()
-
-
-class JumpingClock:
-    """A clock that is a second later every time somebody looks."""
-
-    def __init__(self) -> None:
-        self._now_s = 0.0
-
-    def monotonic(self) -> float:
-        self._now_s += 1.0
-        return self._now_s
-
-    def wall_ms(self) -> int:
-        return 0
 
 
 def test_the_directory_is_made_and_the_owner_written_down(tmp_path: Path) -> None:
@@ -77,7 +64,7 @@ def test_a_child_keeps_the_lock_of_its_dead_parent(tmp_path: Path) -> None:
     held.close()
     forget_owner(tmp_path)
     with pytest.raises(DirectoryInUse, match="in use by another process"):
-        DirectoryLock(tmp_path, JumpingClock())
+        DirectoryLock(tmp_path, SimulatedClock(step_s=1.0))
     child.communicate(timeout=60)
     DirectoryLock(tmp_path, CLOCK).close()
 
@@ -115,7 +102,7 @@ def test_an_owner_of_our_own_id_is_one_of_another_container(tmp_path: Path) -> N
     """Ids of processes mean nothing across containers that share a volume."""
     held = DirectoryLock(tmp_path, CLOCK)
     with pytest.raises(DirectoryInUse, match="in use by another process"):
-        DirectoryLock(tmp_path, JumpingClock())
+        DirectoryLock(tmp_path, SimulatedClock(step_s=1.0))
     held.close()
 
 

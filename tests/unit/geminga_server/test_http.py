@@ -15,25 +15,12 @@ from geminga_server import http as module
 from geminga_server.authorization import Principal
 from geminga_server.errors import ServerStartError
 from geminga_server.http import HttpServer, Message, Receive, RequestLog, Scope, Send
+from geminga_simulation.clock import SimulatedClock
 
 
 async def echo_path(scope: Scope, _receive: Receive, send: Send) -> None:
     await send({"type": "http.response.start", "status": 201, "headers": []})
     await send({"type": "http.response.body", "body": scope["raw_path"]})
-
-
-class SteppingClock:
-    """A quarter of a second passes at each look."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def monotonic(self) -> float:
-        self.now_s += 0.25
-        return self.now_s
-
-    def wall_ms(self) -> int:
-        return 0
 
 
 def requests_logged(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
@@ -71,7 +58,7 @@ async def test_the_path_arrives_as_it_was_sent() -> None:
 
 async def test_each_request_is_one_event(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    async with HttpServer(echo_path, "127.0.0.1", 0, clock=SteppingClock()) as server:
+    async with HttpServer(echo_path, "127.0.0.1", 0, clock=SimulatedClock(step_s=0.25)) as server:
         await raw_get(server.port, "/a%2Fb?q=1")
     assert requests_logged(caplog) == [
         {
@@ -218,7 +205,7 @@ async def test_what_is_not_http_passes_through_without_an_event(
         return {}
 
     send: Callable[[Message], Awaitable[None]] = lambda _message: nothing()  # type: ignore[assignment,return-value] # noqa: E731
-    await RequestLog(app, SteppingClock())({"type": "lifespan"}, nothing, send)
+    await RequestLog(app, SimulatedClock(step_s=0.25))({"type": "lifespan"}, nothing, send)
     assert seen == ["lifespan"]
     assert requests_logged(caplog) == []
 

@@ -13,19 +13,7 @@ from kazoo.protocol.states import Callback
 
 from geminga_runtime.clock import SystemClock
 from geminga_server.kazoo_bridge import Answer, Connection, KazooTimeout, LoopHandler, Waker
-
-
-class FakeClock:
-    """A clock that stands still until told."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def wall_ms(self) -> int:
-        return 0
+from geminga_simulation.clock import SimulatedClock
 
 
 def in_thread(*steps: object) -> None:
@@ -235,17 +223,17 @@ async def test_select_names_what_is_ready(
 
 
 async def test_the_server_is_heard_through_a_connection_and_not_by_connecting() -> None:
-    clock = FakeClock()
+    clock = SimulatedClock()
     handler = LoopHandler(clock)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        clock.now_s = 200.0
+        clock.advance(100)
         connection = handler.create_connection(
             server.getsockname(), hostname="ignored", timeout=5.0, use_ssl=False
         )
         accepted, _ = server.accept()
-        assert handler.heard_at_s == 100.0
+        assert handler.heard_at_s == 0.0
         with accepted:
             accepted.sendall(b"x")
             connection.recv(1)
-        assert handler.heard_at_s == 200.0
+        assert handler.heard_at_s == 100.0
         connection.close()

@@ -25,20 +25,10 @@ from geminga_server import zookeeper_requests as module
 from geminga_server.kazoo_bridge import Answer, LoopHandler, TransactionBuilder
 from geminga_server.zookeeper import ZooKeeper
 from geminga_server.zookeeper_requests import REQUESTS_IN_FLIGHT_MAX
+from geminga_simulation.clock import SimulatedClock
 
 STAT = ZnodeStat(1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1)
 Watch = Callable[[object], object]
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def wall_ms(self) -> int:
-        return 0
 
 
 class FakeClient:
@@ -111,7 +101,7 @@ class Stage:
     def __init__(
         self, session_timeout_s: float = LONG_S, *, kind: type[FakeClient] = FakeClient
     ) -> None:
-        self.clock = FakeClock()
+        self.clock = SimulatedClock()
         self._kind = kind
         self.clients: list[FakeClient] = []
         self.seen: list[SessionState] = []
@@ -298,7 +288,7 @@ async def test_a_session_unheard_of_for_too_long_is_given_up_for_a_new_one(
 
 
 async def test_silence_before_the_connection_broke_counts(stage: Stage) -> None:
-    stage.clock.now_s += LONG_S
+    stage.clock.advance(LONG_S)
     expired = expiry(stage)
     stage.client.say(KazooState.SUSPENDED)
     await asyncio.wait_for(expired.wait(), 60)  # and not for the whole of a session's time
@@ -453,7 +443,9 @@ async def test_the_end_of_a_session_without_a_connection_is_not_waited_for(
 
 
 async def test_no_answer_to_the_connect_is_an_error_that_says_where() -> None:
-    zookeeper = ZooKeeper("played:1", FakeClock(), connect_timeout_s=0.01, make_client=FakeClient)
+    zookeeper = ZooKeeper(
+        "played:1", SimulatedClock(), connect_timeout_s=0.01, make_client=FakeClient
+    )
     with pytest.raises(ConnectionLost, match=r"no ZooKeeper answered at played:1 within 0\.01 s"):
         await zookeeper.__aenter__()
 
@@ -461,4 +453,4 @@ async def test_no_answer_to_the_connect_is_an_error_that_says_where() -> None:
 @pytest.mark.parametrize("hosts", ["", "host:port", ":"])
 async def test_an_address_that_is_none_is_refused_with_the_form_it_should_have(hosts: str) -> None:
     with pytest.raises(CoordinationError, match="HOST:PORT"):
-        await ZooKeeper(hosts, FakeClock()).__aenter__()
+        await ZooKeeper(hosts, SimulatedClock()).__aenter__()

@@ -10,7 +10,7 @@ import pytest
 from geminga_runtime.coordination import Check, ConnectionLost, Create, NodeMissing
 from geminga_simulation.conditions import INSTANT
 from geminga_simulation.coordination import SimulatedZooKeeper
-from geminga_simulation.interception import InterceptedSession
+from geminga_simulation.interception import InstantSession, InterceptedSession
 
 ResultT = TypeVar("ResultT")
 
@@ -42,7 +42,8 @@ async def test_every_request_is_listed_and_made(session: InterceptedSession) -> 
 
 async def test_a_lost_request_was_done_or_not_as_ordered(session: InterceptedSession) -> None:
     await session.create("/a", b"one")
-    session.lose("set /a", is_done=False)
+    session.lose("set", "/a", is_done=False)
+    session.lose("set", "/b", is_done=False)
     with pytest.raises(ConnectionLost):
         await session.set("/a", b"two")
     assert (await session.get("/a"))[0] == b"one"
@@ -51,6 +52,23 @@ async def test_a_lost_request_was_done_or_not_as_ordered(session: InterceptedSes
         await session.set("/a", b"two")
     assert (await session.get("/a"))[0] == b"two"
     await session.set("/a", b"three")
+
+
+async def test_a_test_steps_in_before_each_request() -> None:
+    session = InstantSession()
+    session.zookeeper.put("/a/b", b"one")
+
+    def before(verb: str, path: str) -> None:
+        if verb == "delete":
+            raise ConnectionLost(path)
+        session.zookeeper.put(path, verb.encode())
+
+    session.before = before
+    assert (await session.get("/a/b"))[0] == b"get"
+    with pytest.raises(ConnectionLost):
+        await session.delete("/a/b")
+    session.zookeeper.remove("/a/b")
+    assert session.zookeeper.tree.values() == {"/a": b""}
 
 
 async def test_an_interceptor_stands_around_each_request(session: InterceptedSession) -> None:

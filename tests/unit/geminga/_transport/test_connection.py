@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.geminga.fake_broker import FakeBroker, until
 from tests.unit.geminga.fake_network import FakeNetwork, FakeTransport
-from tests.unit.geminga_ledger.virtual_time import VirtualTimeLoop
 
 from geminga import BrokerFailed, ClientError, ConnectionLost, NotAuthenticated
 from geminga._transport.connection import Connection, ConnectionOptions
@@ -18,6 +17,7 @@ from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.commands import NO_REQUEST_ID, PING, encode_command
+from geminga_simulation.loop import SimulatedLoop
 
 ADDRESS = BrokerAddress("broker", 6650)
 LOOKUP = BaseCommand(
@@ -210,7 +210,7 @@ def test_garbage_ends_a_connection_or_is_ignored(garbage: bytes, is_framed: bool
         transport.close()
         await connection.closed()
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(feed())
 
 

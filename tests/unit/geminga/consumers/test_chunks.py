@@ -6,19 +6,19 @@ import asyncio
 
 import pytest
 from tests.unit.geminga.fake_broker import FakeBroker, until
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga import Client, UnreadableMessage
 from geminga.consumers.chunks import CHUNKED_BYTES_MAX, PendingChunks, WholeMessage
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, MessageMetadata
 from geminga_protocol.pulsar.payload import encode_payload
+from geminga_simulation.clock import SimulatedClock
 
 
 def chunk(uuid: str, index: int, of: int, *, age_s: float = 0) -> MessageMetadata:
     return MessageMetadata(
         producer_name="p",
         sequence_id=0,
-        publish_time=LoopClock().wall_ms() - int(age_s * 1000),
+        publish_time=SimulatedClock().wall_ms() - int(age_s * 1000),
         uuid=uuid,
         chunk_id=index,
         num_chunks_from_msg=of,
@@ -30,7 +30,7 @@ class Pending:
     """Pending chunks of two messages at most, and what was told of them."""
 
     def __init__(self) -> None:
-        self.chunks = PendingChunks(2, 60, LoopClock())
+        self.chunks = PendingChunks(2, 60, SimulatedClock())
         self.expired: list[tuple[int, int]] = []
         self.dropped: list[tuple[int, int]] = []
         self.chunks.on_expired = self.expired.extend

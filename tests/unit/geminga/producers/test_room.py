@@ -8,12 +8,12 @@ from random import Random
 import pytest
 from tests.unit.geminga.fake_broker import FakeBroker
 from tests.unit.geminga.fake_network import FakeNetwork
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga import Client, Closed, ProducerQueueFull, SendTimedOut, connect
 from geminga.errors import ClientError
 from geminga.producers.room import MemoryLimit, Room, Waiting
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
+from geminga_simulation.clock import SimulatedClock
 
 
 class Queue:
@@ -114,7 +114,11 @@ async def test_the_producers_of_a_client_share_its_memory(
     network: FakeNetwork, broker: FakeBroker
 ) -> None:
     async with connect(
-        broker.url, network=network, clock=LoopClock(), random=Random(1), memory_limit_bytes=1000
+        broker.url,
+        network=network,
+        clock=SimulatedClock(),
+        random=Random(1),
+        memory_limit_bytes=1000,
     ) as client:
         broker.on(BaseCommand.SEND)
         first, second = await client.producer("a"), await client.producer("b")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.geminga_bookie.fakes import MemoryCoordination
+from tests.unit.geminga_bookie.fakes import bookie_session
 
 from geminga_bookie.admin.auditor import current_auditor
 from geminga_protocol.records.underreplication import (
@@ -14,7 +14,7 @@ from geminga_protocol.records.underreplication import (
 
 
 async def test_the_lowest_vote_counts_by_its_number() -> None:
-    coordination = MemoryCoordination()
+    coordination = bookie_session()
     assert await current_auditor(coordination) is None
     for number, name in ((10, "b3"), (9, "b2")):
         path = f"{VOTES_PATH}/V_{number:010d}"
@@ -24,12 +24,12 @@ async def test_the_lowest_vote_counts_by_its_number() -> None:
 
 
 async def test_without_votes_the_leader_counts() -> None:
-    coordination = MemoryCoordination()
+    coordination = bookie_session()
     await coordination.create(LEADER_PATH, encode_leader("b7"), make_parents=True)
     assert await current_auditor(coordination) == "b7"
 
 
 async def test_a_vote_that_says_nothing_elects_nobody() -> None:
-    coordination = MemoryCoordination()
+    coordination = bookie_session()
     await coordination.create(f"{VOTES_PATH}/V_0000000001", b"who?", make_parents=True)
     assert await current_auditor(coordination) is None

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from tests.unit.geminga_bookie.fakes import INSTANCE_ID, MemoryCoordination
+from tests.unit.geminga_bookie.fakes import INSTANCE_ID, bookie_session
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga_bookie.disks.directories import Directories
 from geminga_bookie.disks.identity import BadBookieId, establish_identity
@@ -21,18 +20,19 @@ from geminga_bookie.errors import (
 )
 from geminga_protocol.records.cookies import COOKIE_FILE_NAME, Cookie, cookie_path
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH
-from geminga_runtime.coordination import NodeStat
+from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.interception import InstantSession
 
 
 class Place:
     """Disks and ZooKeeper that outlive starts."""
 
-    def __init__(self, coordination: MemoryCoordination | None = None) -> None:
+    def __init__(self, coordination: InstantSession | None = None) -> None:
         self.journal_disk = MemoryDisk()
         self.ledger_disk = MemoryDisk()
         self.more_journal_disks: list[MemoryDisk] = []
         self.more_ledger_disks: list[MemoryDisk] = []
-        self.coordination = coordination or MemoryCoordination()
+        self.coordination = coordination or bookie_session()
 
     async def start(
         self,
@@ -48,11 +48,11 @@ class Place:
             Directories(zip(journals, journal_disks, strict=False)),
             Directories(zip(ledgers, ledger_disks, strict=False)),
             self.coordination,
-            LoopClock(),
+            SimulatedClock(),
         )
 
     def node(self, bookie_id: str) -> Cookie:
-        return Cookie.decode(self.coordination.nodes[cookie_path(bookie_id)][0])
+        return Cookie.decode(self.coordination.zookeeper.tree.get(cookie_path(bookie_id))[0])
 
 
 async def test_the_first_start_leaves_the_same_cookie_everywhere() -> None:
@@ -74,7 +74,7 @@ async def test_an_id_is_made_up_once_and_kept() -> None:
     place = Place()
     cookie = await place.start()
     assert cookie.bookie_id.startswith("bookie-")
-    place.coordination = place.coordination.another_session(99)
+    place.coordination = place.coordination.another()
     assert await place.start() == cookie
     other = Place(place.coordination)
     assert (await other.start()).bookie_id != cookie.bookie_id
@@ -94,7 +94,7 @@ async def test_one_disk_may_hold_journal_and_ledgers() -> None:
 
 async def test_a_cluster_that_was_not_initialised_is_said() -> None:
     place = Place()
-    del place.coordination.nodes[INSTANCE_ID_PATH]
+    place.coordination.zookeeper.remove(INSTANCE_ID_PATH)
     with pytest.raises(ClusterNotInitialized, match="initialize-cluster-metadata"):
         await place.start()
 
@@ -139,8 +139,8 @@ async def test_disks_of_two_bookies_are_refused_with_both_cookies() -> None:
 async def test_the_directory_of_another_cluster_is_refused_with_both_instances() -> None:
     place = Place()
     await place.start("bookie-7")
-    place.coordination = MemoryCoordination()
-    place.coordination.nodes[INSTANCE_ID_PATH] = b"instance-2", NodeStat(0, 1, 1, 0)
+    place.coordination = bookie_session()
+    place.coordination.zookeeper.put(INSTANCE_ID_PATH, b"instance-2")
     with pytest.raises(CookieMismatch) as caught:
         await place.start("bookie-7")
     assert INSTANCE_ID in str(caught.value)
@@ -150,7 +150,7 @@ async def test_the_directory_of_another_cluster_is_refused_with_both_instances()
 async def test_a_cookie_of_an_earlier_cluster_in_zookeeper_is_refused() -> None:
     place = Place()
     await place.start("bookie-7")
-    place.coordination.nodes[INSTANCE_ID_PATH] = b"instance-2", NodeStat(0, 1, 1, 0)
+    place.coordination.zookeeper.put(INSTANCE_ID_PATH, b"instance-2")
     with pytest.raises(CookieMismatch, match=cookie_path("bookie-7")):
         await place.start("bookie-7")
 
@@ -158,7 +158,7 @@ async def test_a_cookie_of_an_earlier_cluster_in_zookeeper_is_refused() -> None:
 async def test_a_first_start_that_died_half_way_is_completed() -> None:
     place = Place()
     cookie = await place.start()
-    del place.coordination.nodes[cookie_path(cookie.bookie_id)]
+    place.coordination.zookeeper.remove(cookie_path(cookie.bookie_id))
     place.journal_disk = MemoryDisk()
     assert await place.start() == cookie
     assert place.node(cookie.bookie_id) == cookie
@@ -178,13 +178,14 @@ async def test_data_without_any_cookie_is_not_taken_for_a_new_bookies(
     disk: str, name: str, where: str
 ) -> None:
     place = Place()
+    before = place.coordination.zookeeper.tree.values()
     await getattr(place, disk).write_file(name, b"acknowledged")
     for wanted_id in ("", "bookie-7"):
         with pytest.raises(DataWithoutCookie, match=rf"{where}.*{name}") as caught:
             await place.start(wanted_id)
     assert "VERSION" in str(caught.value)
     assert "geminga bookie-admin cookie" in str(caught.value)
-    assert list(place.coordination.nodes) == [INSTANCE_ID_PATH]
+    assert place.coordination.zookeeper.tree.values() == before
     assert COOKIE_FILE_NAME not in place.journal_disk.files | place.ledger_disk.files
 
 
@@ -207,7 +208,7 @@ async def test_every_directory_with_data_and_no_cookie_is_named_with_some_of_its
 async def test_a_directory_with_data_and_no_cookie_is_refused_beside_one_that_has_it() -> None:
     place = Place()
     cookie = await place.start()
-    del place.coordination.nodes[cookie_path(cookie.bookie_id)]
+    place.coordination.zookeeper.remove(cookie_path(cookie.bookie_id))
     place.ledger_disk = MemoryDisk({"000000000001.entries": b"acknowledged"})
     with pytest.raises(DataWithoutCookie, match="ledger directory /data/ledgers"):
         await place.start()
@@ -230,7 +231,7 @@ async def test_a_damaged_cookie_names_its_file() -> None:
 async def test_a_damaged_cookie_node_is_named() -> None:
     place = Place()
     await place.start("bookie-7")
-    place.coordination.nodes[cookie_path("bookie-7")] = b"garbage", NodeStat(0, 1, 1, 0)
+    place.coordination.zookeeper.put(cookie_path("bookie-7"), b"garbage")
     with pytest.raises(CorruptFile, match=cookie_path("bookie-7")):
         await place.start("bookie-7")
 

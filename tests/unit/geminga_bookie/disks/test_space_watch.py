@@ -55,8 +55,8 @@ async def test_a_full_disk_makes_it_read_only_and_room_makes_it_writable() -> No
         use(host.ledger_disk, 0.95)
         await next_look()
         assert await code_of(client, make_add(1, 10)) == ReturnCode.EREADONLY
-        assert f"{READ_ONLY_PATH}/bookie-1" in host.coordination.nodes
-        assert f"{AVAILABLE_PATH}/bookie-1" not in host.coordination.nodes
+        assert host.coordination.zookeeper.tree.exists(f"{READ_ONLY_PATH}/bookie-1")
+        assert host.coordination.zookeeper.tree.exists(f"{AVAILABLE_PATH}/bookie-1") is None
         assert status(bookie) == 0
         await require(client, 1, range(10))
         assert await code_of(client, make_add(2, 0, flags=RECOVERY)) == 0
@@ -66,8 +66,8 @@ async def test_a_full_disk_makes_it_read_only_and_room_makes_it_writable() -> No
         use(host.ledger_disk, 0.65)
         await next_look()
         assert await code_of(client, make_add(1, 10, PAYLOAD)) == 0
-        assert f"{READ_ONLY_PATH}/bookie-1" not in host.coordination.nodes
-        assert f"{AVAILABLE_PATH}/bookie-1" in host.coordination.nodes
+        assert host.coordination.zookeeper.tree.exists(f"{READ_ONLY_PATH}/bookie-1") is None
+        assert host.coordination.zookeeper.tree.exists(f"{AVAILABLE_PATH}/bookie-1")
         assert status(bookie) == 1
 
 
@@ -97,7 +97,7 @@ async def test_it_starts_on_a_full_disk_and_fences() -> None:
     host = make_host()
     use(host.ledger_disk, 0.95)
     async with host.bookie():
-        assert f"{READ_ONLY_PATH}/bookie-1" in host.coordination.nodes
+        assert host.coordination.zookeeper.tree.exists(f"{READ_ONLY_PATH}/bookie-1")
         client = host.network.connect_client()
         fencing = encode_read(1, 0, int(Flag.FENCING), KEY)
         assert await code_of(client, fencing) == ReturnCode.ENOENTRY

@@ -6,7 +6,7 @@ import asyncio
 import errno
 
 import pytest
-from tests.unit.geminga_bookie.fakes import make_add
+from tests.unit.geminga_bookie.fakes import end_session, make_add
 from tests.unit.geminga_bookie.garbage_rig import (
     NEVER,
     Moments,
@@ -32,7 +32,7 @@ from geminga_protocol.bookkeeper.v2 import ReturnCode, encode_read
 from geminga_protocol.records.bookie_info import READ_ONLY_PATH
 from geminga_protocol.records.ledger_metadata import INSTANCE_ID_PATH, LedgerState, ledger_path
 from geminga_protocol.records.underreplication import lock_path
-from geminga_runtime.coordination import ConnectionLost, CoordinationError, NodeStat
+from geminga_runtime.coordination import ConnectionLost, CoordinationError
 
 # What a forced round compacts: every log that is not almost all of use.
 NEARLY_ALL = GarbageConfig(gc_interval_s=0, major_compaction_threshold=0.95)
@@ -148,21 +148,21 @@ async def test_without_an_answer_nothing_is_deleted(failures: int, error: Except
         await add(bookie, client, 1, 0, 3)
         await add(bookie, client, 2, 0, 3)
         unregister(host.coordination, 2)
-        answered = 0
+        asked = 0
 
-        async def answer() -> None:
-            nonlocal answered
-            await asyncio.sleep(0)
-            answered += 1
-            if answered >= failures:
+        def fail(verb: str, path: str) -> None:
+            nonlocal asked
+            del verb, path
+            asked += 1
+            if asked >= failures:
                 raise error
 
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(host.coordination, "_answer", answer)
-            if failures < 5:
-                with pytest.raises(CoordinationError):
-                    await bookie.force_gc()
-                await require(client, 2, range(3))
+        host.coordination.before = fail
+        if failures < 5:
+            with pytest.raises(CoordinationError):
+                await bookie.force_gc()
+            await require(client, 2, range(3))
+        host.coordination.before = None
         await require(client, 1, range(3))
 
 
@@ -188,10 +188,10 @@ async def test_the_zookeeper_of_another_cluster_is_no_reason_to_delete() -> None
     async with host.bookie() as bookie:
         client = host.network.connect_client()
         await add(bookie, client, 1, 0, 3)
-        host.coordination.nodes[INSTANCE_ID_PATH] = b"another", NodeStat(0, 1, 1, 0)
+        host.coordination.zookeeper.put(INSTANCE_ID_PATH, b"another")
         with pytest.raises(StrangeCluster, match=r"another.*instance-1.*no ledger is deleted"):
             await bookie.force_gc()
-        del host.coordination.nodes[INSTANCE_ID_PATH]
+        host.coordination.zookeeper.remove(INSTANCE_ID_PATH)
         with pytest.raises(CoordinationError):
             await bookie.force_gc()
         await require(client, 1, range(3))
@@ -235,8 +235,8 @@ async def test_a_closed_ledger_with_its_copies_elsewhere_goes() -> None:
         assert await code_of(client, encode_read(1, 0)) == ReturnCode.ENOLEDGER
         await require(client, 2, range(3))
         await require(client, 3, range(3))
-        assert lock_path(1) not in host.coordination.nodes
-        assert ledger_path(1) in host.coordination.nodes
+        assert host.coordination.zookeeper.tree.exists(lock_path(1)) is None
+        assert host.coordination.zookeeper.tree.exists(ledger_path(1))
 
 
 async def test_a_ledger_stays_while_a_bookie_of_its_metadata_is_not_there() -> None:
@@ -260,10 +260,10 @@ async def test_a_ledger_that_is_being_copied_is_left_alone() -> None:
         client = host.network.connect_client()
         register(host.coordination, 1, ensemble=("b", "c"), state=LedgerState.CLOSED)
         await add(bookie, client, 1, 0, 3)
-        host.coordination.nodes[lock_path(1)] = b"", NodeStat(0, 1, 1, 77)
+        host.coordination.zookeeper.put(lock_path(1), b"")
         await bookie.force_gc()
         await require(client, 1, range(3))
-        assert lock_path(1) in host.coordination.nodes
+        assert host.coordination.zookeeper.tree.exists(lock_path(1))
 
 
 async def test_a_lock_whose_making_got_no_answer_is_given_back(
@@ -285,7 +285,7 @@ async def test_a_lock_whose_making_got_no_answer_is_given_back(
             patch.setattr(host.coordination, "create", lose_answer)
             with pytest.raises(ConnectionLost):
                 await bookie.force_gc()
-        assert lock_path(1) not in host.coordination.nodes
+        assert host.coordination.zookeeper.tree.exists(lock_path(1)) is None
         await require(client, 1, range(3))
 
 
@@ -304,15 +304,15 @@ async def test_who_loses_the_lock_while_a_checkpoint_is_made_deletes_nothing(
         async with bookie.checkpointer.lock:
             running = asyncio.ensure_future(bookie.collector.force())
             await settle()
-            assert lock_path(1) in host.coordination.nodes
-            host.coordination.renew_session(2)
+            assert host.coordination.zookeeper.tree.exists(lock_path(1))
+            await end_session(host.coordination)
             if is_copied:
                 register(host.coordination, 1, ensemble=("bookie-1",), state=LedgerState.CLOSED)
             else:
-                host.coordination.nodes[lock_path(1)] = b"worker", NodeStat(0, 1, 1, 77)
+                host.coordination.zookeeper.put(lock_path(1), b"worker")
         await running
         await require(client, 1, range(3))
-        assert (lock_path(1) in host.coordination.nodes) is not is_copied
+        assert (host.coordination.zookeeper.tree.exists(lock_path(1)) is None) is is_copied
         assert bookie.collector.collected.deleted_ledgers == 0
 
 
@@ -320,7 +320,7 @@ async def test_metadata_that_cannot_be_read_is_no_reason_to_delete() -> None:
     host = make_host(garbage=GarbageConfig(gc_interval_s=0, gc_over_replicated_interval_s=10))
     async with host.bookie() as bookie:
         client = host.network.connect_client()
-        host.coordination.nodes[ledger_path(1)] = b"garbage", NodeStat(0, 1, 1, 0)
+        host.coordination.zookeeper.put(ledger_path(1), b"garbage")
         await add(bookie, client, 1, 0, 3)
         await bookie.force_gc()
         await require(client, 1, range(3))
@@ -353,7 +353,7 @@ async def test_it_happens_by_itself_and_goes_on_after_a_failure() -> None:
         await add(bookie, client, 1, 0, 3)
         await asyncio.sleep(99)
         await require(client, 1, range(3))
-        host.coordination.failures.append(ConnectionLost("away"))
+        host.coordination.lose("", is_done=False)
         await asyncio.sleep(50)
         assert bookie.collector is not None
         assert bookie.collector.collected.failures == 1

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import pytest
 from tests.unit.geminga_bookie.fakes import KEY, make_add
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga_bookie.formats.journal_v1 import file_name
 from geminga_bookie.journal.journal import Journal
 from geminga_bookie.journal.mark import JournalMark
 from geminga_bookie.journal.replay import Replay
+from geminga_simulation.clock import SimulatedClock
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Witness:
 
         return Journal(
             self.disk,
-            LoopClock(),
+            SimulatedClock(),
             file_bytes_max=file_bytes_max,
             group_interval_max_s=interval_s,
             close_timeout_s=1.0,

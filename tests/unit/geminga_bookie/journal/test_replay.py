@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.geminga_bookie.fakes import KEY, make_add, make_entry
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
-from tests.unit.geminga_ledger.virtual_time import LoopClock, VirtualTimeLoop
 
 from geminga_bookie.errors import CorruptFile, JournalFileMissing
 from geminga_bookie.formats.journal_v1 import decode_body, file_name
 from geminga_bookie.journal.journal import Journal
 from geminga_bookie.journal.mark import JournalMark
 from geminga_bookie.journal.replay import Replay
+from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.loop import SimulatedLoop
 
 FIRST = file_name(1)
 
@@ -26,7 +27,7 @@ async def write_journal(groups: list[list[int]], *, file_bytes_max: int = 1 << 3
     failures: list[OSError] = []
     journal = Journal(
         disk,
-        LoopClock(),
+        SimulatedClock(),
         file_bytes_max=file_bytes_max,
         group_interval_max_s=0,
         close_timeout_s=1,
@@ -117,7 +118,7 @@ async def test_every_prefix_of_the_journal_replays_to_exactly_the_whole_groups()
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_a_torn_last_group_is_cut_off_however_it_is_torn(data: st.DataObject) -> None:
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         written = runner.run(write_journal(GROUPS))
         content = written.disk.contents()[FIRST]
         start = written.marks[-2].offset
@@ -132,7 +133,7 @@ def test_a_torn_last_group_is_cut_off_however_it_is_torn(data: st.DataObject) ->
 @given(st.data())
 @settings(max_examples=100, deadline=None)
 def test_a_bit_flipped_before_the_last_group_names_the_file(data: st.DataObject) -> None:
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         written = runner.run(write_journal(GROUPS))
         content = bytearray(written.disk.contents()[FIRST])
         bit = data.draw(st.integers(0, written.marks[-2].offset * 8 - 1))

@@ -23,12 +23,12 @@ from tests.unit.geminga_bookie.host import Host
 from tests.unit.geminga_bookie.v3_requests import add as v3_add
 from tests.unit.geminga_bookie.v3_requests import list_entries, poll, write_lac
 from tests.unit.geminga_bookie.v3_requests import read as v3_read
-from tests.unit.geminga_ledger.virtual_time import VirtualTimeLoop
 
 from geminga_bookie.bookie import Bookie
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, Operation, ReturnCode, encode_read
 from geminga_protocol.bookkeeper.v3 import encode_frame
 from geminga_protocol.framing import FRAME_SIZE
+from geminga_simulation.loop import SimulatedLoop
 
 ADD, READ = int(Operation.ADD), int(Operation.READ)
 FENCING = int(Flag.FENCING)
@@ -475,5 +475,5 @@ def test_no_bytes_break_the_bookie(requests: list[bytes]) -> None:
         async with serving(host) as (_, third):
             assert await third.ask(encode_read(77, 0)) == [read(77, 0, make_entry(77, 0))]
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(run())

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 from tests.unit.geminga_bookie.fakes import KEY
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga_bookie.config import BookieConfig
 from geminga_bookie.disks.directories import Directories
@@ -22,6 +21,7 @@ from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_bookie.storage.storage import Storage
 from geminga_protocol.bookkeeper.errors import BookieReadOnly
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY
+from geminga_simulation.clock import SimulatedClock
 
 CONFIG = replace(BookieConfig(), write_cache_bytes_max=1000, checkpoint_interval_s=60.0)
 
@@ -32,7 +32,9 @@ class Rig:
     def __init__(self, store: MemoryStore | None = None) -> None:
         self.disk = MemoryDisk()
         self.store = store or MemoryStore()
-        entry_log = EntryLog(Directories([("", self.disk)]), LoopClock(), file_bytes_max=1 << 30)
+        entry_log = EntryLog(
+            Directories([("", self.disk)]), SimulatedClock(), file_bytes_max=1 << 30
+        )
         self.storage = Storage(
             CONFIG, Index(self.store), entry_log, on_read_only=self._note_read_only
         )
@@ -96,7 +98,7 @@ async def test_it_was_durable_before_the_journal_was_trimmed() -> None:
         store = MemoryStore()
         store.write(list(rig.store.flushed()))
         after = rig.disk.after_crash()
-        entry_log = EntryLog(Directories([("", after)]), LoopClock(), file_bytes_max=1)
+        entry_log = EntryLog(Directories([("", after)]), SimulatedClock(), file_bytes_max=1)
         index = Index(store)
         await entry_log.open(index.log_end(), index.logs)
         storage = Storage(CONFIG, index, entry_log, on_read_only=rig._note_done)

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.geminga_bookie.fakes import KEY, make_add
 from tests.unit.geminga_bookie.host import Host
-from tests.unit.geminga_ledger.virtual_time import VirtualTimeLoop
 
 from geminga_bookie.storage.entry_list import entry_runs
 from geminga_protocol.bookkeeper.availability import runs_of
 from geminga_protocol.bookkeeper.errors import NoSuchLedger
+from geminga_simulation.loop import SimulatedLoop
 
 
 @given(st.lists(st.sets(st.integers(0, 60), max_size=30), min_size=1, max_size=4), st.booleans())
@@ -32,7 +32,7 @@ def test_it_is_the_union_of_all_that_was_added(batches: list[set[int]], is_flush
             wanted = runs_of(sorted({0}.union(*batches)))
             assert await entry_runs(bookie.storage, 1) == wanted
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         runner.run(run())
 
 

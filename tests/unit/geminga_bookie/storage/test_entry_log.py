@@ -8,7 +8,6 @@ import errno
 import pytest
 from tests.unit.geminga_bookie.fakes import KEY
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga_bookie.disks.directories import Directories
 from geminga_bookie.errors import CorruptFile, EntryLogMissing, EntryLogTwice
@@ -24,6 +23,7 @@ from geminga_bookie.formats.entry_log_v1 import (
 from geminga_bookie.storage import entry_log as module
 from geminga_bookie.storage.entry_log import EntryLog, LogRemoved
 from geminga_bookie.storage.index import LogEnd, LogUsage
+from geminga_simulation.clock import SimulatedClock
 
 
 def blocks(ledger_id: int, entries: dict[int, bytes], size: int = 100) -> list[tuple[Block, bytes]]:
@@ -35,7 +35,7 @@ def logs_on(disk: MemoryDisk) -> list[str]:
 
 
 def entry_log(disk: MemoryDisk, file_bytes_max: int = 1 << 30) -> EntryLog:
-    return EntryLog(Directories([("", disk)]), LoopClock(), file_bytes_max=file_bytes_max)
+    return EntryLog(Directories([("", disk)]), SimulatedClock(), file_bytes_max=file_bytes_max)
 
 
 ENTRIES = {number: b"%020d" % number for number in range(30)}
@@ -183,7 +183,7 @@ async def test_ledger_records_are_written_and_counted() -> None:
 
 def spread(*disks: MemoryDisk, file_bytes_max: int = 1) -> EntryLog:
     directories = Directories((f"/l{number}", disk) for number, disk in enumerate(disks))
-    return EntryLog(directories, LoopClock(), file_bytes_max=file_bytes_max)
+    return EntryLog(directories, SimulatedClock(), file_bytes_max=file_bytes_max)
 
 
 async def test_a_new_file_goes_where_most_is_free_and_is_found_there_again() -> None:
@@ -211,7 +211,7 @@ async def test_a_new_file_goes_where_most_is_free_and_is_found_there_again() -> 
 async def test_a_full_directory_gets_no_new_file_while_another_takes_it() -> None:
     one, two = MemoryDisk(), MemoryDisk()
     directories = Directories([("/one", one), ("/two", two)])
-    log = EntryLog(directories, LoopClock(), file_bytes_max=1 << 30)
+    log = EntryLog(directories, SimulatedClock(), file_bytes_max=1 << 30)
     await log.open(None, {})
     await log.append(blocks(5, {0: b"x"}))
     first, second = directories

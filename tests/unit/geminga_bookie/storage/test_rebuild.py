@@ -6,7 +6,6 @@ import pytest
 from tests.unit.geminga_bookie import memory_disk
 from tests.unit.geminga_bookie.fakes import KEY, OTHER_KEY, make_entry
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga_bookie.disks.directories import Directories
 from geminga_bookie.errors import EntriesLost
@@ -16,13 +15,14 @@ from geminga_bookie.storage.entry_log import EntryLog
 from geminga_bookie.storage.index import Counts, Index
 from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_bookie.storage.rebuild import rebuild_index
+from geminga_simulation.clock import SimulatedClock
 
 ENTRIES = {number: b"%010d" % number for number in range(0, 3000, 3)}
 
 
 async def written_logs(file_bytes_max: int = 1 << 30) -> MemoryDisk:
     disk = MemoryDisk()
-    log = EntryLog(Directories([("", disk)]), LoopClock(), file_bytes_max=file_bytes_max)
+    log = EntryLog(Directories([("", disk)]), SimulatedClock(), file_bytes_max=file_bytes_max)
     await log.open(None, {})
     await log.append((block, KEY) for block in cut_blocks(1, ENTRIES, 200))
     await log.append_ledgers([LedgerRecord(1, KEY, is_fenced=False, last_entry=2997)])
@@ -43,7 +43,7 @@ async def rebuilt(
 ) -> Index:
     store = store or MemoryStore()
     index = Index(store)
-    log = EntryLog(Directories([("", disk)]), LoopClock(), file_bytes_max=1)
+    log = EntryLog(Directories([("", disk)]), SimulatedClock(), file_bytes_max=1)
     await rebuild_index(log, index, accepts_loss=accepts_loss)
     store.crash()
     return index
@@ -53,7 +53,7 @@ async def rebuilt(
 async def test_everything_is_found_again(file_bytes_max: int) -> None:
     disk = await written_logs(file_bytes_max)
     index = await rebuilt(disk)
-    log = EntryLog(Directories([("", disk)]), LoopClock(), file_bytes_max=1)
+    log = EntryLog(Directories([("", disk)]), SimulatedClock(), file_bytes_max=1)
     await log.open(index.log_end(), index.logs)
     assert log.end == index.log_end()
     for entry_id, entry in ENTRIES.items():
@@ -168,7 +168,7 @@ async def test_a_log_that_is_missing_is_a_loss_and_its_ledgers_are_named(number:
 
 async def test_ledgers_that_lack_their_end_are_named_and_end_earlier_if_that_is_accepted() -> None:
     disk = MemoryDisk()
-    log = EntryLog(Directories([("", disk)]), LoopClock(), file_bytes_max=1)
+    log = EntryLog(Directories([("", disk)]), SimulatedClock(), file_bytes_max=1)
     await log.open(None, {})
     for entry_id in range(3):
         await log.append((block, KEY) for block in cut_blocks(1, {entry_id: b"x"}, 200))
@@ -185,7 +185,7 @@ async def test_ledgers_that_lack_their_end_are_named_and_end_earlier_if_that_is_
 async def log_with_gaps() -> MemoryDisk:
     """One block of ledger 1: entries 0 and 9."""
     disk = MemoryDisk()
-    log = EntryLog(Directories([("", disk)]), LoopClock(), file_bytes_max=1)
+    log = EntryLog(Directories([("", disk)]), SimulatedClock(), file_bytes_max=1)
     await log.open(None, {})
     entries = {number: make_entry(1, number) for number in (0, 9)}
     await log.append((block, KEY) for block in cut_blocks(1, entries, 200))

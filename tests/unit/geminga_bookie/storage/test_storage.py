@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from tests.unit.geminga_bookie.fakes import KEY, OTHER_KEY, make_add
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
-from tests.unit.geminga_ledger.virtual_time import LoopClock
 
 from geminga_bookie.config import BookieConfig
 from geminga_bookie.disks.directories import Directories
@@ -27,6 +26,7 @@ from geminga_protocol.bookkeeper.errors import (
     WrongMasterKey,
 )
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag
+from geminga_simulation.clock import SimulatedClock
 
 RECOVERY = int(Flag.RECOVERY_ADD)
 
@@ -39,7 +39,7 @@ def make_storage(
     disk: MemoryDisk | None = None, on_read_only: Callable[[], None] = nothing
 ) -> Storage:
     disk = disk or MemoryDisk()
-    entry_log = EntryLog(Directories([("", disk)]), LoopClock(), file_bytes_max=1 << 30)
+    entry_log = EntryLog(Directories([("", disk)]), SimulatedClock(), file_bytes_max=1 << 30)
     return Storage(BookieConfig(), Index(MemoryStore()), entry_log, on_read_only=on_read_only)
 
 
@@ -267,7 +267,7 @@ def test_an_index_that_cannot_be_read_is_the_bookies_failure(
 
 def test_settings_reach_the_caches() -> None:
     settings = replace(BookieConfig(), read_cache_bytes_max=5)
-    entry_log = EntryLog(Directories([("", MemoryDisk())]), LoopClock(), file_bytes_max=1)
+    entry_log = EntryLog(Directories([("", MemoryDisk())]), SimulatedClock(), file_bytes_max=1)
     storage = Storage(settings, Index(MemoryStore()), entry_log, on_read_only=nothing)
     storage.read_cache.put(1, {0: b"12345"})
     storage.read_cache.put(1, {1: b"1"})

@@ -53,7 +53,6 @@ from geminga_protocol.records.brokers import AdvertisedListener, LocalBrokerData
 from geminga_protocol.records.clusters import ClusterData
 from geminga_protocol.records.namespaces import BundlesData, Policies
 from geminga_protocol.records.tenants import TenantInfo
-from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import (
     Coordination,
     delete_tree,
@@ -65,6 +64,7 @@ from geminga_server.authorization import (
     Principal,
     Resource,
 )
+from geminga_simulation.clock import SimulatedClock
 
 CONFIGURATION = {"keepAliveIntervalSeconds": "30"}
 ADDRESS = BrokerAddress("127.0.0.1:28080", "pulsar://127.0.0.1:26650", "http://127.0.0.1:28080")
@@ -215,7 +215,7 @@ async def services(
     policies = Policies(replication_clusters=("standalone",), bundles=BundlesData.equal(4))
     await namespaces.create(PUBLIC_DEFAULT, policies)
     ownership = Ownership(coordination, namespaces, ADDRESS)
-    brokers = Brokers(coordination, SystemClock(), ADDRESS, LocalBrokerData, version="4.0.6")
+    brokers = Brokers(coordination, SimulatedClock(), ADDRESS, LocalBrokerData, version="4.0.6")
     storage = SchemaStorage(coordination, cast(Ledgers, ledgers), ManagedLedgerConfig())
     async with ownership, brokers:
         yield Services(
@@ -229,7 +229,7 @@ async def services(
             persistent_topics=PersistentTopics(coordination),
             ownership=ownership,
             brokers=brokers,
-            schemas=SchemaRegistry(storage, SystemClock()),
+            schemas=SchemaRegistry(storage, SimulatedClock()),
             policies=PolicyResolver(PolicyConfig(), namespaces.policies),
             authorize=ALLOW_ALL.authorize,
             configuration=CONFIGURATION,
@@ -263,7 +263,7 @@ async def rival(
         "http://127.0.0.1:2",
         listeners={"outside": OUTSIDE},
     )
-    brokers = Brokers(other, SystemClock(), address, LocalBrokerData, version="4.0.6")
+    brokers = Brokers(other, SimulatedClock(), address, LocalBrokerData, version="4.0.6")
     async with Ownership(other, Namespaces(other), address) as ownership, brokers:
         yield ownership
 

@@ -10,6 +10,10 @@ from urllib.parse import quote
 import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
+
+from geminga_server.http import HttpServer
+from geminga_server.rest.raw_path import RawPath
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "admin"
 
@@ -31,7 +35,7 @@ DEVIATIONS = {
     ("PATCH", "/admin/v2/clusters", None): 405,
 }
 # Topics of which every one is one parameter of a path. ZooKeeper has no node for the name "..".
-NAMES = ["a/b %?", "a%2Fb", "%", "+", "中", "a//b", "-", "a;b=c", "a&b", "\n", "#x", "~"]
+NAMES = ["a/b %?", "a%2Fb", "%", "+", "中", "a//b", "...", "-", "a;b=c", "a&b", "\n", "#x", "~"]
 # Recorded answers that are wrong there: the list lacks a topic whose name was just created.
 LACKING = {"persistent://acme/shop/a/b %?"}
 
@@ -123,3 +127,34 @@ async def test_any_topic_name_round_trips(name: str, client: httpx.AsyncClient) 
     lookup = f"/lookup/v2/topic/persistent/public/default/{encoded}"
     assert (await client.get(lookup)).status_code == 200
     assert (await client.delete(url)).status_code == 204
+
+
+async def test_a_name_that_zookeeper_takes_for_a_way_is_one_name_and_refused(
+    client: httpx.AsyncClient,
+) -> None:
+    answer = await client.put("/admin/v2/persistent/public/default/%2E%2E")
+    assert answer.status_code == 503
+    assert "'/managed-ledgers/public/default/persistent/..' is no path" in answer.json()["reason"]
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the path that would be routed."""
+    del receive
+    body = str(scope["path"]).encode()
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+@pytest.mark.real_loop
+@pytest.mark.parametrize("name", [*NAMES, ".."])
+async def test_sockets_change_nothing_in_a_name(name: str) -> None:
+    encoded = quote(name, safe="").replace(".", "%2E")
+    url = f"/admin/v2/persistent/public/default/{encoded}"
+    async with (
+        HttpServer(RawPath(echo), "127.0.0.1", 0) as server,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client,
+    ):
+        assert (await client.get(url)).text == url
+        assert (await client.put(url)).text == url
+        assert (await client.head(f"{url}/stats")).status_code == 200

@@ -29,7 +29,7 @@ from geminga_protocol.pulsar.payload import (
     split_batch,
 )
 from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_runtime.clock import SystemClock
+from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.conditions import INSTANT
 from geminga_simulation.coordination import SimulatedZooKeeper
 
@@ -114,7 +114,7 @@ class Rig:
         self.loads += 1
         session = self.zookeeper.session(f"broker {self.loads}")
         factory = logs_over(session, self.ledgers, config=self.config)
-        return TopicDirectory(factory, SystemClock(), owns=lambda _: True)
+        return TopicDirectory(factory, SimulatedClock(), owns=lambda _: True)
 
 
 async def loaded(topics: TopicDirectory, name: TopicName = NAME) -> Topic:

@@ -25,8 +25,9 @@ from geminga_ledger import (
     NoSuchLedger,
 )
 from geminga_ledger.listener import NOBODY
-from geminga_runtime.clock import Clock, SystemClock
+from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination, CoordinationError
+from geminga_simulation.clock import SimulatedClock
 
 LOG = "t/n/persistent/topic"
 
@@ -235,7 +236,7 @@ def logs_over(
         coordination=coordination,
         ledgers=cast(Ledgers, ledgers),
         cache=cache or EntryCache(CacheConfig()),
-        clock=clock or SystemClock(),
+        clock=clock or SimulatedClock(),
         random=Random(1),
         config=config or ManagedLedgerConfig(retry_first_s=0.1, retry_limit_s=0.1),
     )

@@ -36,8 +36,8 @@ from geminga_ledger import AppendTimedOut, Ledgers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.payload import encode_broker_entry
 from geminga_protocol.records.managed_ledger import ManagedLedgerRecord, managed_ledger_path
-from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
+from geminga_simulation.clock import WALL_START_MS, SimulatedClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -56,26 +56,16 @@ STORED_BY_PULSAR = [
 ]
 
 
-@dataclass
-class SetClock(SystemClock):
-    """Says what it is told."""
-
-    now_ms: int = 1
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-
 def item(messages: int, payload: bytes = b"payload") -> AppendRequest:
     return payload, messages, QUIET, 0, 0
 
 
 def test_stamps_are_those_of_pulsar_to_the_byte() -> None:
-    clock = SetClock()
+    clock = SimulatedClock()
     stamps = BrokerEntryMetadata(ALL, clock)
     stored: list[bytes] = []
     for _, time_ms, messages, _ in STORED_BY_PULSAR:
-        clock.now_ms = time_ms
+        clock.set_wall(time_ms)
         stamps.append([item(messages)], lambda items: stored.extend(each[0] for each in items))
     assert [each.hex() for each in stored] == [
         head + b"payload".hex() for head, *_ in STORED_BY_PULSAR
@@ -95,12 +85,14 @@ def test_only_what_is_wanted_is_written(
     kinds: BrokerEntryFields, expected: api.BrokerEntryMetadata
 ) -> None:
     stored: list[AppendRequest] = []
-    BrokerEntryMetadata(kinds, SetClock()).append([item(2)], stored.extend)
+    BrokerEntryMetadata(kinds, SimulatedClock(skew_ms=1 - WALL_START_MS)).append(
+        [item(2)], stored.extend
+    )
     assert stored[0] == (encode_broker_entry(expected) + b"payload", 2, QUIET, 0, 0)
 
 
 def test_a_marker_has_an_index_of_its_own() -> None:
-    stamps = BrokerEntryMetadata(INDEX, SetClock())
+    stamps = BrokerEntryMetadata(INDEX, SimulatedClock())
     stamps.append([item(3), item(0), item(1)], lambda _: None)
     assert stamps.index == 4
 
@@ -138,7 +130,7 @@ class Cluster:
             coordination=self.session(f"broker-{self.number}"),
             ledgers=cast(Ledgers, self.ledgers),
             cache=EntryCache(CacheConfig()),
-            clock=SystemClock(),
+            clock=SimulatedClock(),
             random=Random(1),
             config=config or ManagedLedgerConfig(retry_first_s=0.1, retry_limit_s=0.1),
             stamps=kinds,
@@ -254,7 +246,7 @@ async def test_a_damaged_entry_counts_as_one_message(
 
         monkeypatch.setattr(LogReader, "read", failing)
         await cluster.settle()
-        again = BrokerEntryMetadata(INDEX, SetClock())
+        again = BrokerEntryMetadata(INDEX, SimulatedClock())
         await again.recover(log)
         assert again.index == 6
 

@@ -45,8 +45,8 @@ from geminga_ledger import (
     TooMuchPending,
 )
 from geminga_protocol.records.managed_ledger import managed_ledger_path
-from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import ConnectionLost, Coordination, NodeMissing, VersionMismatch
+from geminga_simulation.clock import SimulatedClock
 
 Settle = Callable[[], Awaitable[None]]
 
@@ -430,7 +430,7 @@ def log_in(store: LogStore, ledgers: MemoryLedgers) -> ManagedLedger:
         ledgers=cast(Ledgers, ledgers),
         cache=EntryCache(CacheConfig()),
         fetched_budget=FetchedBudget(0),
-        clock=SystemClock(),
+        clock=SimulatedClock(),
         random=Random(1),
         config=ManagedLedgerConfig(),
     )

@@ -30,25 +30,13 @@ from geminga_broker.managed_ledger.store import GARBAGE_PROPERTY
 from geminga_ledger import Ledgers, NotEnoughBookies
 from geminga_protocol.records.managed_ledger import ManagedLedgerRecord, managed_ledger_path
 from geminga_runtime.coordination import Coordination
+from geminga_simulation.clock import SimulatedClock
 
 Settle = Callable[[], Awaitable[None]]
 # Two entries a ledger.
 CONFIG = ManagedLedgerConfig(
     ledger_entries_max=2, ledger_age_min_s=0, retry_first_s=0.1, retry_limit_s=0.1
 )
-
-
-@dataclass
-class HandClock:
-    """A clock that is set by hand."""
-
-    now_s: float = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def wall_ms(self) -> int:
-        return int(self.now_s * 1000)
 
 
 class StubbornLedgers(MemoryLedgers):
@@ -81,7 +69,7 @@ class Scene:
     """A broker's logs with one log in it, and what it stands on."""
 
     coordination: Coordination
-    clock: HandClock
+    clock: SimulatedClock
     ledgers: StubbornLedgers
     cache: EntryCache
     factory: ManagedLedgerFactory
@@ -122,7 +110,7 @@ class Scene:
 @pytest.fixture
 async def scene(coordination: Coordination, settle: Settle) -> AsyncIterator[Scene]:
     """A new log that is followed by no subscription yet."""
-    clock, ledgers, cache = HandClock(), StubbornLedgers(), EntryCache(CacheConfig())
+    clock, ledgers, cache = SimulatedClock(), StubbornLedgers(), EntryCache(CacheConfig())
     factory = ManagedLedgerFactory(
         coordination=coordination,
         ledgers=cast(Ledgers, ledgers),
@@ -213,11 +201,11 @@ async def test_before_all_cursors_are_known_nothing_goes(
 async def test_retention_by_time_ends_without_anything_happening_to_the_log(scene: Scene) -> None:
     scene.log.retention = Retention(60_000, FOR_EVER)
     await scene.publish(b"a", b"b", b"c")
-    scene.clock.now_s += 60
+    scene.clock.advance(60)
     scene.log.sweep()
     await scene.settle()
     assert scene.ids() == [0, 1]
-    scene.clock.now_s += 1
+    scene.clock.advance(1)
     scene.log.sweep()
     await scene.settle()
     assert scene.ids() == [1]
@@ -225,12 +213,12 @@ async def test_retention_by_time_ends_without_anything_happening_to_the_log(scen
 
 async def test_an_idle_log_turns_over_when_its_ledger_is_old(scene: Scene) -> None:
     await scene.publish(b"a")
-    scene.clock.now_s += CONFIG.ledger_age_max_s * 1.06
+    scene.clock.advance(CONFIG.ledger_age_max_s * 1.06)
     scene.log.sweep()
     await scene.settle()
     assert scene.ids() == [1]
     assert [writer.is_closed for writer in scene.ledgers.writers] == [True, False]
-    scene.clock.now_s += CONFIG.ledger_age_max_s * 10
+    scene.clock.advance(CONFIG.ledger_age_max_s * 10)
     scene.log.sweep()
     await scene.settle()
     assert scene.ids() == [1], "an empty ledger can wait for entries for ever"
@@ -349,12 +337,12 @@ async def test_entries_that_every_subscription_was_sent_leave_the_cache_soon(sce
     scene.log.retention = Retention(FOR_EVER, FOR_EVER)
     await scene.publish(b"a", b"b", b"c", b"d", b"e")
     scene.readers.slowest = Position(1, 1)
-    scene.cache.sweep(scene.clock.now_s + 2)
+    scene.cache.sweep(scene.clock.monotonic() + 2)
     assert [scene.log.reader.cached_run(Position(each, 0), 9) for each in (0, 1)] == [[], []]
     assert [each[1] for each in scene.log.reader.cached_run(Position(1, 1), 9)] == [b"d"]
     assert [each[1] for each in scene.log.reader.cached_run(Position(2, 0), 9)] == [b"e"]
     scene.readers.slowest = None
-    scene.cache.sweep(scene.clock.now_s + 2)
+    scene.cache.sweep(scene.clock.monotonic() + 2)
     assert scene.cache.entry_count == 0
 
 
@@ -374,7 +362,7 @@ async def test_the_logs_are_swept_by_one_timer(scene: Scene) -> None:
     ):
         log.append_all(pending(b"a"))
         await scene.settle()
-        scene.clock.now_s += CONFIG.ledger_age_max_s * 1.06
+        scene.clock.advance(CONFIG.ledger_age_max_s * 1.06)
         await asyncio.sleep(1.5)  # one sweep
         await scene.settle()
         assert [span.entries for span in log.chain.spans] == [1, 0]

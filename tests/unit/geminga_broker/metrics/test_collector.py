@@ -14,18 +14,7 @@ from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_ledger import LedgerCounters
 from geminga_protocol.pulsar.topic_names import TopicName
-
-
-class HandClock:
-    """A clock that is set by hand."""
-
-    now_s = 0.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def wall_ms(self) -> int:
-        return 0
+from geminga_simulation.clock import SimulatedClock
 
 
 async def test_the_load_report_says_what_the_broker_carries(broker: Broker) -> None:
@@ -42,7 +31,7 @@ async def test_the_load_report_says_what_the_broker_carries(broker: Broker) -> N
 async def test_the_caches_rates_are_those_of_the_last_period(
     broker: Broker, topics: TopicDirectory
 ) -> None:
-    clock, cache = HandClock(), EntryCache(CacheConfig(cache_bytes_max=1000))
+    clock, cache = SimulatedClock(), EntryCache(CacheConfig(cache_bytes_max=1000))
     metrics = BrokerMetrics(
         clock,
         topics=topics,
@@ -53,7 +42,7 @@ async def test_the_caches_rates_are_those_of_the_last_period(
         health=HealthCheck(topics, clock, "here:8080"),
         ownership=broker.ownership,
     )
-    clock.now_s = 60.0
+    clock.advance(60)
     cache.hits, cache.hit_bytes, cache.misses, cache.missed_bytes = 600, 6000, 60, 120
     cache.insert(LedgerCache(0), [(0, bytes(1000), 1)], 1000, now_s=60.0)
     await metrics.renew()
@@ -61,7 +50,7 @@ async def test_the_caches_rates_are_those_of_the_last_period(
     assert (shown.hits_rate, shown.hits_throughput) == (10.0, 100.0)
     assert (shown.misses_rate, shown.misses_throughput) == (1.0, 2.0)
     assert (shown.evictions, shown.entries) == (1, 1)
-    clock.now_s = 120.0
+    clock.advance(60)
     await metrics.renew()
     shown = metrics.snapshot().cache
     assert (shown.hits_rate, shown.evictions) == (0.0, 0)

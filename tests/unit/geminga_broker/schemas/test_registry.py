@@ -32,8 +32,8 @@ from geminga_protocol.records.schemas import (
     SchemaLocator,
     schema_path,
 )
-from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
+from geminga_simulation.clock import SimulatedClock
 
 TOPIC = TopicName.parse("t/n/a b")
 PATH = "/schemas/t/n/a+b"
@@ -46,16 +46,6 @@ Session = Callable[[str], Coordination]
 Tree = Callable[[], dict[str, bytes]]
 
 
-class StoppedClock(SystemClock):
-    """It is always the same time."""
-
-    def __init__(self, now_ms: int) -> None:
-        self._now_ms = now_ms
-
-    def wall_ms(self) -> int:
-        return self._now_ms
-
-
 def avro(*fields: str, kind: str = "int") -> Schema:
     described = [{"name": each, "type": kind} for each in fields]
     record = {"type": "record", "name": "R", "fields": described}
@@ -64,7 +54,7 @@ def avro(*fields: str, kind: str = "int") -> Schema:
 
 def registry_over(coordination: Coordination, ledgers: MemoryLedgers) -> SchemaRegistry:
     storage = SchemaStorage(coordination, cast(Ledgers, ledgers), ManagedLedgerConfig())
-    return SchemaRegistry(storage, SystemClock())
+    return SchemaRegistry(storage, SimulatedClock())
 
 
 @pytest.fixture
@@ -132,7 +122,9 @@ async def test_what_is_stored_equals_what_a_real_broker_stored(
     for at in range(place["ledger"]):  # so that the ledger gets the same number
         ledgers.writers.append(ledgers.new_writer(at, Writes()))
     storage = SchemaStorage(coordination, cast(Ledgers, ledgers), ManagedLedgerConfig())
-    registry = SchemaRegistry(storage, StoppedClock(info.created_ms))
+    clock = SimulatedClock()
+    clock.set_wall(info.created_ms)
+    registry = SchemaRegistry(storage, clock)
     schema = Schema(info.type, info.definition, info.properties)
     assert await registry.put(TopicName.parse("acme/shop/orders"), schema, FREELY) == 0
     assert tree()["/schemas/acme/shop/orders"] == bytes.fromhex(node)

@@ -36,7 +36,7 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import parse_command
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
-from geminga_runtime.clock import SystemClock
+from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.conditions import INSTANT
 from geminga_simulation.coordination import SimulatedZooKeeper
 from geminga_simulation.loop import SimulatedLoop
@@ -122,11 +122,11 @@ async def reading_of(
                 coordination=zookeeper.session(life),
                 ledgers=ledgers,
                 cache=EntryCache(CacheConfig()),
-                clock=SystemClock(),
+                clock=SimulatedClock(),
                 random=Random(1),
                 config=config,
             )
-            async with TopicDirectory(factory, SystemClock(), owns=lambda _: True) as topics:
+            async with TopicDirectory(factory, SimulatedClock(), owns=lambda _: True) as topics:
                 topic = await loaded(topics)
                 if life == "writes":
                     await _publish(topic, payloads)

@@ -39,7 +39,6 @@ from geminga_broker.subscriptions.subscription import Subscription
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
-from geminga_runtime.clock import SystemClock
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.loop import SimulatedLoop
 
@@ -249,7 +248,7 @@ class Rig:
         log.entries_max = READ_ENTRIES_MAX
         self.model = Model(self.kind)
         self.subscription = Subscription(
-            Owner(), TOPIC, -1, cast(ManagedLedger, log), cursor_over(log.chain), SystemClock()
+            Owner(), TOPIC, -1, cast(ManagedLedger, log), cursor_over(log.chain), SimulatedClock()
         )
         # It may outlive its consumers here.
         self.subscription.disconnect = self._leave  # type: ignore[method-assign]  # no owner to tell

@@ -24,8 +24,8 @@ from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.subscriptions.kept_counts import KeptCounts, has_kept_counts
 from geminga_broker.subscriptions.subscription import Subscription, SubscriptionOwner
-from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
+from geminga_simulation.clock import SimulatedClock
 
 CONFIG = ManagedLedgerConfig()
 # Long after anything was written that was to be written.
@@ -92,7 +92,7 @@ async def test_a_subscription_that_is_closed_keeps_its_counts(
     factory: ManagedLedgerFactory, log: ManagedLedger, cursor: Cursor
 ) -> None:
     owner = Mock(spec=SubscriptionOwner)
-    subscription = Subscription(owner, "persistent://t/n/topic", -1, log, cursor, SystemClock())
+    subscription = Subscription(owner, "persistent://t/n/topic", -1, log, cursor, SimulatedClock())
     give_back(subscription.kept_counts, log, 4, 4)
     await subscription.close()
     assert (await next_owner(factory, log)).counts.get(at(log, 4)) == 2

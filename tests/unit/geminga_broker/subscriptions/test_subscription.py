@@ -23,7 +23,7 @@ from geminga_broker.subscriptions.kept_counts import has_kept_counts
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.records.redelivery_counts import CountedRun, properties_of_runs
-from geminga_runtime.clock import SystemClock
+from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.loop import SimulatedLoop
 
 EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = SubscriptionType
@@ -55,7 +55,7 @@ def subscription_over(log: MemoryLog, owner: Owner | None = None) -> Subscriptio
         -1,
         log,  # type: ignore[arg-type]  # a stand-in with what subscriptions use
         cursor_over(log.chain),
-        SystemClock(),
+        SimulatedClock(),
     )
 
 

@@ -36,8 +36,8 @@ from geminga_protocol.records.namespaces import (
     Policies,
     RetentionPolicies,
 )
-from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import ConnectionLost, Coordination
+from geminga_simulation.clock import SimulatedClock
 
 NAME = TopicName.parse("persistent://t/n/topic")
 HOLD = QuotaPolicy.HOLD_PRODUCERS
@@ -76,7 +76,7 @@ async def topics(
     factory = logs_over(coordination, ledgers)
     async with TopicDirectory(
         factory,
-        SystemClock(),
+        SimulatedClock(),
         owns=lambda _: True,
         policies=resolver_over(factory, policies.of),
     ) as topics:
@@ -103,7 +103,7 @@ class Connected:
 
 
 def payload(age_s: int) -> bytes:
-    published_ms = SystemClock().wall_ms() - age_s * 1000
+    published_ms = SimulatedClock().wall_ms() - age_s * 1000
     metadata = api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=published_ms)
     return encode_payload(metadata, b"x" * 1000)
 
@@ -296,7 +296,7 @@ async def test_a_topic_of_a_namespace_without_policies_follows_the_settings(
     )
     async with TopicDirectory(
         factory,
-        SystemClock(),
+        SimulatedClock(),
         owns=lambda _: True,
         policies=resolver_over(factory, of, backlog=backlog),
     ) as topics:
@@ -318,7 +318,7 @@ async def test_a_topic_whose_policies_cannot_be_read_is_not_left_open(
     factory = logs_over(coordination, ledgers)
     async with TopicDirectory(
         factory,
-        SystemClock(),
+        SimulatedClock(),
         owns=lambda _: True,
         policies=resolver_over(factory, of),
     ) as topics:

@@ -32,8 +32,8 @@ from geminga_ledger import LedgerFenced, NotEnoughBookies
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import Policies
-from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import ConnectionLost, Coordination
+from geminga_simulation.clock import SimulatedClock
 
 Settle = Callable[[], Awaitable[None]]
 NAME = TopicName.parse("persistent://t/n/topic")
@@ -65,7 +65,7 @@ async def topics(
 ) -> AsyncIterator[TopicDirectory]:
     """The directory under test."""
     factory = logs_over(coordination, ledgers)
-    async with TopicDirectory(factory, SystemClock(), owns=bundles.owns) as topics:
+    async with TopicDirectory(factory, SimulatedClock(), owns=bundles.owns) as topics:
         yield topics
 
 
@@ -124,7 +124,7 @@ async def test_a_topic_whose_log_was_taken_while_it_was_loaded_is_not_served(
     factory = logs_over(coordination, ledgers)
     async with TopicDirectory(
         factory,
-        SystemClock(),
+        SimulatedClock(),
         owns=lambda _: True,
         policies=resolver_over(factory, policies),
     ) as topics:
@@ -155,7 +155,7 @@ async def test_a_topic_for_which_there_are_too_few_bookies_is_named_in_the_log(
 ) -> None:
     ledgers.create_error = NotEnoughBookies(5, 3)
     async with TopicDirectory(
-        logs_over(coordination, ledgers), SystemClock(), owns=lambda _: True
+        logs_over(coordination, ledgers), SimulatedClock(), owns=lambda _: True
     ) as topics:
         with pytest.raises(TopicNotFound):
             await topics.get(NAME, create=False)

@@ -14,8 +14,8 @@ from geminga_broker.errors import ServiceNotReady, TopicNotFound
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import Policies
-from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
+from geminga_simulation.clock import SimulatedClock
 
 Settle = Callable[[], Awaitable[None]]
 NAME = TopicName.parse("persistent://t/n/topic")
@@ -33,7 +33,7 @@ async def test_a_namespaces_topics_are_settled_when_they_are_loaded_or_gone(
     factory = logs_over(coordination, ledgers)
     async with TopicDirectory(
         factory,
-        SystemClock(),
+        SimulatedClock(),
         owns=lambda _: True,
         policies=resolver_over(factory, policies),
     ) as one:
@@ -59,7 +59,7 @@ async def test_a_topic_of_a_namespace_that_nobody_finds_any_more_can_still_be_de
 ) -> None:
     bundles = [NAME.namespace]
     factory = logs_over(coordination, ledgers)
-    async with TopicDirectory(factory, SystemClock(), owns=lambda _: bool(bundles)) as one:
+    async with TopicDirectory(factory, SimulatedClock(), owns=lambda _: bool(bundles)) as one:
         loading = asyncio.ensure_future(one.get(NAME, create=True))
         await asyncio.sleep(0)
         bundles.clear()  # the namespace is marked as deleted
@@ -93,7 +93,7 @@ async def test_an_unload_ends_when_topics_are_gone_that_were_coming_or_going_whe
 
     factory = logs_over(coordination, ledgers)
     async with TopicDirectory(
-        factory, SystemClock(), owns=owns, policies=resolver_over(factory, policies)
+        factory, SimulatedClock(), owns=owns, policies=resolver_over(factory, policies)
     ) as one:
         topic = await one.get(going, create=True)
         topic.managed_ledger.append_all([(b"a", 1, producer_of(NotedSession()), 0, 0)])
@@ -121,7 +121,7 @@ async def test_a_load_that_did_not_begin_before_the_directory_closed_fails(
     coordination: Coordination, ledgers: MemoryLedgers, settle: Settle
 ) -> None:
     factory = logs_over(coordination, ledgers)
-    async with TopicDirectory(factory, SystemClock(), owns=lambda _: True) as one:
+    async with TopicDirectory(factory, SimulatedClock(), owns=lambda _: True) as one:
         loading = asyncio.ensure_future(one.get(NAME, create=True))
         await asyncio.sleep(0)
     await settle()

@@ -29,8 +29,9 @@ from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.namespaces import DispatchRate, Policies, PublishRate
-from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
+from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT
 
 TOPICS = 100
 # Seen: 6,300 with CPython 3.11. What is beside objects (the allocator's gaps, growing dictionaries)
@@ -68,7 +69,7 @@ def serving(
     factory = logs_over(coordination, ledgers)
     return TopicDirectory(
         factory,
-        SystemClock(),
+        SimulatedClock(),
         owns=lambda _: True,
         policies=resolver_over(factory, of_all),
     )
@@ -114,6 +115,7 @@ async def test_an_idle_topic_with_a_subscription_takes_a_few_kilobytes(
     tracemalloc.start()
     for number in range(1, TOPICS):
         await use(topics, number)
+    await asyncio.sleep(SESSION_TIMEOUT_S_DEFAULT)  # the deadlines of answered requests go
     requests.clear()
     gc.collect()
     bytes_now, _ = tracemalloc.get_traced_memory()

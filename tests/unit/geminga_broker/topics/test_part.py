@@ -31,7 +31,7 @@ from geminga_broker.topics.producing.producers import Producer
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_runtime.clock import SystemClock
+from geminga_simulation.clock import SimulatedClock
 
 NAME = TopicName.parse("persistent://t/n/topic")
 CURSOR = "broker.own"
@@ -183,5 +183,5 @@ async def test_the_broker_maintains_a_part_as_often_as_it_says(
     topics: TopicDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "STORED", (*STORED, NotedPart))
-    works = TopicMaintenance(topics, SystemClock()).work_of_parts()
+    works = TopicMaintenance(topics, SimulatedClock()).work_of_parts()
     assert [each.period_s for each in works if each.name == "maintain NotedPart"] == [5.0]

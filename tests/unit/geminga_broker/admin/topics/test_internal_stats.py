@@ -21,8 +21,8 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import TopicName
-from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
+from geminga_simulation.clock import SimulatedClock
 
 GOLDEN = Path(__file__).parents[4] / "golden" / "admin" / "internal-stats.json"
 NAME = TopicName.parse("persistent://t/n/topic")
@@ -39,7 +39,7 @@ OTHERS = {
 async def topic(coordination: Coordination) -> AsyncIterator[Topic]:
     """The topic under test, with ten messages that are acknowledged here and there."""
     factory = logs_over(coordination, MemoryLedgers())
-    async with TopicDirectory(factory, SystemClock(), owns=lambda _: True) as topics:
+    async with TopicDirectory(factory, SimulatedClock(), owns=lambda _: True) as topics:
         topic = await topics.get(NAME, create=True)
         yield topic
 

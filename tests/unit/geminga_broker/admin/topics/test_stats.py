@@ -25,6 +25,7 @@ from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.namespaces import DispatchRate, Policies, PublishRate
 from geminga_runtime.coordination import Coordination
+from geminga_simulation.clock import SimulatedClock
 
 PAYLOAD = encode_payload(
     api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), bytes(100)
@@ -33,21 +34,11 @@ EVERYTHING = StatsQuery()
 PERIOD_S = 10.0
 
 
-class LoopClock:
-    """The running loop's virtual time."""
-
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def wall_ms(self) -> int:
-        return 1_000_000 + int(self.monotonic() * 1000)
-
-
 @pytest.fixture
 async def topics(coordination: Coordination) -> AsyncIterator[TopicDirectory]:
     """The broker's topics."""
     factory = logs_over(coordination, MemoryLedgers())
-    async with TopicDirectory(factory, LoopClock(), owns=lambda _: True) as topics:
+    async with TopicDirectory(factory, SimulatedClock(), owns=lambda _: True) as topics:
         yield topics
 
 
@@ -98,11 +89,11 @@ async def test_publishers_and_consumers_are_left_out_on_request(topics: TopicDir
 
 async def test_rates_are_those_of_the_period_before(topics: TopicDirectory) -> None:
     topic = await opened(topics, "persistent")
-    await TopicMaintenance(topics, LoopClock()).renew_rates()
+    await TopicMaintenance(topics, SimulatedClock()).renew_rates()
     await subscribed(topic, permits=50)
     await publish(topic, 100)
     await asyncio.sleep(PERIOD_S - 1)
-    maintenance = TopicMaintenance(topics, LoopClock())
+    maintenance = TopicMaintenance(topics, SimulatedClock())
     await maintenance.renew_rates()
     snapshot = topic_snapshot(topic)
     assert snapshot.rate_in == pytest.approx(100 / PERIOD_S, rel=0.01)
@@ -119,7 +110,7 @@ async def test_rates_are_those_of_the_period_before(topics: TopicDirectory) -> N
     assert (totals.producers, totals.consumers) == (1, 1)
     assert totals.rate_in == snapshot.rate_in
     await asyncio.sleep(PERIOD_S)
-    await TopicMaintenance(topics, LoopClock()).renew_rates()
+    await TopicMaintenance(topics, SimulatedClock()).renew_rates()
     assert topic_snapshot(topic).rate_in == 0
     assert topic_snapshot(topic).write_latency_ms.count == 0
 
@@ -155,13 +146,13 @@ async def test_chunks_are_counted_and_remembered_of_those_who_have_gone(
     topics: TopicDirectory,
 ) -> None:
     topic = await opened(topics, "persistent")
-    await TopicMaintenance(topics, LoopClock()).renew_rates()
+    await TopicMaintenance(topics, SimulatedClock()).renew_rates()
     producer = producer_of(NotedSession())
     await topic.connect_producer(producer)
     assert not topic_stats(topic, EVERYTHING, "here:8080")["msgChunkPublished"]
     producer.chunks_in = 20
     await asyncio.sleep(PERIOD_S)
-    await TopicMaintenance(topics, LoopClock()).renew_rates()
+    await TopicMaintenance(topics, SimulatedClock()).renew_rates()
     stats = topic_stats(topic, EVERYTHING, "here:8080")
     assert stats["msgChunkPublished"]
     assert stats["publishers"][0]["chunkedMessageRate"] == pytest.approx(20 / PERIOD_S)
@@ -214,11 +205,11 @@ async def test_who_publishes_too_fast_is_counted(topics: TopicDirectory) -> None
 
 async def test_what_nobody_could_take_is_a_drop_rate(topics: TopicDirectory) -> None:
     topic = await opened(topics, "non-persistent")
-    await TopicMaintenance(topics, LoopClock()).renew_rates()
+    await TopicMaintenance(topics, SimulatedClock()).renew_rates()
     await subscribed(topic, permits=40)
     await publish(topic, 100)
     await asyncio.sleep(PERIOD_S - 1)
-    await TopicMaintenance(topics, LoopClock()).renew_rates()
+    await TopicMaintenance(topics, SimulatedClock()).renew_rates()
     stats = topic_stats(topic, EVERYTHING, "here:8080")
     drop_rate = stats["subscriptions"]["sub"]["msgDropRate"]
     assert drop_rate == pytest.approx(60 / PERIOD_S, rel=0.01)

@@ -37,7 +37,6 @@ from geminga_protocol.pulsar.integers import UINT64_MAX
 from geminga_protocol.pulsar.payload import encode_payload
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.namespaces import Policies
-from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.loop import SimulatedLoop
@@ -299,7 +298,7 @@ async def test_a_topic_that_no_longer_needs_it_is_loaded_without_what_it_kept(
     await topics.unload(NAME)
     factory = logs_over(coordination, ledgers)
     assert await factory.cursor_names(NAME.managed_ledger_name) == [CURSOR_NAME]
-    async with TopicDirectory(factory, SystemClock(), owns=lambda _: True) as without:
+    async with TopicDirectory(factory, SimulatedClock(), owns=lambda _: True) as without:
         topic = await loaded(without)
         assert await factory.cursor_names(NAME.managed_ledger_name) == []
         assert topic.part(TopicDeduplication).deduplication is None
@@ -373,7 +372,7 @@ async def test_what_is_not_in_a_snapshot_yet_is_not_trimmed(
     factory = logs_over(coordination, ledgers, config=config)
     async with TopicDirectory(
         factory,
-        SystemClock(),
+        SimulatedClock(),
         owns=lambda _: True,
         policies=resolver_over(factory, publishing=CONFIG),
     ) as topics:

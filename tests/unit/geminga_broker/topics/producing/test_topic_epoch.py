@@ -15,8 +15,8 @@ from geminga_broker.topics.producing.publish_path import EPOCH_PROPERTY
 from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_protocol.records.managed_ledger import ManagedLedgerRecord, managed_ledger_path
-from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
+from geminga_simulation.clock import SimulatedClock
 
 PERSISTENT = TopicName.parse("persistent://t/n/topic")
 VOLATILE = TopicName.parse("non-persistent://t/n/topic")
@@ -101,7 +101,7 @@ async def test_the_epoch_is_where_upstream_keeps_it_and_outlives_the_broker(
     value, _ = await coordination.get(managed_ledger_path(PERSISTENT.managed_ledger_name))
     assert ManagedLedgerRecord.decode(value).properties[EPOCH_PROPERTY] == "1"
     factory = logs_over(coordination, ledgers)
-    async with TopicDirectory(factory, SystemClock(), owns=lambda _: True) as next_owner:
+    async with TopicDirectory(factory, SimulatedClock(), owns=lambda _: True) as next_owner:
         with pytest.raises(ProducerFenced):
             await connect(next_owner, PERSISTENT, EXCLUSIVE, first.topic_epoch)
         assert (await connect(next_owner, PERSISTENT, EXCLUSIVE)).topic_epoch == 2
