@@ -106,11 +106,12 @@ class HttpAdminService:
         asked = urlencode({name: _query_word(value) for name, value in (query or {}).items()})
         target = path if path.startswith("/") else ROOT + path
         url = urljoin(self._url, target + (f"?{asked}" if asked else ""))
-        for _ in range(REDIRECTS_MAX + 1):
-            status, headers, answered = self._once(method, url, body)
+        status, headers, answered = self._once(method, url, body)
+        for _ in range(REDIRECTS_MAX):
             if status // 100 != 3:
                 break
             url = urljoin(url, headers.get("location", url))
+            status, headers, answered = self._once(method, url, body)
         if status // 100 == 2:
             return Answer(headers, answered)
         raise AdminRefused.of(status, _reason(answered))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 
 import pytest
 from tests.unit.geminga_cli.admin.recording_service import RecordingService
@@ -48,7 +49,7 @@ def test_text_is_shown_as_it_is_and_what_is_none_in_hexadecimal() -> None:
     assert any("ff 00" in line for line in lines)
 
 
-def peeked(count: int, answers: dict[str, object]) -> list[object]:
+def peeked(count: int, answers: Mapping[str, object]) -> list[object]:
     given = argparse.Namespace(topic="t", subscription="s", count=count)
     found: list[object] = PEEK.does(RecordingService(answers), given)
     return found
