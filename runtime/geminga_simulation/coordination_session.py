@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
+from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, cast
+from typing import Protocol, Self, TypeVar, cast
 
 from geminga_runtime.coordination import (
     ANY_VERSION,
@@ -33,14 +34,51 @@ from geminga_runtime.coordination import (
     check_size,
     operation_bytes,
 )
+from geminga_simulation.conditions import CoordinationConditions
 from geminga_simulation.incarnation import CURRENT
-
-if TYPE_CHECKING:
-    from geminga_simulation.coordination import SimulatedZooKeeper
+from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.node_tree import NodeTree
 
 ResultT = TypeVar("ResultT")
 
 CONNECT_TIMEOUT_S = 10.0
+
+
+class Server(Protocol):
+    """ZooKeeper, as its sessions see it: ``SimulatedZooKeeper``, where each is explained."""
+
+    loop: SimulatedLoop
+    random: Random
+    conditions: CoordinationConditions
+    context: Context
+    tree: NodeTree
+    value_watches: dict[str, list[Watch]]
+    children_watches: dict[str, list[Watch]]
+    isolated_hosts: dict[str, None]
+
+    def begin(self) -> int:
+        """Begin a session; its id."""
+        ...
+
+    def is_alive(self, session_id: int) -> bool:
+        """Whether the session has not ended."""
+        ...
+
+    def end(self, session_id: int) -> None:
+        """End a session at its own wish."""
+        ...
+
+    def count_silence(self, session_id: int, timeout_s: float) -> float:
+        """Count from now on how long a session is silent; how long it has been already."""
+        ...
+
+    def stop_silence(self, session_id: int) -> None:
+        """It is heard of again."""
+        ...
+
+    def delay_s(self) -> float:
+        """How long the next message takes."""
+        ...
 
 
 class Watch:
@@ -91,9 +129,7 @@ class SimulatedSession:
     Usable at once; ``async with`` waits for the connection first and ends the session at the end.
     """
 
-    def __init__(
-        self, server: SimulatedZooKeeper, host: str, context: Context, timeout_s: float
-    ) -> None:
+    def __init__(self, server: Server, host: str, context: Context, timeout_s: float) -> None:
         self.host = host
         self.context = context
         self.incarnation = context.get(CURRENT) or server.loop.main

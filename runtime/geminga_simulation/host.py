@@ -11,21 +11,41 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from geminga_runtime.disk import Disk
 from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT
+from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT, SimulatedZooKeeper
 from geminga_simulation.coordination_session import SimulatedSession
 from geminga_simulation.disk import SimulatedDisk
 from geminga_simulation.errors import HostCrashed, SimulationError
 from geminga_simulation.incarnation import Incarnation
-
-if TYPE_CHECKING:
-    from geminga_simulation.world import World
+from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.network import SimulatedNetwork
 
 ResultT = TypeVar("ResultT")
 ServiceT = TypeVar("ServiceT")
+
+
+class Surroundings(Protocol):
+    """The world, as its hosts see it: ``World``, where each is explained."""
+
+    loop: SimulatedLoop
+    network: SimulatedNetwork
+    zookeeper: SimulatedZooKeeper
+    turn_cost_s: float
+
+    def make_disk(self, name: str) -> SimulatedDisk:
+        """A new, empty disk."""
+        ...
+
+    def later(self, seconds: float, act: Callable[[], object]) -> None:
+        """Do something in so many virtual seconds."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Note what was done, for whoever reads of a failed run."""
+        ...
 
 
 class Host:
@@ -35,7 +55,7 @@ class Host:
     the world; ``random`` is another stream in each life.
     """
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: Surroundings, name: str) -> None:
         self.name = name
         self.network = world.network.host(name)
         self.clock = SimulatedClock(world.loop)

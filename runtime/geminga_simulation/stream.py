@@ -14,18 +14,44 @@ import errno
 from collections import deque
 from collections.abc import Iterable
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any, Protocol
 
 from geminga_runtime.disk import Chunk
 from geminga_simulation.canary import CHANCES_PER_STRIKE
+from geminga_simulation.conditions import NetworkConditions
 from geminga_simulation.errors import SimulationError
 from geminga_simulation.incarnation import CURRENT, Incarnation
-
-if TYPE_CHECKING:
-    from geminga_simulation.network import SimulatedNetwork
+from geminga_simulation.loop import SimulatedLoop
 
 # asyncio's own default for the high-water mark of a transport's buffer.
 HIGH_WATER_BYTES_DEFAULT = 64 * 1024
+
+
+class Wires(Protocol):
+    """The network, as its streams see it: ``SimulatedNetwork``, where each is explained."""
+
+    loop: SimulatedLoop
+    random: Random
+    conditions: NetworkConditions
+    kernel: Context
+    is_leaky: bool
+
+    def delay_s(self) -> float:
+        """How long the next message takes."""
+        ...
+
+    def passes(self, sender: Endpoint) -> bool:
+        """Whether what this end sends arrives."""
+        ...
+
+    def reset_from(self, end: Endpoint) -> None:
+        """Tell the other end that this one is gone."""
+        ...
+
+    def forget(self, end: Endpoint) -> None:
+        """This end is closed."""
+        ...
 
 
 class Segment:
@@ -53,7 +79,7 @@ class Pipe:
         "unread_bytes",
     )
 
-    def __init__(self, network: SimulatedNetwork, sender: Endpoint, receiver: Endpoint) -> None:
+    def __init__(self, network: Wires, sender: Endpoint, receiver: Endpoint) -> None:
         self._network = network
         self.sender = sender
         self.receiver = receiver
@@ -203,7 +229,7 @@ class Endpoint(asyncio.Transport):
     fault: nothing gets through either way.
     """
 
-    def __init__(self, network: SimulatedNetwork, context: Context, host: str, port: int) -> None:
+    def __init__(self, network: Wires, context: Context, host: str, port: int) -> None:
         super().__init__()
         self._network = network
         self.context = context

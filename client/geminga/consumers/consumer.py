@@ -11,7 +11,7 @@ from typing import Any, Generic, Self, TypeVar, cast
 from geminga._channels.ack_group import AckGroup
 from geminga.consumers.receiver_queue import ReceiverQueue
 from geminga.consumers.topic_consumer import Subscribing, TopicConsumer
-from geminga.consumers.topic_group import TopicGroup
+from geminga.consumers.topic_group import TopicGroup, next_messages
 from geminga.errors import Closed
 from geminga.messages import Message, MessageId
 
@@ -91,13 +91,9 @@ class Consumer(Generic[ValueT]):
         A message that has more than ``max_bytes`` comes alone. A call that is cancelled takes no
         message with it. Raises ``Closed``, or the ``BrokerRefused`` that ended the consumer.
         """
-        if max_messages < 1:
-            raise ValueError(f"max_messages is 1 at least, and not {max_messages}")
-        if max_messages > len(self._queue):
-            # Half a queue of permits may be held back, and would be waited for.
-            self._topics.grant_permits()
-        capacity = min(max_messages, self._subscribing.settings.receiver_queue_size)
-        messages = await self._queue.get_many(capacity, max_bytes, max_wait_s)
+        messages = await next_messages(
+            self._topics, self._queue, max_messages, max_bytes, max_wait_s
+        )
         return cast(list[Message[ValueT]], messages)
 
     def __aiter__(self) -> Self:

@@ -10,7 +10,7 @@ from typing import Generic, Self, TypeVar, cast
 from geminga.consumers.consumer import BATCH_BYTES_MAX
 from geminga.consumers.receiver_queue import ReceiverQueue
 from geminga.consumers.topic_consumer import Subscribing
-from geminga.consumers.topic_group import TopicGroup
+from geminga.consumers.topic_group import TopicGroup, next_messages
 from geminga.errors import Closed
 from geminga.messages import Message, MessageId
 
@@ -66,12 +66,9 @@ class Reader(Generic[ValueT]):
         max_bytes: int = BATCH_BYTES_MAX,
     ) -> list[Message[ValueT]]:
         """The next messages, as ``Consumer.receive_many`` gives them."""
-        if max_messages < 1:
-            raise ValueError(f"max_messages is 1 at least, and not {max_messages}")
-        if max_messages > len(self._queue):
-            self._topics.grant_permits()
-        capacity = min(max_messages, self._subscribing.settings.receiver_queue_size)
-        messages = await self._queue.get_many(capacity, max_bytes, max_wait_s)
+        messages = await next_messages(
+            self._topics, self._queue, max_messages, max_bytes, max_wait_s
+        )
         return cast(list[Message[ValueT]], messages)
 
     def __aiter__(self) -> Self:

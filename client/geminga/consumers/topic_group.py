@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from geminga._channels.channel import Channels
-from geminga.consumers.receiver_queue import Inbox
+from geminga.consumers.receiver_queue import Inbox, ReceiverQueue
 from geminga.consumers.topic_consumer import Subscribing, TopicConsumer
 from geminga.consumers.topic_sources import TopicSource
 from geminga.errors import BrokerRefused, ClientError, Closed, NotAcknowledgeable
@@ -210,6 +210,11 @@ class TopicGroup:
         for topic in self.by_topic.values():
             topic.channel.resume()
 
+    @property
+    def queue_size(self) -> int:
+        """How many messages are fetched ahead at most."""
+        return self._subscribing.settings.receiver_queue_size
+
     def grant_permits(self) -> None:
         """Ask for all messages there is room for, at once."""
         for topic in self.by_topic.values():
@@ -248,3 +253,20 @@ class TopicGroup:
 
     async def _close_topics(self) -> None:
         await asyncio.gather(*[topic.close() for topic in self.by_topic.values()])
+
+
+async def next_messages(
+    topics: TopicGroup,
+    queue: ReceiverQueue,
+    messages_max: int,
+    data_bytes_max: int,
+    wait_s: float,
+) -> list[Message[Any]]:
+    """The next messages of all topics, as ``Consumer.receive_many`` gives them."""
+    if messages_max < 1:
+        raise ValueError(f"max_messages is 1 at least, and not {messages_max}")
+    if messages_max > len(queue):
+        # Half a queue of permits may be held back, and would be waited for.
+        topics.grant_permits()
+    capacity = min(messages_max, topics.queue_size)
+    return await queue.get_many(capacity, data_bytes_max, wait_s)
