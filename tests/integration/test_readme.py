@@ -1,4 +1,4 @@
-"""Proves that the README's example does what it says, word for word but for the port."""
+"""Proves that the README's examples do what they say, word for word but for the port."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.integration.cluster_process import StandaloneProcess
 
 README = Path(__file__).parents[2] / "README.md"
@@ -14,8 +15,13 @@ PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 USUAL_URL = "pulsar://127.0.0.1:6650"
 
 
-def test_the_readmes_example_runs_and_prints_what_it_sent(standalone: StandaloneProcess) -> None:
-    (example,) = PYTHON_BLOCK.findall(README.read_text())
+EXAMPLES = PYTHON_BLOCK.findall(README.read_text())
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=["official", "ours"])
+def test_the_readmes_example_runs_and_prints_what_it_sent(
+    example: str, standalone: StandaloneProcess
+) -> None:
     assert example.count(USUAL_URL) == 1
     code = example.replace(USUAL_URL, standalone.service_url)
     ended = subprocess.run(
