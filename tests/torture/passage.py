@@ -12,6 +12,7 @@ import struct
 import zlib
 from array import array
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ NUMBER = struct.Struct(">Q")
 SUBSCRIPTION = "torture"
 # The client's default: within this time each send is confirmed, however often parts are killed.
 SEND_TIMEOUT_S = 30
+QUIET_MS = 1_000
 RECEIVE_TIMEOUT_MS = 120_000
 CONFIRM_S_MAX = 240.0
 # Small batches, and many of them under way: more places to lose one.
@@ -164,6 +166,19 @@ def receive_all(service_url: str, topic: str, lines: int) -> Arrived:
             received.take(message)
             consumer.acknowledge(message)
     return received.arrived()
+
+
+def acknowledge_what_returns(client: Any, topic: str) -> None:
+    """Acknowledge again what comes again, until nothing does for a second.
+
+    A broker that is killed forgets the acknowledgements that it was just given, and the subscriber,
+    who had got everything by then, is no longer there.
+    """
+    consumer = client.subscribe(topic, SUBSCRIPTION)
+    with suppress(pulsar.Timeout):
+        while True:
+            consumer.acknowledge(consumer.receive(QUIET_MS))
+    consumer.close()
 
 
 def read_back(client: Any, topic: str) -> Arrived:

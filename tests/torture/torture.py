@@ -23,6 +23,7 @@ from tests.torture.passage import (
     Arrived,
     PassageFailed,
     Sender,
+    acknowledge_what_returns,
     read_back,
     receive_all,
     wait_for_empty_backlog,
@@ -90,6 +91,7 @@ def torture(cluster: StandaloneProcess, ordeal: Ordeal, directory: Path) -> Outc
         with killer:
             sender.send_all(text)
         received = subscriber.result()
+        acknowledge_what_returns(client, TOPIC)
         wait_for_empty_backlog(cluster.web_service_url, TOPIC)
         read = read_back(client, TOPIC)
     returns_max = RETURNS_A_KILL_MAX * len(killer.kills)
