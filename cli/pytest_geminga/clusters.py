@@ -70,7 +70,7 @@ def missing_distributions() -> list[str]:
     """The packages of ``geminga[server]`` that are not installed."""
     return [
         found[1]
-        for requirement in metadata.requires("geminga") or ()
+        for requirement in sorted(metadata.requires("geminga") or ())
         if (found := OF_SERVERS.match(requirement)) and not is_installed(found[1])
     ]
 
