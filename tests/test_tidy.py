@@ -41,6 +41,7 @@ MAY_IMPORT_TIME = {
     "cli/geminga_cli/admin/subscriptions.py": "it asks brokers for what was so long ago",
     "cli/geminga_cli/admin/topics.py": "it waits in a process of its own",
     "cli/geminga_cli/commands/health.py": "it waits in a process of its own",
+    "cli/pytest_geminga/clusters.py": "it waits in the process of the tests",
     "runtime/geminga_server/kazoo_bridge.py": "kazoo's own thread has to sleep",
 }
 # Modules that open files without ``disk.py``, and why. All of them run before or without a part.
@@ -61,6 +62,7 @@ MAY_OPEN_FILES = {
     "cli/geminga_cli/output.py": "the null device, when its reader has gone",
     "cli/geminga_cli/supervisor/settings.py": "settings are read before anything runs",
     "cli/geminga_cli/supervisor/process.py": "the log file a child writes to",
+    "cli/pytest_geminga/clusters.py": "the log of a cluster, and what it says of itself",
     "cli/geminga_cli/whole_file.py": "the supervisor has no thread for a disk",
 }
 # What decides must not ask: a module whose description calls it pure imports none of these.
@@ -83,9 +85,7 @@ MUST_BE_PURE = {
     "runtime/geminga_cluster/claims.py",
 }
 # What stands on the client's lower floors, and why; all others import from ``geminga`` alone.
-MAY_IMPORT_THE_CLIENTS_INSIDE = {
-    "tests/simulation/reading.py": "readers as other clients have them: a channel each",
-}
+MAY_IMPORT_THE_CLIENTS_INSIDE = {"tests/simulation/reading.py": "readers, a channel each"}
 # Tests of something that is no single module, and what it is.
 MIRRORS_NO_MODULE = {
     "tests/unit/geminga/consumers/test_never_losing.py": "what users of other clients lost",

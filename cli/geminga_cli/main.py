@@ -32,6 +32,10 @@ COMMANDS = {
         "geminga_cli.commands.standalone",
         "start a whole cluster on this machine: ZooKeeper, bookie, broker",
     ),
+    "test-server": Command(
+        "geminga_cli.commands.test_server",
+        "start a throw-away cluster on free ports, for the tests of any language",
+    ),
     "broker": Command("geminga_cli.commands.broker", "run a broker"),
     "bookie": Command("geminga_cli.commands.bookie", "run a bookie"),
     "autorecovery": Command(

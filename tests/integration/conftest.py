@@ -8,7 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster_process import STANDALONE, StandaloneProcess
+from tests.integration.cluster_process import ROOT, STANDALONE, StandaloneProcess
+
+from pytest_geminga.clusters import Cluster
 
 StartStandalone = Callable[..., StandaloneProcess]
 
@@ -29,13 +31,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def standalone(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Generator[StandaloneProcess, None, None]:
-    """A cluster that tests share and leave alive: its own data and ports, one an xdist worker."""
-    cluster = StandaloneProcess.start(tmp_path_factory.mktemp("standalone") / "data")
-    yield cluster
-    cluster.stop()
+def standalone(geminga_standalone: Cluster) -> StandaloneProcess:
+    """The plugin's cluster, which tests share and leave alive, one an xdist worker."""
+    assert isinstance(geminga_standalone, StandaloneProcess), "these tests look at its processes"
+    return geminga_standalone
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +58,11 @@ def start_standalone(tmp_path: Path) -> Generator[StartStandalone, None, None]:
         open_files: tuple[int, int] | None = None,
     ) -> StandaloneProcess:
         cluster = StandaloneProcess.start(
-            tmp_path / data, *arguments, module=module, open_files=open_files
+            tmp_path / data,
+            *arguments,
+            module=module,
+            working_directory=ROOT,
+            open_files=open_files,
         )
         started.append(cluster)
         return cluster

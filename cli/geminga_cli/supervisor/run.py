@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from geminga_cli.errors import StartFailed
+from geminga_cli.standard_input import STANDARD_INPUT, drop_some, is_stream
 from geminga_cli.supervisor.broker_ids import SESSIONS_OVER_AFTER_S, BrokerIds
 from geminga_cli.supervisor.console import Tools, next_steps, no_sync_warning, ready_line
 from geminga_cli.supervisor.endpoints import (
@@ -77,11 +78,25 @@ async def _supervise(
         log_level=settings.log_level,
     )
     async with supervisor:
+        if settings.stop_with_input and is_stream():
+            stop_at_end_of_input(loop, supervisor.stop)
         failed = await supervisor.run()
+        loop.remove_reader(STANDARD_INPUT)
         if supervisor.returncode(BROKER) == ExitCode.OK:
             _remember(broker_ids.end)
     announcer.close()
     return failed
+
+
+def stop_at_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """Call ``stop`` once, when standard input has ended."""
+
+    def read() -> None:
+        if not drop_some():
+            loop.remove_reader(STANDARD_INPUT)
+            stop()
+
+    loop.add_reader(STANDARD_INPUT, read)
 
 
 class Announcer:

@@ -63,6 +63,9 @@ class StandaloneSettings:
     # the broker up.
     hang_limit_s: Annotated[float, Ge(0), Le(86_400)] = 20.0
     """A part that gives no sign of life for so long is started again; 0: never, for debuggers."""
+    stop_with_input: bool = False
+    """Stop when standard input, a pipe or a socket, is closed: so a cluster ends with the program
+    that started it, however that program ends."""
     quiet: bool = False
     """Print only READY, the addresses, and warnings."""
     log_json: bool = False

@@ -1,0 +1,145 @@
+"""Geminga's plugin for pytest: clusters, namespaces and clients as fixtures.
+
+pytest loads this module in every run where Geminga is installed, also in those that do not use it.
+So it imports nothing but pytest; the fixtures import what they need when a test asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_geminga.clusters import Cluster, StandaloneProcess
+    from pytest_geminga.namespaces import Namespaces
+
+# Tests need no protection from power cuts, and wait less without it.
+THROW_AWAY = ("--no-sync",)
+
+
+class StartCluster(Protocol):
+    """What ``geminga_cluster`` is: starts a cluster and returns when it is ready."""
+
+    def __call__(self, *arguments: str, bookies: int = 1) -> StandaloneProcess:
+        """``arguments`` are options of ``geminga standalone``, behind those of ``geminga_args``."""
+        ...
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the plugin."""
+    group = parser.getgroup("geminga", "Geminga")
+    group.addoption(
+        "--geminga-url",
+        metavar="URL",
+        help="test with the running cluster at pulsar://HOST:PORT instead of starting one",
+    )
+    group.addoption(
+        "--geminga-web-url",
+        metavar="URL",
+        help="where that cluster answers REST (default: http://HOST:8080)",
+    )
+    parser.addini(
+        "geminga_args",
+        type="args",
+        help="options of `geminga standalone` for the clusters that fixtures start",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Replace ``geminga_client`` by the real one if pytest-asyncio is in use."""
+    if config.pluginmanager.has_plugin("asyncio"):
+        config.pluginmanager.import_plugin("pytest_geminga.client")
+
+
+@pytest.fixture(scope="session")
+def geminga_standalone(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """A cluster that tests share and leave alive; it starts when the first test asks for it.
+
+    Each worker of pytest-xdist has its own, on free ports. Its ``service_url`` is for clients, its
+    ``web_url`` for REST. With ``--geminga-url`` it is a cluster that runs already.
+    """
+    from pytest_geminga.clusters import RunningCluster  # noqa: PLC0415 - as the module says
+
+    service_url = request.config.getoption("--geminga-url")
+    if service_url:
+        yield RunningCluster.of(service_url, request.config.getoption("--geminga-web-url"))
+        return
+    cluster = _start(request, tmp_path_factory.mktemp("geminga_standalone") / "data")
+    yield cluster
+    _end(request, [cluster])
+
+
+@pytest.fixture
+def geminga_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StartCluster]:
+    """Starts clusters that only this test uses, and may harm: ``geminga_cluster(bookies=3)``.
+
+    They end with the test.
+    """
+    started: list[StandaloneProcess] = []
+
+    def start(*arguments: str, bookies: int = 1) -> StandaloneProcess:
+        data = tmp_path / f"geminga_cluster_{len(started)}"
+        cluster = _start(request, data, "--num-bookies", str(bookies), *arguments)
+        started.append(cluster)
+        return cluster
+
+    yield start
+    _end(request, started)
+
+
+@pytest.fixture(scope="session")
+def _geminga_namespaces(geminga_standalone: Cluster) -> Iterator[Namespaces]:  # pyright: ignore[reportUnusedFunction]
+    from pytest_geminga.clusters import RunningCluster  # noqa: PLC0415 - as the module says
+    from pytest_geminga.namespaces import Namespaces  # noqa: PLC0415 - as the module says
+
+    # A cluster of our own is removed with all its namespaces.
+    is_kept = isinstance(geminga_standalone, RunningCluster)
+    with Namespaces(geminga_standalone.web_url, are_deleted=is_kept) as namespaces:
+        yield namespaces
+
+
+@pytest.fixture
+def geminga_namespace(_geminga_namespaces: Namespaces) -> Iterator[str]:
+    """The name of a new namespace, ``public/test-…``, that only this test uses.
+
+    A topic in it is ``f"{geminga_namespace}/orders"``.
+    """
+    name = _geminga_namespaces.create()
+    yield name
+    _geminga_namespaces.give_back(name)
+
+
+@pytest.fixture
+def geminga_client() -> None:
+    """A client of the shared cluster, open until the test ends; needs pytest-asyncio."""
+    pytest.fail("geminga_client needs pytest-asyncio: pip install pytest-asyncio", pytrace=False)
+
+
+def _start(request: pytest.FixtureRequest, data: Path, *arguments: str) -> StandaloneProcess:
+    from pytest_geminga.clusters import StandaloneProcess, missing_distributions  # noqa: PLC0415
+
+    missing = missing_distributions()
+    if missing:
+        pytest.fail(
+            "this environment cannot run a cluster, it has no "
+            f"{', '.join(missing)}: pip install 'geminga[standalone]', "
+            "or name a running cluster with --geminga-url",
+            pytrace=False,
+        )
+    given: list[str] = request.config.getini("geminga_args")
+    return StandaloneProcess.start(data, *THROW_AWAY, *given, *arguments)
+
+
+def _end(request: pytest.FixtureRequest, clusters: list[StandaloneProcess]) -> None:
+    """Stop them, and remove their data, which is large, unless a test failed and it may say why."""
+    with ExitStack() as ending:  # one that does not stop keeps none of the others running
+        for cluster in clusters:
+            if not request.session.testsfailed:
+                ending.callback(cluster.remove_data)
+            ending.callback(cluster.stop)
