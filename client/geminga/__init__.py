@@ -52,6 +52,7 @@ from geminga.errors import (
     SendTimedOut,
     ServiceNotReady,
     SubscriptionNotFound,
+    TlsFailed,
     TooManyRedirects,
     TooManyRequests,
     TopicNameRefused,
@@ -94,6 +95,7 @@ from geminga.schemas import (
     TimestampSchema,
     schema_of,
 )
+from geminga.tls import Tls
 from geminga_protocol.pulsar.enums import AccessMode, InitialPosition, SchemaType, SubscriptionType
 from geminga_protocol.pulsar.errors import InvalidTopicName
 from geminga_runtime.errors import GemingaError
@@ -185,6 +187,8 @@ __all__ = [
     "TableViewOptions",
     "TimeSchema",
     "TimestampSchema",
+    "Tls",
+    "TlsFailed",
     "TooManyRedirects",
     "TooManyRequests",
     "TopicNameRefused",

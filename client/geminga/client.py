@@ -29,6 +29,7 @@ from geminga.producers.producer import Producer
 from geminga.producers.room import MEMORY_LIMIT_BYTES, MemoryLimit
 from geminga.schemas.auto import AutoProduceSchema
 from geminga.schemas.schema import BytesSchema, Schema
+from geminga.tls import Tls
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock, SystemClock
@@ -43,6 +44,7 @@ CONNECTION = DEFAULTS.connection
 def connect(
     service_url: str,
     *,
+    tls: Tls | None = None,
     connect_timeout_s: float = CONNECTION.connect_timeout_s,
     operation_timeout_s: float = CONNECTION.operation_timeout_s,
     ping_interval_s: float = CONNECTION.ping_interval_s,
@@ -57,6 +59,8 @@ def connect(
     ``client = await connect(url)``.
 
     ``service_url`` is ``pulsar://host:port``, with more brokers after commas: any of them will do.
+    ``pulsar+ssl://host:port`` secures connections with ``tls``: what is trusted, and the client's
+    own certificate; without it, what the system trusts.
     A broker that is silent for ``ping_interval_s`` after a ping is given up. Between attempts to
     attach a producer or consumer again the client waits ``reconnect_first_s``, then twice as long
     each time, ``reconnect_limit_s`` at most. All producers together hold up to
@@ -71,6 +75,7 @@ def connect(
         ClientOptions(connection, reconnect_first_s, reconnect_limit_s),
         network=network or AsyncioNetwork(),
         random=random or Random(),  # noqa: S311  # jitter and names, no secrets
+        tls=tls,
     )
     client = Client(channels, MemoryLimit(memory_limit_bytes), clock or SystemClock())
     return Opening(_opened(client))

@@ -21,7 +21,14 @@ from geminga._transport.connection import Connection, ConnectionOptions
 from geminga._transport.connection_pool import ConnectionPool
 from geminga._transport.lookup import Lookup
 from geminga._transport.service_urls import Route, parse_service_url
-from geminga.errors import BrokerRefused, ClientError, Closed, RequestTimedOut
+from geminga.errors import (
+    BrokerRefused,
+    ClientError,
+    Closed,
+    InvalidServiceUrl,
+    RequestTimedOut,
+)
+from geminga.tls import Tls
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.topic_names import PARTITION_INDEX_MAX, TopicName
@@ -60,12 +67,21 @@ class Channels(Service):
     """
 
     def __init__(
-        self, service_url: str, options: ClientOptions, *, network: Network, random: Random
+        self,
+        service_url: str,
+        options: ClientOptions,
+        *,
+        network: Network,
+        random: Random,
+        tls: Tls | None = None,
     ) -> None:
         super().__init__()
         self.options = options
-        self.pool = ConnectionPool(network, options.connection)
-        self.lookup = Lookup(self.pool, parse_service_url(service_url), random)
+        addresses = parse_service_url(service_url)
+        if tls is not None and not addresses[0].is_tls:
+            raise InvalidServiceUrl(service_url, "with tls= it has to begin with pulsar+ssl://")
+        self.pool = ConnectionPool(network, options.connection, tls)
+        self.lookup = Lookup(self.pool, addresses, random)
         self._random = random
         self._ids = itertools.count()
         self._channels: dict[int, Channel] = {}

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
 from geminga._transport.requests import LATE_S, Requests
 from geminga._transport.service_urls import Route
-from geminga.errors import ConnectionLost, refusal
+from geminga.errors import ClientError, ConnectionLost, refusal
+from geminga.tls import CERTIFICATE_WANTED, handshake_failed
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar import features
@@ -115,7 +117,7 @@ class Connection(asyncio.Protocol):
     # ---- life
 
     async def ready(self) -> None:
-        """Wait for the handshake; raises ``ConnectionLost`` or ``BrokerRefused``."""
+        """Wait for the handshake; raises ``ConnectionLost``, ``TlsFailed`` or ``BrokerRefused``."""
         await asyncio.shield(self._connected)
 
     @property
@@ -142,7 +144,9 @@ class Connection(asyncio.Protocol):
         await asyncio.shield(self._closed)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asyncio has opened the stream: begin the handshake."""
+        """The stream is open, and secured where it has to be: begin the handshake."""
+        if self._closed.done():
+            return  # with TLS, the stream may break between securing it and this
         self._transport = cast(asyncio.Transport, transport)
         connect = api.CommandConnect(
             client_version=features.CLIENT_VERSION,
@@ -162,7 +166,7 @@ class Connection(asyncio.Protocol):
         reason = self._end_reason or exc or "the broker closed it"
         error = ConnectionLost(f"the connection to {self.address} broke: {reason}")
         if not self._connected.done():
-            self._connected.set_exception(error)
+            self._connected.set_exception(self._unsecured(exc) or error)
         # ``ready`` raises it where it is awaited; elsewhere asyncio must not report it as lost.
         self._connected.exception()
         self._requests.fail_all(error)
@@ -177,6 +181,22 @@ class Connection(asyncio.Protocol):
             changed()
         if not self._closed.done():
             self._closed.set_result(None)
+
+    def _unsecured(self, exc: Exception | None) -> ClientError | None:
+        """Why a broker with TLS closed the connection before it said anything, if it was that.
+
+        With TLS 1.3 a broker refuses a client's certificate only when the client's handshake is
+        over. Often its alert is lost, because the connection is reset while CONNECT is written; but
+        a balancer without a broker behind it resets connections too, so that trying again may help.
+        """
+        if isinstance(exc, ssl.SSLError):
+            return handshake_failed(self.address.host, exc)
+        if not self.address.is_tls or self._is_heard or self._end_reason is not None:
+            return None
+        return ConnectionLost(
+            f"{self.address} closed the connection after the TLS handshake"
+            f"{'' if exc is None else f' ({exc})'}: {CERTIFICATE_WANTED}"
+        )
 
     # ---- writing
 
@@ -290,7 +310,7 @@ class Connection(asyncio.Protocol):
             closing = command.close_producer
             producer = self._producers.pop(closing.producer_id, None)
             if producer is not None:
-                producer.detached(self, closing.assignedBrokerServiceUrl or None)
+                producer.detached(self, self._assigned(closing))
         elif kind == BaseCommand.WATCH_TOPIC_UPDATE:
             changed = self._watchers.get(command.watchTopicUpdate.watcher_id)
             if changed is not None:
@@ -304,7 +324,7 @@ class Connection(asyncio.Protocol):
             close = command.close_consumer
             consumer = self._consumers.pop(close.consumer_id, None)
             if consumer is not None:
-                consumer.detached(self, close.assignedBrokerServiceUrl or None)
+                consumer.detached(self, self._assigned(close))
         elif kind == BaseCommand.ACTIVE_CONSUMER_CHANGE:
             change = command.active_consumer_change
             consumer = self._consumers.get(change.consumer_id)
@@ -316,6 +336,12 @@ class Connection(asyncio.Protocol):
                 consumer.reached_end()
         else:
             log.debug("command ignored", extra={"command": BaseCommand.Type.Name(kind)})
+
+    def _assigned(self, close: api.CommandCloseProducer | api.CommandCloseConsumer) -> str | None:
+        """The broker that a broker names as the next one, if it does: with TLS as we came here."""
+        if self.address.is_tls:
+            return close.assignedBrokerServiceUrlTls or None
+        return close.assignedBrokerServiceUrl or None
 
     def _shake_hands(self, command: BaseCommand) -> None:
         if command.type == BaseCommand.ERROR:

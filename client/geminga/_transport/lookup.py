@@ -10,7 +10,7 @@ from typing import Literal
 from geminga._transport.connection import Connection
 from geminga._transport.connection_pool import ConnectionPool
 from geminga._transport.service_urls import BrokerAddress, Route, parse_service_url
-from geminga.errors import BrokerFailed, ClientError, NotConnected, TooManyRedirects
+from geminga.errors import BrokerFailed, ClientError, NotConnected, TlsFailed, TooManyRedirects
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 
@@ -149,7 +149,12 @@ class Lookup:
     def _route(connection: Connection, response: api.CommandLookupTopicResponse) -> Route:
         if response.response == api.CommandLookupTopicResponse.Failed:
             raise _failed_without_reason()
-        (owner, *_) = parse_service_url(response.brokerServiceUrl)
+        is_tls = connection.address.is_tls
+        url = response.brokerServiceUrlTls if is_tls else response.brokerServiceUrl
+        if not url:
+            scheme = "pulsar+ssl://" if is_tls else "pulsar://"
+            raise NotConnected(f"the topic's owner serves no {scheme}")
+        (owner, *_) = parse_service_url(url)
         if response.proxy_through_service_url:
             return Route(connection.address, proxy_target=str(owner))
         return Route(owner)
@@ -165,7 +170,7 @@ class Lookup:
                 with self._leaving_on_failure(address):
                     return await self._pool.get(Route(address))
             except ClientError as reason:
-                if not reason.retry:
+                if not _may_another_do_better(reason):
                     raise
                 error = reason
         raise error
@@ -177,9 +182,14 @@ class Lookup:
             yield
         except ClientError as error:
             # Of many lookups that one broker leaves unanswered only the first moves the turn on.
-            if error.retry and address == self._addresses[self._turn]:
+            if _may_another_do_better(error) and address == self._addresses[self._turn]:
                 self._turn = (self._turn + 1) % len(self._addresses)
             raise
+
+
+def _may_another_do_better(error: ClientError) -> bool:
+    """Whether another broker may answer what this one did not; each has its own certificate."""
+    return error.retry or isinstance(error, TlsFailed)
 
 
 def _failed_without_reason() -> BrokerFailed:

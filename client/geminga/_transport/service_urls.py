@@ -1,4 +1,5 @@
-"""Where brokers are: ``pulsar://host:port``, several of them in one URL, or behind a proxy."""
+"""Where brokers are: ``pulsar://host:port``, several of them in one URL, or behind a proxy;
+``pulsar+ssl://`` with TLS."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from urllib.parse import urlsplit
 
 from geminga.errors import InvalidServiceUrl
 
-SCHEME = "pulsar"
-DEFAULT_PORT = 6650
+# The port where a URL names none.
+DEFAULT_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
+TLS_SCHEMES = frozenset(("pulsar+ssl",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,7 @@ class BrokerAddress:
 
     host: str
     port: int
+    is_tls: bool = False
 
     def __str__(self) -> str:
         """``host:port``, an IPv6 address in brackets."""
@@ -44,15 +47,15 @@ class Route:
 def parse_service_url(url: str) -> tuple[BrokerAddress, ...]:
     """The addresses in ``pulsar://host[:port][,host[:port]...]``, at least one.
 
-    Raises ``InvalidServiceUrl``. TLS (``pulsar+ssl``) is not served yet.
+    Raises ``InvalidServiceUrl``.
     """
     scheme, separator, hosts = url.partition("://")
-    if not separator or scheme != SCHEME:
-        raise InvalidServiceUrl(url, f"it does not begin with {SCHEME}://")
-    return tuple(_parse_address(url, host) for host in hosts.rstrip("/").split(","))
+    if not separator or scheme not in DEFAULT_PORTS:
+        raise InvalidServiceUrl(url, f"it begins with none of {', '.join(DEFAULT_PORTS)} and ://")
+    return tuple(_parse_address(url, scheme, host) for host in hosts.rstrip("/").split(","))
 
 
-def _parse_address(url: str, address: str) -> BrokerAddress:
+def _parse_address(url: str, scheme: str, address: str) -> BrokerAddress:
     try:
         split = urlsplit(f"//{address}")
         port = split.port
@@ -60,4 +63,5 @@ def _parse_address(url: str, address: str) -> BrokerAddress:
         raise InvalidServiceUrl(url, str(error)) from error
     if not split.hostname or split.path or split.username is not None or split.query:
         raise InvalidServiceUrl(url, f"{address!r} is not host:port")
-    return BrokerAddress(split.hostname, DEFAULT_PORT if port is None else port)
+    port = DEFAULT_PORTS[scheme] if port is None else port
+    return BrokerAddress(split.hostname, port, is_tls=scheme in TLS_SCHEMES)

@@ -127,7 +127,7 @@ async def test_a_failure_without_reason_is_an_error_too(
 async def test_an_owner_that_is_no_address_is_an_error(
     connections: ConnectionPool, broker: FakeBroker
 ) -> None:
-    broker.owner_url = "pulsar+ssl://owner:6651"
+    broker.owner_url = "pulsar+tls://owner:6651"
     with pytest.raises(InvalidServiceUrl):
         await lookup(connections).owner(TOPIC)
 

@@ -23,13 +23,19 @@ def test_a_service_url_names_brokers(url: str, addresses: list[tuple[str, int]])
     assert parse_service_url(url) == tuple(BrokerAddress(*address) for address in addresses)
 
 
+def test_a_service_url_with_tls_has_a_port_of_its_own() -> None:
+    first, second = parse_service_url("pulsar+ssl://a,b:1")
+    assert first == BrokerAddress("a", 6651, is_tls=True)
+    assert second == BrokerAddress("b", 1, is_tls=True)
+
+
 @pytest.mark.parametrize(
     "url",
     [
         "",
         "a:1",
         "http://a:1",
-        "pulsar+ssl://a:1",
+        "pulsar+tls://a:1",
         "pulsar://",
         "pulsar://a:x",
         "pulsar://a:99999",
