@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 from geminga._channels.channel import Channels, ClientOptions
 from geminga._transport.connection import ConnectionOptions
+from geminga.authentication import Authentication, MutualTls
 from geminga.consumers.consumer import Consumer
 from geminga.consumers.factory import ConsumerFactory, Topics
 from geminga.consumers.options import (
@@ -45,6 +46,7 @@ def connect(
     service_url: str,
     *,
     tls: Tls | None = None,
+    authentication: Authentication | None = None,
     connect_timeout_s: float = CONNECTION.connect_timeout_s,
     operation_timeout_s: float = CONNECTION.operation_timeout_s,
     ping_interval_s: float = CONNECTION.ping_interval_s,
@@ -60,15 +62,18 @@ def connect(
 
     ``service_url`` is ``pulsar://host:port``, with more brokers after commas: any of them will do.
     ``pulsar+ssl://host:port`` secures connections with ``tls``: what is trusted, and the client's
-    own certificate; without it, what the system trusts.
+    own certificate; without it, what the system trusts. ``authentication`` says who the client is:
+    ``Token``, ``OAuth2``, ``Basic``, ``MutualTls``, or a method of your own.
     A broker that is silent for ``ping_interval_s`` after a ping is given up. Between attempts to
     attach a producer or consumer again the client waits ``reconnect_first_s``, then twice as long
     each time, ``reconnect_limit_s`` at most. All producers together hold up to
     ``memory_limit_bytes`` of messages that have no receipt yet. Opening connects to no broker yet.
     ``network``, ``clock`` and ``random`` are for tests and simulations.
 
-    Raises ``InvalidServiceUrl``.
+    Raises ``InvalidServiceUrl``, and ``ValueError`` for options that contradict each other.
     """
+    if isinstance(authentication, MutualTls) and (tls is None or tls.certificate_file is None):
+        raise ValueError("MutualTls() needs tls=Tls(certificate_file=...), which says who you are")
     connection = ConnectionOptions(connect_timeout_s, ping_interval_s, operation_timeout_s)
     channels = Channels(
         service_url,
@@ -76,6 +81,7 @@ def connect(
         network=network or AsyncioNetwork(),
         random=random or Random(),  # noqa: S311  # jitter and names, no secrets
         tls=tls,
+        authentication=authentication,
     )
     client = Client(channels, MemoryLimit(memory_limit_bytes), clock or SystemClock())
     return Opening(_opened(client))

@@ -6,6 +6,7 @@ GemingaError
     ├── NotConnected             no broker could be reached in time
     │   └── ConnectionLost       the connection broke before the answer came
     ├── TlsFailed                a connection cannot be secured, or is not to be trusted
+    ├── CredentialsUnavailable   the client has nothing to show who it is
     ├── RequestTimedOut          the broker did not answer in time
     ├── TooManyRequests          more requests are open than are kept
     ├── TooManyRedirects         each broker named another one as the owner
@@ -60,6 +61,15 @@ class TlsFailed(ClientError):
     Trying again does not help, so that opening a producer or consumer fails at once. Those that
     are open try again all the same: certificates are renewed.
     """
+
+
+class CredentialsUnavailable(ClientError):
+    """A method of authentication could not tell what to show a broker: a function for tokens
+    raised, or an authorization server refused. Those that are open try again."""
+
+    def __init__(self, method: str, reason: str) -> None:
+        super().__init__(f"authentication {method!r} has no credentials to show: {reason}")
+        self.method = method
 
 
 class RequestTimedOut(ClientError):

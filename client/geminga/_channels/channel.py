@@ -21,6 +21,7 @@ from geminga._transport.connection import Connection, ConnectionOptions
 from geminga._transport.connection_pool import ConnectionPool
 from geminga._transport.lookup import Lookup
 from geminga._transport.service_urls import Route, parse_service_url
+from geminga.authentication import Authentication
 from geminga.errors import (
     BrokerRefused,
     ClientError,
@@ -74,13 +75,14 @@ class Channels(Service):
         network: Network,
         random: Random,
         tls: Tls | None = None,
+        authentication: Authentication | None = None,
     ) -> None:
         super().__init__()
         self.options = options
         addresses = parse_service_url(service_url)
         if tls is not None and not addresses[0].is_tls:
             raise InvalidServiceUrl(service_url, "with tls= it has to begin with pulsar+ssl://")
-        self.pool = ConnectionPool(network, options.connection, tls)
+        self.pool = ConnectionPool(network, options.connection, tls, authentication)
         self.lookup = Lookup(self.pool, addresses, random)
         self._random = random
         self._ids = itertools.count()

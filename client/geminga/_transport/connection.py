@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from geminga._transport.requests import LATE_S, Requests
 from geminga._transport.service_urls import Route
+from geminga.authentication import AuthenticationExchange, credentials_of
 from geminga.errors import ClientError, ConnectionLost, refusal
 from geminga.tls import CERTIFICATE_WANTED, handshake_failed
 from geminga_protocol.errors import WireError
@@ -29,6 +30,7 @@ from geminga_protocol.pulsar.commands import (
     encode_command,
     parse_command,
 )
+from geminga_protocol.pulsar.connect import NO_METHOD
 from geminga_protocol.pulsar.frames import (
     FRAME_OVERHEAD_BYTES,
     MAX_MESSAGE_BYTES_DEFAULT,
@@ -86,14 +88,29 @@ class ConsumerHandler(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who connects: the method's name, what CONNECT carries, and what answers challenges."""
+
+    method: str
+    credentials: bytes
+    exchange: AuthenticationExchange
+    # Runs what takes time for the owner of the connection.
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
+
+
 class Connection(asyncio.Protocol):
     """A connection to one broker, as an asyncio protocol.
 
     What is written in one turn of the loop leaves in one piece at its end.
     """
 
-    def __init__(self, route: Route, options: ConnectionOptions) -> None:
+    def __init__(
+        self, route: Route, options: ConnectionOptions, login: Login | None = None
+    ) -> None:
         self.address = route.address
+        self._login = login
+        self._is_challenged = False
         self.max_message_bytes = MAX_MESSAGE_BYTES_DEFAULT
         self._options = options
         self._proxy_target = route.proxy_target
@@ -150,7 +167,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         connect = api.CommandConnect(
             client_version=features.CLIENT_VERSION,
-            auth_method_name="none",
+            auth_method_name=NO_METHOD if self._login is None else self._login.method,
+            auth_data=None if self._login is None else self._login.credentials,
             protocol_version=features.PROTOCOL_VERSION,
             proxy_to_broker_url=self._proxy_target,
             feature_flags=features.CLIENT_FEATURES,
@@ -292,6 +310,8 @@ class Connection(asyncio.Protocol):
                 producer.receipt(command.send_receipt)
         elif kind == BaseCommand.PING:
             self.write(PONG)
+        elif kind == BaseCommand.AUTH_CHALLENGE:
+            self._challenged(command.authChallenge.challenge.auth_data)
         elif not self._connected.done():
             self._shake_hands(command)
         elif kind == BaseCommand.ERROR and command.error.request_id == NO_REQUEST_ID:
@@ -356,6 +376,37 @@ class Connection(asyncio.Protocol):
             self.watches_topics = command.connected.feature_flags.supports_topic_watchers
             self._ping_timer = self._loop.call_later(self._options.ping_interval_s, self._ping)
             self._connected.set_result(None)
+
+    def _challenged(self, question: bytes) -> None:
+        """The broker asks who we are: in a step of the handshake, or at any time afterwards."""
+        if self._login is None:
+            if self._connected.done():
+                return  # it took us as we are
+            self._give_up("it asks who the client is, and there is no authentication=")
+        elif self._is_challenged:
+            self._give_up("it asks for credentials before it has those that it asked for")
+        else:
+            self._is_challenged = True
+            self._login.spawn(self._answer(self._login, question))
+
+    async def _answer(self, login: Login, question: bytes) -> None:
+        try:
+            answer = await credentials_of(login.method, login.exchange.answer(question))
+        except ClientError as error:
+            if not self._connected.done():
+                self._connected.set_exception(error)
+            self._give_up(str(error))
+            return
+        finally:
+            self._is_challenged = False
+        response = api.CommandAuthResponse(
+            client_version=features.CLIENT_VERSION,
+            response=api.AuthData(auth_method_name=login.method, auth_data=answer),
+            protocol_version=features.PROTOCOL_VERSION,
+        )
+        self.write(
+            encode_command(BaseCommand(type=BaseCommand.AUTH_RESPONSE, authResponse=response))
+        )
 
     def _ping(self) -> None:
         """Ask for a sign of life; any frame since the last ping is one."""

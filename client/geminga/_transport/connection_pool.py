@@ -6,8 +6,9 @@ import asyncio
 import ssl
 from contextlib import AsyncExitStack
 
-from geminga._transport.connection import Connection, ConnectionOptions
-from geminga._transport.service_urls import Route
+from geminga._transport.connection import Connection, ConnectionOptions, Login
+from geminga._transport.service_urls import BrokerAddress, Route
+from geminga.authentication import Authentication, credentials_of
 from geminga.errors import ClientError, Closed, ConnectionLost, NotConnected
 from geminga.tls import Tls, handshake_failed
 from geminga_runtime.network import Network
@@ -22,9 +23,14 @@ class ConnectionPool(Service):
     """Opens a connection when it is first asked for, and closes all with itself."""
 
     def __init__(
-        self, network: Network, options: ConnectionOptions, tls: Tls | None = None
+        self,
+        network: Network,
+        options: ConnectionOptions,
+        tls: Tls | None = None,
+        authentication: Authentication | None = None,
     ) -> None:
         super().__init__()
+        self._authentication = authentication
         self._network = network
         self._options = options
         self._tls = tls or Tls()
@@ -38,7 +44,8 @@ class ConnectionPool(Service):
     async def get(self, route: Route) -> Connection:
         """An open connection to the broker at ``route``, made now if there is none.
 
-        Raises ``NotConnected``, ``TlsFailed``, ``BrokerRefused`` or ``Closed``.
+        Raises ``NotConnected``, ``TlsFailed``, ``CredentialsUnavailable``, ``BrokerRefused`` or
+        ``Closed``.
         """
         connection = self._by_route.get(route)
         if connection is not None and connection.is_open:
@@ -76,17 +83,19 @@ class ConnectionPool(Service):
             opening.exception()
 
     async def _shake_hands(self, route: Route) -> Connection:
-        connection = Connection(route, self._options)
         address = route.address
+        connection: Connection | None = None
         try:
             async with asyncio.timeout(self._options.connect_timeout_s):
+                connection = made = Connection(route, self._options, await self._login(address))
                 if address.is_tls:
                     await self._connect_tls(connection)
                 else:
-                    await self._network.connect(lambda: connection, address.host, address.port)
+                    await self._network.connect(lambda: made, address.host, address.port)
                 await connection.ready()
         except TimeoutError:
-            connection.abort()
+            if connection is not None:
+                connection.abort()
             timeout_s = self._options.connect_timeout_s
             raise NotConnected(f"{address} did not answer within {timeout_s:g} s") from None
         except ssl.SSLError as error:
@@ -94,9 +103,19 @@ class ConnectionPool(Service):
         except OSError as error:
             raise NotConnected(f"{address} cannot be reached: {error}") from error
         except asyncio.CancelledError:
-            connection.abort()
+            if connection is not None:
+                connection.abort()
             raise
         return connection
+
+    async def _login(self, address: BrokerAddress) -> Login | None:
+        """Begin to show a broker who the client is, anew for each connection."""
+        method = self._authentication
+        if method is None:
+            return None
+        exchange = method.exchange(address.host)
+        shown = await credentials_of(method.name, exchange.begin())
+        return Login(method.name, shown, exchange, lambda work: self.spawn(work, name="challenge"))
 
     async def _connect_tls(self, connection: Connection) -> None:
         """Open a stream, secure it, and only then give it to ``connection``.
