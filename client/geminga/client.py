@@ -9,7 +9,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
-from geminga._channels.channel import Channels, ClientOptions
+from geminga._channels.channel import Access, Channels, ClientOptions
 from geminga._transport.connection import ConnectionOptions
 from geminga.authentication import Authentication, MutualTls
 from geminga.consumers.consumer import Consumer
@@ -47,6 +47,7 @@ def connect(
     *,
     tls: Tls | None = None,
     authentication: Authentication | None = None,
+    listener_name: str | None = None,
     connect_timeout_s: float = CONNECTION.connect_timeout_s,
     operation_timeout_s: float = CONNECTION.operation_timeout_s,
     ping_interval_s: float = CONNECTION.ping_interval_s,
@@ -63,7 +64,9 @@ def connect(
     ``service_url`` is ``pulsar://host:port``, with more brokers after commas: any of them will do.
     ``pulsar+ssl://host:port`` secures connections with ``tls``: what is trusted, and the client's
     own certificate; without it, what the system trusts. ``authentication`` says who the client is:
-    ``Token``, ``OAuth2``, ``Basic``, ``MutualTls``, or a method of your own.
+    ``Token``, ``OAuth2``, ``Basic``, ``MutualTls``, or a method of your own. ``http://host:port``
+    and ``https://host:port`` name the web services of brokers, which tell where topics are.
+    ``listener_name`` chooses among the addresses that brokers advertise.
     A broker that is silent for ``ping_interval_s`` after a ping is given up. Between attempts to
     attach a producer or consumer again the client waits ``reconnect_first_s``, then twice as long
     each time, ``reconnect_limit_s`` at most. All producers together hold up to
@@ -80,8 +83,7 @@ def connect(
         ClientOptions(connection, reconnect_first_s, reconnect_limit_s),
         network=network or AsyncioNetwork(),
         random=random or Random(),  # noqa: S311  # jitter and names, no secrets
-        tls=tls,
-        authentication=authentication,
+        access=Access(tls, authentication, listener_name),
     )
     client = Client(channels, MemoryLimit(memory_limit_bytes), clock or SystemClock())
     return Opening(_opened(client))

@@ -38,7 +38,7 @@ class ClientError(GemingaError):
 
 
 class InvalidServiceUrl(ClientError):
-    """A service URL is not of the form ``pulsar[+ssl]://host:port[,host:port...]``."""
+    """A service URL is not of the form ``scheme://host:port[,host:port...]``."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"{url!r} is no service URL: {reason}")

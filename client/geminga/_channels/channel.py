@@ -19,8 +19,9 @@ from typing import TypeVar
 
 from geminga._transport.connection import Connection, ConnectionOptions
 from geminga._transport.connection_pool import ConnectionPool
-from geminga._transport.lookup import Lookup
-from geminga._transport.service_urls import Route, parse_service_url
+from geminga._transport.http_lookup import HttpLookup, WebOptions
+from geminga._transport.lookup import Lookup, TopicLookup
+from geminga._transport.service_urls import Route, ServiceUrl
 from geminga.authentication import Authentication
 from geminga.errors import (
     BrokerRefused,
@@ -56,6 +57,17 @@ class ClientOptions:
     reconnect_limit_s: float = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a client gets in: what secures it, who it says it is, which addresses it wants."""
+
+    tls: Tls | None = None
+    authentication: Authentication | None = None
+    listener_name: str | None = None
+
+
+OPEN = Access()
+
 AnswerT = TypeVar("AnswerT")
 
 
@@ -74,16 +86,23 @@ class Channels(Service):
         *,
         network: Network,
         random: Random,
-        tls: Tls | None = None,
-        authentication: Authentication | None = None,
+        access: Access = OPEN,
     ) -> None:
         super().__init__()
         self.options = options
-        addresses = parse_service_url(service_url)
-        if tls is not None and not addresses[0].is_tls:
-            raise InvalidServiceUrl(service_url, "with tls= it has to begin with pulsar+ssl://")
-        self.pool = ConnectionPool(network, options.connection, tls, authentication)
-        self.lookup = Lookup(self.pool, addresses, random)
+        url = ServiceUrl.parse(service_url)
+        tls, method = access.tls, access.authentication
+        if tls is not None and not url.is_tls:
+            wanted = "https://" if url.is_web else "pulsar+ssl://"
+            raise InvalidServiceUrl(service_url, f"with tls= it has to begin with {wanted}")
+        self.pool = ConnectionPool(network, options.connection, tls, method)
+        timeout_s = options.connection.operation_timeout_s
+        web = WebOptions(tls or Tls(), method, access.listener_name, timeout_s)
+        self.lookup: TopicLookup = (
+            HttpLookup(url.web_urls, web, random)
+            if url.is_web
+            else Lookup(self.pool, url.addresses, random, access.listener_name)
+        )
         self._random = random
         self._ids = itertools.count()
         self._channels: dict[int, Channel] = {}
