@@ -12,6 +12,14 @@ from __future__ import annotations
 
 from geminga._channels.consumer_channel import KeySharedPolicy
 from geminga._transport.lookup import TopicsMode
+from geminga.authentication import (
+    Authentication,
+    AuthenticationExchange,
+    Basic,
+    MutualTls,
+    OAuth2,
+    Token,
+)
 from geminga.client import Client, connect
 from geminga.consumers.consumer import Consumer
 from geminga.consumers.options import (
@@ -35,6 +43,7 @@ from geminga.errors import (
     Closed,
     ConnectionLost,
     ConsumerBusy,
+    CredentialsUnavailable,
     EncryptionFailed,
     IncompatibleSchema,
     InvalidServiceUrl,
@@ -52,6 +61,7 @@ from geminga.errors import (
     SendTimedOut,
     ServiceNotReady,
     SubscriptionNotFound,
+    TlsFailed,
     TooManyRedirects,
     TooManyRequests,
     TopicNameRefused,
@@ -94,6 +104,7 @@ from geminga.schemas import (
     TimestampSchema,
     schema_of,
 )
+from geminga.tls import Tls
 from geminga_protocol.pulsar.enums import AccessMode, InitialPosition, SchemaType, SubscriptionType
 from geminga_protocol.pulsar.errors import InvalidTopicName
 from geminga_runtime.errors import GemingaError
@@ -102,11 +113,14 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "AccessMode",
+    "Authentication",
+    "AuthenticationExchange",
     "AutoConsumeSchema",
     "AutoProduceSchema",
     "AvroSchema",
     "AvroType",
     "BacklogQuotaExceeded",
+    "Basic",
     "Batching",
     "BoolSchema",
     "BrokerBusy",
@@ -120,6 +134,7 @@ __all__ = [
     "Consumer",
     "ConsumerBusy",
     "ConsumerOptions",
+    "CredentialsUnavailable",
     "DateSchema",
     "DeadLetterPolicy",
     "DoubleSchema",
@@ -149,11 +164,13 @@ __all__ = [
     "MessageOptions",
     "MessageTooLarge",
     "MissingExtra",
+    "MutualTls",
     "NotAcknowledgeable",
     "NotAllowed",
     "NotAuthenticated",
     "NotAuthorized",
     "NotConnected",
+    "OAuth2",
     "Opening",
     "PrivateKeyReader",
     "PrivateKeys",
@@ -185,6 +202,9 @@ __all__ = [
     "TableViewOptions",
     "TimeSchema",
     "TimestampSchema",
+    "Tls",
+    "TlsFailed",
+    "Token",
     "TooManyRedirects",
     "TooManyRequests",
     "TopicNameRefused",

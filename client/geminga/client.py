@@ -9,8 +9,9 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
-from geminga._channels.channel import Channels, ClientOptions
+from geminga._channels.channel import Access, Channels, ClientOptions
 from geminga._transport.connection import ConnectionOptions
+from geminga.authentication import Authentication, MutualTls
 from geminga.consumers.consumer import Consumer
 from geminga.consumers.factory import ConsumerFactory, Topics
 from geminga.consumers.options import (
@@ -29,6 +30,7 @@ from geminga.producers.producer import Producer
 from geminga.producers.room import MEMORY_LIMIT_BYTES, MemoryLimit
 from geminga.schemas.auto import AutoProduceSchema
 from geminga.schemas.schema import BytesSchema, Schema
+from geminga.tls import Tls
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock, SystemClock
@@ -43,6 +45,9 @@ CONNECTION = DEFAULTS.connection
 def connect(
     service_url: str,
     *,
+    tls: Tls | None = None,
+    authentication: Authentication | None = None,
+    listener_name: str | None = None,
     connect_timeout_s: float = CONNECTION.connect_timeout_s,
     operation_timeout_s: float = CONNECTION.operation_timeout_s,
     ping_interval_s: float = CONNECTION.ping_interval_s,
@@ -57,20 +62,28 @@ def connect(
     ``client = await connect(url)``.
 
     ``service_url`` is ``pulsar://host:port``, with more brokers after commas: any of them will do.
+    ``pulsar+ssl://host:port`` secures connections with ``tls``: what is trusted, and the client's
+    own certificate; without it, what the system trusts. ``authentication`` says who the client is:
+    ``Token``, ``OAuth2``, ``Basic``, ``MutualTls``, or a method of your own. ``http://host:port``
+    and ``https://host:port`` name the web services of brokers, which tell where topics are.
+    ``listener_name`` chooses among the addresses that brokers advertise.
     A broker that is silent for ``ping_interval_s`` after a ping is given up. Between attempts to
     attach a producer or consumer again the client waits ``reconnect_first_s``, then twice as long
     each time, ``reconnect_limit_s`` at most. All producers together hold up to
     ``memory_limit_bytes`` of messages that have no receipt yet. Opening connects to no broker yet.
     ``network``, ``clock`` and ``random`` are for tests and simulations.
 
-    Raises ``InvalidServiceUrl``.
+    Raises ``InvalidServiceUrl``, and ``ValueError`` for options that contradict each other.
     """
+    if isinstance(authentication, MutualTls) and (tls is None or tls.certificate_file is None):
+        raise ValueError("MutualTls() needs tls=Tls(certificate_file=...), which says who you are")
     connection = ConnectionOptions(connect_timeout_s, ping_interval_s, operation_timeout_s)
     channels = Channels(
         service_url,
         ClientOptions(connection, reconnect_first_s, reconnect_limit_s),
         network=network or AsyncioNetwork(),
         random=random or Random(),  # noqa: S311  # jitter and names, no secrets
+        access=Access(tls, authentication, listener_name),
     )
     client = Client(channels, MemoryLimit(memory_limit_bytes), clock or SystemClock())
     return Opening(_opened(client))

@@ -5,6 +5,8 @@ GemingaError
     ├── InvalidServiceUrl        the address given is none
     ├── NotConnected             no broker could be reached in time
     │   └── ConnectionLost       the connection broke before the answer came
+    ├── TlsFailed                a connection cannot be secured, or is not to be trusted
+    ├── CredentialsUnavailable   the client has nothing to show who it is
     ├── RequestTimedOut          the broker did not answer in time
     ├── TooManyRequests          more requests are open than are kept
     ├── TooManyRedirects         each broker named another one as the owner
@@ -36,7 +38,7 @@ class ClientError(GemingaError):
 
 
 class InvalidServiceUrl(ClientError):
-    """A service URL is not of the form ``pulsar://host:port[,host:port...]``."""
+    """A service URL is not of the form ``scheme://host:port[,host:port...]``."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"{url!r} is no service URL: {reason}")
@@ -51,6 +53,23 @@ class NotConnected(ClientError):
 
 class ConnectionLost(NotConnected):
     """The connection broke; whether the request was carried out is not known."""
+
+
+class TlsFailed(ClientError):
+    """A connection cannot be secured: a certificate or a file is wrong; the text says what to do.
+
+    Trying again does not help, so that opening a producer or consumer fails at once. Those that
+    are open try again all the same: certificates are renewed.
+    """
+
+
+class CredentialsUnavailable(ClientError):
+    """A method of authentication could not tell what to show a broker: a function for tokens
+    raised, or an authorization server refused. Those that are open try again."""
+
+    def __init__(self, method: str, reason: str) -> None:
+        super().__init__(f"authentication {method!r} has no credentials to show: {reason}")
+        self.method = method
 
 
 class RequestTimedOut(ClientError):

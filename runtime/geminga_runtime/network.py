@@ -8,10 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
+
+# How long one of several addresses of a host may be silent: far longer than a handshake takes, and
+# short enough to come to the next ones within the time that callers give to connecting.
+ADDRESS_TIMEOUT_S = 2.5
+# Enough for every balancer; a name with thousands of addresses must not make a list of errors.
+ADDRESSES_MAX = 32
+# What ``getaddrinfo`` gives: family, kind, protocol, canonical name, address.
+Address = tuple[
+    socket.AddressFamily,
+    socket.SocketKind,
+    int,
+    str,
+    tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes],
+]
 
 # Connections that wait to be accepted: a restarted broker sees all its clients within a second.
 BACKLOG = 1024
@@ -70,14 +84,18 @@ class AsyncioListener:
 
 
 class AsyncioNetwork:
-    """TCP through the running event loop; Nagle's algorithm is off, for we coalesce ourselves."""
+    """TCP through the running event loop; Nagle's algorithm is off, for we coalesce ourselves.
+
+    Names are resolved at each connection, and all addresses of a name are tried in turn.
+    """
 
     async def connect(
         self, factory: Callable[[], ProtocolT], host: str, port: int
     ) -> tuple[asyncio.Transport, ProtocolT]:
         """Open a stream to ``host:port``; raises ``OSError`` where nobody answers."""
         loop = asyncio.get_running_loop()
-        transport, protocol = await loop.create_connection(factory, host, port)
+        sock = await _connected_socket(loop, host, port)
+        transport, protocol = await loop.create_connection(factory, sock=sock)
         _disable_nagle(transport)
         return transport, protocol
 
@@ -93,6 +111,41 @@ class AsyncioNetwork:
         await listener.close()
         server = await loop.create_server(factory, host, listener.port, backlog=BACKLOG)
         return AsyncioListener(server)
+
+
+async def _connected_socket(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+    """A socket to the first address of ``host`` that takes one; raises ``OSError``."""
+    addresses = await _resolved(loop, host, port)
+    errors: list[OSError] = []
+    for at, (family, kind, protocol, _, address) in enumerate(addresses):
+        sock = socket.socket(family, kind, protocol)
+        sock.setblocking(False)  # noqa: FBT003  # socket's signature
+        is_last = at + 1 == len(addresses)
+        try:
+            # The last address may take as long as the caller has patience.
+            async with asyncio.timeout(None if is_last else ADDRESS_TIMEOUT_S):
+                await loop.sock_connect(sock, address)
+        except OSError as error:  # a TimeoutError is one
+            sock.close()
+            errors.append(error)
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    if len(errors) == 1:
+        raise errors[0]
+    reasons = "; ".join(f"{each[4][0]}: {e!r}" for each, e in zip(addresses, errors, strict=True))
+    raise OSError(f"none of its {len(addresses)} addresses answers ({reasons})")
+
+
+async def _resolved(loop: asyncio.AbstractEventLoop, host: str, port: int) -> Sequence[Address]:
+    """The addresses of a host, in the order of the system's preference; at least one."""
+    try:  # an address needs no resolver, which would be asked in a thread
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return found[:ADDRESSES_MAX]
 
 
 def _disable_nagle(transport: asyncio.Transport) -> None:

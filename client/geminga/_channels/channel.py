@@ -19,9 +19,18 @@ from typing import TypeVar
 
 from geminga._transport.connection import Connection, ConnectionOptions
 from geminga._transport.connection_pool import ConnectionPool
-from geminga._transport.lookup import Lookup
-from geminga._transport.service_urls import Route, parse_service_url
-from geminga.errors import BrokerRefused, ClientError, Closed, RequestTimedOut
+from geminga._transport.http_lookup import HttpLookup, WebOptions
+from geminga._transport.lookup import Lookup, TopicLookup
+from geminga._transport.service_urls import Route, ServiceUrl
+from geminga.authentication import Authentication
+from geminga.errors import (
+    BrokerRefused,
+    ClientError,
+    Closed,
+    InvalidServiceUrl,
+    RequestTimedOut,
+)
+from geminga.tls import Tls
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.topic_names import PARTITION_INDEX_MAX, TopicName
@@ -48,6 +57,17 @@ class ClientOptions:
     reconnect_limit_s: float = 5.0
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a client gets in: what secures it, who it says it is, which addresses it wants."""
+
+    tls: Tls | None = None
+    authentication: Authentication | None = None
+    listener_name: str | None = None
+
+
+OPEN = Access()
+
 AnswerT = TypeVar("AnswerT")
 
 
@@ -60,12 +80,29 @@ class Channels(Service):
     """
 
     def __init__(
-        self, service_url: str, options: ClientOptions, *, network: Network, random: Random
+        self,
+        service_url: str,
+        options: ClientOptions,
+        *,
+        network: Network,
+        random: Random,
+        access: Access = OPEN,
     ) -> None:
         super().__init__()
         self.options = options
-        self.pool = ConnectionPool(network, options.connection)
-        self.lookup = Lookup(self.pool, parse_service_url(service_url), random)
+        url = ServiceUrl.parse(service_url)
+        tls, method = access.tls, access.authentication
+        if tls is not None and not url.is_tls:
+            wanted = "https://" if url.is_web else "pulsar+ssl://"
+            raise InvalidServiceUrl(service_url, f"with tls= it has to begin with {wanted}")
+        self.pool = ConnectionPool(network, options.connection, tls, method)
+        timeout_s = options.connection.operation_timeout_s
+        web = WebOptions(tls or Tls(), method, access.listener_name, timeout_s)
+        self.lookup: TopicLookup = (
+            HttpLookup(url.web_urls, web, random)
+            if url.is_web
+            else Lookup(self.pool, url.addresses, random, access.listener_name)
+        )
         self._random = random
         self._ids = itertools.count()
         self._channels: dict[int, Channel] = {}

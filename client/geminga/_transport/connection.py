@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from geminga._transport.requests import LATE_S, Requests
 from geminga._transport.service_urls import Route
-from geminga.errors import ConnectionLost, refusal
+from geminga.authentication import AuthenticationExchange, credentials_of
+from geminga.errors import ClientError, ConnectionLost, refusal
+from geminga.tls import CERTIFICATE_WANTED, handshake_failed
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar import features
@@ -27,6 +30,7 @@ from geminga_protocol.pulsar.commands import (
     encode_command,
     parse_command,
 )
+from geminga_protocol.pulsar.connect import NO_METHOD
 from geminga_protocol.pulsar.frames import (
     FRAME_OVERHEAD_BYTES,
     MAX_MESSAGE_BYTES_DEFAULT,
@@ -84,14 +88,29 @@ class ConsumerHandler(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who connects: the method's name, what CONNECT carries, and what answers challenges."""
+
+    method: str
+    credentials: bytes
+    exchange: AuthenticationExchange
+    # Runs what takes time for the owner of the connection.
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
+
+
 class Connection(asyncio.Protocol):
     """A connection to one broker, as an asyncio protocol.
 
     What is written in one turn of the loop leaves in one piece at its end.
     """
 
-    def __init__(self, route: Route, options: ConnectionOptions) -> None:
+    def __init__(
+        self, route: Route, options: ConnectionOptions, login: Login | None = None
+    ) -> None:
         self.address = route.address
+        self._login = login
+        self._is_challenged = False
         self.max_message_bytes = MAX_MESSAGE_BYTES_DEFAULT
         self._options = options
         self._proxy_target = route.proxy_target
@@ -115,7 +134,7 @@ class Connection(asyncio.Protocol):
     # ---- life
 
     async def ready(self) -> None:
-        """Wait for the handshake; raises ``ConnectionLost`` or ``BrokerRefused``."""
+        """Wait for the handshake; raises ``ConnectionLost``, ``TlsFailed`` or ``BrokerRefused``."""
         await asyncio.shield(self._connected)
 
     @property
@@ -142,11 +161,14 @@ class Connection(asyncio.Protocol):
         await asyncio.shield(self._closed)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asyncio has opened the stream: begin the handshake."""
+        """The stream is open, and secured where it has to be: begin the handshake."""
+        if self._closed.done():
+            return  # with TLS, the stream may break between securing it and this
         self._transport = cast(asyncio.Transport, transport)
         connect = api.CommandConnect(
             client_version=features.CLIENT_VERSION,
-            auth_method_name="none",
+            auth_method_name=NO_METHOD if self._login is None else self._login.method,
+            auth_data=None if self._login is None else self._login.credentials,
             protocol_version=features.PROTOCOL_VERSION,
             proxy_to_broker_url=self._proxy_target,
             feature_flags=features.CLIENT_FEATURES,
@@ -162,7 +184,7 @@ class Connection(asyncio.Protocol):
         reason = self._end_reason or exc or "the broker closed it"
         error = ConnectionLost(f"the connection to {self.address} broke: {reason}")
         if not self._connected.done():
-            self._connected.set_exception(error)
+            self._connected.set_exception(self._unsecured(exc) or error)
         # ``ready`` raises it where it is awaited; elsewhere asyncio must not report it as lost.
         self._connected.exception()
         self._requests.fail_all(error)
@@ -177,6 +199,22 @@ class Connection(asyncio.Protocol):
             changed()
         if not self._closed.done():
             self._closed.set_result(None)
+
+    def _unsecured(self, exc: Exception | None) -> ClientError | None:
+        """Why a broker with TLS closed the connection before it said anything, if it was that.
+
+        With TLS 1.3 a broker refuses a client's certificate only when the client's handshake is
+        over. Often its alert is lost, because the connection is reset while CONNECT is written; but
+        a balancer without a broker behind it resets connections too, so that trying again may help.
+        """
+        if isinstance(exc, ssl.SSLError):
+            return handshake_failed(self.address.host, exc)
+        if not self.address.is_tls or self._is_heard or self._end_reason is not None:
+            return None
+        return ConnectionLost(
+            f"{self.address} closed the connection after the TLS handshake"
+            f"{'' if exc is None else f' ({exc})'}: {CERTIFICATE_WANTED}"
+        )
 
     # ---- writing
 
@@ -272,6 +310,8 @@ class Connection(asyncio.Protocol):
                 producer.receipt(command.send_receipt)
         elif kind == BaseCommand.PING:
             self.write(PONG)
+        elif kind == BaseCommand.AUTH_CHALLENGE:
+            self._challenged(command.authChallenge.challenge.auth_data)
         elif not self._connected.done():
             self._shake_hands(command)
         elif kind == BaseCommand.ERROR and command.error.request_id == NO_REQUEST_ID:
@@ -290,7 +330,7 @@ class Connection(asyncio.Protocol):
             closing = command.close_producer
             producer = self._producers.pop(closing.producer_id, None)
             if producer is not None:
-                producer.detached(self, closing.assignedBrokerServiceUrl or None)
+                producer.detached(self, self._assigned(closing))
         elif kind == BaseCommand.WATCH_TOPIC_UPDATE:
             changed = self._watchers.get(command.watchTopicUpdate.watcher_id)
             if changed is not None:
@@ -304,7 +344,7 @@ class Connection(asyncio.Protocol):
             close = command.close_consumer
             consumer = self._consumers.pop(close.consumer_id, None)
             if consumer is not None:
-                consumer.detached(self, close.assignedBrokerServiceUrl or None)
+                consumer.detached(self, self._assigned(close))
         elif kind == BaseCommand.ACTIVE_CONSUMER_CHANGE:
             change = command.active_consumer_change
             consumer = self._consumers.get(change.consumer_id)
@@ -316,6 +356,12 @@ class Connection(asyncio.Protocol):
                 consumer.reached_end()
         else:
             log.debug("command ignored", extra={"command": BaseCommand.Type.Name(kind)})
+
+    def _assigned(self, close: api.CommandCloseProducer | api.CommandCloseConsumer) -> str | None:
+        """The broker that a broker names as the next one, if it does: with TLS as we came here."""
+        if self.address.is_tls:
+            return close.assignedBrokerServiceUrlTls or None
+        return close.assignedBrokerServiceUrl or None
 
     def _shake_hands(self, command: BaseCommand) -> None:
         if command.type == BaseCommand.ERROR:
@@ -330,6 +376,37 @@ class Connection(asyncio.Protocol):
             self.watches_topics = command.connected.feature_flags.supports_topic_watchers
             self._ping_timer = self._loop.call_later(self._options.ping_interval_s, self._ping)
             self._connected.set_result(None)
+
+    def _challenged(self, question: bytes) -> None:
+        """The broker asks who we are: in a step of the handshake, or at any time afterwards."""
+        if self._login is None:
+            if self._connected.done():
+                return  # it took us as we are
+            self._give_up("it asks who the client is, and there is no authentication=")
+        elif self._is_challenged:
+            self._give_up("it asks for credentials before it has those that it asked for")
+        else:
+            self._is_challenged = True
+            self._login.spawn(self._answer(self._login, question))
+
+    async def _answer(self, login: Login, question: bytes) -> None:
+        try:
+            answer = await credentials_of(login.method, login.exchange.answer(question))
+        except ClientError as error:
+            if not self._connected.done():
+                self._connected.set_exception(error)
+            self._give_up(str(error))
+            return
+        finally:
+            self._is_challenged = False
+        response = api.CommandAuthResponse(
+            client_version=features.CLIENT_VERSION,
+            response=api.AuthData(auth_method_name=login.method, auth_data=answer),
+            protocol_version=features.PROTOCOL_VERSION,
+        )
+        self.write(
+            encode_command(BaseCommand(type=BaseCommand.AUTH_RESPONSE, authResponse=response))
+        )
 
     def _ping(self) -> None:
         """Ask for a sign of life; any frame since the last ping is one."""

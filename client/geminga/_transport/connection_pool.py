@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from contextlib import AsyncExitStack
 
-from geminga._transport.connection import Connection, ConnectionOptions
-from geminga._transport.service_urls import Route
-from geminga.errors import ClientError, Closed, NotConnected
+from geminga._transport.connection import Connection, ConnectionOptions, Login
+from geminga._transport.service_urls import BrokerAddress, Route
+from geminga.authentication import Authentication, credentials_of
+from geminga.errors import ClientError, Closed, ConnectionLost, NotConnected
+from geminga.tls import Tls, handshake_failed
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
 
@@ -19,10 +22,18 @@ CLOSE_TIMEOUT_S = 1.0
 class ConnectionPool(Service):
     """Opens a connection when it is first asked for, and closes all with itself."""
 
-    def __init__(self, network: Network, options: ConnectionOptions) -> None:
+    def __init__(
+        self,
+        network: Network,
+        options: ConnectionOptions,
+        tls: Tls | None = None,
+        authentication: Authentication | None = None,
+    ) -> None:
         super().__init__()
+        self._authentication = authentication
         self._network = network
         self._options = options
+        self._tls = tls or Tls()
         self._by_route: dict[Route, Connection] = {}
         self._opening: dict[Route, asyncio.Future[Connection]] = {}
         self._is_closed = False
@@ -33,7 +44,8 @@ class ConnectionPool(Service):
     async def get(self, route: Route) -> Connection:
         """An open connection to the broker at ``route``, made now if there is none.
 
-        Raises ``NotConnected``, ``BrokerRefused`` or ``Closed``.
+        Raises ``NotConnected``, ``TlsFailed``, ``CredentialsUnavailable``, ``BrokerRefused`` or
+        ``Closed``.
         """
         connection = self._by_route.get(route)
         if connection is not None and connection.is_open:
@@ -71,22 +83,59 @@ class ConnectionPool(Service):
             opening.exception()
 
     async def _shake_hands(self, route: Route) -> Connection:
-        connection = Connection(route, self._options)
         address = route.address
+        connection: Connection | None = None
         try:
             async with asyncio.timeout(self._options.connect_timeout_s):
-                await self._network.connect(lambda: connection, address.host, address.port)
+                connection = made = Connection(route, self._options, await self._login(address))
+                if address.is_tls:
+                    await self._connect_tls(connection)
+                else:
+                    await self._network.connect(lambda: made, address.host, address.port)
                 await connection.ready()
         except TimeoutError:
-            connection.abort()
+            if connection is not None:
+                connection.abort()
             timeout_s = self._options.connect_timeout_s
             raise NotConnected(f"{address} did not answer within {timeout_s:g} s") from None
+        except ssl.SSLError as error:
+            raise handshake_failed(address.host, error) from error
         except OSError as error:
             raise NotConnected(f"{address} cannot be reached: {error}") from error
         except asyncio.CancelledError:
-            connection.abort()
+            if connection is not None:
+                connection.abort()
             raise
         return connection
+
+    async def _login(self, address: BrokerAddress) -> Login | None:
+        """Begin to show a broker who the client is, anew for each connection."""
+        method = self._authentication
+        if method is None:
+            return None
+        exchange = method.exchange(address.host)
+        shown = await credentials_of(method.name, exchange.begin())
+        return Login(method.name, shown, exchange, lambda work: self.spawn(work, name="challenge"))
+
+    async def _connect_tls(self, connection: Connection) -> None:
+        """Open a stream, secure it, and only then give it to ``connection``.
+
+        Raises ``OSError``, ``TlsFailed`` or ``ConnectionLost``.
+        """
+        address = connection.address
+        context = await asyncio.to_thread(self._tls.context)  # it reads files
+        stream, _ = await self._network.connect(asyncio.Protocol, address.host, address.port)
+        try:
+            # Brokers say nothing before CONNECT, so that no byte can come too early.
+            secured = await asyncio.get_running_loop().start_tls(
+                stream, connection, context, server_hostname=address.host
+            )
+        except BaseException:
+            stream.abort()
+            raise
+        if secured is None:
+            raise ConnectionLost(f"the connection to {address} broke during its TLS handshake")
+        connection.connection_made(secured)
 
     async def _close_connections(self) -> None:
         self._is_closed = True

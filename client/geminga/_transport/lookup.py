@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from random import Random
-from typing import Literal
+from typing import Literal, Protocol
 
 from geminga._transport.connection import Connection
 from geminga._transport.connection_pool import ConnectionPool
 from geminga._transport.service_urls import BrokerAddress, Route, parse_service_url
-from geminga.errors import BrokerFailed, ClientError, NotConnected, TooManyRedirects
+from geminga.errors import BrokerFailed, ClientError, NotConnected, TlsFailed, TooManyRedirects
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 
@@ -26,6 +26,41 @@ _MODES: dict[TopicsMode, api.CommandGetTopicsOfNamespace.Mode.ValueType] = {
 }
 
 
+class TopicLookup(Protocol):
+    """What clients ask of any broker, in the binary protocol (``Lookup``) or over HTTP."""
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions the topic has; 0 if it is not partitioned. Raises ``ClientError``."""
+        ...
+
+    async def schema(self, topic: str, version: bytes | None = None) -> api.Schema:
+        """That version of the topic's schema, or the newest one. Raises ``TopicNotFound`` where
+        there is none, or another ``ClientError``."""
+        ...
+
+    async def topics(
+        self, namespace: str, mode: TopicsMode, known_hash: str
+    ) -> tuple[list[str] | None, str]:
+        """The whole names of a namespace's topics, and their hash. ``None`` where the hash is the
+        known one. Raises ``ClientError``."""
+        ...
+
+    async def watch_topics(
+        self, watcher_id: int, namespace: str, pattern: str, changed: Callable[[], None]
+    ) -> Connection | None:
+        """Have ``changed`` called when topics that match come or go; ``None`` if that cannot be
+        told. Raises ``ClientError``."""
+        ...
+
+    def unwatch_topics(self, connection: Connection, watcher_id: int) -> None:
+        """Watch no more on the connection that ``watch_topics`` gave."""
+        ...
+
+    async def owner(self, topic: str) -> Route:
+        """How to reach the broker that serves the topic. Raises ``ClientError``."""
+        ...
+
+
 class Lookup:
     """Asks one broker of the service URL for as long as it answers, then the next one.
 
@@ -35,9 +70,15 @@ class Lookup:
     """
 
     def __init__(
-        self, pool: ConnectionPool, addresses: tuple[BrokerAddress, ...], random: Random
+        self,
+        pool: ConnectionPool,
+        addresses: tuple[BrokerAddress, ...],
+        random: Random,
+        listener_name: str | None = None,
     ) -> None:
         self._pool = pool
+        # Which of its addresses a broker is to name; its usual ones where it is ``None``.
+        self._listener_name = listener_name
         self._addresses = addresses
         # Many clients with the same URL begin at different brokers.
         self._turn = random.randrange(len(addresses))
@@ -132,7 +173,10 @@ class Lookup:
         is_authoritative = False
         for _ in range(REDIRECTS_MAX):
             asked = api.CommandLookupTopic(
-                topic=topic, request_id=0, authoritative=is_authoritative
+                topic=topic,
+                request_id=0,
+                authoritative=is_authoritative,
+                advertised_listener_name=self._listener_name,
             )
             answer = await connection.request(
                 BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=asked)
@@ -149,7 +193,12 @@ class Lookup:
     def _route(connection: Connection, response: api.CommandLookupTopicResponse) -> Route:
         if response.response == api.CommandLookupTopicResponse.Failed:
             raise _failed_without_reason()
-        (owner, *_) = parse_service_url(response.brokerServiceUrl)
+        is_tls = connection.address.is_tls
+        url = response.brokerServiceUrlTls if is_tls else response.brokerServiceUrl
+        if not url:
+            scheme = "pulsar+ssl://" if is_tls else "pulsar://"
+            raise NotConnected(f"the topic's owner serves no {scheme}")
+        (owner, *_) = parse_service_url(url)
         if response.proxy_through_service_url:
             return Route(connection.address, proxy_target=str(owner))
         return Route(owner)
@@ -165,7 +214,7 @@ class Lookup:
                 with self._leaving_on_failure(address):
                     return await self._pool.get(Route(address))
             except ClientError as reason:
-                if not reason.retry:
+                if not may_another_do_better(reason):
                     raise
                 error = reason
         raise error
@@ -177,9 +226,14 @@ class Lookup:
             yield
         except ClientError as error:
             # Of many lookups that one broker leaves unanswered only the first moves the turn on.
-            if error.retry and address == self._addresses[self._turn]:
+            if may_another_do_better(error) and address == self._addresses[self._turn]:
                 self._turn = (self._turn + 1) % len(self._addresses)
             raise
+
+
+def may_another_do_better(error: ClientError) -> bool:
+    """Whether another broker may answer what this one did not; each has its own certificate."""
+    return error.retry or isinstance(error, TlsFailed)
 
 
 def _failed_without_reason() -> BrokerFailed:

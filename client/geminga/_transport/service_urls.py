@@ -1,14 +1,18 @@
-"""Where brokers are: ``pulsar://host:port``, several of them in one URL, or behind a proxy."""
+"""Where brokers are: ``pulsar://host:port``, several of them in one URL, or behind a proxy;
+``pulsar+ssl://`` with TLS. ``http://`` and ``https://`` name the web services of brokers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from geminga.errors import InvalidServiceUrl
 
-SCHEME = "pulsar"
-DEFAULT_PORT = 6650
+# The port where a URL names none.
+DEFAULT_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
+WEB_DEFAULT_PORTS = {"http": 80, "https": 443}
+TLS_SCHEMES = frozenset(("pulsar+ssl", "https"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,7 @@ class BrokerAddress:
 
     host: str
     port: int
+    is_tls: bool = False
 
     def __str__(self) -> str:
         """``host:port``, an IPv6 address in brackets."""
@@ -41,18 +46,53 @@ class Route:
         return Route(self.address, proxy_target=str(address))
 
 
+@dataclass(frozen=True, slots=True)
+class ServiceUrl:
+    """Where a client begins: brokers, or with ``is_web`` their web services."""
+
+    addresses: tuple[BrokerAddress, ...]
+    is_web: bool
+
+    @classmethod
+    def parse(cls, url: str) -> ServiceUrl:
+        """Read ``scheme://host[:port][,host[:port]...]``. Raises ``InvalidServiceUrl``."""
+        is_web = url.partition("://")[0] in WEB_DEFAULT_PORTS
+        ports = WEB_DEFAULT_PORTS if is_web else DEFAULT_PORTS
+        return cls(_parse_addresses(url, ports), is_web)
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether everything goes over TLS: a URL has one scheme."""
+        return self.addresses[0].is_tls
+
+    @property
+    def web_urls(self) -> tuple[str, ...]:
+        """``http://host:port`` of each."""
+        scheme = "https" if self.is_tls else "http"
+        return tuple(f"{scheme}://{address}" for address in self.addresses)
+
+
 def parse_service_url(url: str) -> tuple[BrokerAddress, ...]:
     """The addresses in ``pulsar://host[:port][,host[:port]...]``, at least one.
 
-    Raises ``InvalidServiceUrl``. TLS (``pulsar+ssl``) is not served yet.
+    Raises ``InvalidServiceUrl``.
     """
+    return _parse_addresses(url, DEFAULT_PORTS)
+
+
+def _parse_addresses(url: str, ports: Mapping[str, int]) -> tuple[BrokerAddress, ...]:
     scheme, separator, hosts = url.partition("://")
-    if not separator or scheme != SCHEME:
-        raise InvalidServiceUrl(url, f"it does not begin with {SCHEME}://")
-    return tuple(_parse_address(url, host) for host in hosts.rstrip("/").split(","))
+    if not separator or scheme not in ports:
+        known = ", ".join(f"{each}://" for each in ports)
+        raise InvalidServiceUrl(url, f"it begins with none of {known}")
+    is_tls = scheme in TLS_SCHEMES
+    return tuple(
+        _parse_address(url, host, ports[scheme], is_tls=is_tls)
+        for host in hosts.rstrip("/").split(",")
+    )
 
 
-def _parse_address(url: str, address: str) -> BrokerAddress:
+def _parse_address(url: str, address: str, default_port: int, *, is_tls: bool) -> BrokerAddress:
     try:
         split = urlsplit(f"//{address}")
         port = split.port
@@ -60,4 +100,4 @@ def _parse_address(url: str, address: str) -> BrokerAddress:
         raise InvalidServiceUrl(url, str(error)) from error
     if not split.hostname or split.path or split.username is not None or split.query:
         raise InvalidServiceUrl(url, f"{address!r} is not host:port")
-    return BrokerAddress(split.hostname, DEFAULT_PORT if port is None else port)
+    return BrokerAddress(split.hostname, default_port if port is None else port, is_tls=is_tls)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from geminga._transport.connection import Connection
-from geminga._transport.lookup import Lookup, TopicsMode
+from geminga._transport.lookup import TopicLookup, TopicsMode
 from geminga.errors import BrokerRefused
 from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.errors import GemingaError
@@ -52,7 +52,7 @@ class NamedTopics:
 
     can_shrink = False
 
-    def __init__(self, lookup: Lookup, names: Sequence[TopicName]) -> None:
+    def __init__(self, lookup: TopicLookup, names: Sequence[TopicName]) -> None:
         self._names = list(dict.fromkeys(names))  # a name that is given twice is one topic
         self._partitions = _Partitions(lookup)
 
@@ -88,7 +88,7 @@ class PatternTopics:
     can_shrink = True
 
     def __init__(
-        self, lookup: Lookup, pattern: re.Pattern[str], mode: TopicsMode, watcher_id: int
+        self, lookup: TopicLookup, pattern: re.Pattern[str], mode: TopicsMode, watcher_id: int
     ) -> None:
         self._lookup = lookup
         self._mode: TopicsMode = mode
@@ -150,7 +150,7 @@ class PatternTopics:
 class _Partitions:
     """How many partitions topics have, asked for many at a time."""
 
-    def __init__(self, lookup: Lookup) -> None:
+    def __init__(self, lookup: TopicLookup) -> None:
         self._lookup = lookup
         self._known: dict[TopicName, int] = {}
 

@@ -19,7 +19,7 @@ BROKER_FEATURES = api_pb2.FeatureFlags(
 )
 
 CLIENT_FEATURES = api_pb2.FeatureFlags(
-    supports_auth_refresh=False,
+    supports_auth_refresh=True,
     supports_broker_entry_metadata=True,
     supports_partial_producer=True,
 )

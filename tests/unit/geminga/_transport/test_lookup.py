@@ -127,7 +127,7 @@ async def test_a_failure_without_reason_is_an_error_too(
 async def test_an_owner_that_is_no_address_is_an_error(
     connections: ConnectionPool, broker: FakeBroker
 ) -> None:
-    broker.owner_url = "pulsar+ssl://owner:6651"
+    broker.owner_url = "pulsar+tls://owner:6651"
     with pytest.raises(InvalidServiceUrl):
         await lookup(connections).owner(TOPIC)
 
@@ -283,3 +283,14 @@ async def test_a_broker_that_lets_nobody_in_at_the_moment_is_left(
 async def test_when_all_are_away_it_is_an_error(connections: ConnectionPool) -> None:
     with pytest.raises(NotConnected):
         await lookup(connections, "pulsar://away,gone").owner(TOPIC)
+
+
+async def test_a_listener_is_named_in_each_lookup(
+    connections: ConnectionPool, broker: FakeBroker
+) -> None:
+    addresses = parse_service_url(broker.url)
+    await Lookup(connections, addresses, Random(1), listener_name="inside").owner(TOPIC)
+    await Lookup(connections, addresses, Random(1)).owner(TOPIC)
+    named = [each.lookupTopic for each in broker.of_type(BaseCommand.LOOKUP)]
+    assert named[0].advertised_listener_name == "inside"
+    assert not named[1].HasField("advertised_listener_name")

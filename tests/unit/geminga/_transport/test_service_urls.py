@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga import InvalidServiceUrl
-from geminga._transport.service_urls import BrokerAddress, Route, parse_service_url
+from geminga._transport.service_urls import BrokerAddress, Route, ServiceUrl, parse_service_url
 
 
 @pytest.mark.parametrize(
@@ -23,13 +23,37 @@ def test_a_service_url_names_brokers(url: str, addresses: list[tuple[str, int]])
     assert parse_service_url(url) == tuple(BrokerAddress(*address) for address in addresses)
 
 
+def test_a_service_url_with_tls_has_a_port_of_its_own() -> None:
+    first, second = parse_service_url("pulsar+ssl://a,b:1")
+    assert first == BrokerAddress("a", 6651, is_tls=True)
+    assert second == BrokerAddress("b", 1, is_tls=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "web_urls"),
+    [
+        ("http://a:8080", ("http://a:8080",)),
+        ("http://a,[::1]:2/", ("http://a:80", "http://[::1]:2")),
+        ("https://a", ("https://a:443",)),
+    ],
+)
+def test_a_service_url_may_name_web_services(url: str, web_urls: tuple[str, ...]) -> None:
+    found = ServiceUrl.parse(url)
+    assert found.is_web
+    assert found.web_urls == web_urls
+    assert found.is_tls == url.startswith("https")
+    assert not ServiceUrl.parse("pulsar://a").is_web
+    with pytest.raises(InvalidServiceUrl):  # no broker of any name
+        parse_service_url(url)
+
+
 @pytest.mark.parametrize(
     "url",
     [
         "",
         "a:1",
         "http://a:1",
-        "pulsar+ssl://a:1",
+        "pulsar+tls://a:1",
         "pulsar://",
         "pulsar://a:x",
         "pulsar://a:99999",

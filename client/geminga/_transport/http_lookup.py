@@ -1,0 +1,227 @@
+"""Lookups over HTTP, for service URLs that begin with ``http://`` or ``https://``.
+
+Brokers themselves are always reached by Pulsar's binary protocol: with TLS where lookups are.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+from urllib.parse import quote, urlencode, urljoin, urlsplit
+
+from geminga._http import HttpAnswer, HttpRequest, fetch
+from geminga._transport.connection import Connection
+from geminga._transport.lookup import REDIRECTS_MAX, TopicsMode, may_another_do_better
+from geminga._transport.service_urls import Route, parse_service_url
+from geminga.authentication import Authentication
+from geminga.errors import (
+    BrokerFailed,
+    BrokerRefused,
+    ClientError,
+    NotAllowed,
+    NotAuthenticated,
+    NotAuthorized,
+    NotConnected,
+    ServiceNotReady,
+    TooManyRedirects,
+    TopicNotFound,
+)
+from geminga.tls import Tls
+from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.enums import SchemaType
+from geminga_protocol.pulsar.topic_names import TopicName
+
+# What a status means, by the error that the binary protocol has for it; others of the 4xx are
+# requests that no broker takes, and of the 5xx what may pass.
+_REFUSALS: dict[int, tuple[type[BrokerRefused], str]] = {
+    401: (NotAuthenticated, "AuthenticationError"),
+    403: (NotAuthorized, "AuthorizationError"),
+    404: (TopicNotFound, "TopicNotFound"),
+    429: (ServiceNotReady, "TooManyRequests"),
+    503: (ServiceNotReady, "ServiceNotReady"),
+}
+_REDIRECTS = frozenset((301, 302, 307, 308))
+
+# +----------+-----+------------+-------+
+# | key_size | key | value_size | value |   a KEY_VALUE schema's definition; sizes of what follows
+# |   u32    |     |    u32     |       |
+# +----------+-----+------------+-------+
+_SIZE = struct.Struct(">I")
+
+
+@dataclass(frozen=True, slots=True)
+class WebOptions:
+    """How HTTP is spoken with brokers."""
+
+    tls: Tls
+    authentication: Authentication | None
+    listener_name: str | None
+    timeout_s: float
+
+
+class HttpLookup:
+    """Asks one broker's web service for as long as it answers, then the next one.
+
+    ``urls`` are those of brokers, at least one. Topics cannot be watched over HTTP.
+    """
+
+    def __init__(self, urls: tuple[str, ...], options: WebOptions, random: Random) -> None:
+        self._urls = urls
+        self._options = options
+        # Many clients with the same URL begin at different brokers.
+        self._turn = random.randrange(len(urls))
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions the topic has; 0 if it is not partitioned. Raises ``ClientError``."""
+        path = f"/admin/v2/{_path(topic)}/partitions"
+        found = _object(await self._get(path, {"checkAllowAutoCreation": "true"}))
+        return int(found.get("partitions", 0))
+
+    async def schema(self, topic: str, version: bytes | None = None) -> api.Schema:
+        """That version of the topic's schema, or the newest one.
+
+        Raises ``TopicNotFound`` where there is none, or another ``ClientError``.
+        """
+        name = TopicName.parse(topic)
+        path = f"/admin/v2/schemas/{name.namespace}/{quote(name.local, safe='')}/schema"
+        if version is not None:
+            path += f"/{int.from_bytes(version, 'big', signed=True)}"
+        return _schema(name.local, _object(await self._get(path)))
+
+    async def topics(
+        self, namespace: str, mode: TopicsMode, known_hash: str
+    ) -> tuple[list[str] | None, str]:
+        """The whole names of a namespace's topics, partitions each by itself; web services tell no
+        hash of them. Raises ``ClientError``."""
+        del known_hash
+        words = {"mode": mode.upper().replace("-", "_")}
+        found = await self._get(f"/admin/v2/namespaces/{namespace}/topics", words)
+        if not isinstance(found, list):
+            raise BrokerFailed("UnknownError", "the list of topics is no list")
+        return [str(name) for name in found], ""
+
+    async def watch_topics(
+        self, watcher_id: int, namespace: str, pattern: str, changed: Callable[[], None]
+    ) -> Connection | None:
+        """A web service cannot tell when topics come and go."""
+        del watcher_id, namespace, pattern, changed
+        return None
+
+    def unwatch_topics(self, connection: Connection, watcher_id: int) -> None:
+        """Nothing is watched."""
+
+    async def owner(self, topic: str) -> Route:
+        """How to reach the broker that serves the topic. Raises ``ClientError``."""
+        listener = self._options.listener_name
+        words = {} if listener is None else {"listenerName": listener}
+        path = f"/lookup/v2/topic/{_path(topic)}"
+        found = _object(await self._get(path, words))
+        is_tls = self._urls[0].startswith("https:")
+        url = found.get("brokerUrlTls" if is_tls else "brokerUrl")
+        if not url:
+            scheme = "pulsar+ssl://" if is_tls else "pulsar://"
+            raise NotConnected(f"the owner of {topic} serves no {scheme}")
+        (address, *_) = parse_service_url(str(url))
+        return Route(address)
+
+    # ---- HTTP
+
+    async def _get(self, path: str, words: Mapping[str, str] | None = None) -> object:
+        """The JSON value at ``path``, of the first broker that knows, from the one whose turn it is
+        on."""
+        target = f"{path}?{urlencode(words)}" if words else path
+        method = self._options.authentication
+        headers = {"Accept": "application/json"}
+        if method is not None:
+            headers |= await method.http_headers()
+        error: ClientError = NotConnected("there is no broker to ask")
+        first = self._turn
+        for step in range(len(self._urls)):
+            place = (first + step) % len(self._urls)
+            try:
+                return await self._ask(f"{self._urls[place]}{target}", headers)
+            except ClientError as reason:
+                if not may_another_do_better(reason):
+                    raise
+                error = reason
+                # Of many lookups that one broker fails only the first moves the turn on.
+                if self._turn == place:
+                    self._turn = (place + 1) % len(self._urls)
+        raise error
+
+    async def _ask(self, url: str, headers: Mapping[str, str]) -> object:
+        """The same, of one broker and those that it sends us on to."""
+        path = urlsplit(url).path
+        for _ in range(REDIRECTS_MAX):
+            request = HttpRequest(url, headers)
+            answer = await fetch(request, self._options.tls, self._options.timeout_s)
+            if answer.status not in _REDIRECTS or answer.location is None:
+                return _value(url, answer)
+            following = urljoin(url, answer.location)
+            if urlsplit(following).scheme != urlsplit(url).scheme:
+                # Above all from https to http, where everybody on the way reads the credentials.
+                raise NotConnected(f"{url} leads to {following}, which is not secured as it is")
+            url = following
+        raise TooManyRedirects(path, REDIRECTS_MAX)
+
+
+def _path(topic: str) -> str:
+    """``persistent/tenant/namespace/topic``, fit for a URL."""
+    name = TopicName.parse(topic)
+    return f"{name.domain}/{name.namespace}/{quote(name.local, safe='')}"
+
+
+def _value(url: str, answer: HttpAnswer) -> object:
+    """The JSON value of an answer; raises what a status that is no success stands for."""
+    try:
+        value: object = json.loads(answer.body)
+    except ValueError:
+        value = None
+    if answer.status == 200:
+        if value is None:
+            raise NotConnected(f"{url} answers no JSON: is it a broker's web service?")
+        return value
+    reason = value.get("reason") if isinstance(value, dict) else None
+    if answer.status in _REFUSALS:
+        refused, name = _REFUSALS[answer.status]
+    elif answer.status >= 500:
+        refused, name = BrokerFailed, "UnknownError"
+    else:
+        refused, name = NotAllowed, "NotAllowedError"
+    raise refused(name, f"{url} answers {answer.status}: {reason or 'no reason'}")
+
+
+def _object(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BrokerFailed("UnknownError", "the web service answers no JSON object")
+    return value
+
+
+def _schema(name: str, found: dict[str, Any]) -> api.Schema:
+    """A schema as the binary protocol has it; over HTTP a pair is an object of its halves."""
+    kind = SchemaType.__members__.get(str(found.get("type")), SchemaType.NONE)  # BYTES is NONE
+    text = str(found.get("data") or "")
+    definition = _pair(json.loads(text)) if kind is SchemaType.KEY_VALUE else text.encode()
+    properties = _object(found.get("properties") or {})
+    return api.Schema(
+        name=name,
+        schema_data=definition,
+        type=api.Schema.Type.ValueType(kind),
+        properties=[
+            api.KeyValue(key=str(key), value=str(value)) for key, value in properties.items()
+        ],
+    )
+
+
+def _pair(halves: Mapping[str, object]) -> bytes:
+    """The definition of a KEY_VALUE schema; "" stands for a half without a definition."""
+    encoded = b""
+    for name in ("key", "value"):
+        half = halves.get(name, "")
+        text = b"" if half == "" else json.dumps(half, separators=(",", ":")).encode()
+        encoded += _SIZE.pack(len(text)) + text
+    return encoded

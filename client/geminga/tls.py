@@ -1,0 +1,128 @@
+"""TLS: what a client trusts and how it shows who it is, and what a handshake that failed means."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from dataclasses import dataclass
+
+from geminga.errors import TlsFailed
+
+# What OpenSSL's verification says, by its numbers (X509_V_ERR_*, x509_vfy.h).
+_EXPIRED = 10
+_NOT_YET_VALID = 9
+_UNKNOWN_ISSUERS = frozenset((2, 18, 19, 20, 21))
+_OTHER_HOST = frozenset((62, 64))  # another name, another IP address
+
+CERTIFICATE_WANTED = (
+    "a broker that asks for a certificate needs certificate_file and key_file, signed by an "
+    "authority that the broker trusts"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How connections to ``pulsar+ssl://`` and ``https://`` are secured.
+
+    Files are in PEM form, and read anew for each connection: a certificate that is replaced needs
+    no new client.
+    """
+
+    # The certificates of those who may sign a broker's; the system's where there is none.
+    trust_file: str | os.PathLike[str] | None = None
+    # The client's own certificate and its key, where brokers ask for one. The key may stand in
+    # the file of the certificate.
+    certificate_file: str | os.PathLike[str] | None = None
+    key_file: str | os.PathLike[str] | None = None
+    key_password: str | None = None
+    # Whether the broker's certificate has to be for the host that the client connects to.
+    checks_hostname: bool = True
+    # Whether any certificate will do: the connection is then private from those who only listen.
+    allows_untrusted: bool = False
+    # OpenSSL's list of ciphers for TLS 1.2; Python's where there is none.
+    ciphers: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` for options that contradict each other."""
+        if self.key_file is not None and self.certificate_file is None:
+            raise ValueError("key_file is of no use without certificate_file")
+        if self.allows_untrusted and self.trust_file is not None:
+            raise ValueError("allows_untrusted trusts every certificate: leave trust_file out")
+
+    def context(self) -> ssl.SSLContext:
+        """What a connection is secured with, from the files as they are now.
+
+        Reads files. Raises ``TlsFailed`` for one that cannot be used.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # TLS 1.2 at least
+        context.check_hostname = self.checks_hostname and not self.allows_untrusted
+        if self.allows_untrusted:
+            context.verify_mode = ssl.CERT_NONE
+        elif self.trust_file is None:
+            context.load_default_certs()
+        else:
+            try:
+                context.load_verify_locations(self.trust_file)
+            except (OSError, ValueError) as error:
+                raise TlsFailed(
+                    f"trust_file {os.fspath(self.trust_file)!r} cannot be used: {error}; "
+                    "it has to hold certificates in PEM form"
+                ) from error
+        if self.ciphers is not None:
+            try:
+                context.set_ciphers(self.ciphers)
+            except ssl.SSLError as error:
+                raise TlsFailed(f"no cipher of {self.ciphers!r} is known to OpenSSL") from error
+        self._load_certificate(context)
+        return context
+
+    def _load_certificate(self, context: ssl.SSLContext) -> None:
+        if self.certificate_file is None:
+            return
+        try:
+            # Always with a password: without one OpenSSL asks for it at the terminal.
+            context.load_cert_chain(
+                self.certificate_file, self.key_file, password=self.key_password or ""
+            )
+        except (OSError, ValueError) as error:
+            raise TlsFailed(
+                f"certificate_file {os.fspath(self.certificate_file)!r} cannot be used with "
+                f"{self._key_words()}: {error}; both have to be in PEM form and belong together"
+            ) from error
+
+    def _key_words(self) -> str:
+        where = (
+            "the key in it" if self.key_file is None else f"key_file {os.fspath(self.key_file)!r}"
+        )
+        return where if self.key_password is None else f"{where} and key_password"
+
+
+def handshake_failed(host: str, error: ssl.SSLError) -> TlsFailed:
+    """What is wrong between this client and ``host``, and what can be done about it."""
+    return TlsFailed(f"TLS with {host} failed: {_meaning(host, error)}")
+
+
+def _meaning(host: str, error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _OTHER_HOST:
+            return (
+                f"its certificate is for another host: connect by a name that the certificate "
+                f"holds instead of {host}, or set checks_hostname=False ({error.verify_message})"
+            )
+        if error.verify_code in (_EXPIRED, _NOT_YET_VALID):
+            return (
+                "its certificate is not valid at this time: it has to be renewed, or a clock is "
+                f"wrong ({error.verify_message})"
+            )
+        if error.verify_code in _UNKNOWN_ISSUERS:
+            return (
+                "its certificate is signed by an authority that is not trusted here: name the "
+                f"authority's certificate with trust_file ({error.verify_message})"
+            )
+        return f"its certificate is refused: {error.verify_message}"
+    reason = (error.reason or str(error)).lower().replace("_", " ")
+    if "wrong version number" in reason or "record layer failure" in reason:
+        return f"no TLS is spoken there: use its TLS port, or a URL without TLS ({reason})"
+    if "alert" in reason:
+        return f"it refuses this client: {reason}; {CERTIFICATE_WANTED}"
+    return reason
