@@ -17,36 +17,46 @@ from geminga_protocol.pulsar.integers import INT64_MAX, signed, unsigned
 ValueT_co = TypeVar("ValueT_co", covariant=True)
 
 
+_OPEN, _DONE = b"10"
+
+
 class BatchAcks:
     """The messages of one received batch that are not yet acknowledged.
 
     The broker stores a batch as one entry, which is acknowledged when all its messages are.
     """
 
-    __slots__ = ("_open", "size")
+    __slots__ = ("_left", "_open", "size")
 
     def __init__(self, size: int) -> None:
         """All of ``size`` messages wait."""
         self.size = size
-        self._open = (1 << size) - 1
+        self._left = size
+        # A digit for each message, 1 while it is open. Bits of an integer would be smaller, and
+        # all of them be copied at each acknowledgement.
+        self._open = bytearray(b"1") * size
 
     def acknowledge(self, batch_index: int) -> bool:
         """Acknowledge one message; says whether the whole batch is done now."""
-        self._open &= ~(1 << batch_index)
-        return self._open == 0
+        if batch_index < self.size and self._open[batch_index] == _OPEN:
+            self._open[batch_index] = _DONE
+            self._left -= 1
+        return self._left == 0
 
     def acknowledge_up_to(self, batch_index: int) -> bool:
         """Acknowledge this message and those before it; says whether the batch is done now."""
-        self._open &= ~((2 << batch_index) - 1)
-        return self._open == 0
+        count = min(batch_index + 1, self.size)
+        self._left -= self._open.count(_OPEN, 0, count)
+        self._open[:count] = b"0" * count
+        return self._left == 0
 
     def is_open(self, batch_index: int) -> bool:
         """Is this message not acknowledged yet?"""
-        return bool(self._open >> batch_index & 1)
+        return batch_index < self.size and self._open[batch_index] == _OPEN
 
     def open_indexes(self) -> int:
         """A bit for each message still open, that of index 0 the lowest."""
-        return self._open
+        return int(self._open[::-1], 2)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -152,25 +162,32 @@ class Message(Generic[ValueT_co]):
 
     ``data`` are the bytes that its producer sent. What else it says is taken out of the stored
     metadata when it is asked for: most of it never is, and building all of it would double the
-    cost of receiving a small message.
+    cost of receiving a small message. ``batch_index`` is its place in its batch, from 0, and -1 for
+    one that was sent alone.
     """
 
-    __slots__ = ("_batch_index", "_delivery", "_said", "data")
+    __slots__ = ("_delivery", "_single", "batch_index", "data")
 
     def __init__(
         self,
         data: bytes,
         delivery: Delivery,
         batch_index: int = -1,
-        single: SingleMessageMetadata | None = None,
+        single: SingleMessageMetadata | bytes | None = None,
     ) -> None:
         self.data = data
+        self.batch_index = batch_index
         self._delivery = delivery
-        self._batch_index = batch_index
-        # Of a message in a batch these are its own; both kinds name what they share alike.
-        self._said: MessageMetadata | SingleMessageMetadata = (
-            delivery.metadata if single is None else single
-        )
+        # Of a message in a batch its own metadata, which may not be parsed yet.
+        self._single = single
+
+    @property
+    def _said(self) -> MessageMetadata | SingleMessageMetadata:
+        """What its producer said of it; both kinds name what they share alike."""
+        single = self._single
+        if isinstance(single, bytes):
+            single = self._single = SingleMessageMetadata.FromString(single)
+        return self._delivery.metadata if single is None else single
 
     def __repr__(self) -> str:
         return f"<Message {self.id} of {self.topic}, {len(self.data)} bytes>"
@@ -199,7 +216,7 @@ class Message(Generic[ValueT_co]):
         chunks = delivery.chunks
         return MessageId(
             *delivery.position,
-            self._batch_index,
+            self.batch_index,
             delivery.partition,
             delivery.acks.size if delivery.acks is not None else 0,
             delivery.topic,
@@ -222,11 +239,6 @@ class Message(Generic[ValueT_co]):
     def chunks(self) -> tuple[tuple[int, int], ...]:
         """The entries of its chunks before the last, if it was sent in chunks."""
         return self._delivery.chunks
-
-    @property
-    def batch_index(self) -> int:
-        """Its place in its batch, from 0; -1 for one that was sent alone."""
-        return self._batch_index
 
     @property
     def topic(self) -> str:

@@ -138,6 +138,19 @@ def _idle_topics() -> Iterator[Reported]:
         yield Reported("", scenario, phase, "broker_mb", "MB PSS in all")
 
 
+def _clients(scenario: str, title: str, one_by_one: float) -> Iterator[Reported]:
+    """The client library, in CPU of its process, which must not cost more than the official one."""
+    for work, phase, times_official in (
+        ("publish", "publish", 2.0),
+        ("receive + ack", "receive", one_by_one),
+        ("receive_many + ack", "receive_many", 1.0),
+    ):
+        yield Reported(f"client: {work} {title}", scenario, phase, "cpu_us", "us CPU of the client")
+        yield Reported("", scenario, phase, "official_cpu_us", "us CPU of the official one")
+        unit = "times as cheap"
+        yield Reported("", scenario, phase, "times_official", unit, at_least(times_official))
+
+
 REPORTED: tuple[Reported, ...] = (
     *_throughput("unbatched-1k", "1 KB unbatched", Budget(16, 11, 22.6), Budget(12, 5.8, 54)),
     *_throughput("unbatched-100", "100 B unbatched", Budget(14, 8.8, 20.8), Budget(12, 5.8, 54)),
@@ -162,6 +175,9 @@ REPORTED: tuple[Reported, ...] = (
     ),
     Reported("", "end-to-end", "arrival", "p99_ms", "ms p99", Budget(4.0, 2.0, 12.5)),
     Reported("", "end-to-end", "arrival", "cpu_us", "us CPU"),
+    *_clients("clients-1k", "1 KB batched", 1.0),
+    *_clients("clients-100", "100 B batched", 0.6),
+    Reported("client: import geminga", "import", "import", "cpu_ms", "ms CPU", Budget(150)),
     *_catch_up("catch-up", "read a backlog", at_least(200)),
     *_catch_up("catch-up-unequal", "the same, unequal batches"),
     *_idle_topics(),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.performance.bookie_loads import LoadedBookie, adds, reads
 from tests.performance.catch_up import catch_up, catch_up_unequal
+from tests.performance.clients import clients, importing
 from tests.performance.crowds import KEY_SHARED, SHARED, crowd, many_topics
 from tests.performance.idle_topics import idle_topics
 from tests.performance.loads import end_to_end, synchronous, throughput
@@ -50,6 +51,10 @@ def _crowd(server: Server, amount: float, *, kind: object) -> Phases:
     return crowd(server, messages=int(amount), size=KB, kind=kind)
 
 
+def _clients(server: Server, amount: float, *, size: int) -> Phases:
+    return clients(server, messages=int(amount), size=size)
+
+
 # On a server that runs.
 LOADS = (
     Scenario("unbatched-1k", partial(_throughput, size=KB, batched=False), 50_000, 50_000),
@@ -76,6 +81,9 @@ LOADS = (
         30,
         5,
     ),
+    Scenario("clients-1k", partial(_clients, size=KB), 100_000, 10_000),
+    Scenario("clients-100", partial(_clients, size=100), 200_000, 10_000),
+    Scenario("import", lambda _, __: importing(), 1, 1),
     _perf("perf-1k", 100_000, size=KB, batched=False),
     _perf("perf-100", 100_000, size=100, batched=False),
     _perf("perf-batched-1k", 400_000, size=KB, batched=True),

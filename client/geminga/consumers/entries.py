@@ -20,7 +20,7 @@ from geminga.messages import BatchAcks, Delivery, Message
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.integers import signed, unsigned
-from geminga_protocol.pulsar.payload import open_payload, split_batch
+from geminga_protocol.pulsar.payload import open_payload, split_batch_lazily
 
 # A batch that says it has more messages than this lies; upstream's producers make 1,000.
 BATCH_MESSAGES_MAX = 1 << 20
@@ -101,8 +101,10 @@ def _open_batch(delivery: Delivery, command: api.CommandMessage, body: bytes) ->
         raise UnreadableMessage(f"it is a batch of {num_messages} messages")
     acks = delivery.acks = BatchAcks(num_messages)
     messages: list[Message[Any]] = []
-    for batch_index, (single, data) in enumerate(split_batch(body, num_messages)):
-        if single.compacted_out or is_acknowledged(command.ack_set, batch_index):
+    ack_set = command.ack_set
+    for batch_index, (single, data) in enumerate(split_batch_lazily(body, num_messages)):
+        is_gone = not isinstance(single, bytes) and single.compacted_out
+        if is_gone or (ack_set and is_acknowledged(ack_set, batch_index)):
             acks.acknowledge(batch_index)
         else:
             messages.append(Message(data, delivery, batch_index, single))

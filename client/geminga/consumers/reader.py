@@ -56,7 +56,7 @@ class Reader(Generic[ValueT]):
         A call that is cancelled takes no message with it. Raises ``Closed``, or the
         ``BrokerRefused`` that ended the reader.
         """
-        return cast(Message[ValueT], await self._queue.get())
+        return self._queue.get_ready() or await self._queue.get()
 
     async def read_many(
         self,

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
 from geminga.errors import ClientError
@@ -22,11 +23,11 @@ TAKEN_IN_A_ROW_MAX = 64
 
 
 class Lane:
-    """The messages of one topic; ``on_taken`` is told of each that leaves it."""
+    """The messages of one topic; ``on_taken`` is told of those that leave it together."""
 
     __slots__ = ("messages", "on_taken")
 
-    def __init__(self, on_taken: Callable[[Message[Any]], None]) -> None:
+    def __init__(self, on_taken: Callable[[Sequence[Message[Any]]], None]) -> None:
         self.messages: deque[Message[Any]] = deque()
         self.on_taken = on_taken
 
@@ -99,6 +100,14 @@ class ReceiverQueue:
             self._ready.remove(lane)
         return dropped
 
+    def get_ready(self) -> Message[Any] | None:
+        """The next message where nothing must be waited for first, else ``None``: ask ``get``."""
+        is_turn_due = self._taken_in_a_row >= TAKEN_IN_A_ROW_MAX - 1
+        if is_turn_due or self._messages <= self._woken:
+            return None
+        self._taken_in_a_row += 1
+        return self._take()
+
     async def get(self) -> Message[Any]:
         """The next message, waited for; callers that wait are woken in the order of their calls.
 
@@ -139,12 +148,14 @@ class ReceiverQueue:
                 timer.cancel()
                 self._gathering.remove(gathering)
         taken: list[Message[Any]] = []
-        data_bytes = 0
-        while len(taken) < messages_max and self._messages > self._woken:
-            data_bytes += len(self._ready[0].messages[0].data)
-            if taken and data_bytes > data_bytes_max:
+        count = min(messages_max, self._messages - self._woken)
+        left_bytes = self._data_bytes - data_bytes_max
+        while len(taken) < count:
+            if taken and self._data_bytes - len(self._ready[0].messages[0].data) < left_bytes:
                 break
-            taken.append(self._take())
+            # Lanes take turns, and the last one gives the rest.
+            is_last = len(self._ready) == 1
+            taken += self._take_run(count - len(taken) if is_last else 1, left_bytes)
         if not taken and self._end is not None:
             raise self._end
         return taken
@@ -200,8 +211,27 @@ class ReceiverQueue:
             ready.rotate(-1)
         self._messages -= 1
         self._data_bytes -= len(message.data)
-        lane.on_taken(message)
+        lane.on_taken((message,))
         return message
+
+    def _take_run(self, count: int, left_bytes: int) -> list[Message[Any]]:
+        """The next ``count`` of one lane at once, or one and as many as leave ``left_bytes``."""
+        ready = self._ready
+        lane = ready[0]
+        run = list(islice(lane.messages, count))
+        run_bytes = sum([len(message.data) for message in run])
+        while len(run) > 1 and self._data_bytes - run_bytes < left_bytes:
+            run_bytes -= len(run.pop().data)
+        for _ in run:
+            lane.messages.popleft()
+        if not lane.messages:
+            ready.popleft()
+        else:
+            ready.rotate(-1)
+        self._messages -= len(run)
+        self._data_bytes -= run_bytes
+        lane.on_taken(run)
+        return run
 
 
 def _finish(future: asyncio.Future[None]) -> None:

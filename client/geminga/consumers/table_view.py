@@ -102,8 +102,9 @@ class TableRows:
 
     def put(self, lane: Lane, messages: Sequence[Message[Any]]) -> None:
         """Apply what came for a lane, in its order."""
+        if messages:
+            lane.on_taken(messages)
         for message in messages:
-            lane.on_taken(message)
             self._apply(message)
         # Also without a message: an entry has come, and ``refresh`` counts entries.
         self._arrived.set()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,13 +138,13 @@ class TopicConsumer:
 
         Raises ``NotAcknowledgeable``.
         """
-        position, batch_index = message.position, message.batch_index
-        if batch_index >= 0:
+        if message.batch_index >= 0:
             open_indexes = self._open_after(message)
             if open_indexes is not None:
                 if self._settings.batch_index_acks:
-                    group.acknowledge(position, open_indexes)
+                    group.acknowledge(message.position, open_indexes)
                 return
+        position = message.position
         self._forget(position)
         group.acknowledge(position)
         for earlier in message.chunks:
@@ -152,9 +152,10 @@ class TopicConsumer:
 
     def _open_after(self, message: Message[Any] | MessageId) -> OpenIndexes | None:
         """What is open of a batch when one of its messages is acknowledged; ``None`` if nothing."""
-        acks, batch_index = message.batch_acks, message.batch_index
+        acks = message.batch_acks
         if acks is not None:
-            return None if acks.acknowledge(batch_index) else acks.open_indexes
+            return None if acks.acknowledge(message.batch_index) else acks.open_indexes
+        batch_index = message.batch_index
         assert isinstance(message, MessageId)
         if not self._settings.batch_index_acks or message.batch_size <= batch_index:
             raise NotAcknowledgeable(
@@ -201,16 +202,17 @@ class TopicConsumer:
         """Ask for everything again that was delivered and not acknowledged."""
         self.channel.redeliver_all()
 
-    def _taken(self, message: Message[Any]) -> None:
-        """A message has left the queue: the user has it."""
-        self.channel.return_permits(1)
+    def _taken(self, messages: Sequence[Message[Any]]) -> None:
+        """Messages have left the queue: the user has them."""
+        self.channel.return_permits(len(messages))
         if self._unacknowledged is not None:
             timeout_s = self._settings.ack_timeout_s
             assert timeout_s is not None
-            self._unacknowledged.add(message.position, timeout_s)
+            for message in messages:
+                self._unacknowledged.add(message.position, timeout_s)
         if self._reading is not None:
-            self._reading.take(message)
-            self.channel.acknowledge_up_to(message.position)
+            self._reading.take(messages[-1])
+            self.channel.acknowledge_up_to(messages[-1].position)
 
     def _forget(self, position: Position) -> None:
         """An entry is acknowledged: it need not come again."""

@@ -166,16 +166,18 @@ class TopicGroup:
     def topic_of(self, message: Message[Any] | MessageId) -> TopicConsumer:
         """The topic that a message came from. Raises ``NotAcknowledgeable`` where that is not
         known."""
-        self.check_open()
-        if message.topic is None and len(self.by_topic) == 1:
+        if self.error is not None:
+            raise self.error
+        name = message.topic
+        topic = self.by_topic.get(name or "")
+        if topic is not None:
+            return topic
+        if name is None and len(self.by_topic) == 1:
             return next(iter(self.by_topic.values()))
-        topic = self.by_topic.get(message.topic or "")
-        if topic is None:
-            raise NotAcknowledgeable(
-                f"{message} is of {message.topic or 'an unknown topic'}, and the consumer has "
-                f"{', '.join(sorted(self.by_topic)[:3])} ({len(self.by_topic)} in all)"
-            )
-        return topic
+        raise NotAcknowledgeable(
+            f"{message} is of {name or 'an unknown topic'}, and the consumer has "
+            f"{', '.join(sorted(self.by_topic)[:3])} ({len(self.by_topic)} in all)"
+        )
 
     async def seek(self, to: MessageId | int | datetime) -> None:
         """Begin anew at a message of one topic, or at a time or an end of all of them.

@@ -15,7 +15,12 @@ from geminga import Message, MessageId, UnreadableMessage
 from geminga.consumers.entries import Entry, EntryOpener, is_acknowledged
 from geminga.consumers.values import ValueReader
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.payload import encode_batch, encode_broker_entry, encode_payload
+from geminga_protocol.pulsar.payload import (
+    encode_batch,
+    encode_broker_entry,
+    encode_numbered_batch,
+    encode_payload,
+)
 
 
 def command(ack_set: tuple[int, ...] = (), redelivery_count: int = 0) -> api.CommandMessage:
@@ -139,6 +144,17 @@ def test_messages_of_a_batch_have_their_own_properties() -> None:
     assert first.is_null
     assert first.properties == {"a": "b"}
     assert (second.key, second.event_time_ms, second.sequence_id) == (None, None, 40)
+
+
+def test_messages_of_a_batch_that_say_the_least_say_all_the_same() -> None:
+    batched = metadata(7)
+    batched.num_messages_in_batch = 2
+    body = encode_numbered_batch([b"a", b""], [b"", b""], [40, 1 << 40])
+    first, second = opened(encode_payload(batched, body)).messages
+    assert [first.data, second.data] == [b"a", b""]
+    assert [first.sequence_id, second.sequence_id] == [40, 1 << 40]
+    assert (first.key, first.is_null, first.properties) == (None, False, {})
+    assert [first.id, second.id] == [MessageId(5, 6, index, 2) for index in range(2)]
 
 
 def test_acknowledged_and_compacted_messages_of_a_batch_are_left_out() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.unit.geminga.fake_broker import metadata
 
 from geminga import Closed, Message
@@ -23,8 +26,8 @@ class Lanes:
         self.taken: list[int] = []
         self.one, self.other = Lane(self._taken), Lane(self._taken)
 
-    def _taken(self, message: Message[Any]) -> None:
-        self.taken.append(message.position[1])
+    def _taken(self, messages: Sequence[Message[Any]]) -> None:
+        self.taken += [message.position[1] for message in messages]
 
     def put(self, *numbers: int, lane: Lane | None = None) -> None:
         messages = [
@@ -34,7 +37,8 @@ class Lanes:
         self.queue.put(lane or self.one, messages)
 
     async def get(self) -> int:
-        return (await self.queue.get()).position[1]
+        message = self.queue.get_ready() or await self.queue.get()  # as consumers and readers do
+        return message.position[1]
 
     async def get_many(self, messages: int, data_bytes: int = 1000) -> list[int]:
         got = await self.queue.get_many(messages, data_bytes, SECOND_S)
@@ -167,6 +171,15 @@ async def test_the_loop_turns_while_a_full_queue_is_emptied(lanes: Lanes) -> Non
     assert turns[1] == 200
 
 
+async def test_a_message_that_a_caller_was_woken_for_is_not_ready_for_another(
+    lanes: Lanes,
+) -> None:
+    (first,) = await waiting(lanes.get())
+    lanes.put(0)
+    assert lanes.queue.get_ready() is None
+    assert await first == 0
+
+
 # ---- several at a time
 
 
@@ -193,6 +206,33 @@ async def test_after_a_while_those_come_that_there_are(lanes: Lanes) -> None:
     assert await lanes.get_many(3) == []
     lanes.put(0)
     assert await lanes.get_many(3) == [0]
+
+
+@given(
+    runs=st.lists(st.lists(st.sampled_from([1, 20, 300]), max_size=5), min_size=3, max_size=3),
+    messages_max=st.integers(1, 8),
+    data_bytes_max=st.integers(0, 12),
+)
+@settings(max_examples=300)
+async def test_several_are_those_that_would_come_one_by_one(
+    runs: list[list[int]], messages_max: int, data_bytes_max: int
+) -> None:
+    lanes, one_by_one = Lanes(), Lanes()
+    for each in (lanes, one_by_one):
+        for run, lane in zip(runs, (each.one, each.other, each.one), strict=True):
+            each.put(*run, lane=lane)
+    expected = [await one_by_one.get() for _ in range(sum(map(len, runs)))]
+    got: list[int] = []
+    while len(got) < len(expected):
+        some = await lanes.get_many(messages_max, data_bytes_max)
+        assert 1 <= len(some) <= messages_max
+        if len(some) > 1:
+            assert sum(len(str(number)) for number in some) <= data_bytes_max
+        got += some
+        rest = expected[len(got) :]
+        if rest and len(some) < messages_max:
+            assert sum(len(str(number)) for number in (*some, rest[0])) > data_bytes_max
+    assert got == expected == lanes.taken
 
 
 async def test_gathering_that_is_cancelled_takes_nothing(lanes: Lanes) -> None:

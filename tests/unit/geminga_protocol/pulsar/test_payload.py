@@ -29,8 +29,10 @@ from geminga_protocol.pulsar.payload import (
     parse_metadata,
     skip_broker_entry,
     split_batch,
+    split_batch_lazily,
     verify_checksum,
 )
+from geminga_protocol.pulsar.protobuf import parse_message
 
 METADATA = MessageMetadata(producer_name="p", sequence_id=7, publish_time=1_700_000_000_000)
 PAYLOAD = encode_payload(METADATA, b"hello")
@@ -196,3 +198,76 @@ def test_a_batch_written_by_hand_is_the_one_that_protobuf_writes() -> None:
         )
         for payload, sequence_id, key in zip(payloads, ids, keys, strict=True)
     ]
+
+
+def parsed_and_lazy(
+    body: bytes, num_messages: int
+) -> list[list[tuple[SingleMessageMetadata, bytes]] | None]:
+    """What both ways to split a batch give; ``None`` for a ``WireError``."""
+    answers: list[list[tuple[SingleMessageMetadata, bytes]] | None] = [None, None]
+    with suppress(WireError):
+        answers[0] = split_batch(body, num_messages)
+    with suppress(WireError):
+        answers[1] = [
+            (parse_message(SingleMessageMetadata, each) if isinstance(each, bytes) else each, data)
+            for each, data in split_batch_lazily(body, num_messages)
+        ]
+    return answers
+
+
+SIZES = st.sampled_from([0, 1, 3, 127, 128, 200, 16_383, 16_384, 20_000])
+SEQUENCE_IDS = st.integers(0, UINT64_MAX) | st.sampled_from([0, 127, 128, (1 << 49) - 1, 1 << 49])
+
+
+@given(st.lists(st.tuples(SIZES, SEQUENCE_IDS, st.sampled_from(["", "k"])), max_size=5))
+@settings(max_examples=200)
+def test_a_batch_is_split_lazily_into_the_same_messages(
+    messages: list[tuple[int, int, str]],
+) -> None:
+    sizes, ids, keys = zip(*messages, strict=True) if messages else ((), (), ())
+    attributes = [
+        SingleMessageMetadata(partition_key=key or None).SerializePartialToString() for key in keys
+    ]
+    body = encode_numbered_batch([b"x" * size for size in sizes], attributes, ids)
+    parsed, lazy = parsed_and_lazy(body, len(messages))
+    assert parsed is not None
+    assert parsed == lazy
+
+
+def test_only_metadata_that_says_more_than_size_and_sequence_id_is_parsed_at_once() -> None:
+    ids = [0, 127, 128, (1 << 49) - 1, 1 << 49, 7]
+    key = SingleMessageMetadata(partition_key="k").SerializePartialToString()
+    payloads = [b"", b"a" * 127, b"b" * 128, b"c" * 20_000, b"", b""]
+    body = encode_numbered_batch(payloads, [b"", b"", b"", b"", b"", key], ids)
+    split = split_batch_lazily(body, len(ids))
+    assert [isinstance(metadata, bytes) for metadata, _ in split] == [True] * 4 + [False] * 2
+
+
+@given(
+    st.integers(0, 40),
+    st.sampled_from([0, 1, 0x10, 0x18, 0x38, 0x40, 0x50, 0x7F, 0x80, 0x81, 0xFF]),
+    st.integers(0, 5),
+)
+@settings(max_examples=500)
+def test_a_damaged_batch_is_judged_alike_when_it_is_split_lazily(
+    index: int, byte: int, num_messages: int
+) -> None:
+    for size in (2, 130, 17_000):
+        body = bytearray(
+            encode_numbered_batch([b"y" * size] * 3, [b""] * 3, [5, 1 << 20, (1 << 49) - 1])
+        )
+        body[index % len(body)] = byte
+        parsed, lazy = parsed_and_lazy(bytes(body), num_messages)
+        assert parsed == lazy
+
+
+@given(st.binary(max_size=20), st.integers(1, 3))
+@settings(max_examples=500)
+def test_garbage_metadata_is_judged_alike_when_it_is_split_lazily(
+    garbage: bytes, num_messages: int
+) -> None:
+    for head in (b"", b"\x18\x00", b"\x18\x03\x40", b"\x18\x80\x80", b"\x18\x80\x80\x00\x40"):
+        encoded = head + garbage
+        one = struct.pack(">I", len(encoded)) + encoded
+        parsed, lazy = parsed_and_lazy(one * num_messages + b"one", num_messages)
+        assert parsed == lazy
