@@ -59,6 +59,7 @@ MAY_OPEN_FILES = {
     "cli/geminga_cli/embedded_zookeeper/fetch.py": "setup is no part",
     "cli/geminga_cli/embedded_zookeeper/java.py": "the release file of somebody's Java",
     "cli/geminga_cli/embedded_zookeeper/setup.py": "the lock that makes setups wait",
+    "cli/geminga_cli/messaging/files.py": "the files that a command names",
     "cli/geminga_cli/output.py": "the null device, when its reader has gone",
     "cli/geminga_cli/supervisor/settings.py": "settings are read before anything runs",
     "cli/geminga_cli/supervisor/process.py": "the log file a child writes to",
@@ -357,9 +358,8 @@ def test_a_stand_in_is_told_from_other_classes(code: str, names: list[str]) -> N
 
 
 def opens_files(name: str) -> bool:
-    return any(
-        isinstance(node, ast.Call) and is_file_call(node) for node in ast.walk(tree_of(name))
-    )
+    calls = (node for node in ast.walk(tree_of(name)) if isinstance(node, ast.Call))
+    return any(map(is_file_call, calls))
 
 
 def is_file_call(call: ast.Call) -> bool:

@@ -51,6 +51,11 @@ COMMANDS = {
         "geminga_cli.commands.bookie_admin",
         "look into bookies, ledgers and their files; give bookies orders",
     ),
+    "produce": Command("geminga_cli.commands.produce", "send messages to a topic"),
+    "consume": Command(
+        "geminga_cli.commands.consume", "show and acknowledge the messages of a subscription"
+    ),
+    "read": Command("geminga_cli.commands.read", "show the messages of a topic"),
     "admin": Command(
         "geminga_cli.commands.admin", "administer tenants, namespaces, topics and their policies"
     ),

@@ -17,6 +17,11 @@ def print_lines(lines: Iterable[str]) -> None:
         drop_output()
 
 
+def print_now(line: str) -> None:
+    """Print a line that a reader gets at once. Raises ``BrokenPipeError`` if there is no reader."""
+    print(line, flush=True)
+
+
 def drop_output() -> None:
     """Whoever read standard output has seen enough: write the rest nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,77 @@
+"""``geminga consume``: shows a subscription's messages, with ``pulsar-client consume``'s words."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from geminga_cli.messaging.options import (
+    add_receiving_options,
+    command_parser,
+    count,
+    one_of,
+    refuse,
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Show them; returns the exit code."""
+    given = _parser().parse_args(arguments)
+    from geminga_cli.messaging.receiving import consume, run  # noqa: PLC0415 - loads the client
+
+    return run(given, consume)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("consume", "Show and acknowledge the messages of a subscription.")
+    add = parser.add_argument
+    add("topic", metavar="TOPIC", help="the topic's name; with --regex a pattern of names")
+    add("-s", "--subscription-name", required=True, metavar="NAME", help="the subscription")
+    add(
+        *("-t", "--subscription-type"),
+        type=one_of("exclusive", "shared", "failover", "key_shared"),
+        default="exclusive",
+        metavar="TYPE",
+        help="Exclusive (default), Shared, Failover or Key_Shared",
+    )
+    add(
+        *("-p", "--subscription-position"),
+        type=one_of("latest", "earliest"),
+        default="latest",
+        metavar="POSITION",
+        help="where a new subscription begins: Latest (default) or Earliest",
+    )
+    add(
+        *("-m", "--subscription-mode"),
+        type=one_of("durable"),
+        default="durable",
+        metavar="MODE",
+        help="Durable; geminga read shows messages without a subscription that stays",
+    )
+    add("--regex", action="store_true", help="take TOPIC for a regular expression")
+    add(
+        *("-rs", "--replicated"),
+        action="store_true",
+        help="other clusters get to know what is acknowledged",
+    )
+    add(
+        *("-stp", "--start-timestamp"),
+        type=count,
+        default=0,
+        metavar="MS",
+        help="seek to this publish time first (milliseconds since 1970)",
+    )
+    add(
+        *("-etp", "--end-timestamp"),
+        type=count,
+        default=0,
+        metavar="MS",
+        help="end before a message that was published later",
+    )
+    add_receiving_options(parser)
+    refuse(
+        parser,
+        "messages of which chunks are missing stay unacknowledged, and are not lost",
+        *("-ac", "--auto_ack_chunk_q_full"),
+    )
+    return parser

@@ -1,0 +1,169 @@
+"""Options of the commands that send and receive messages: ``pulsar-client``'s names for them.
+
+What the client library does not do is refused with the reason: an option that is taken and then
+ignored would let a script believe that, for instance, its transaction was committed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+URL_VARIABLE = "GEMINGA_SERVICE_URL"
+DEFAULT_URL = "pulsar://localhost:6650"
+NO_AUTHENTICATION = "this client does not authenticate yet"
+
+
+class Refused(argparse.Action):
+    """An option of upstream's that is refused; its ``help`` is the reason."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, reason: str) -> None:
+        # It may have a value or none: the command ends before that matters.
+        super().__init__(option_strings, dest, nargs="?", help=argparse.SUPPRESS)
+        self._reason = reason
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> NoReturn:
+        """End with the reason."""
+        del namespace, values
+        parser.error(f"{option_string} is not supported: {self._reason}")
+
+
+def refuse(parser: argparse._ActionsContainer, reason: str, *names: str) -> None:
+    """Refuse an option of these names."""
+    parser.add_argument(*names, action=Refused, reason=reason)
+
+
+def command_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """The parser of ``geminga <name>``, with the options that all commands of messages have."""
+    parser = argparse.ArgumentParser(
+        prog=f"geminga {name}",
+        description=f"{description} Exit codes: 0 it was done, 1 the broker refused or does not "
+        "answer, 2 the command line is wrong, 130 it was interrupted by Ctrl-C.",
+        allow_abbrev=False,
+    )
+    group = parser.add_argument_group("connection")
+    group.add_argument(
+        *("-u", "--url", "--service-url"),
+        default=os.environ.get(URL_VARIABLE, DEFAULT_URL),
+        metavar="URL",
+        help=f"the brokers (default: {DEFAULT_URL}; variable {URL_VARIABLE})",
+    )
+    group.add_argument(
+        *("-ml", "--memory-limit"),
+        type=positive_size,
+        metavar="SIZE",
+        help="how much memory messages without receipt may take, as 64M",
+    )
+    refuse(group, NO_AUTHENTICATION, "--auth-plugin")
+    refuse(group, NO_AUTHENTICATION, "--auth-params")
+    refuse(group, "this client does not speak TLS yet", "--tlsTrustCertsFilePath")
+    refuse(group, "this client connects to brokers without a proxy", "--proxy-url")
+    refuse(group, "this client connects to brokers without a proxy", "--proxy-protocol")
+    refuse(group, "this client uses the address that brokers tell first", "--listener-name")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    return parser
+
+
+def client_arguments(given: argparse.Namespace) -> dict[str, Any]:
+    """The keyword arguments of ``geminga.connect`` besides the URL.
+
+    The one place where the options of a connection become a client's: TLS and authentication
+    belong here.
+    """
+    return {} if given.memory_limit is None else {"memory_limit_bytes": given.memory_limit}
+
+
+def count(text: str) -> int:
+    """A number, 0 at least."""
+    return _whole(text, 0)
+
+
+def positive(text: str) -> int:
+    """A number, 1 at least."""
+    return _whole(text, 1)
+
+
+def _whole(text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} should be a whole number, {least} at least")
+    return int(text)
+
+
+def rate(text: str) -> float:
+    """Messages a second; 0 is as fast as possible."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} should be a number, 0 at least")
+    return value
+
+
+def positive_size(text: str) -> int:
+    """A size, 1 byte at least."""
+    value: int = as_admin("size_bytes")(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} should be a size of 1 byte at least")
+    return value
+
+
+def as_admin(name: str) -> Callable[[str], Any]:
+    """Reads what ``geminga admin`` reads with this function of its ``values``.
+
+    That module loads the protocol, which showing the help does not need.
+    """
+    return lambda text: getattr(import_module("geminga_cli.admin.values"), name)(text)
+
+
+def one_of(*names: str) -> Callable[[str], str]:
+    """Reads one of ``names``, however its letters and underscores are written."""
+
+    def read(text: str) -> str:
+        for name in names:
+            if text.replace("_", "").lower() == name.replace("_", "").lower():
+                return name
+        raise argparse.ArgumentTypeError(f"{text!r} should be one of {', '.join(names)}")
+
+    return read
+
+
+def add_receiving_options(parser: argparse.ArgumentParser) -> None:
+    """Add what ``consume`` and ``read`` have in common."""
+    add = parser.add_argument
+    add("-n", "--num-messages", type=count, default=1, help="how many (1); 0: for ever")
+    add("-r", "--rate", type=rate, default=0.0, help="messages a second; 0: as fast as possible")
+    add("-q", "--queue-size", type=positive, metavar="NUMBER", help="messages fetched ahead")
+    add("--hex", action="store_true", help="show contents in hexadecimal")
+    add("--hide-content", action="store_true", help="do not show messages, only take them")
+    add("-mp", "--print-metadata", action="store_true", help="show all that is known of a message")
+    add(
+        *("-st", "--schema-type"),
+        type=one_of("bytes", "auto_consume"),
+        default="bytes",
+        metavar="TYPE",
+        help="bytes (default), or auto_consume: show values by the topic's schema",
+    )
+    add("-mc", "--max_chunked_msg", type=positive, help="incomplete messages in chunks to hold")
+    add(
+        *("-ekv", "--encryption-key-value"),
+        metavar="URI",
+        help="the private key: file:///PATH or data:application/x-pem-file;base64,TEXT",
+    )
+    add(
+        *("-ca", "--crypto-failure-action"),
+        type=one_of("fail"),
+        default="fail",
+        metavar="FAIL",
+        help="what cannot be decrypted is delivered again later; there is no other way",
+    )
+    refuse(parser, "only the Java client pools messages", "-pm", "--pool-messages")
