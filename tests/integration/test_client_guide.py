@@ -21,6 +21,7 @@ PRINTED = {
     "two teas": "stored: ",
     "copier": "",
     "by_size": "0 partitions: ",
+    "typed-orders": "coffee",
 }
 
 
