@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,9 @@ from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 
 pytest_plugins = ["pytester"]
+
+GUIDE = Path(__file__).parents[2] / "docs" / "testing.md"
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 END_TIMEOUT_S = 120.0
 NAMESPACE_MAX_S = 0.005
@@ -141,6 +145,14 @@ def test_a_suite_runs_in_both_modes_of_asyncio(
 ) -> None:
     ended = run(pytester, ROUND_TRIPS, f"--asyncio-mode={mode}", *at(standalone))
     ended.assert_outcomes(passed=4)
+
+
+def test_the_examples_of_the_guide_run(
+    pytester: pytest.Pytester, standalone: StandaloneProcess
+) -> None:
+    examples = PYTHON_BLOCK.findall(GUIDE.read_text())
+    assert len(examples) == 3
+    run(pytester, "\n".join(examples), *at(standalone)).assert_outcomes(passed=3)
 
 
 def test_in_a_running_cluster_namespaces_are_deleted(
