@@ -168,6 +168,14 @@ def test_in_a_running_cluster_namespaces_are_deleted(
     assert namespaces() == before
 
 
+def test_a_cluster_that_answers_no_rest_is_named(pytester: pytest.Pytester) -> None:
+    ended = run(
+        pytester, TOPICS, "--geminga-url=pulsar://127.0.0.1", "--geminga-web-url=http://127.0.0.1:1"
+    )
+    ended.assert_outcomes(errors=1)
+    ended.stdout.fnmatch_lines(["*nothing answers REST at http://127.0.0.1:1 *--geminga-web-url*"])
+
+
 def test_a_namespace_takes_less_than_five_milliseconds(
     pytester: pytest.Pytester, standalone: StandaloneProcess
 ) -> None:
