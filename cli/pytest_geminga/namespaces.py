@@ -28,6 +28,16 @@ class RestRefused(AssertionError):
         self.status = status
 
 
+class RestUnreachable(AssertionError):
+    """There is no cluster where the fixture looks for one."""
+
+    def __init__(self, web_url: str, reason: str) -> None:
+        super().__init__(
+            f"nothing answers REST at {web_url} ({reason}): say with --geminga-web-url where "
+            "the cluster does"
+        )
+
+
 class Namespaces:
     """The namespaces of a test session in the cluster that answers REST at ``web_url``.
 
@@ -56,7 +66,10 @@ class Namespaces:
 
     def __enter__(self) -> Self:
         # The first request loads code in the broker, which no test should wait for.
-        _request(self._connection, "GET", f"{NAMESPACES}/{TENANT}")
+        try:
+            _request(self._connection, "GET", f"{NAMESPACES}/{TENANT}")
+        except (OSError, HTTPException) as error:
+            raise RestUnreachable(self._web_url, str(error)) from error
         return self
 
     def __exit__(

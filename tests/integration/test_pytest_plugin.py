@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,9 @@ from tests.integration.rest import rest
 from tests.integration.waiting import eventually
 
 pytest_plugins = ["pytester"]
+
+GUIDE = Path(__file__).parents[2] / "docs" / "testing.md"
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 END_TIMEOUT_S = 120.0
 NAMESPACE_MAX_S = 0.005
@@ -143,6 +147,14 @@ def test_a_suite_runs_in_both_modes_of_asyncio(
     ended.assert_outcomes(passed=4)
 
 
+def test_the_examples_of_the_guide_run(
+    pytester: pytest.Pytester, standalone: StandaloneProcess
+) -> None:
+    examples = PYTHON_BLOCK.findall(GUIDE.read_text())
+    assert len(examples) == 3
+    run(pytester, "\n".join(examples), *at(standalone)).assert_outcomes(passed=3)
+
+
 def test_in_a_running_cluster_namespaces_are_deleted(
     pytester: pytest.Pytester, standalone: StandaloneProcess
 ) -> None:
@@ -154,6 +166,14 @@ def test_in_a_running_cluster_namespaces_are_deleted(
     before = namespaces()
     run(pytester, TOPICS, *at(standalone)).assert_outcomes(passed=1)
     assert namespaces() == before
+
+
+def test_a_cluster_that_answers_no_rest_is_named(pytester: pytest.Pytester) -> None:
+    ended = run(
+        pytester, TOPICS, "--geminga-url=pulsar://127.0.0.1", "--geminga-web-url=http://127.0.0.1:1"
+    )
+    ended.assert_outcomes(errors=1)
+    ended.stdout.fnmatch_lines(["*nothing answers REST at http://127.0.0.1:1 *--geminga-web-url*"])
 
 
 def test_a_namespace_takes_less_than_five_milliseconds(

@@ -21,11 +21,13 @@ END_TIMEOUT_S = 60.0
 
 
 @contextmanager
-def running_server(folder: Path, *arguments: str) -> Generator[subprocess.Popen[str]]:
+def running_server(
+    folder: Path, *arguments: str, stdin: int = subprocess.PIPE
+) -> Generator[subprocess.Popen[str]]:
     """A running one, whose temporary files are in ``folder``; it is killed in the end."""
     with subprocess.Popen(
         [sys.executable, "-m", "geminga_cli", "test-server", *arguments],
-        stdin=subprocess.PIPE,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         env=os.environ | {"TMPDIR": str(folder)},
         text=True,
@@ -79,10 +81,11 @@ async def test_it_says_where_it_is_and_ends_with_its_input(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("is_ready", [True, False])
-def test_a_signal_ends_it_and_removes_its_data(tmp_path: Path, *, is_ready: bool) -> None:
-    with running_server(tmp_path, "--num-bookies", "1") as server:
+def test_without_a_pipe_it_runs_until_a_signal_comes(tmp_path: Path, *, is_ready: bool) -> None:
+    """A shell gives ``/dev/null`` as standard input to what it runs in the background."""
+    with running_server(tmp_path, stdin=subprocess.DEVNULL) as server:
         if is_ready:
-            first_line(server)
+            assert first_line(server)[0] == "READY"
         else:
             eventually(lambda: processes_of(tmp_path), lambda found: len(found) > 1)
         server.send_signal(signal.SIGTERM)
