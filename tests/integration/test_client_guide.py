@@ -21,6 +21,8 @@ PRINTED = {
     "two teas": "stored: ",
     "copier": "",
     "by_size": "0 partitions: ",
+    "typed-orders": "coffee",
+    "plain-orders": "received: a water",
 }
 
 
