@@ -22,6 +22,7 @@ PRINTED = {
     "copier": "",
     "by_size": "0 partitions: ",
     "typed-orders": "coffee",
+    "plain-orders": "received: a water",
 }
 
 

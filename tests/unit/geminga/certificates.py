@@ -9,10 +9,12 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 DAY = timedelta(days=1)
+
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 class Authority:
@@ -29,9 +31,13 @@ class Authority:
         )
         self.trust_file.write_bytes(_pem(builder.sign(self._key, hashes.SHA256())))
 
-    def issue(self, name: str, host: str, valid_for: timedelta = DAY) -> Path:
+    def issue(
+        self, name: str, host: str, valid_for: timedelta = DAY, *, is_rsa: bool = False
+    ) -> Path:
         """A file with a certificate for ``host``, valid for so long from now, and its key."""
-        key = ec.generate_private_key(ec.SECP256R1())
+        key: PrivateKey = ec.generate_private_key(ec.SECP256R1())
+        if is_rsa:
+            key = rsa.generate_private_key(65537, 2048)
         builder = self._builder(_name(name), key, datetime.now(UTC) + valid_for)
         builder = builder.add_extension(
             x509.SubjectAlternativeName([_alternative(host)]), critical=False
@@ -46,7 +52,7 @@ class Authority:
         return path
 
     def _builder(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, end: datetime
+        self, subject: x509.Name, key: PrivateKey, end: datetime
     ) -> x509.CertificateBuilder:
         return (
             x509.CertificateBuilder()

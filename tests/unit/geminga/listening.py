@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from tests.unit.geminga.fake_broker import FakeBroker, Session
@@ -17,7 +17,7 @@ from geminga_protocol.pulsar.api_pb2 import BaseCommand
 @asynccontextmanager
 async def listening_broker(
     context: ssl.SSLContext | None = None, host: str = "127.0.0.1"
-) -> AsyncIterator[FakeBroker]:
+) -> AsyncGenerator[FakeBroker]:
     """A broker that owns every topic, at the ``url`` that it says."""
     broker = FakeBroker(FakeNetwork(), host)
     loop = asyncio.get_running_loop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -43,7 +43,7 @@ class WebServer:
 @asynccontextmanager
 async def web_server(
     answer: Callable[[Asked], Answered], context: ssl.SSLContext | None = None
-) -> AsyncIterator[WebServer]:
+) -> AsyncGenerator[WebServer]:
     """Answers each request as told, and closes its connection."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

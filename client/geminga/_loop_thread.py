@@ -1,0 +1,81 @@
+"""An event loop beside a program that has none: other threads have work done on it, and wait."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
+
+from geminga.errors import Closed
+
+AnswerT = TypeVar("AnswerT")
+P = ParamSpec("P")
+
+
+class LoopThread:
+    """An event loop in a thread of its own, on which other threads have work done."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        # Held while work is handed over: what was handed over before the end is done or cancelled.
+        self._lock = threading.Lock()
+        self._is_over = False
+        # A daemon, so that a program that forgets to close its client ends all the same.
+        self._thread = threading.Thread(target=self._serve, name="geminga.sync", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.get_loop().run_forever()
+
+    def run(self, work: Coroutine[Any, Any, AnswerT], timeout_s: float | None = None) -> AnswerT:
+        """Wait for the result of ``work``. Raises ``TimeoutError`` after ``timeout_s``."""
+        future = self._hand_over(work, timeout_s)
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise Closed("the client") from None  # by another thread, meanwhile
+        finally:
+            future.cancel()  # Ctrl-C ends the work, too; what is done stays done
+
+    def _hand_over(
+        self, work: Coroutine[Any, Any, AnswerT], timeout_s: float | None
+    ) -> concurrent.futures.Future[AnswerT]:
+        try:
+            self._check_caller()
+        except RuntimeError:
+            work.close()
+            raise
+        with self._lock:
+            if not self._is_over:
+                return asyncio.run_coroutine_threadsafe(_in_time(work, timeout_s), self._loop)
+        work.close()
+        raise Closed("the client")
+
+    def call(self, function: Callable[P, AnswerT], *args: P.args, **options: P.kwargs) -> AnswerT:
+        """Call ``function`` in the thread of the loop, and wait for what it returns."""
+
+        async def work() -> AnswerT:
+            return function(*args, **options)
+
+        return self.run(work())
+
+    def stop(self) -> None:
+        """End the loop, and cancel what runs on it. Stopping twice is harmless."""
+        self._check_caller()
+        with self._lock:
+            is_first, self._is_over = not self._is_over, True
+        if is_first:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _check_caller(self) -> None:
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a callback of geminga.sync must not wait for the client it is of")
+
+
+async def _in_time(work: Coroutine[Any, Any, AnswerT], timeout_s: float | None) -> AnswerT:
+    async with asyncio.timeout(timeout_s):
+        return await work

@@ -1,0 +1,410 @@
+"""The client for programs without an event loop: every call returns when it is done.
+
+with geminga.sync.connect("pulsar://localhost:6650") as client:
+    with client.producer("orders") as producer:
+        producer.send(b"one more")
+
+A client runs ``geminga``'s asyncio client on a loop in a thread of its own, and may be used by
+several threads. Ctrl-C ends a call that waits. What can be given here, and what is raised, is
+explained at the class of ``geminga`` that each class here stands for.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
+
+import geminga.client
+from geminga._loop_thread import LoopThread
+from geminga.consumers import consumer as consumers
+from geminga.consumers import reader as readers
+from geminga.consumers import table_view as table_views
+from geminga.consumers.factory import Topics
+from geminga.consumers.options import ConsumerOptions, ReaderOptions, TableViewOptions
+from geminga.errors import Closed
+from geminga.messages import EARLIEST, Message, MessageId
+from geminga.opening import Opening
+from geminga.producers import producer as producers
+from geminga.producers.batches import SendCallback
+from geminga.producers.options import MessageOptions, ProducerOptions
+from geminga.schemas.schema import Schema
+
+__all__ = ["Client", "Consumer", "Producer", "Reader", "TableView", "connect"]
+
+ValueT = TypeVar("ValueT")
+P = ParamSpec("P")
+
+
+class _Closing(ABC):
+    """What a ``with`` block closes."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close it. Closing twice is harmless."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Producer(_Closing, Generic[ValueT]):
+    """Publishes to a topic, as ``geminga.Producer`` does. Made by ``Client.producer``."""
+
+    def __init__(self, loop: LoopThread, producer: producers.Producer[ValueT]) -> None:
+        self._loop = loop
+        self._producer = producer
+
+    @property
+    def topic(self) -> str:
+        """The whole name of its topic."""
+        return self._producer.topic
+
+    @property
+    def name(self) -> str:
+        """Its name, which the broker made up if the options have none."""
+        return self._producer.name
+
+    @property
+    def last_sequence_id(self) -> int:
+        """The sequence id of the last message that was stored, -1 if none was."""
+        return self._loop.call(lambda: self._producer.last_sequence_id)
+
+    def send(self, value: ValueT | None, **options: Unpack[MessageOptions]) -> MessageId:
+        """Publish a message, and return its id when it is stored."""
+        return self._loop.run(self._producer.send(value, **options))
+
+    def send_nowait(
+        self,
+        value: ValueT | None,
+        callback: SendCallback | None = None,
+        **options: Unpack[MessageOptions],
+    ) -> None:
+        """Publish a message with its batch; waits only while too much is on its way.
+
+        ``callback(message_id, error)`` runs in the thread of the client, and must neither take long
+        nor wait for it. Without one, the first error is raised by the next call, or by ``flush``.
+        """
+
+        async def work() -> None:
+            await self._producer.ready()
+            self._producer.send_nowait(value, callback, **options)
+
+        self._loop.run(work())
+
+    def flush(self) -> None:
+        """Return when everything that was sent is stored, or raise why it is not."""
+        self._loop.run(self._producer.flush())
+
+    def close(self) -> None:
+        """Flush, then close. Closing twice is harmless."""
+        with suppress(Closed):  # with its client
+            self._loop.run(self._producer.close())
+
+
+class Consumer(_Closing, Generic[ValueT]):
+    """Receives messages, as ``geminga.Consumer`` does. Made by ``Client.consumer``."""
+
+    def __init__(self, loop: LoopThread, consumer: consumers.Consumer[ValueT]) -> None:
+        self._loop = loop
+        self._consumer = consumer
+
+    @property
+    def topics(self) -> list[str]:
+        """The whole names of its topics at this moment, partitions each by itself."""
+        return self._loop.call(lambda: self._consumer.topics)
+
+    def receive(self, timeout_s: float | None = None) -> Message[ValueT]:
+        """The next message, waited for. Raises ``TimeoutError`` after ``timeout_s``, which takes no
+        message with it."""
+        return self._loop.run(self._consumer.receive(), timeout_s)
+
+    def receive_many(
+        self, max_messages: int = 100, max_wait_s: float = 0.1
+    ) -> list[Message[ValueT]]:
+        """The next messages: as many as came within ``max_wait_s``, ``max_messages`` at most."""
+        return self._loop.run(self._consumer.receive_many(max_messages, max_wait_s))
+
+    def __iter__(self) -> Iterator[Message[ValueT]]:
+        """The messages, one after the other, until the consumer is closed."""
+        while (message := self._loop.run(_next(self._consumer))) is not None:
+            yield message
+
+    def ack(self, message: Message[Any] | MessageId) -> None:
+        """Acknowledge a message; the broker is told soon, with others."""
+        self._loop.call(self._consumer.ack, message)
+
+    def ack_cumulative(self, message: Message[Any] | MessageId) -> None:
+        """Acknowledge a message and all before it."""
+        self._loop.call(self._consumer.ack_cumulative, message)
+
+    def nack(self, message: Message[Any] | MessageId) -> None:
+        """Have a message delivered again, later."""
+        self._loop.call(self._consumer.nack, message)
+
+    def ack_confirmed(self, *messages: Message[Any] | MessageId, cumulative: bool = False) -> None:
+        """Acknowledge messages, and return when the broker has noted it."""
+        self._loop.run(self._consumer.ack_confirmed(*messages, cumulative=cumulative))
+
+    def seek(self, to: MessageId | int | datetime) -> None:
+        """Go on at a message, or at a publish time."""
+        self._loop.run(self._consumer.seek(to))
+
+    def unsubscribe(self) -> None:
+        """Delete the subscription, and close the consumer."""
+        self._loop.run(self._consumer.unsubscribe())
+
+    def close(self) -> None:
+        """Leave the subscription as it is. Closing twice is harmless."""
+        with suppress(Closed):  # with its client
+            self._loop.run(self._consumer.close())
+
+
+class Reader(_Closing, Generic[ValueT]):
+    """Reads topics, as ``geminga.Reader`` does. Made by ``Client.reader``."""
+
+    def __init__(self, loop: LoopThread, reader: readers.Reader[ValueT]) -> None:
+        self._loop = loop
+        self._reader = reader
+
+    def read(self, timeout_s: float | None = None) -> Message[ValueT]:
+        """The next message, waited for. Raises ``TimeoutError`` after ``timeout_s``."""
+        return self._loop.run(self._reader.read(), timeout_s)
+
+    def __iter__(self) -> Iterator[Message[ValueT]]:
+        """The messages, one after the other, until the reader is closed."""
+        while (message := self._loop.run(_next(self._reader))) is not None:
+            yield message
+
+    def has_message_available(self) -> bool:
+        """Is there a message that was not read yet, here or at a broker?"""
+        return self._loop.run(self._reader.has_message_available())
+
+    def seek(self, to: MessageId | int | datetime) -> None:
+        """Go on at a message, or at a publish time."""
+        self._loop.run(self._reader.seek(to))
+
+    def close(self) -> None:
+        """Read no more. Closing twice is harmless."""
+        with suppress(Closed):  # with its client
+            self._loop.run(self._reader.close())
+
+
+class TableView(_Closing, Mapping[str, ValueT], Generic[ValueT]):
+    """The newest values of keys, as ``geminga.TableView`` has them. Made by ``Client.table_view``.
+
+    Going over it gives the keys that there were when that began.
+    """
+
+    def __init__(self, loop: LoopThread, view: table_views.TableView[ValueT]) -> None:
+        self._loop = loop
+        self._view = view
+
+    def __getitem__(self, key: str) -> ValueT:
+        return self._loop.call(self._view.__getitem__, key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._loop.call(lambda: list(self._view)))
+
+    def __len__(self) -> int:
+        return self._loop.call(lambda: len(self._view))
+
+    def refresh(self) -> None:
+        """Wait until the table has everything that was published before this call."""
+        self._loop.run(self._view.refresh())
+
+    def close(self) -> None:
+        """Follow the topics no more. Closing twice is harmless."""
+        with suppress(Closed):  # with its client
+            self._loop.run(self._view.close())
+
+
+async def _next(
+    source: consumers.Consumer[ValueT] | readers.Reader[ValueT],
+) -> Message[ValueT] | None:
+    """The next message, ``None`` at the end: a future cannot hold a ``StopAsyncIteration``."""
+    try:
+        return await anext(source)
+    except StopAsyncIteration:
+        return None
+
+
+class Client(_Closing):
+    """The way into a Pulsar cluster, as ``geminga.Client`` is. Made by ``connect``."""
+
+    def __init__(self, loop: LoopThread, client: geminga.client.Client) -> None:
+        self._loop = loop
+        self._client = client
+
+    def _opened(self, opening: Callable[[], Opening[Any]]) -> Any:  # noqa: ANN401  # its kind
+        async def work() -> object:
+            return await opening()
+
+        return self._loop.run(work())
+
+    @overload
+    def producer(
+        self, topic: str, *, schema: None = None, **options: Unpack[ProducerOptions]
+    ) -> Producer[bytes]: ...
+
+    @overload
+    def producer(
+        self, topic: str, *, schema: Schema[ValueT], **options: Unpack[ProducerOptions]
+    ) -> Producer[ValueT]: ...
+
+    def producer(
+        self, topic: str, *, schema: Schema[Any] | None = None, **options: Unpack[ProducerOptions]
+    ) -> Producer[Any]:
+        """A producer on ``topic``, once a broker has accepted it."""
+        client = self._client
+        return Producer(
+            self._loop, self._opened(lambda: client.producer(topic, schema=schema, **options))
+        )
+
+    @overload
+    def consumer(
+        self,
+        topics: Topics,
+        subscription: str,
+        *,
+        schema: None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Consumer[bytes]: ...
+
+    @overload
+    def consumer(
+        self,
+        topics: Topics,
+        subscription: str,
+        *,
+        schema: Schema[ValueT],
+        **options: Unpack[ConsumerOptions],
+    ) -> Consumer[ValueT]: ...
+
+    def consumer(
+        self,
+        topics: Topics,
+        subscription: str,
+        *,
+        schema: Schema[Any] | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Consumer[Any]:
+        """A consumer of ``topics``, once brokers have accepted it for each."""
+        client = self._client
+        opened = self._opened(
+            lambda: client.consumer(topics, subscription, schema=schema, **options)
+        )
+        return Consumer(self._loop, opened)
+
+    @overload
+    def reader(
+        self,
+        topics: str | Sequence[str],
+        start: MessageId | datetime = EARLIEST,
+        *,
+        start_inclusive: bool = False,
+        schema: None = None,
+        **options: Unpack[ReaderOptions],
+    ) -> Reader[bytes]: ...
+
+    @overload
+    def reader(
+        self,
+        topics: str | Sequence[str],
+        start: MessageId | datetime = EARLIEST,
+        *,
+        start_inclusive: bool = False,
+        schema: Schema[ValueT],
+        **options: Unpack[ReaderOptions],
+    ) -> Reader[ValueT]: ...
+
+    def reader(
+        self,
+        topics: str | Sequence[str],
+        start: MessageId | datetime = EARLIEST,
+        *,
+        start_inclusive: bool = False,
+        schema: Schema[Any] | None = None,
+        **options: Unpack[ReaderOptions],
+    ) -> Reader[Any]:
+        """A reader of ``topics`` from ``start`` on."""
+        client, inclusive = self._client, start_inclusive
+        opened = self._opened(
+            lambda: client.reader(
+                topics, start, start_inclusive=inclusive, schema=schema, **options
+            )
+        )
+        return Reader(self._loop, opened)
+
+    @overload
+    def table_view(
+        self,
+        topics: str | Sequence[str],
+        *,
+        schema: None = None,
+        **options: Unpack[TableViewOptions],
+    ) -> TableView[bytes]: ...
+
+    @overload
+    def table_view(
+        self,
+        topics: str | Sequence[str],
+        *,
+        schema: Schema[ValueT],
+        **options: Unpack[TableViewOptions],
+    ) -> TableView[ValueT]: ...
+
+    def table_view(
+        self,
+        topics: str | Sequence[str],
+        *,
+        schema: Schema[Any] | None = None,
+        **options: Unpack[TableViewOptions],
+    ) -> TableView[Any]:
+        """The newest value of every key of ``topics``, as far as they were published until now."""
+        client = self._client
+        return TableView(
+            self._loop, self._opened(lambda: client.table_view(topics, schema=schema, **options))
+        )
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions ``topic`` has; 0 if it is not partitioned."""
+        return self._loop.run(self._client.partitions(topic))
+
+    def close(self) -> None:
+        """Close all producers and consumers, the connections, and the thread."""
+        try:
+            with suppress(Closed):
+                self._loop.run(self._client.close())
+        finally:
+            self._loop.stop()
+
+
+def _connecting(open_client: Callable[P, Opening[geminga.client.Client]]) -> Callable[P, Client]:
+    def connect_in_thread(*args: P.args, **options: P.kwargs) -> Client:
+        """A client of the cluster at ``service_url``, with the options of ``geminga.connect``."""
+
+        async def work() -> geminga.client.Client:
+            return await open_client(*args, **options)
+
+        loop = LoopThread()
+        try:
+            return Client(loop, loop.run(work()))
+        except BaseException:
+            loop.stop()
+            raise
+
+    return connect_in_thread
+
+
+connect = _connecting(geminga.client.connect)
