@@ -146,8 +146,12 @@ def drive_official(url: str, topic: str, messages: int, size: int) -> Figures:
     return figures
 
 
-async def drive_ours(url: str, topic: str, messages: int, size: int) -> Figures:
+def drive_ours(url: str, topic: str, messages: int, size: int) -> Figures:
     """The phases, by our client."""
+    return asyncio.run(_drive_ours(url, topic, messages, size))
+
+
+async def _drive_ours(url: str, topic: str, messages: int, size: int) -> Figures:
     figures: Figures = {}
     padding = b"x" * (size - NUMBER.size)
     async with asyncio.timeout(FINISH_S_MAX), geminga.connect(url) as client:
@@ -177,10 +181,7 @@ async def drive_ours(url: str, topic: str, messages: int, size: int) -> Figures:
 
 
 Driver = Callable[[str, str, int, int], Figures]
-DRIVERS: Mapping[str, Driver] = {
-    "ours": lambda *arguments: asyncio.run(drive_ours(*arguments)),
-    "official": drive_official,
-}
+DRIVERS: Mapping[str, Driver] = {"ours": drive_ours, "official": drive_official}
 
 if __name__ == "__main__":
     name, service_url, topic_name, count, size_bytes = sys.argv[1:]
