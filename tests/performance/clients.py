@@ -1,7 +1,8 @@
 """What our client library and the official one cost beside each other, in CPU of the client.
 
-Each client has a process of its own, which is this module run as a program; both work on topics of
-their own of the same server, and take turns in rounds as short as a machine's moods.
+Each client has a process of its own, which is this module run as a program. Each publishes to a
+topic of its own; both receive the same topic, since how large its batches are decides what one of
+their messages costs.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from tests.performance.loads import (
     RECEIVE_TIMEOUT_MS,
     SEND_TIMEOUT_MS,
     Receipts,
+    client_of,
+    publish,
     silent_logger,
 )
 from tests.performance.measure import Figures, LoadFailed, Phases
@@ -44,7 +47,19 @@ def clients(server: Server, *, messages: int, size: int) -> Phases:
 
     ``times_official`` is how often our cost goes into the official client's.
     """
-    ours, official = (_measured(server, name, messages, size) for name in DRIVERS)
+    topic = f"persistent://{NAMESPACE}/clients-{time.time_ns()}"
+    with client_of(server) as client:
+        for name in DRIVERS:
+            for subscription in (SINGLY, MANY):
+                client.subscribe(topic, f"{name}-{subscription}").close()
+    publish(server, topic, messages, size, batched=True)
+    arguments = (server.service_url, topic, str(messages), str(size))
+    ours, official = (json.loads(_run("-m", __name__, name, *arguments)) for name in DRIVERS)
+    for each in (topic, *(f"{topic}-{name}" for name in DRIVERS)):
+        path = each.replace("persistent://", "/admin/v2/persistent/")
+        status, body = server.web("DELETE", f"{path}?force=true")
+        if status != 204:
+            raise LoadFailed(f"the topic could not be deleted: {status} {body!r}")
     return {
         phase: {
             "cpu_us": ours[phase],
@@ -59,18 +74,6 @@ def importing() -> Phases:
     """What ``import geminga`` costs a program: the least of some, whose first writes bytecode."""
     costs_s = [float(_run("-c", IMPORT)) for _ in range(IMPORTS)]
     return {"import": {"cpu_ms": min(costs_s) * 1e3}}
-
-
-def _measured(server: Server, client: str, messages: int, size: int) -> Figures:
-    topic = f"persistent://{NAMESPACE}/clients-{time.time_ns()}"
-    arguments = (server.service_url, topic, str(messages), str(size))
-    figures: Figures = json.loads(_run("-m", __name__, client, *arguments))
-    status, body = server.web(
-        "DELETE", f"{topic.replace('persistent://', '/admin/v2/persistent/')}?force=true"
-    )
-    if status != 204:
-        raise LoadFailed(f"the topic could not be deleted: {status} {body!r}")
-    return figures
 
 
 def _run(*arguments: str) -> str:
@@ -108,12 +111,8 @@ def drive_official(url: str, topic: str, messages: int, size: int) -> Figures:
     figures: Figures = {}
     client = pulsar.Client(url, logger=silent_logger())
     policy = pulsar.ConsumerBatchReceivePolicy(BATCH_RECEIVED, -1, 1000)
-    consumer = client.subscribe(topic, SINGLY)
-    batch_consumer = client.subscribe(topic, MANY)
-    consumer.close()
-    batch_consumer.close()
     producer = client.create_producer(
-        topic,
+        f"{topic}-official",
         batching_enabled=True,
         batching_max_messages=CLIENT_BATCH_MESSAGES,
         block_if_queue_full=True,
@@ -127,14 +126,14 @@ def drive_official(url: str, topic: str, messages: int, size: int) -> Figures:
         producer.flush()
         receipts.wait()
     with _cost(figures, "receive", messages):
-        consumer = client.subscribe(topic, SINGLY)
+        consumer = client.subscribe(topic, f"official-{SINGLY}")
         for number in range(messages):
             message = consumer.receive(RECEIVE_TIMEOUT_MS)
             _check(message.data(), number)
             consumer.acknowledge(message)
         consumer.close()
     with _cost(figures, "receive_many", messages):
-        consumer = client.subscribe(topic, MANY, batch_receive_policy=policy)
+        consumer = client.subscribe(topic, f"official-{MANY}", batch_receive_policy=policy)
         number = 0
         while number < messages:
             for message in consumer.batch_receive():
@@ -146,27 +145,29 @@ def drive_official(url: str, topic: str, messages: int, size: int) -> Figures:
     return figures
 
 
-async def drive_ours(url: str, topic: str, messages: int, size: int) -> Figures:
+def drive_ours(url: str, topic: str, messages: int, size: int) -> Figures:
     """The phases, by our client."""
+    return asyncio.run(_drive_ours(url, topic, messages, size))
+
+
+async def _drive_ours(url: str, topic: str, messages: int, size: int) -> Figures:
     figures: Figures = {}
     padding = b"x" * (size - NUMBER.size)
     async with asyncio.timeout(FINISH_S_MAX), geminga.connect(url) as client:
-        for subscription in (SINGLY, MANY):
-            await (await client.consumer(topic, subscription)).close()
-        async with client.producer(topic, pending_messages_max=PENDING_MAX) as producer:
+        async with client.producer(f"{topic}-ours", pending_messages_max=PENDING_MAX) as producer:
             with _cost(figures, "publish", messages):
                 for number in range(messages):
                     await producer.ready()
                     producer.send_nowait(NUMBER.pack(number) + padding)
                 await producer.flush()
         with _cost(figures, "receive", messages):
-            async with client.consumer(topic, SINGLY) as consumer:
+            async with client.consumer(topic, f"ours-{SINGLY}") as consumer:
                 for number in range(messages):
                     message = await consumer.receive()
                     _check(message.data, number)
                     consumer.ack(message)
         with _cost(figures, "receive_many", messages):
-            async with client.consumer(topic, MANY) as consumer:
+            async with client.consumer(topic, f"ours-{MANY}") as consumer:
                 number = 0
                 while number < messages:
                     for message in await consumer.receive_many(BATCH_RECEIVED):
@@ -177,10 +178,7 @@ async def drive_ours(url: str, topic: str, messages: int, size: int) -> Figures:
 
 
 Driver = Callable[[str, str, int, int], Figures]
-DRIVERS: Mapping[str, Driver] = {
-    "ours": lambda *arguments: asyncio.run(drive_ours(*arguments)),
-    "official": drive_official,
-}
+DRIVERS: Mapping[str, Driver] = {"ours": drive_ours, "official": drive_official}
 
 if __name__ == "__main__":
     name, service_url, topic_name, count, size_bytes = sys.argv[1:]

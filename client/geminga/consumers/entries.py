@@ -26,13 +26,14 @@ from geminga_protocol.pulsar.payload import open_payload, split_batch_lazily
 BATCH_MESSAGES_MAX = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which takes 0.3 us more for each
 class Entry:
     """What one delivery brought: ``messages``, of the ``sent_messages`` that used a permit each.
 
     Those of a batch that were acknowledged before, or compacted away, are sent and not received.
     """
 
+    position: Position
     messages: list[Message[Any]]
     sent_messages: int
 
@@ -59,6 +60,7 @@ class EntryOpener:
         ``UnreadableMessage``.
         """
         try:
+            position = position_of(command)
             metadata, body_start = open_payload(buffer, start, end)
             body = buffer[body_start:end]
             if metadata.encryption_keys:  # of a message in chunks each by itself
@@ -69,14 +71,14 @@ class EntryOpener:
             if metadata.num_chunks_from_msg > 1:
                 if self._pending is None:
                     raise UnreadableMessage("it is a chunk of a larger message")
-                whole = self._pending.add(metadata, body, position_of(command))
+                whole = self._pending.add(metadata, body, position)
                 if whole is None:
-                    return Entry([], 1)
+                    return Entry(position, [], 1)
                 body, chunks = whole.body, whole.earlier
             body = decompress(metadata.compression, body, metadata.uncompressed_size)
             delivery = Delivery(
                 self._topic,
-                position_of(command),
+                position,
                 command.message_id.partition,
                 metadata,
                 redelivery_count=command.redelivery_count,
@@ -87,7 +89,7 @@ class EntryOpener:
                 return _open_batch(delivery, command, body)
         except WireError as error:
             raise UnreadableMessage(str(error)) from error
-        return Entry([Message(body, delivery)], 1)
+        return Entry(position, [Message(body, delivery)], 1)
 
 
 def position_of(command: api.CommandMessage) -> Position:
@@ -108,7 +110,7 @@ def _open_batch(delivery: Delivery, command: api.CommandMessage, body: bytes) ->
             acks.acknowledge(batch_index)
         else:
             messages.append(Message(data, delivery, batch_index, single))
-    return Entry(messages, num_messages)
+    return Entry(delivery.position, messages, num_messages)
 
 
 def is_acknowledged(ack_set: Sequence[int], batch_index: int) -> bool:

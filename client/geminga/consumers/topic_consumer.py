@@ -104,7 +104,7 @@ class TopicConsumer:
         self._pending_chunks.on_dropped = self._ask_again_later
         self._values = None if subscribing.schema is None else ValueReader(subscribing.schema)
         # Entries that wait until the schema is known that the first of them was written with.
-        self._held: deque[tuple[Position, Entry]] = deque()
+        self._held: deque[Entry] = deque()
         self._is_learning = False
         self._channels = channels
         keys = settings.decryption
@@ -316,14 +316,14 @@ class TopicConsumer:
             self._put_aside(position_of(command), error)
             return
         if self._held or self._wants_schema_of(entry):
-            self._held.append((position_of(command), entry))
+            self._held.append(entry)
             if not self._is_learning:
                 self._is_learning = True
                 self._channels.spawn(self._learn_schemas(), name=f"learn schemas of {self.topic}")
             return
-        self._hand_on(position_of(command), entry)
+        self._hand_on(entry)
 
-    def _hand_on(self, position: Position, entry: Entry) -> None:
+    def _hand_on(self, entry: Entry) -> None:
         messages = entry.messages
         if self.channel.is_seeking:
             messages = []
@@ -333,7 +333,7 @@ class TopicConsumer:
             messages = self._without_dead(messages)
         if len(messages) < entry.sent_messages:
             self.channel.return_permits(entry.sent_messages - len(messages))
-        self.last_position = position
+        self.last_position = entry.position
         self._queue.put(self._lane, messages)
 
     def _wants_schema_of(self, entry: Entry) -> bool:
@@ -346,10 +346,10 @@ class TopicConsumer:
     async def _learn_schemas(self) -> None:
         """Hand on what is held, in its order, asking for each schema that it needs."""
         while self._held:
-            position, entry = self._held[0]
+            entry = self._held[0]
             if not self._wants_schema_of(entry):
                 del self._held[0]
-                self._hand_on(position, entry)
+                self._hand_on(entry)
                 continue
             version = entry.messages[0].schema_version
             assert version is not None
@@ -381,7 +381,7 @@ class TopicConsumer:
         self._pending_chunks.clear()
         if self._unacknowledged is not None:
             self._unacknowledged.clear()
-        held = sum(entry.sent_messages for _, entry in self._held)
+        held = sum(entry.sent_messages for entry in self._held)
         self._held.clear()
         return held + self._queue.clear(self._lane)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Protocol, TypeVar, cast
@@ -57,26 +58,30 @@ class _TextField:
 
     name: str
     is_repeated: bool
-    inside: tuple[_TextField, ...]
+    inside: Mapping[int, _TextField]
 
 
 @cache
-def _text_fields(descriptor: Descriptor) -> tuple[_TextField, ...]:
-    fields: list[_TextField] = []
+def _text_fields(descriptor: Descriptor) -> Mapping[int, _TextField]:
+    """By the number of the field."""
+    fields: dict[int, _TextField] = {}
     for field in descriptor.fields:
         is_text = field.type == FieldDescriptor.TYPE_STRING
-        inside: tuple[_TextField, ...] = ()
+        inside: Mapping[int, _TextField] = {}
         # A message id may hold one more message id, and neither holds text.
         if field.message_type is not None and field.message_type is not descriptor:
             inside = _text_fields(field.message_type)
         if is_text or inside:
-            fields.append(_TextField(field.name, field.is_repeated, inside))
-    return tuple(fields)
+            fields[field.number] = _TextField(field.name, field.is_repeated, inside)
+    return fields
 
 
-def _check_text_fields(message: Message, fields: tuple[_TextField, ...]) -> None:
-    for field in fields:
-        found = getattr(message, field.name)
+def _check_text_fields(message: Message, fields: Mapping[int, _TextField]) -> None:
+    # Most fields are not set, and to ask for each costs twice as much as to list those that are.
+    for descriptor, found in message.ListFields() if fields else ():
+        field = fields.get(descriptor.number)
+        if field is None:
+            continue
         for value in found if field.is_repeated else (found,):
             if field.inside:
                 _check_text_fields(cast(Message, value), field.inside)
