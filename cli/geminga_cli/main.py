@@ -56,6 +56,7 @@ COMMANDS = {
         "geminga_cli.commands.consume", "show and acknowledge the messages of a subscription"
     ),
     "read": Command("geminga_cli.commands.read", "show the messages of a topic"),
+    "perf": Command("geminga_cli.commands.perf", "measure how fast a cluster is"),
     "admin": Command(
         "geminga_cli.commands.admin", "administer tenants, namespaces, topics and their policies"
     ),

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 
-from geminga import Client, ClientError, InvalidServiceUrl, InvalidTopicName, MissingExtra, connect
+from geminga import Client, GemingaError, InvalidServiceUrl, InvalidTopicName, MissingExtra, connect
 from geminga_cli.admin.errors import InvalidUse
 from geminga_cli.messaging.options import client_arguments
 from geminga_cli.output import drop_output
@@ -33,7 +33,7 @@ def run_with_client(given: argparse.Namespace, work: Callable[[Client], Awaitabl
     except (InvalidUse, InvalidServiceUrl, InvalidTopicName, MissingExtra) as error:
         print(f"geminga: {error}", file=sys.stderr)
         return EXIT_MISUSED
-    except ClientError as error:
+    except GemingaError as error:
         print(f"geminga: {error}", file=sys.stderr)
         return EXIT_REFUSED
     return 0

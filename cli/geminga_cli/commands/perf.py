@@ -1,0 +1,261 @@
+"""``geminga perf``: measures a cluster with loads, with ``pulsar-perf``'s words.
+
+What upstream's tool does and this one does not is refused with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from geminga_cli.messaging.options import (
+    as_admin,
+    command_parser,
+    count,
+    one_of,
+    positive,
+    rate,
+    refuse,
+)
+from geminga_cli.perf import LATENCY_BYTES_MIN
+
+EXIT_MISUSED = 2
+
+REFUSED: Mapping[str, tuple[str, ...]] = {
+    "this client has no transactions": (
+        *("-txn", "--txn-enable", "-tto", "--txn-timeout", "-abort", "-ntxn"),
+        *("-nmt", "--numMessage-perTransaction"),
+    ),
+    "this client does not speak TLS yet": (
+        *("--trust-cert-file", "--tls-allow-insecure", "--tls-enable-hostname-verification"),
+        *("--ssl-factory-plugin", "--ssl-factory-plugin-params"),
+    ),
+    "this client has one thread, and a connection to each broker": (
+        *("-c", "--max-connections", "-ioThreads", "--num-io-threads", "-threads"),
+        *("--num-test-threads", "-lt", "--num-listener-threads", "-bw", "--busy-wait"),
+        *("-mlr", "--max-lookup-request"),
+    ),
+    "messages that are measured are not encrypted": (
+        *("-v", "--encryption-key-value-file", "--encryption-key-value", "-k"),
+        "--encryption-key-name",
+    ),
+    "the summary has the percentiles; --json writes them for programs": ("--histogram-file",),
+}
+REFUSED_PRODUCE: Mapping[str, tuple[str, ...]] = {
+    "messages are of random letters": (
+        *("-f", "--payload-file", "-e", "--payload-delimiter", "-fp", "--format-payload"),
+        *("-fc", "--format-class"),
+    ),
+    "geminga admin topics create-partitioned-topic makes partitioned topics": (
+        *("-np", "--partitions", "-au", "--admin-url"),
+    ),
+    "-o is for all partitions together": ("-p", "--max-outstanding-across-partitions"),
+    "-d delays all messages alike": ("-dr", "--delay-range"),
+}
+REFUSED_CONSUME: Mapping[str, tuple[str, ...]] = {
+    "-q is for all partitions together": (
+        *("-p", "--receiver-queue-size-across-partitions", "-aq"),
+        "--auto-scaled-receiver-queue-size",
+    ),
+    "messages of which chunks are missing stay unacknowledged": ("-ac", "--auto_ack_chunk_q_full"),
+    "incomplete messages in chunks are held as by default": (
+        *("-mc", "--max_chunked_msg", "-e", "--expire_time_incomplete_chunked_messages"),
+    ),
+    "only the Java client pools messages": ("-pm", "--pool-messages"),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure; returns the exit code."""
+    name, *rest = [*arguments] or [""]
+    if name in ("--help", "-h", ""):
+        print(_usage(), end="", file=sys.stdout if name else sys.stderr)
+        if name:
+            raise SystemExit(0)
+        return EXIT_MISUSED
+    if name not in PARSERS:
+        print(f"geminga: perf has no load {name!r}\n\n{_usage()}", end="", file=sys.stderr)
+        return EXIT_MISUSED
+    _, make = PARSERS[name]
+    parser = make()
+    given = parser.parse_args(rest)
+    _check(parser, given)
+    from geminga_cli.perf.loads import run  # noqa: PLC0415 - loads the client
+
+    return run(given)
+
+
+def _usage() -> str:
+    lines = (f"  {name:8}  {about}" for name, (about, _) in PARSERS.items())
+    return (
+        "usage: geminga perf LOAD [OPTION ...] TOPIC ...   (with --help it tells its options)\n\n"
+        + "\n".join(lines)
+        + "\n"
+    )
+
+
+def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    """Complete what depends on several options; ends with what does not go together."""
+    topics, number = given.topics, given.num_topics
+    if number > 1 and len(topics) == 1:
+        given.topics = [f"{topics[0]}{given.separator}{each}" for each in range(number)]
+    elif number not in (1, len(topics)):
+        parser.error(f"-t {number} does not go with {len(topics)} topics: name one or all")
+    if given.load == "latency" and len(given.topics) != 1:
+        parser.error("latency is measured on one topic")
+    if given.load == "latency" and given.size < LATENCY_BYTES_MIN:
+        parser.error(f"a message whose latency is measured has {LATENCY_BYTES_MIN} bytes at least")
+    if given.load == "consume":
+        given.subscriptions = given.subscriptions or ["sub"]
+        many = given.num_subscriptions
+        if many > 1 and len(given.subscriptions) == 1:
+            first = given.subscriptions[0]
+            given.subscriptions = [f"{first}-{each}" for each in range(many)]
+        elif many not in (1, len(given.subscriptions)):
+            parser.error(f"-ns {many} does not go with {len(given.subscriptions)} subscriptions")
+
+
+def _load_parser(name: str, description: str, warmup_s: float) -> argparse.ArgumentParser:
+    """What all loads have in common."""
+    parser = command_parser(f"perf {name}", description)
+    parser.set_defaults(load=name)
+    add = parser.add_argument
+    add("topics", nargs="+", metavar="TOPIC", help="the topics; with -t their common beginning")
+    add("-t", "--num-topics", "--num-topic", type=positive, default=1, help="how many topics (1)")
+    add("--separator", default="-", help="between a topic's beginning and its number (-)")
+    add("-m", "--num-messages", type=count, default=0, help="end after so many; 0: never")
+    add("-time", "--test-duration", type=rate, default=0.0, help="end after seconds; 0: never")
+    add(
+        *("-i", "--stats-interval-seconds"),
+        type=rate,
+        default=10.0,
+        metavar="SECONDS",
+        help="how often progress is told on standard error (10); 0: never",
+    )
+    add(
+        "--warmup-time",
+        type=rate,
+        default=warmup_s,
+        metavar="SECONDS",
+        help=f"what ends so early is not counted ({warmup_s:g})",
+    )
+    for reason, names in REFUSED.items():
+        for each in names:
+            refuse(parser, reason, each)
+    return parser
+
+
+def _add_producing(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("-r", "--rate", type=rate, default=100.0, help="messages a second (100); 0: no limit")
+    add("-s", "--size", type=count, default=1024, help="the bytes of a message (1024)")
+    add("-n", "--num-producers", type=positive, default=1, help="producers for each topic (1)")
+    add(
+        *("-b", "--batch-time-window"),
+        type=lambda text: rate(text) / 1000,
+        default=0.001,
+        metavar="MS",
+        help="how long a batch waits for messages (1 ms)",
+    )
+    add("-bm", "--batch-max-messages", type=positive, default=1000, help="of a batch (1000)")
+    add("-bb", "--batch-max-bytes", type=positive, default=4_194_304, help="of a batch (4194304)")
+    add("-db", "--disable-batching", action="store_true", help="send each message alone")
+    add("-ch", "--chunking", action="store_true", help="send too large messages in chunks")
+    add(
+        *("-z", "--compression"),
+        type=one_of("none", "lz4", "zlib", "zstd", "snappy"),
+        default="none",
+        metavar="NAME",
+        help="none (default), lz4, zlib, zstd, snappy",
+    )
+    add("-o", "--max-outstanding", type=count, default=0, help="messages without receipt; 0: many")
+    add(
+        *("-am", "--access-mode"),
+        type=one_of("shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"),
+        default="shared",
+        metavar="MODE",
+        help="of the producers",
+    )
+    add("-pn", "--producer-name", metavar="NAME", help="of the one producer")
+    add("--send-timeout", type=count, default=0, metavar="MS", help="0 (default): never")
+    add("-d", "--delay", type=rate, default=0.0, help="seconds that messages are delayed for")
+    add("-set", "--set-event-time", action="store_true", help="messages have an event time")
+    add(
+        *("-mk", "--message-key-generation-mode"),
+        type=one_of("autoIncrement", "random"),
+        metavar="MODE",
+        help="messages have a key: autoIncrement or random",
+    )
+    add("-ef", "--exit-on-failure", action="store_true", help="end with the first failure")
+    for reason, names in REFUSED_PRODUCE.items():
+        for each in names:
+            refuse(parser, reason, each)
+
+
+def _produce_parser() -> argparse.ArgumentParser:
+    parser = _load_parser("produce", "Measure how fast messages are stored.", 0.0)
+    _add_producing(parser)
+    return parser
+
+
+def _latency_parser() -> argparse.ArgumentParser:
+    description = "Measure how long messages take from a producer to a reader in this process."
+    parser = _load_parser("latency", description, 1.0)
+    _add_producing(parser)
+    return parser
+
+
+def _consume_parser() -> argparse.ArgumentParser:
+    parser = _load_parser("consume", "Measure how fast messages are received.", 0.0)
+    add = parser.add_argument
+    add(
+        "-r",
+        "--rate",
+        type=rate,
+        default=0.0,
+        help="of each consumer a second; 0: no limit",
+    )
+    add("-n", "--num-consumers", type=positive, default=1, help="for each subscription (1)")
+    add("-ns", "--num-subscriptions", type=positive, default=1, help="for each topic (1)")
+    add(
+        *("-ss", "--subscriptions"),
+        type=as_admin("words"),
+        metavar="NAME[,NAME...]",
+        help="their names (sub)",
+    )
+    add(
+        *("-st", "--subscription-type"),
+        type=one_of("exclusive", "shared", "failover", "key_shared"),
+        default="exclusive",
+        metavar="TYPE",
+        help="Exclusive (default), Shared, Failover or Key_Shared",
+    )
+    add(
+        *("-sp", "--subscription-position"),
+        type=one_of("latest", "earliest"),
+        default="latest",
+        metavar="POSITION",
+        help="where new subscriptions begin: Latest (default) or Earliest",
+    )
+    add("-q", "--receiver-queue-size", type=positive, default=1000, help="fetched ahead (1000)")
+    add(
+        "--acks-delay-millis",
+        type=count,
+        default=100,
+        metavar="MS",
+        help="of acknowledgements (100)",
+    )
+    add("--batch-index-ack", action="store_true", help="acknowledge messages of a batch one by one")
+    add("-rs", "--replicated", action="store_true", help="other clusters get to know")
+    for reason, names in REFUSED_CONSUME.items():
+        for each in names:
+            refuse(parser, reason, each)
+    return parser
+
+
+PARSERS: Mapping[str, tuple[str, Callable[[], argparse.ArgumentParser]]] = {
+    "produce": ("how fast messages are stored, and how long that takes", _produce_parser),
+    "consume": ("how fast messages are received, and how old they are", _consume_parser),
+    "latency": ("how long messages take from a producer to a reader", _latency_parser),
+}
