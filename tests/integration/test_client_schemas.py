@@ -69,7 +69,7 @@ async def test_records_go_both_ways(
     with client_of(standalone.service_url) as other:
         consumer = await client.consumer(topic, "ours", schema=ours)
         other_consumer = other.subscribe(topic, "official", schema=official)
-        producer = await client.producer(topic, schema=ours)
+        producer: geminga.Producer[Any] = await client.producer(topic, schema=ours)
         await producer.send(Order(1, "tea"))
         other.create_producer(topic, schema=official).send(OfficialOrder(id=2))
         assert await received(consumer, 2) == [Order(1, "tea"), Order(2)]
