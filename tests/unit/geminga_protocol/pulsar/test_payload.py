@@ -243,6 +243,25 @@ def test_only_metadata_that_says_more_than_size_and_sequence_id_is_parsed_at_onc
     assert [isinstance(metadata, bytes) for metadata, _ in split] == [True] * 4 + [False] * 2
 
 
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        SingleMessageMetadata(payload_size=3, sequence_id=5, null_value=True).SerializeToString(),
+        SingleMessageMetadata(payload_size=3, sequence_id=500, null_value=True).SerializeToString(),
+        b"\x20\x03\x40\x05",  # compacted_out, and no payload_size
+        b"\x18\x03\x40\x85",  # a varint that does not end
+        b"\x18\x83\x80\x80\x00\x40\x05",  # a size of four bytes
+    ],
+)
+def test_metadata_that_only_begins_like_the_usual_is_left_to_protobuf(encoded: bytes) -> None:
+    body = struct.pack(">I", len(encoded)) + encoded + b"one"
+    with suppress(WireError):
+        ((metadata, _),) = split_batch_lazily(body, 1)
+        assert not isinstance(metadata, bytes)
+    parsed, lazy = parsed_and_lazy(body, 1)
+    assert parsed == lazy
+
+
 @given(
     st.integers(0, 40),
     st.sampled_from([0, 1, 0x10, 0x18, 0x38, 0x40, 0x50, 0x7F, 0x80, 0x81, 0xFF]),
