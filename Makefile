@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-full test-java test-containers check lint types mypy pyright unit integration protocol bench torture simulate clean
+.PHONY: help setup run test test-full test-java test-compat test-containers check lint types mypy pyright unit integration protocol bench torture simulate clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -38,6 +38,10 @@ test-full: $(BIN)/.develops setup  ## the long tests that `make test` leaves out
 test-java: $(BIN)/.develops setup  ## Pulsar's Java client, and BookKeeper's client and bookies, with ours, where Java is
 	@$(PYTEST) -m java tests/bookkeeper tests/java_client $(ARGS)
 
+# Needs Java, and an unpacked Apache Pulsar in PULSAR_HOME.
+test-compat: $(BIN)/.develops  ## the client with a real Apache Pulsar: TLS, authentication, HTTP, a proxy
+	@$(PYTEST) -m compat tests/compat $(ARGS)
+
 # Needs root and, the first time, Debian's packages (500 MB, into the user's cache); touches nothing else here.
 test-containers: $(BIN)/.develops  ## images and the compose file in real container engines, where root can start them
 	@$(PYTEST) -m containers tests/containers --timeout 3600 -o log_cli=true --log-cli-level=INFO $(ARGS)
@@ -60,7 +64,7 @@ pyright: $(BIN)/.develops
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 unit: $(BIN)/.develops
-	$(PYTEST) -m "not integration and not full and not java and not containers" -n 2 $(ARGS)
+	$(PYTEST) -m "not integration and not full and not java and not compat and not containers" -n 2 $(ARGS)
 
 # More workers than cores: these tests wait for processes most of their time. A file stays with one worker,
 # so that its tests share a cluster.

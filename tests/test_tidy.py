@@ -32,7 +32,7 @@ TOP_LEVEL = {
 }
 TEST_FOLDERS = {
     *("unit", "integration", "simulation", "performance", "torture", "bookkeeper", "golden"),
-    *("differential", "apache_java", "java_client", "containers"),
+    *("differential", "compat", "apache_java", "java_client", "containers"),
 }
 
 # Modules that ask for the time or wait in a thread of their own, and why.
