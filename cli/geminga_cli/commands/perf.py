@@ -27,9 +27,9 @@ REFUSED: Mapping[str, tuple[str, ...]] = {
         *("-txn", "--txn-enable", "-tto", "--txn-timeout", "-abort", "-ntxn"),
         *("-nmt", "--numMessage-perTransaction"),
     ),
-    "this client does not speak TLS yet": (
-        *("--trust-cert-file", "--tls-allow-insecure", "--tls-enable-hostname-verification"),
-        *("--ssl-factory-plugin", "--ssl-factory-plugin-params"),
+    "Python's own TLS is used": ("--ssl-factory-plugin", "--ssl-factory-plugin-params"),
+    "hosts are verified unless --tls-skip-hostname-verification says otherwise": (
+        "--tls-enable-hostname-verification",
     ),
     "this client has one thread, and a connection to each broker": (
         *("-c", "--max-connections", "-ioThreads", "--num-io-threads", "-threads"),

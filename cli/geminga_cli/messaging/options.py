@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 URL_VARIABLE = "GEMINGA_SERVICE_URL"
 DEFAULT_URL = "pulsar://localhost:6650"
-NO_AUTHENTICATION = "this client does not authenticate yet"
+AUTH_VARIABLE = "GEMINGA_AUTH_PARAMS"
 
 
 class Refused(argparse.Action):
@@ -63,23 +63,37 @@ def command_parser(name: str, description: str) -> argparse.ArgumentParser:
         metavar="SIZE",
         help="how much memory messages without receipt may take, as 64M",
     )
-    refuse(group, NO_AUTHENTICATION, "--auth-plugin")
-    refuse(group, NO_AUTHENTICATION, "--auth-params")
-    refuse(group, "this client does not speak TLS yet", "--tlsTrustCertsFilePath")
+    group.add_argument("--listener-name", metavar="NAME", help="which advertised address to use")
+    group.add_argument(
+        "--auth-plugin",
+        default="",
+        metavar="METHOD",
+        help="how to say who you are: token, tls, basic, oauth2, or upstream's class for one",
+    )
+    group.add_argument(
+        "--auth-params",
+        default=os.environ.get(AUTH_VARIABLE, ""),
+        metavar="TEXT",
+        help="token:TEXT, token:file:///PATH, KEY:VALUE,..., or a JSON object "
+        f"(variable {AUTH_VARIABLE})",
+    )
+    group.add_argument(
+        *("--tls-trust-cert-path", "--tlsTrustCertsFilePath", "--trust-cert-file"),
+        metavar="FILE",
+        help="the authorities to trust (default: the system's)",
+    )
+    group.add_argument(
+        "--tls-allow-insecure", action="store_true", help="trust whatever certificate comes"
+    )
+    group.add_argument(
+        "--tls-skip-hostname-verification",
+        action="store_true",
+        help="take a certificate that is for another host",
+    )
     refuse(group, "this client connects to brokers without a proxy", "--proxy-url")
     refuse(group, "this client connects to brokers without a proxy", "--proxy-protocol")
-    refuse(group, "this client uses the address that brokers tell first", "--listener-name")
     parser.add_argument("--json", action="store_true", help="for programs")
     return parser
-
-
-def client_arguments(given: argparse.Namespace) -> dict[str, Any]:
-    """The keyword arguments of ``geminga.connect`` besides the URL.
-
-    The one place where the options of a connection become a client's: TLS and authentication
-    belong here.
-    """
-    return {} if given.memory_limit is None else {"memory_limit_bytes": given.memory_limit}
 
 
 def count(text: str) -> int:

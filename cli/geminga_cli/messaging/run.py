@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from geminga import Client, GemingaError, InvalidServiceUrl, InvalidTopicName, MissingExtra, connect
 from geminga_cli.admin.errors import InvalidUse
-from geminga_cli.messaging.options import client_arguments
+from geminga_cli.messaging.access import connect_arguments
 from geminga_cli.output import drop_output
 
 EXIT_REFUSED, EXIT_MISUSED = 1, 2
@@ -44,7 +44,7 @@ async def _work(given: argparse.Namespace, work: Callable[[Client], Awaitable[No
     assert task is not None
     # SIGINT is the runner's own.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    async with connect(given.url, **client_arguments(given)) as client:
+    async with connect(given.url, **connect_arguments(given)) as client:
         await work(client)
 
 

@@ -133,7 +133,7 @@ async def _publish(
     rate: float,
     payload: Callable[[], bytes],
     *,
-    on_stored: Callable[[float, float, int], None],
+    on_stored: Callable[[float, float, int], None] | None,
 ) -> None:
     """Publish until the load is over, and wait for all receipts."""
     clock, given = load.clock, load.given
@@ -144,7 +144,7 @@ async def _publish(
     def receipt(sent_s: float, stored: MessageId | None, error: ClientError | None) -> None:
         if stored is None:
             load.note_failure(error)
-        else:
+        elif on_stored is not None:
             stored_s = clock.monotonic()
             on_stored(stored_s, stored_s - sent_s, given.size)
 
@@ -270,7 +270,7 @@ class _RoundTrip:
     async def publish(self, producer: Producer[bytes]) -> None:
         """Publish, and wait until everything arrived, or nothing more does."""
         rate = self._load.given.rate
-        await _publish(self._load, producer, rate, self._payload, on_stored=lambda *_: None)
+        await _publish(self._load, producer, rate, self._payload, on_stored=None)
         before, silent_s = self.arrived, 0.0
         while self.arrived < self.sent and silent_s < MISSING_AFTER_S:
             await asyncio.sleep(LOOK_S)

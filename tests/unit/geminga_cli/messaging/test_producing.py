@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.geminga.fake_broker import FakeBroker
 
-from geminga import Client, KeyValueSchema, ProducerFenced, StringSchema
+from geminga import Client, KeyValueSchema, ProducerFenced, SendTimedOut, StringSchema
 from geminga_cli.admin.errors import InvalidUse
 from geminga_cli.commands.produce import _parser
 from geminga_cli.messaging.producing import Production
@@ -89,6 +89,14 @@ async def test_a_refusal_ends_it_and_says_how_many_are_stored(
     with pytest.raises(ProducerFenced):
         await production("-m", "x").run(client, SimulatedClock(), shown.append)
     assert shown == ["0 messages successfully produced"]
+
+
+async def test_after_a_failure_nothing_more_is_sent(client: Client, broker: FakeBroker) -> None:
+    broker.on(BaseCommand.SEND)  # never answered: the client gives a message up after 30 seconds
+    clock = SimulatedClock()
+    with pytest.raises(SendTimedOut):
+        await production("-m", "x", "-n", "100", "-r", "1").run(client, clock, lambda _: None)
+    assert 30 <= clock.monotonic() < 50
 
 
 def test_pairs_have_a_key_and_a_value() -> None:

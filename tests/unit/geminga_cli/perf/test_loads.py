@@ -130,7 +130,7 @@ async def test_latency_is_that_of_the_round_trip(
         number = len(broker.stored)
         send = command.send
         session.write(encode_receipt(send.producer_id, send.sequence_id, 0, LEDGER, number))
-        broker.deliver(2 * number, b"of others")
+        broker.deliver(2 * number, b"published by others")
         if number > lost:
             later = asyncio.get_running_loop().call_later
             later(0.2, lambda: broker.deliver(2 * number + 1, payload=payload))

@@ -1,0 +1,97 @@
+"""How a client gets to its brokers: the one place where options of a connection become a client's.
+
+Methods of authentication have the names of upstream's plugins, or short ones, and parameters in the
+forms that these read: ``token:TEXT``, ``key1:value1,key2:value2``, or a JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from geminga import Authentication, Basic, MutualTls, OAuth2, Tls, Token
+from geminga_cli.admin.errors import InvalidUse
+from geminga_cli.messaging.files import key_at
+
+_FILE = "file:"
+
+
+def connect_arguments(given: argparse.Namespace) -> dict[str, Any]:
+    """The keyword arguments of ``geminga.connect`` besides the URL. Raises ``InvalidUse``."""
+    arguments: dict[str, Any] = {"listener_name": given.listener_name}
+    if given.memory_limit is not None:
+        arguments["memory_limit_bytes"] = given.memory_limit
+    plugin = given.auth_plugin or ("token" if given.auth_params else "")
+    kind = plugin.rpartition(".")[2].removeprefix("Authentication").lower()
+    said = {} if kind in ("", "token") else _parameters(given.auth_params)
+    try:
+        tls = Tls(
+            trust_file=given.tls_trust_cert_path,
+            certificate_file=said.get("tlsCertFile"),
+            key_file=said.get("tlsKeyFile"),
+            checks_hostname=not given.tls_skip_hostname_verification,
+            allows_untrusted=given.tls_allow_insecure,
+        )
+    except ValueError as error:
+        raise InvalidUse(f"the options of TLS do not go together: {error}") from None
+    if tls != Tls():  # the client refuses options of TLS for a URL without it
+        arguments["tls"] = tls
+    if kind:
+        arguments["authentication"] = _method(kind, plugin, given.auth_params, said)
+    return arguments
+
+
+def _method(kind: str, plugin: str, words: str, said: Mapping[str, str]) -> Authentication:
+    try:
+        if kind == "token":
+            return _token(words)
+        if kind == "tls":
+            if "tlsCertFile" not in said:
+                raise KeyError("tlsCertFile")  # noqa: TRY301 - as where others are missing
+            return MutualTls()
+        if kind == "basic":
+            return Basic(said["userId"], said["password"])
+        if kind == "oauth2":
+            own = _object(key_at(said["privateKey"]))
+            return OAuth2(
+                said["issuerUrl"],
+                own["client_id"],
+                own["client_secret"],
+                audience=said.get("audience"),
+                scope=said.get("scope"),
+            )
+    except KeyError as missing:
+        raise InvalidUse(f"--auth-params of {plugin} lack {missing.args[0]!r}") from None
+    raise InvalidUse(f"--auth-plugin {plugin} is not known: token, tls, basic or oauth2")
+
+
+def _token(words: str) -> Token:
+    text = words.removeprefix("token:")
+    if text.startswith("{"):
+        text = _object(text.encode())["token"]
+    if not text:
+        raise KeyError("token")
+    if not text.startswith(_FILE):
+        return Token(text)
+    key_at(text)  # a file that is not there is told before anything is connected
+    return Token(lambda: key_at(text).decode())
+
+
+def _parameters(words: str) -> Mapping[str, str]:
+    """``{"key": "value"}`` or ``key:value,key:value``."""
+    if words.startswith("{"):
+        return _object(words.encode())
+    pairs = (each.partition(":") for each in words.split(",") if each)
+    return {name.strip(): value for name, _, value in pairs}
+
+
+def _object(text: bytes) -> Mapping[str, str]:
+    try:
+        found: object = json.loads(text)
+    except ValueError as error:
+        raise InvalidUse(f"credentials should be a JSON object: {error}") from None
+    if not isinstance(found, dict):
+        raise InvalidUse("credentials should be a JSON object")
+    return {str(name): str(value) for name, value in found.items()}
