@@ -163,3 +163,10 @@ def test_options_that_contradict_each_other_are_refused() -> None:
 async def test_tls_for_a_url_without_it_is_refused() -> None:
     with pytest.raises(InvalidServiceUrl, match=r"pulsar\+ssl"):
         geminga.connect("pulsar://localhost:6650", tls=Tls())
+
+
+async def test_a_broker_at_an_ipv6_address_is_reached(authority: Authority) -> None:
+    certificate = authority.issue("six", "::1")
+    async with listening_broker(server_context(certificate), host="::1") as broker:
+        await send(broker.url, Tls(authority.trust_file))
+        assert broker.stored_bodies == [b"secret"]
