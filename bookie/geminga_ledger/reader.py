@@ -215,7 +215,9 @@ class LedgerReader:
                 for each in entry_ids
                 if each not in at_hand and (self.ledger_id, each) not in self._surplus
             ]
-            await self._attempt_anywhere(missing, at_hand, decode)
+            # While this waited to try again, others may have brought all of it.
+            if missing:
+                await self._attempt_anywhere(missing, at_hand, decode)
 
         await self._patience.persist(
             attempt, despite=LedgerError, deadline_s=self._config.read_deadline_s
