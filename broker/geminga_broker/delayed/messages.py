@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import replace
+from operator import itemgetter
 
 from geminga_broker.delayed.bucket_store import BucketStore, garbage_of
 from geminga_broker.delayed.deliver_at import deliver_at_ms, is_plain, plain_end
@@ -47,6 +49,20 @@ SUMMARIES_BYTES_MAX = 4 * 1024 * 1024
 CLOSING_PART = 10
 # What a bucket that cannot be read fails with; its messages are read from the topic.
 LOST = (NoSuchLedger, NoSuchEntry, EntryCorrupt, MalformedRecord)
+
+
+_entry_id = itemgetter(0)
+
+
+def _unbroken_end(run: list[Entry], start: int, end: int) -> int:
+    """Up to which number ``run[start:end]`` has every entry: others were not looked at."""
+    first = run[start][0]
+    if run[end - 1][0] - first == end - 1 - start:
+        return run[end - 1][0] + 1
+    index = start
+    while run[index][0] - first == index - start:
+        index += 1
+    return run[index - 1][0] + 1
 
 
 class DelayedMessages:
@@ -142,8 +158,10 @@ class DelayedMessages:
         plain_in, plain_from, plain_upto = self._plain
         first = run[0][0]
         if ledger_id == plain_in and plain_from <= first < plain_upto:
-            known = plain_upto - first
-            return 0, run if known >= len(run) else run[:known]
+            # By number, not by count: what was acknowledged meanwhile is not in the run.
+            if run[-1][0] < plain_upto:
+                return 0, run
+            return 0, run[: bisect_left(run, plain_upto, key=_entry_id)]
         if not self._config.enabled and not len(self._index):
             return 0, run
         passed = 0
@@ -151,7 +169,7 @@ class DelayedMessages:
             passed = self._pass_delayed(ledger_id, run)
         end = self._plain_end(ledger_id, run, passed)
         if end > passed:
-            self._plain = (ledger_id, run[passed][0], run[end - 1][0] + 1)
+            self._plain = (ledger_id, run[passed][0], _unbroken_end(run, passed, end))
             if self._index.is_enough:
                 self._look()
         return passed, run if end - passed == len(run) else run[passed:end]

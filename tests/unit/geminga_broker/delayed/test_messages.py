@@ -476,3 +476,21 @@ async def test_the_next_owner_deletes_the_ledger_that_a_killed_one_was_writing(
     await asyncio.sleep(1)
     assert unfinished not in ledgers.entries
     assert taken_over.properties == {"team": "x"}
+
+
+async def test_what_is_missing_in_a_run_does_not_hide_what_is_delayed(
+    factory: ManagedLedgerFactory, log: ManagedLedger
+) -> None:
+    """A run lacks what was acknowledged: how many are known to be plain says their numbers, and
+    nothing about those that were not there."""
+    delayed = delayed_of(log, await created(factory, log))
+    plain, later = PLAIN, payload(1 << 50)
+    run = [(number, plain, 0) for number in (15, 16, 17, 18)]
+    assert delayed.sift(2, [*run, (19, later, 0)]) == (0, run)
+    holed = [(number, plain, 0) for number in (16, 18)]
+    assert delayed.sift(2, [*holed, (19, later, 0), (20, later, 0)]) == (0, holed)
+    delayed.clear()
+    gap = [(number, plain, 0) for number in (25, 27)]
+    assert delayed.sift(2, gap) == (0, gap)
+    assert delayed.sift(2, [(26, later, 0), (27, plain, 0)]) == (1, [(27, plain, 0)])
+    delayed.clear()
