@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -83,8 +83,6 @@ def show_messages(messages: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _bytes(message: Mapping[str, str]) -> bytes:
-    from base64 import b64decode  # noqa: PLC0415 - beside its only use
-
     return message["data"].encode() if "data" in message else b64decode(message["dataBase64"])
 
 

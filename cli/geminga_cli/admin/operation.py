@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from string import Formatter
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -104,6 +105,7 @@ class UrlPath(str):
 
 Query = Mapping[str, str]
 """Names of parameters of the query, and of what is given for them."""
+NO_QUERY: Query = MappingProxyType({})
 
 
 def queried(given: Given, query: Query) -> dict[str, Any]:
@@ -112,7 +114,7 @@ def queried(given: Given, query: Query) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def gets(template: str, query: Query = {}) -> Do:  # noqa: B006 - never changed
+def gets(template: str, query: Query = NO_QUERY) -> Do:
     """GET that path."""
     return lambda service, given: service.ask("GET", path(template, given), queried(given, query))
 
@@ -121,7 +123,7 @@ def sends(
     method: str,
     template: str,
     body: Callable[[Given], Any] | None = None,
-    query: Query = {},  # noqa: B006 - never changed
+    query: Query = NO_QUERY,
 ) -> Do:
     """Send what ``body`` makes of the arguments, if anything, to that path."""
 
