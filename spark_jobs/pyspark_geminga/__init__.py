@@ -1,0 +1,5 @@
+"""Topics as Spark DataFrames: ``spark.read.format("pulsar")``, streaming, and a sink.
+
+Spark finds packages named ``pyspark_*`` by itself: where this one is installed, nothing is to be
+registered. It stands on ``geminga``, the client library, and speaks to brokers alone.
+"""
