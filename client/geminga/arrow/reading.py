@@ -128,9 +128,9 @@ class RecordBatches:
         while not self._is_over:
             rows = opener.rows()
             assert self._reader is not None
-            while rows.count < self._batch_rows and rows.value_bytes < self._batch_bytes:
+            while rows.count < self._batch_rows and rows.content_bytes < self._batch_bytes:
                 entries = await self._reader.read(
-                    self._batch_rows - rows.count, self._batch_bytes - rows.value_bytes
+                    self._batch_rows - rows.count, self._batch_bytes - rows.content_bytes
                 )
                 if not entries:
                     await self.aclose()
