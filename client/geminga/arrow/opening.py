@@ -19,7 +19,7 @@ from geminga.arrow.columns import METADATA_FIELDS, MetadataRows
 from geminga.arrow.layout import batch_layout
 from geminga.arrow.payloads import VALUE, KeyValueCodec, codec_of, payload_fields
 from geminga.consumers.chunks import PendingChunks
-from geminga.consumers.entries import BATCH_MESSAGES_MAX, BodyOpener
+from geminga.consumers.entries import BATCH_MESSAGES_MAX, Body, BodyOpener
 from geminga.consumers.entry_reader import RawEntry
 from geminga.decryption import Decryptor, PrivateKeyReader
 from geminga.errors import UnreadableMessage
@@ -157,6 +157,55 @@ class RowOpener:
         self._chunks = PendingChunks(CHUNKED_MESSAGES_MAX, math.inf, SystemClock())
         decryptor = None if decryption is None else Decryptor(decryption)
         self._bodies = BodyOpener(self._chunks, decryptor)
+        # Messages that began before the start, and were looked for there: why they are no rows.
+        self._without_beginning: dict[str, str | None] = {}
+
+    # ---- chunks of messages that began before the start
+
+    def lacks_beginning(self, entry: RawEntry) -> bool:
+        """Is it a chunk of a message that began before the start, for all that is known?"""
+        metadata = entry.metadata
+        return (
+            metadata is not None
+            and metadata.num_chunks_from_msg > 1
+            and metadata.chunk_id > 0
+            and self._chunks.next_chunk(metadata.uuid) == 0
+            and metadata.uuid not in self._without_beginning
+        )
+
+    def add_earlier(self, entry: RawEntry, uuid: str) -> None:
+        """An entry from before the start, which may have a chunk of that message."""
+        metadata = entry.metadata
+        if (
+            metadata is not None
+            and metadata.uuid == uuid
+            and metadata.chunk_id == self._chunks.next_chunk(uuid)
+        ):
+            body = entry.payload[entry.body_start :]
+            try:
+                self._bodies.open(metadata, body, entry.position.entry)
+            except UnreadableMessage as error:
+                self.give_up(uuid, str(error))
+
+    def give_up(self, uuid: str, reason: str | None) -> None:
+        """The message is no row: it has no beginning, or is a bad record for a ``reason``."""
+        if len(self._without_beginning) >= CHUNKED_MESSAGES_MAX:
+            del self._without_beginning[next(iter(self._without_beginning))]
+        self._without_beginning[uuid] = reason
+
+    def _opened(self, entry: RawEntry, metadata: MessageMetadata) -> Body | None:
+        """The body of an entry that is not plain; ``None`` for one that completes no message."""
+        if metadata.num_chunks_from_msg > 1:
+            expected = self._chunks.next_chunk(metadata.uuid)
+            is_last = metadata.chunk_id == metadata.num_chunks_from_msg - 1
+            if expected == 0 and metadata.chunk_id > 0:
+                reason = self._without_beginning.get(metadata.uuid)
+                if reason is not None and is_last:
+                    raise UnreadableMessage(reason)
+                return None
+            if 0 < metadata.chunk_id < expected:
+                return None  # its producer sent it again
+        return self._bodies.open(metadata, entry.payload[entry.body_start :], entry.position.entry)
 
     # ---- entries
 
@@ -214,7 +263,7 @@ class RowOpener:
         content, start = entry.payload, entry.body_start
         chunks: tuple[Position, ...] = ()
         if metadata.compression or metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
-            body = self._bodies.open(metadata, content[start:], position)
+            body = self._opened(entry, metadata)
             if body is None:
                 return
             content, start, chunks = body.content, 0, body.earlier
