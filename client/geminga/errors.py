@@ -240,6 +240,12 @@ class ConsumerBusy(BrokerRefused):
     """Another consumer has the subscription, exclusively or with another subscription type."""
 
 
+class ConsumerNotFound(BrokerRefused):
+    """The broker has just let go of the consumer, which comes back by itself."""
+
+    retry: ClassVar[bool] = True
+
+
 class ProducerBusy(BrokerRefused):
     """A producer of this name is there already, or the topic is taken exclusively."""
 
@@ -278,6 +284,7 @@ _REFUSALS: dict[str, type[BrokerRefused]] = {
     "SubscriptionNotFound": SubscriptionNotFound,
     "ConsumerBusy": ConsumerBusy,
     "ConsumerAssignError": ConsumerBusy,
+    "ConsumerNotFound": ConsumerNotFound,
     "ProducerBusy": ProducerBusy,
     "ProducerFenced": ProducerFenced,
     "ProducerBlockedQuotaExceededError": BacklogQuotaExceeded,
