@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from geminga_broker.errors import (
+    InvalidRequest,
+    NameReserved,
     NotAllowed,
     ServiceNotReady,
     StorageUnavailable,
@@ -29,10 +31,12 @@ answer_error = answer_errors(
         TopicExists: 409,
         IncompatibleSchema: 409,
         TopicBusy: 412,
+        NameReserved: 412,
         ConflictingPolicies: 412,
         InvalidSchema: 422,
         InvalidBundles: 400,
         InvalidPolicy: 400,
+        InvalidRequest: 400,
         NotAllowed: 405,
         NotOwned: 503,
         TopicFenced: 503,

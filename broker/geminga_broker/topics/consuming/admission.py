@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from geminga_broker.client_session import host_of
 from geminga_broker.errors import (
     ConsumerBusy,
+    InvalidRequest,
     NameReserved,
     NotAllowed,
     SubscriptionAbsent,
@@ -19,6 +20,7 @@ from geminga_broker.policies.subscribing import SubscribePolicies
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.consuming.subscribe_rate import SubscribeRate
+from geminga_protocol.pulsar.topic_names import NOT_A_NODE, can_name_node
 
 # What replicators call their subscriptions (replicatorPrefix).
 REPLICATOR_PREFIX = "pulsar.repl"
@@ -33,6 +35,12 @@ def check_name(name: str, *, is_reserved: bool = False) -> None:
         raise NameReserved("Empty subscription name")
     if is_reserved or name.startswith(REPLICATOR_PREFIX):
         raise NameReserved("Subscription with reserved subscription name attempted")
+
+
+def check_stored_name(name: str) -> None:
+    """Raise ``InvalidRequest`` for a name that no cursor's node can have."""
+    if not can_name_node(name):
+        raise InvalidRequest(f"A durable subscription cannot be called {name!r}: {NOT_A_NODE}")
 
 
 class Admission:
