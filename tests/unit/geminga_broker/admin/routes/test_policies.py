@@ -205,8 +205,16 @@ async def test_no_policy_is_not_a_policy_of_inactivity(client: httpx.AsyncClient
     ("path", "body", "reason"),
     [
         ("autoTopicCreation", IN_THREE | {"topicType": "odd"}, "Unknown topic type [odd]"),
-        ("autoTopicCreation", IN_THREE | {"defaultNumPartitions": 0}, "cannot be less than 1"),
-        ("autoTopicCreation", IN_THREE | {"defaultNumPartitions": 10_001}, "more than 10000"),
+        (
+            "autoTopicCreation",
+            IN_THREE | {"defaultNumPartitions": 0},
+            "[defaultNumPartitions] cannot be less than 1 for partition type.",
+        ),
+        (
+            "autoTopicCreation",
+            IN_THREE | {"defaultNumPartitions": 10_001},
+            "[defaultNumPartitions] cannot be more than 10000 for partition type.",
+        ),
         ("autoTopicCreation", IN_THREE | {"defaultNumPartitions": None}, "cannot be null"),
         (
             "autoTopicCreation",
