@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from geminga_broker.errors import (
-    InvalidRequest,
     NameReserved,
     NotAllowed,
     ServiceNotReady,
@@ -36,7 +35,6 @@ answer_error = answer_errors(
         InvalidSchema: 422,
         InvalidBundles: 400,
         InvalidPolicy: 400,
-        InvalidRequest: 400,
         NotAllowed: 405,
         NotOwned: 503,
         TopicFenced: 503,

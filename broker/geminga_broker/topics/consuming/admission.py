@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from geminga_broker.client_session import host_of
 from geminga_broker.errors import (
     ConsumerBusy,
-    InvalidRequest,
     NameReserved,
     NotAllowed,
     SubscriptionAbsent,
@@ -38,9 +37,10 @@ def check_name(name: str, *, is_reserved: bool = False) -> None:
 
 
 def check_stored_name(name: str) -> None:
-    """Raise ``InvalidRequest`` for a name that no cursor's node can have."""
+    """Raise ``NotAllowed``, after which clients do not try again, for a name that no cursor's node
+    can have."""
     if not can_name_node(name):
-        raise InvalidRequest(f"A durable subscription cannot be called {name!r}: {NOT_A_NODE}")
+        raise NotAllowed(f"A durable subscription cannot be called {name!r}: {NOT_A_NODE}")
 
 
 class Admission:

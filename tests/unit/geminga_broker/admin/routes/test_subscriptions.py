@@ -100,7 +100,7 @@ async def test_subscriptions_are_made_where_they_are_asked_to_begin(
 @pytest.mark.parametrize(
     ("name", "status", "reason"),
     [
-        ("%2E%2E", 400, "ZooKeeper has no nodes called . or .."),
+        ("%2E%2E", 409, "ZooKeeper has no nodes called . or .."),
         ("%20", 412, "Empty subscription name"),
         ("pulsar.repl.y", 412, "Subscription with reserved subscription name attempted"),
     ],

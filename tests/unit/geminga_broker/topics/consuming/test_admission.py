@@ -7,7 +7,6 @@ from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of
 
 from geminga_broker.errors import (
     ConsumerBusy,
-    InvalidRequest,
     NameReserved,
     NotAllowed,
     SubscriptionAbsent,
@@ -157,7 +156,7 @@ def test_names_that_nobody_may_use(name: str, reason: str) -> None:
 
 @pytest.mark.parametrize("name", [".", ".."])
 def test_a_stored_subscription_has_a_name_that_a_node_can_have(name: str) -> None:
-    with pytest.raises(InvalidRequest, match="ZooKeeper has no nodes called"):
+    with pytest.raises(NotAllowed, match="ZooKeeper has no nodes called"):
         check_stored_name(name)
     check_stored_name("...")
     check_stored_name("../x")
