@@ -124,6 +124,10 @@ class TopicConsumer:
         self._reading: ReadPosition | None = None
         if (start := subscribing.start) is not None:
             self._reading = ReadPosition(start, is_inclusive=subscribing.is_start_inclusive)
+        # The message in a batch that a subscription was last set to: what is before it in its
+        # batch was not asked for. Brokers that keep no acknowledgements within batches (Apache
+        # Pulsar's default) send the whole batch all the same.
+        self._sought: MessageId | None = None
         self.channel.start = self._start_message_id
         self.channel.on_entry = self._entry_arrived
         self.channel.on_reset = self._forget_arrived
@@ -282,14 +286,15 @@ class TopicConsumer:
             if to.batch_index > 0:  # of its batch, this message and those behind it
                 whole = (1 << max(to.batch_size, to.batch_index + 1)) - 1
                 proto.ack_set.extend(ack_set(lambda: whole & ~((1 << to.batch_index) - 1)))
-        before = self._reading
-        if before is not None:
+        before = self._reading, self._sought
+        self._sought = None if isinstance(to, int) or to.batch_index <= 0 else to
+        if self._reading is not None:
             # The broker may forget the reader while it moves it, and is then told anew.
-            self._reading = before.moved(to)
+            self._reading = self._reading.moved(to)
         try:
             await self.channel.seek(proto)
         except BaseException:
-            self._reading = before
+            self._reading, self._sought = before
             raise
 
     async def last_message_id(self) -> MessageId:
@@ -329,6 +334,8 @@ class TopicConsumer:
             messages = []
         elif self._reading is not None:
             messages = [each for each in messages if not self._reading.is_past(each)]
+        elif self._sought is not None and entry.position == self._sought.position:
+            messages = _from_index(self._sought.batch_index, messages)
         if self._letters is not None and messages:
             messages = self._without_dead(messages)
         if len(messages) < entry.sent_messages:
@@ -406,3 +413,15 @@ class TopicConsumer:
         if self.channel.error is None:
             self._queue.clear(self._lane)
             await self.channel.close()
+
+
+def _from_index(batch_index: int, messages: list[Message[Any]]) -> list[Message[Any]]:
+    """Of the messages of a batch those from an index on. The ones before it are acknowledged
+    here, so that the batch is once all others are."""
+    kept: list[Message[Any]] = []
+    for message in messages:
+        if message.batch_index >= batch_index:
+            kept.append(message)
+        elif message.batch_acks is not None:
+            message.batch_acks.acknowledge(message.batch_index)
+    return kept
