@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from google.protobuf.message import DecodeError
 
 from geminga.errors import ClientError
+from geminga.schemas.schema import SchemaInfo
 from geminga_protocol.pulsar.api_pb2 import MessageIdData, MessageMetadata, SingleMessageMetadata
 from geminga_protocol.pulsar.integers import INT64_MAX, signed, unsigned
 
@@ -125,6 +126,9 @@ class ValueMaker(Protocol):
 
     def value(self, message: Message[Any], /) -> Any:  # noqa: ANN401 - whatever the schema makes
         """The message's value; raises what the schema raises."""
+
+    def schema(self, message: Message[Any], /) -> SchemaInfo | None:
+        """The schema by which its value is read."""
 
 
 class Delivery:
@@ -320,6 +324,13 @@ class Message(Generic[ValueT_co]):
         """The version of the schema that it was written with, if its producer had one."""
         metadata = self._delivery.metadata
         return metadata.schema_version if metadata.HasField("schema_version") else None
+
+    @property
+    def schema(self) -> SchemaInfo | None:
+        """The schema that its value is read by, ``None`` for bytes: the consumer's, or its
+        producer's where the consumer's needs that one (Avro, ``AutoConsumeSchema``)."""
+        values = self._delivery.values
+        return None if values is None else values.schema(self)
 
 
 def to_proto(message_id: MessageId) -> MessageIdData:

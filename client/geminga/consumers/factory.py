@@ -11,7 +11,7 @@ from typing import Any
 
 from geminga._channels.channel import Channels
 from geminga.consumers.consumer import Consumer
-from geminga.consumers.letters import Letterbox, Letters, with_topics
+from geminga.consumers.letters import Letterbox, Letters, LetterTopic, with_topics
 from geminga.consumers.options import ConsumerSettings
 from geminga.consumers.reader import Reader
 from geminga.consumers.receiver_queue import Inbox, ReceiverQueue
@@ -28,14 +28,13 @@ Topics = str | Sequence[str] | re.Pattern[str]
 
 
 class ConsumerFactory:
-    """Makes the consumers of one client. ``open_box`` opens the way to a topic for letters, where a
-    subscription of the second name is made if there is one."""
+    """Makes the consumers of one client. ``open_box`` opens the way to a topic for letters."""
 
     def __init__(
         self,
         channels: Channels,
         clock: Clock,
-        open_box: Callable[[str, str | None], Awaitable[Letterbox]],
+        open_box: Callable[[LetterTopic], Awaitable[Letterbox]],
     ) -> None:
         self._channels = channels
         self._clock = clock
@@ -58,7 +57,7 @@ class ConsumerFactory:
             if policy.retry_letters:
                 if not names:
                     raise ValueError("retry letters need topics by their names, and no pattern")
-                policy = with_topics(policy, str(names[0]), subscription)
+                policy = with_topics(policy, names, subscription)
                 names.append(TopicName.parse(policy.retry_letter_topic or ""))
             letters = Letters(policy, subscription, self._open_box, self._spawn_posting)
         subscribing = Subscribing(

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict
 from geminga._channels.consumer_channel import ConsumerChannelOptions, KeySharedPolicy
 from geminga._transport.lookup import TopicsMode
 from geminga.decryption import PrivateKeyReader
+from geminga.producers.options import ProducerOptions
 from geminga_protocol.pulsar.enums import InitialPosition, SubscriptionType
 
 SubscriptionTypeName = Literal["exclusive", "shared", "failover", "key_shared"]
@@ -21,12 +22,18 @@ class DeadLetterPolicy:
 
     A message that was delivered ``max_redeliver_count`` times after the first and is refused, or
     not acknowledged in time, once more is published to ``dead_letter_topic``
-    (``<topic>-<subscription>-DLQ`` if it is ``None``) and acknowledged. ``initial_subscription``
-    is made on that topic, so that what is published there is kept.
+    (``<topic>-<subscription>-DLQ`` if it is ``None``; of a partitioned topic each partition has
+    one) and acknowledged. ``initial_subscription`` is made on that topic, so that what is published
+    there is kept.
 
     With ``retry_letters`` the consumer also has ``retry_letter_topic``
     (``<topic>-<subscription>-RETRY`` if it is ``None``), to which ``Consumer.reconsume_later``
-    publishes.
+    publishes. All topics of the consumer then share it and the dead-letter topic, and the first of
+    their names in the order of the alphabet is in both; of a partitioned topic its own.
+
+    Letters have the schema of their messages. ``dead_letter_producer`` and
+    ``retry_letter_producer`` are options of the producers that publish them; by default each letter
+    leaves alone, a large one in chunks.
     """
 
     max_redeliver_count: int
@@ -34,6 +41,8 @@ class DeadLetterPolicy:
     retry_letters: bool = False
     retry_letter_topic: str | None = None
     initial_subscription: str | None = None
+    dead_letter_producer: ProducerOptions | None = None
+    retry_letter_producer: ProducerOptions | None = None
 
     def __post_init__(self) -> None:
         if self.max_redeliver_count < 1:
