@@ -23,6 +23,7 @@ from geminga.authentication import (
 from geminga.client import Client, connect
 from geminga.consumers.consumer import Consumer
 from geminga.consumers.options import (
+    ConsumerCryptoFailureAction,
     ConsumerOptions,
     DeadLetterPolicy,
     InitialPositionName,
@@ -34,6 +35,7 @@ from geminga.consumers.reader import Reader
 from geminga.consumers.table_view import TableView
 from geminga.decryption import PrivateKeyReader, PrivateKeys
 from geminga.encryption import Encryption, PublicKey, PublicKeyReader, PublicKeys
+from geminga.encryption_context import EncryptionContext, EncryptionKey
 from geminga.errors import (
     BacklogQuotaExceeded,
     BrokerBusy,
@@ -44,6 +46,7 @@ from geminga.errors import (
     ConnectionLost,
     ConsumerBusy,
     CredentialsUnavailable,
+    DecryptionFailed,
     EncryptionFailed,
     IncompatibleSchema,
     InvalidServiceUrl,
@@ -134,13 +137,17 @@ __all__ = [
     "ConnectionLost",
     "Consumer",
     "ConsumerBusy",
+    "ConsumerCryptoFailureAction",
     "ConsumerOptions",
     "CredentialsUnavailable",
     "DateSchema",
     "DeadLetterPolicy",
+    "DecryptionFailed",
     "DoubleSchema",
     "Encryption",
+    "EncryptionContext",
     "EncryptionFailed",
+    "EncryptionKey",
     "FloatSchema",
     "GemingaError",
     "IncompatibleSchema",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from geminga.errors import MissingExtra, UnreadableMessage
+from geminga.errors import DecryptionFailed, MissingExtra, UnreadableMessage
 from geminga_protocol.pulsar.api_pb2 import EncryptionKeys, MessageMetadata
 
 # Unwrapping a data key takes a millisecond; a producer has a new one every few hours.
@@ -46,7 +46,10 @@ class Decryptor:
         self._opens: dict[bytes, Opens] = {}
 
     def decrypt(self, metadata: MessageMetadata, body: bytes) -> bytes:
-        """The body before it was encrypted, still compressed. Raises ``UnreadableMessage``."""
+        """The body before it was encrypted, still compressed.
+
+        Raises ``DecryptionFailed``, and ``UnreadableMessage`` without the package ``cryptography``.
+        """
         reasons: list[str] = []
         for wrapped in metadata.encryption_keys:
             try:
@@ -56,7 +59,7 @@ class Decryptor:
                 raise UnreadableMessage(str(error)) from error
             except Exception as error:  # noqa: BLE001  # a user's code, and errors of many kinds
                 reasons.append(f"{wrapped.key}: {error!r}")
-        raise UnreadableMessage(f"none of its keys can be used ({', '.join(reasons)})")
+        raise DecryptionFailed(f"none of its keys can be used ({', '.join(reasons)})")
 
     def _unwrap(self, wrapped: EncryptionKeys) -> Opens:
         try:

@@ -6,10 +6,11 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 
+from geminga.encryption_context import EncryptionContext, context_of
 from geminga.errors import ClientError
 from geminga.schemas.schema import SchemaInfo
 from geminga_protocol.pulsar.api_pb2 import MessageIdData, MessageMetadata, SingleMessageMetadata
@@ -131,6 +132,17 @@ class ValueMaker(Protocol):
         """The schema by which its value is read."""
 
 
+class StillEncrypted:
+    """Stands for the schema of messages that could not be decrypted."""
+
+    def value(self, message: Message[Any], /) -> NoReturn:
+        """Raises ``ValueError``."""
+        raise ValueError(f"{message.id} is still encrypted: it has data, and no value")
+
+    def schema(self, _message: Message[Any], /) -> None:
+        """None: the data are no value's."""
+
+
 class Delivery:
     """What the messages of one delivered entry share."""
 
@@ -201,7 +213,7 @@ class Message(Generic[ValueT_co]):
         """The data as the consumer's schema reads it; without a schema the ``data``.
 
         ``None`` for a message whose value is null. Raises what the schema raises for data that it
-        cannot read.
+        cannot read, and ``ValueError`` for data that are still encrypted.
         """
         values = self._delivery.values
         if values is not None:
@@ -324,6 +336,13 @@ class Message(Generic[ValueT_co]):
         """The version of the schema that it was written with, if its producer had one."""
         metadata = self._delivery.metadata
         return metadata.schema_version if metadata.HasField("schema_version") else None
+
+    @property
+    def encryption_context(self) -> EncryptionContext | None:
+        """How it was encrypted, ``None`` if it was not."""
+        delivery = self._delivery
+        is_decrypted = not isinstance(delivery.values, StillEncrypted)
+        return context_of(delivery.metadata, is_decrypted=is_decrypted)
 
     @property
     def schema(self) -> SchemaInfo | None:

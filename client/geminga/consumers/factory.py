@@ -19,10 +19,14 @@ from geminga.consumers.table_view import TableRows, TableView
 from geminga.consumers.topic_consumer import Subscribing
 from geminga.consumers.topic_group import TopicGroup
 from geminga.consumers.topic_sources import NamedTopics, PatternTopics, TopicSource
-from geminga.messages import EARLIEST, MessageId
+from geminga.messages import EARLIEST, LATEST, MessageId
 from geminga.schemas.schema import Schema
+from geminga_protocol.pulsar.enums import InitialPosition
 from geminga_protocol.pulsar.topic_names import TopicName
 from geminga_runtime.clock import Clock
+
+# Where a subscription begins that no broker keeps.
+START_OF = {InitialPosition.EARLIEST: EARLIEST, InitialPosition.LATEST: LATEST}
 
 Topics = str | Sequence[str] | re.Pattern[str]
 
@@ -61,7 +65,12 @@ class ConsumerFactory:
                 names.append(TopicName.parse(policy.retry_letter_topic or ""))
             letters = Letters(policy, subscription, self._open_box, self._spawn_posting)
         subscribing = Subscribing(
-            subscription, self._named(settings), schema, self._clock, letters=letters
+            subscription,
+            self._named(settings),
+            schema,
+            self._clock,
+            letters=letters,
+            start=None if settings.durable else START_OF[settings.initial_position],
         )
         source: TopicSource = NamedTopics(self._channels.lookup, names)
         if isinstance(topics, re.Pattern):
@@ -138,6 +147,7 @@ class ConsumerFactory:
             self._clock,
             start=start,
             is_start_inclusive=is_start_inclusive,
+            is_reader=True,
         )
 
     async def _group(
