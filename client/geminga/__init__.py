@@ -23,6 +23,7 @@ from geminga.authentication import (
 from geminga.client import Client, connect
 from geminga.consumers.consumer import Consumer
 from geminga.consumers.options import (
+    ConsumerCryptoFailureAction,
     ConsumerOptions,
     DeadLetterPolicy,
     InitialPositionName,
@@ -34,6 +35,7 @@ from geminga.consumers.reader import Reader
 from geminga.consumers.table_view import TableView
 from geminga.decryption import PrivateKeyReader, PrivateKeys
 from geminga.encryption import Encryption, PublicKey, PublicKeyReader, PublicKeys
+from geminga.encryption_context import EncryptionContext, EncryptionKey
 from geminga.errors import (
     BacklogQuotaExceeded,
     BrokerBusy,
@@ -45,6 +47,7 @@ from geminga.errors import (
     ConsumerBusy,
     ConsumerNotFound,
     CredentialsUnavailable,
+    DecryptionFailed,
     EncryptionFailed,
     IncompatibleSchema,
     InvalidServiceUrl,
@@ -98,6 +101,7 @@ from geminga.schemas import (
     LocalDateTimeSchema,
     LocalTimeSchema,
     ProtobufNativeSchema,
+    ProtobufSchema,
     Schema,
     SchemaInfo,
     StringSchema,
@@ -134,14 +138,18 @@ __all__ = [
     "ConnectionLost",
     "Consumer",
     "ConsumerBusy",
+    "ConsumerCryptoFailureAction",
     "ConsumerNotFound",
     "ConsumerOptions",
     "CredentialsUnavailable",
     "DateSchema",
     "DeadLetterPolicy",
+    "DecryptionFailed",
     "DoubleSchema",
     "Encryption",
+    "EncryptionContext",
     "EncryptionFailed",
+    "EncryptionKey",
     "FloatSchema",
     "GemingaError",
     "IncompatibleSchema",
@@ -182,6 +190,7 @@ __all__ = [
     "ProducerOptions",
     "ProducerQueueFull",
     "ProtobufNativeSchema",
+    "ProtobufSchema",
     "PublicKey",
     "PublicKeyReader",
     "PublicKeys",

@@ -14,6 +14,7 @@ from geminga._transport.connection import ConnectionOptions
 from geminga.authentication import Authentication, MutualTls
 from geminga.consumers.consumer import Consumer
 from geminga.consumers.factory import ConsumerFactory, Topics
+from geminga.consumers.letters import LetterTopic
 from geminga.consumers.options import (
     ConsumerOptions,
     ConsumerSettings,
@@ -283,13 +284,14 @@ class Client:
         settings = ConsumerSettings.of(options)
         return Opening(self._consumers.table_view(topics, settings, schema))
 
-    async def _open_box(self, topic: str, subscription: str | None) -> LetterProducer:
-        if subscription is not None:
+    async def _open_box(self, topic: LetterTopic) -> LetterProducer:
+        if topic.subscription is not None:
             async with self.consumer(
-                topic, subscription, type="shared", initial_position="earliest"
+                topic.name, topic.subscription, type="shared", initial_position="earliest"
             ):
                 pass  # the subscription stays
-        return LetterProducer(await self.producer(topic))
+        schema = BytesSchema(topic.schema)
+        return LetterProducer(await self.producer(topic.name, schema=schema, **topic.producer))
 
     async def partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has; 0 if it is not partitioned.

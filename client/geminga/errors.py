@@ -17,6 +17,7 @@ GemingaError
     ├── EncryptionFailed         a public key cannot be used to encrypt messages
     ├── MissingExtra             a package is not installed that this feature needs
     ├── UnreadableMessage        a message that cannot be opened: damaged, or an unknown feature
+    │   └── DecryptionFailed         none of the consumer's keys opens it
     ├── NotAcknowledgeable       this message id cannot be acknowledged in this way
     └── BrokerRefused            the broker answered with an error
         └── ...                  one class for each error that callers tell apart
@@ -173,6 +174,10 @@ class MissingExtra(ClientError):
 
 class UnreadableMessage(ClientError):
     """A stored message cannot be opened: it is damaged, or uses a feature this client lacks."""
+
+
+class DecryptionFailed(UnreadableMessage):
+    """An encrypted message cannot be decrypted: the consumer has none of its keys."""
 
 
 class NotAcknowledgeable(ClientError):
