@@ -13,9 +13,9 @@ import pytest
 from geminga_cli.embedded_zookeeper import setup
 from geminga_cli.embedded_zookeeper.installation import Installation
 from geminga_cli.embedded_zookeeper.jars import JARS
-from geminga_cli.embedded_zookeeper.java import Java
 from geminga_cli.embedded_zookeeper.setup import set_up
 from geminga_cli.errors import SetupFailed
+from geminga_runtime.java import Java
 
 
 class Workshop:
