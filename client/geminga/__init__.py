@@ -22,6 +22,7 @@ from geminga.authentication import (
 )
 from geminga.client import Client, connect
 from geminga.consumers.consumer import Consumer
+from geminga.consumers.entry_reader import EntryReader, RawEntry
 from geminga.consumers.options import (
     ConsumerOptions,
     DeadLetterPolicy,
@@ -69,6 +70,7 @@ from geminga.errors import (
     TopicTerminated,
     UnreadableMessage,
 )
+from geminga.log_position import LOG_START, LogPosition
 from geminga.messages import EARLIEST, LATEST, Message, MessageId
 from geminga.opening import Opening
 from geminga.producers.batches import Batching, SendCallback
@@ -112,6 +114,7 @@ from geminga_runtime.errors import GemingaError
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "LOG_START",
     "AccessMode",
     "Authentication",
     "AuthenticationExchange",
@@ -140,6 +143,7 @@ __all__ = [
     "DoubleSchema",
     "Encryption",
     "EncryptionFailed",
+    "EntryReader",
     "FloatSchema",
     "GemingaError",
     "IncompatibleSchema",
@@ -159,6 +163,7 @@ __all__ = [
     "LocalDateSchema",
     "LocalDateTimeSchema",
     "LocalTimeSchema",
+    "LogPosition",
     "Message",
     "MessageId",
     "MessageOptions",
@@ -183,6 +188,7 @@ __all__ = [
     "PublicKey",
     "PublicKeyReader",
     "PublicKeys",
+    "RawEntry",
     "Reader",
     "ReaderOptions",
     "RequestTimedOut",

@@ -13,6 +13,7 @@ from geminga._channels.channel import Access, Channels, ClientOptions
 from geminga._transport.connection import ConnectionOptions
 from geminga.authentication import Authentication, MutualTls
 from geminga.consumers.consumer import Consumer
+from geminga.consumers.entry_reader import EntryReader, ReadAhead
 from geminga.consumers.factory import ConsumerFactory, Topics
 from geminga.consumers.options import (
     ConsumerOptions,
@@ -23,13 +24,14 @@ from geminga.consumers.options import (
 from geminga.consumers.reader import Reader
 from geminga.consumers.table_view import TableView
 from geminga.errors import TopicNotFound
+from geminga.log_position import LOG_START, LogPosition
 from geminga.messages import EARLIEST, Message, MessageId
 from geminga.opening import Opening
 from geminga.producers.options import ProducerOptions, ProducerSettings
 from geminga.producers.producer import Producer
 from geminga.producers.room import MEMORY_LIMIT_BYTES, MemoryLimit
 from geminga.schemas.auto import AutoProduceSchema
-from geminga.schemas.schema import BytesSchema, Schema
+from geminga.schemas.schema import BytesSchema, Schema, SchemaInfo, info_of
 from geminga.tls import Tls
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.topic_names import TopicName
@@ -277,6 +279,49 @@ class Client:
         """
         settings = ConsumerSettings.of(options)
         return Opening(self._consumers.table_view(topics, settings, schema))
+
+    def entries(
+        self,
+        topic: str,
+        start: LogPosition = LOG_START,
+        end: LogPosition | None = None,
+        *,
+        read_ahead_messages: int = 10_000,
+        read_ahead_bytes: int = 16 * 1024 * 1024,
+        timeout_s: float = 60.0,
+    ) -> Opening[EntryReader]:
+        """The stored entries of ``topic`` from ``start`` to ``end``, which is not included:
+        ``async with client.entries("orders") as entries``, or ``await client.entries("orders")``.
+
+        For programs that move or analyse large parts of a log: others want a ``reader``. The topic
+        has no partitions, or is one partition of another. Without an ``end`` the range ends where
+        the topic ends when the reader is opened; an ``end`` that lies behind that means the same.
+        Up to ``read_ahead_messages`` and about ``read_ahead_bytes`` are fetched ahead. A read that
+        gets nothing for ``timeout_s`` fails, and no range ends short for that. Opening waits until
+        a broker has accepted the reader, and raises ``InvalidTopicName``, or the ``ClientError``
+        for which none did. Raises ``ValueError`` for limits that are not above 0.
+        """
+        read_ahead = ReadAhead(read_ahead_messages, read_ahead_bytes, timeout_s)
+        return Opening(self._open_entries(topic, start, end, read_ahead))
+
+    async def _open_entries(
+        self, topic: str, start: LogPosition, end: LogPosition | None, read_ahead: ReadAhead
+    ) -> EntryReader:
+        name = TopicName.parse(topic)
+        reader = EntryReader(self._channels, name, start, end, read_ahead)
+        await reader.open()
+        return reader
+
+    async def schema(self, topic: str, version: bytes | None = None) -> SchemaInfo | None:
+        """The newest schema of ``topic``, or that ``version`` of it; ``None`` where there is none.
+
+        Raises ``InvalidTopicName``, ``ClientError``, or ``ValueError`` for a schema of a type that
+        is not known here.
+        """
+        try:
+            return info_of(await self._channels.schema(TopicName.parse(topic), version))
+        except TopicNotFound:
+            return None
 
     async def _open_box(self, topic: str, subscription: str | None) -> LetterProducer:
         if subscription is not None:

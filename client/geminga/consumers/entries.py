@@ -19,6 +19,7 @@ from geminga.errors import UnreadableMessage
 from geminga.messages import BatchAcks, Delivery, Message
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_protocol.pulsar.integers import signed, unsigned
 from geminga_protocol.pulsar.payload import open_payload, split_batch_lazily
 
@@ -38,6 +39,41 @@ class Entry:
     sent_messages: int
 
 
+@dataclass(slots=True)
+class Body:
+    """What the messages of an entry are cut out of, ``earlier`` the entries of chunks before it."""
+
+    content: bytes
+    earlier: tuple[Position, ...] = ()
+
+
+class BodyOpener:
+    """Decrypts the bodies of one topic's entries, puts chunks together, and decompresses them."""
+
+    def __init__(self, pending: PendingChunks | None, decryptor: Decryptor | None) -> None:
+        self._pending = pending
+        self._decryptor = decryptor
+
+    def open(self, metadata: MessageMetadata, body: bytes, position: Position) -> Body | None:
+        """The body, or ``None`` for a chunk that is not the last of its message.
+
+        Raises ``UnreadableMessage``.
+        """
+        if metadata.encryption_keys:  # of a message in chunks each by itself
+            if self._decryptor is None:
+                raise UnreadableMessage("it is encrypted")
+            body = self._decryptor.decrypt(metadata, body)
+        chunks: tuple[Position, ...] = ()
+        if metadata.num_chunks_from_msg > 1:
+            if self._pending is None:
+                raise UnreadableMessage("it is a chunk of a larger message")
+            whole = self._pending.add(metadata, body, position)
+            if whole is None:
+                return None
+            body, chunks = whole.body, whole.earlier
+        return Body(decompress(metadata.compression, body, metadata.uncompressed_size), chunks)
+
+
 class EntryOpener:
     """Opens the entries of one topic."""
 
@@ -50,8 +86,7 @@ class EntryOpener:
     ) -> None:
         self._topic = topic
         self._values = values
-        self._pending = pending
-        self._decryptor = decryptor
+        self._bodies = BodyOpener(pending, decryptor)
 
     def open(self, command: api.CommandMessage, buffer: bytes, start: int, end: int) -> Entry:
         """The messages in a delivered entry, whose payload is ``buffer[start:end]``.
@@ -62,20 +97,9 @@ class EntryOpener:
         try:
             position = position_of(command)
             metadata, body_start = open_payload(buffer, start, end)
-            body = buffer[body_start:end]
-            if metadata.encryption_keys:  # of a message in chunks each by itself
-                if self._decryptor is None:
-                    raise UnreadableMessage("it is encrypted")
-                body = self._decryptor.decrypt(metadata, body)
-            chunks: tuple[Position, ...] = ()
-            if metadata.num_chunks_from_msg > 1:
-                if self._pending is None:
-                    raise UnreadableMessage("it is a chunk of a larger message")
-                whole = self._pending.add(metadata, body, position)
-                if whole is None:
-                    return Entry(position, [], 1)
-                body, chunks = whole.body, whole.earlier
-            body = decompress(metadata.compression, body, metadata.uncompressed_size)
+            body = self._bodies.open(metadata, buffer[body_start:end], position)
+            if body is None:
+                return Entry(position, [], 1)
             delivery = Delivery(
                 self._topic,
                 position,
@@ -83,13 +107,13 @@ class EntryOpener:
                 metadata,
                 redelivery_count=command.redelivery_count,
                 values=self._values,
-                chunks=chunks,
+                chunks=body.earlier,
             )
-            if metadata.HasField("num_messages_in_batch") and not chunks:
-                return _open_batch(delivery, command, body)
+            if metadata.HasField("num_messages_in_batch") and not body.earlier:
+                return _open_batch(delivery, command, body.content)
         except WireError as error:
             raise UnreadableMessage(str(error)) from error
-        return Entry(position, [Message(body, delivery)], 1)
+        return Entry(position, [Message(body.content, delivery)], 1)
 
 
 def position_of(command: api.CommandMessage) -> Position:
