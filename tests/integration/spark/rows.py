@@ -19,12 +19,13 @@ SCHEMA = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A stored message; times are seconds since noon of a day, ``place`` its message id."""
+    """A stored message; times are seconds since noon of a day, ``place`` its ledger, entry
+    and index in a batch."""
 
     value: bytes
     key: bytes | None = None
     topic: str = "t"
-    place: tuple[int, ...] = (1, 1)
+    place: tuple[int, int, int] = (1, 1, -1)
     published_s: float = 0
     event_s: float | None = None
 

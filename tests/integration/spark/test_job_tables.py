@@ -15,7 +15,7 @@ from pyspark_geminga.jobs.windowed_stats import as_messages, in_windows
 
 
 def test_the_last_message_of_a_key_is_that_of_the_log_not_of_the_clock(spark: SparkSession) -> None:
-    rows = [Row(b"old", b"k", place=(9, 1), published_s=9)]
+    rows = [Row(b"old", b"k", place=(9, 1, -1), published_s=9)]
     # Ids do not sort as their bytes do: 300 takes two of them.
     rows += [Row(b"%d" % n, b"k", place=(300, 0, n), published_s=5) for n in (0, 2, 11, 1)]
     kept = last_of_keys(frame(spark, rows)).collect()
@@ -26,11 +26,11 @@ def test_the_last_message_of_a_key_is_that_of_the_log_not_of_the_clock(spark: Sp
 
 def test_a_message_without_payload_deletes_its_key(spark: SparkSession) -> None:
     rows = [
-        Row(b"1", b"deleted", place=(1, 1)),
-        Row(b"", b"deleted", place=(1, 2)),
-        Row(b"", b"back", place=(1, 3)),
-        Row(b"2", b"back", place=(1, 4)),
-        Row(b"without a key", None, place=(1, 5)),
+        Row(b"1", b"deleted", place=(1, 1, -1)),
+        Row(b"", b"deleted", place=(1, 2, -1)),
+        Row(b"", b"back", place=(1, 3, -1)),
+        Row(b"2", b"back", place=(1, 4, -1)),
+        Row(b"without a key", None, place=(1, 5, -1)),
     ]
     kept = last_of_keys(frame(spark, rows))
     assert kept.columns == frame(spark, rows).columns
@@ -38,7 +38,7 @@ def test_a_message_without_payload_deletes_its_key(spark: SparkSession) -> None:
 
 
 def test_with_columns_a_key_is_deleted_where_all_are_null(spark: SparkSession) -> None:
-    rows = [Row(b"", b"a", place=(1, n)) for n in range(2)] + [Row(b"", b"b", place=(1, 9))]
+    rows = [Row(b"", b"a", place=(1, n, -1)) for n in range(2)] + [Row(b"", b"b", place=(1, 9, -1))]
     columns = "if(__key = cast('b' as binary), 0, null) as number", "cast(null as string) as text"
     table = frame(spark, rows).selectExpr(*columns, *frame(spark, rows).columns[1:])
     assert [bytes(row["__key"]) for row in last_of_keys(table).collect()] == [b"b"]
@@ -46,8 +46,8 @@ def test_with_columns_a_key_is_deleted_where_all_are_null(spark: SparkSession) -
 
 def test_where_a_key_is_in_several_topics_the_last_published_counts(spark: SparkSession) -> None:
     rows = [
-        Row(b"first", b"k", "t-partition-0", (9, 9), published_s=1),
-        Row(b"second", b"k", "t-partition-1", (1, 1), published_s=2),
+        Row(b"first", b"k", "t-partition-0", (9, 9, -1), published_s=1),
+        Row(b"second", b"k", "t-partition-1", (1, 1, -1), published_s=2),
     ]
     assert [bytes(row.value) for row in last_of_keys(frame(spark, rows)).collect()] == [b"second"]
 
