@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 from geminga._channels.channel import Access, Channels, ClientOptions
 from geminga._transport.connection import ConnectionOptions
+from geminga._transport.lookup import TopicsMode
 from geminga.authentication import Authentication, MutualTls
 from geminga.consumers.consumer import Consumer
 from geminga.consumers.entry_reader import EntryReader, ReadAhead
@@ -35,7 +36,7 @@ from geminga.schemas.auto import AutoProduceSchema
 from geminga.schemas.schema import BytesSchema, Schema, SchemaInfo, info_of
 from geminga.tls import Tls
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.clock import Clock, SystemClock
 from geminga_runtime.network import AsyncioNetwork, Network
 
@@ -366,6 +367,13 @@ class Client:
         Raises ``InvalidTopicName`` or ``ClientError``.
         """
         return await self._channels.lookup.partitions(str(TopicName.parse(topic)))
+
+    async def topics(self, namespace: str, mode: TopicsMode = "persistent") -> list[str]:
+        """The whole names of the topics of ``namespace`` (``tenant/namespace``), partitions each by
+        itself. Raises ``InvalidTopicName`` or ``ClientError``."""
+        name = str(NamespaceName.parse(namespace))
+        found, _ = await self._channels.lookup.topics(name, mode, "")
+        return sorted(found or [])
 
     async def close(self) -> None:
         """Close all producers and consumers, then the connections. Closing twice is harmless."""
