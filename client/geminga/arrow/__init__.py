@@ -10,12 +10,16 @@ those of Pulsar's connector for Spark, with its names and types.
 from __future__ import annotations
 
 from geminga.arrow.columns import METADATA_FIELDS, VALUE
+from geminga.arrow.encoding import PayloadEncoder, PayloadKind, payload_schema
 from geminga.arrow.reading import RecordBatches, read_batches, read_table
 
 __all__ = [
     "METADATA_FIELDS",
     "VALUE",
+    "PayloadEncoder",
+    "PayloadKind",
     "RecordBatches",
+    "payload_schema",
     "read_batches",
     "read_table",
 ]
