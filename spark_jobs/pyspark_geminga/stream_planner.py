@@ -8,7 +8,7 @@ Spark calls is in ``stream_reader.py``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -60,8 +60,12 @@ class StreamCluster(Protocol):
         """The entries between, one after the other: as few are read ahead as can be."""
         ...
 
-    def follow(self, topics: Mapping[str, LogLayout]) -> None:
+    def follow(self, topics: Sequence[str]) -> None:
         """Have the query's subscription on these topics, from their first message on."""
+        ...
+
+    def unfollow(self, topic: str) -> None:
+        """Leave the subscription on a topic as it is."""
         ...
 
     def acknowledge(self, topic: str, end: LogPosition) -> None:
@@ -91,6 +95,8 @@ class StreamPlanner:
         # With Trigger.AvailableNow: where each topic ended when the query began.
         self._targets: Mapping[str, LogPosition] | None = None
         self._planned: SourceOffset | None = None
+        # Of each topic a position in an offset, and another name of it.
+        self._settled_positions: dict[str, tuple[LogPosition, LogPosition]] = {}
         self._followed: set[str] = set()
         self._warned: set[str] = set()
 
@@ -122,7 +128,8 @@ class StreamPlanner:
         Raises ``DataLost``.
         """
         snapshot = self._news_since(start)
-        begins, starts = self._begins(start, snapshot)
+        begins = self._begins(start, snapshot)
+        gone = self._gone(start, snapshot)
         backlogs = {
             topic: (begin, self._target(topic, snapshot))
             for topic, begin in begins.items()
@@ -132,7 +139,6 @@ class StreamPlanner:
         if not backlogs:
             return None
         ends = self._ends(backlogs, snapshot, limit)
-        gone = self._gone(start, snapshot)
         places = {topic: place for topic, place in start.places.items() if topic not in gone}
         places |= {topic: Place(end) for topic, end in ends.items()}
         ranges = {
@@ -140,6 +146,12 @@ class StreamPlanner:
             for topic, end in ends.items()
         }
         cuts = plan_cuts(ranges, self._options.splits.spared(STREAM_SPLIT_FACTOR))
+        # What the start does not say, or not in the checkpoint, or what is deleted.
+        starts = {
+            topic: Place(begins[topic])
+            for topic in ends
+            if topic not in start.places or start.places[topic].position != begins[topic]
+        }
         if start.is_initial:
             starts = {**start.places, **starts}
         self._planned = SourceOffset(places, starts, cuts, gone)
@@ -197,10 +209,12 @@ class StreamPlanner:
     def _ask(self) -> Snapshot:
         self._snapshot = self._cluster.snapshot()
         if self._options.subscription is not None:
-            new = set(self._snapshot.layouts) - self._followed
-            if new:
-                self._cluster.follow({topic: self._snapshot.layouts[topic] for topic in new})
-                self._followed |= new
+            topics = set(self._snapshot.layouts)
+            # A consumer that stays at a topic that was deleted would have it made again.
+            for topic in self._followed - topics:
+                self._cluster.unfollow(topic)
+            self._cluster.follow(sorted(topics - self._followed))
+            self._followed = topics
         return self._snapshot
 
     def _news_since(self, start: SourceOffset) -> Snapshot:
@@ -215,6 +229,7 @@ class StreamPlanner:
         if self._ask_at_s > now_s:
             self._pause(self._ask_at_s - now_s)
         snapshot = self._ask()
+        self._settle(start, snapshot)
         if self._has_news(start, snapshot):
             self._ask_at_s = snapshot.asked_s
         else:
@@ -226,8 +241,10 @@ class StreamPlanner:
     def _has_news(self, start: SourceOffset, snapshot: Snapshot) -> bool:
         for topic, layout in snapshot.layouts.items():
             place = start.places.get(topic)
-            begin = layout.first if place is None else place.position
-            if layout.may_hold(begin, self._target(topic, snapshot)) or layout.is_lost(begin):
+            begin = layout.first if place is None else self._settled(topic, place.position)
+            if layout.is_lost(begin):
+                begin = layout.first
+            if layout.may_hold(begin, self._target(topic, snapshot)):
                 return True
         return False
 
@@ -240,20 +257,14 @@ class StreamPlanner:
 
     # ---- where a batch begins and ends
 
-    def _begins(
-        self, start: SourceOffset, snapshot: Snapshot
-    ) -> tuple[dict[str, LogPosition], dict[str, Place]]:
-        """Where the batch begins in each topic, and which of that ``start`` does not say."""
+    def _begins(self, start: SourceOffset, snapshot: Snapshot) -> dict[str, LogPosition]:
         begins: dict[str, LogPosition] = {}
-        starts: dict[str, Place] = {}
         for topic, layout in snapshot.layouts.items():
             place = start.places.get(topic)
             # What came while the query runs, or while it did not, is read from its first message.
             begin = layout.first if place is None else place.position
             begins[topic] = self._retained(topic, begin, layout)
-            if place is None or begins[topic] != begin:
-                starts[topic] = Place(begins[topic])
-        return begins, {topic: starts[topic] for topic in starts if topic in begins}
+        return begins
 
     def _ends(
         self,
@@ -277,11 +288,27 @@ class StreamPlanner:
             return {topic: backlog.position for topic, backlog in by_rows.items()}
         return {topic: target for topic, (_, target) in backlogs.items()}
 
+    def _settled(self, topic: str, position: LogPosition) -> LogPosition:
+        """The position behind a ledger that was read to its end, as the start of the next: deleting
+        that ledger loses nothing. It has to be learnt while the ledger is still listed."""
+        known = self._settled_positions.get(topic)
+        if known is not None and known[0] == position:
+            return known[1]
+        return position
+
+    def _settle(self, start: SourceOffset, snapshot: Snapshot) -> None:
+        for topic, place in start.places.items():
+            layout = snapshot.layouts.get(topic)
+            if layout is not None:
+                settled = layout.settled(self._settled(topic, place.position))
+                if settled != place.position:
+                    self._settled_positions[topic] = place.position, settled
+
     # ---- what was lost
 
     def _retained(self, topic: str, begin: LogPosition, layout: LogLayout) -> LogPosition:
         """Where to begin: where it was to, unless what was there is deleted."""
-        if not layout.is_lost(begin):
+        if not layout.is_lost(self._settled(topic, begin)):
             return begin
         self._lost(topic, begin, layout.first)
         return layout.first

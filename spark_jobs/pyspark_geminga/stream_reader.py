@@ -7,8 +7,9 @@ the tasks: they share nothing but the options.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -20,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from geminga import ClientError, Consumer, LogPosition, MessageId
+from geminga import ClientError, Consumer, LogPosition, MessageId, Opening
 from pyspark_geminga._pool import PlannerLoop
 from pyspark_geminga.admission import CountedEntry
 from pyspark_geminga.broker_view import BrokerView, Snapshot
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 AnswerT = TypeVar("AnswerT")
+OpenT = TypeVar("OpenT", bound=AbstractAsyncContextManager[Any])
 
 # A broker that restarts, or a topic that moves, takes seconds; a query is not to fail for that.
 RETRY_FIRST_S = 0.1
@@ -130,17 +132,15 @@ class Cluster:
     def entries(self, topic: str, start: LogPosition, end: LogPosition) -> Iterator[CountedEntry]:
         """The entries between, one after the other."""
         rows_max = self._options.rows_max or 1
-        reader = self._loop.run(
-            _awaited(
-                self._loop.client.entries(
-                    topic,
-                    start,
-                    end,
-                    read_ahead_messages=min(rows_max, 1000),
-                    timeout_s=self._options.poll_timeout_s,
-                )
-            )
+        opening = partial(
+            self._loop.client.entries,
+            topic,
+            start,
+            end,
+            read_ahead_messages=min(rows_max, 1000),
+            timeout_s=self._options.poll_timeout_s,
         )
+        reader = self._loop.run(_opened(opening))
         try:
             while found := self._loop.run(reader.read(min(rows_max, 1000))):
                 for entry in found:
@@ -153,18 +153,24 @@ class Cluster:
         finally:
             self._loop.run(reader.close())
 
-    def follow(self, topics: Mapping[str, LogLayout]) -> None:
+    def follow(self, topics: Sequence[str]) -> None:
         """Have the query's subscription on these topics, from their first message on."""
         subscription = self._options.subscription
         assert subscription is not None
         for topic in topics:
-            self._subscriptions[topic] = self._patiently(
-                lambda topic=topic: _awaited(  # type: ignore[misc]  # bound at once
-                    self._loop.client.consumer(
-                        topic, subscription, initial_position="earliest", receiver_queue_size=1
-                    )
-                )
+            # It takes one message off the broker, ever: none of them is received.
+            opening = partial(
+                self._loop.client.consumer,
+                topic,
+                subscription,
+                initial_position="earliest",
+                receiver_queue_size=1,
             )
+            self._subscriptions[topic] = self._patiently(partial(_opened, opening))
+
+    def unfollow(self, topic: str) -> None:
+        """Leave the subscription on a topic as it is."""
+        self._loop.run(self._subscriptions.pop(topic).close())
 
     def acknowledge(self, topic: str, end: LogPosition) -> None:
         """Everything before ``end`` is processed."""
@@ -195,5 +201,6 @@ def _may_pass(error: OSError | ClientError | AdminRefused) -> bool:
     return isinstance(error, OSError) or error.retry
 
 
-async def _awaited(opening: Any) -> Any:  # noqa: ANN401  # of whatever is opened
-    return await opening
+async def _opened(opening: Callable[[], Opening[OpenT]]) -> OpenT:
+    """On the event loop: where it is called, too."""
+    return await opening()
