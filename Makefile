@@ -10,7 +10,7 @@ SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
-SOURCES := runtime protocol client bookie broker cli docker tests
+SOURCES := runtime protocol client bookie broker cli spark_jobs docker tests
 # The first Python that is new enough; `make PYTHON=python3.13 ...` chooses another.
 PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
@@ -68,9 +68,9 @@ unit: $(BIN)/.develops
 	$(PYTEST) -m "not integration and not full and not java and not compat and not containers" -n 2 $(ARGS)
 
 # More workers than cores: these tests wait for processes most of their time. A file stays with one worker,
-# so that its tests share a cluster.
+# so that its tests share a cluster, and all of Spark's files do, so that they share a session.
 integration: $(BIN)/.develops setup
-	$(PYTEST) -m "integration and not full" -n 4 --dist loadfile $(ARGS)
+	$(PYTEST) -m "integration and not full" -n 4 --dist loadgroup $(ARGS)
 
 protocol: $(BIN)/.develops  ## generate the protocol modules anew from protocol/**/*.proto
 	$(BIN)/python protocol/generate.py
@@ -112,7 +112,7 @@ $(BIN)/.runs: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(BIN)/.develops: $(BIN)/.runs
-	@echo "make: installing what checks and tests need into $(VENV) (a minute)"
+	@echo "make: installing what checks and tests need into $(VENV) (a minute; PySpark alone is 456 MB)"
 	@$(PIP) --upgrade 'pip>=25.1'
 	@$(PIP) --group dev
 	@touch $@

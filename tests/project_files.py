@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE_FOLDERS = ("runtime", "protocol", "client", "bookie", "broker", "cli")
+SOURCE_FOLDERS = ("runtime", "protocol", "client", "bookie", "broker", "cli", "spark_jobs")
 
 
 @cache

@@ -22,6 +22,7 @@ from geminga.authentication import (
 )
 from geminga.client import Client, connect
 from geminga.consumers.consumer import Consumer
+from geminga.consumers.entry_reader import EntryReader, RawEntry
 from geminga.consumers.options import (
     ConsumerCryptoFailureAction,
     ConsumerOptions,
@@ -73,10 +74,13 @@ from geminga.errors import (
     TopicTerminated,
     UnreadableMessage,
 )
+from geminga.log_position import LOG_START, LogPosition
 from geminga.messages import EARLIEST, LATEST, Message, MessageId
 from geminga.opening import Opening
+from geminga.producers.attributes import encode_attributes
 from geminga.producers.batches import Batching, SendCallback
-from geminga.producers.options import MessageOptions, ProducerOptions
+from geminga.producers.entry_producer import EntryProducer
+from geminga.producers.options import EntryProducerOptions, MessageOptions, ProducerOptions
 from geminga.producers.producer import Producer
 from geminga.producers.routing import RoutedMessage, Router
 from geminga.schemas import (
@@ -117,6 +121,7 @@ from geminga_runtime.errors import GemingaError
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "LOG_START",
     "AccessMode",
     "Authentication",
     "AuthenticationExchange",
@@ -150,6 +155,9 @@ __all__ = [
     "EncryptionContext",
     "EncryptionFailed",
     "EncryptionKey",
+    "EntryProducer",
+    "EntryProducerOptions",
+    "EntryReader",
     "FloatSchema",
     "GemingaError",
     "IncompatibleSchema",
@@ -169,6 +177,7 @@ __all__ = [
     "LocalDateSchema",
     "LocalDateTimeSchema",
     "LocalTimeSchema",
+    "LogPosition",
     "Message",
     "MessageId",
     "MessageOptions",
@@ -194,6 +203,7 @@ __all__ = [
     "PublicKey",
     "PublicKeyReader",
     "PublicKeys",
+    "RawEntry",
     "Reader",
     "ReaderOptions",
     "RequestTimedOut",
@@ -224,5 +234,6 @@ __all__ = [
     "TopicsMode",
     "UnreadableMessage",
     "connect",
+    "encode_attributes",
     "schema_of",
 ]

@@ -11,8 +11,10 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 from geminga._channels.channel import Access, Channels, ClientOptions
 from geminga._transport.connection import ConnectionOptions
+from geminga._transport.lookup import TopicsMode
 from geminga.authentication import Authentication, MutualTls
 from geminga.consumers.consumer import Consumer
+from geminga.consumers.entry_reader import EntryReader, ReadAhead
 from geminga.consumers.factory import ConsumerFactory, Topics
 from geminga.consumers.letters import LetterTopic
 from geminga.consumers.options import (
@@ -24,16 +26,18 @@ from geminga.consumers.options import (
 from geminga.consumers.reader import Reader
 from geminga.consumers.table_view import TableView
 from geminga.errors import TopicNotFound
+from geminga.log_position import LOG_START, LogPosition
 from geminga.messages import EARLIEST, Message, MessageId
 from geminga.opening import Opening
-from geminga.producers.options import ProducerOptions, ProducerSettings
+from geminga.producers.entry_producer import EntryProducer
+from geminga.producers.options import EntryProducerOptions, ProducerOptions, ProducerSettings
 from geminga.producers.producer import Producer
 from geminga.producers.room import MEMORY_LIMIT_BYTES, MemoryLimit
 from geminga.schemas.auto import AutoProduceSchema
-from geminga.schemas.schema import BytesSchema, Schema
+from geminga.schemas.schema import BytesSchema, Schema, SchemaInfo, info_of
 from geminga.tls import Tls
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.topic_names import TopicName
+from geminga_protocol.pulsar.topic_names import NamespaceName, TopicName
 from geminga_runtime.clock import Clock, SystemClock
 from geminga_runtime.network import AsyncioNetwork, Network
 
@@ -156,6 +160,34 @@ class Client:
             return await self._channels.schema(topic)
         except TopicNotFound:
             return None
+
+    def entry_producer(
+        self,
+        topic: str,
+        *,
+        schema: SchemaInfo | None = None,
+        **options: Unpack[EntryProducerOptions],
+    ) -> Opening[EntryProducer]:
+        """A producer of entries that its owner cuts and numbers: ``async with
+        client.entry_producer("orders-partition-0", name="import-7") as producer``.
+
+        ``topic`` has no partitions or is one. Values are bytes already; ``schema`` says what they
+        are. The options are explained in ``ProducerOptions``. Opening raises as ``producer`` does,
+        ``ProducerBusy`` where another producer has the name, and ``ValueError`` for a topic that
+        has partitions.
+        """
+        settings = replace(ProducerSettings.of(options, schema), batching=None)
+        return Opening(self._open_entry_producer(topic, settings))
+
+    async def _open_entry_producer(self, topic: str, settings: ProducerSettings) -> EntryProducer:
+        name = TopicName.parse(topic)
+        if name.partition_index < 0 and (partitions := await self._channels.partitions(name)):
+            raise ValueError(f"{name} has {partitions} partitions: name one of them")
+        producer = EntryProducer(
+            self._channels, name, settings, memory=self._memory, clock=self._clock
+        )
+        await producer.open()
+        return producer
 
     @overload
     def consumer(
@@ -284,6 +316,49 @@ class Client:
         settings = ConsumerSettings.of(options)
         return Opening(self._consumers.table_view(topics, settings, schema))
 
+    def entries(
+        self,
+        topic: str,
+        start: LogPosition = LOG_START,
+        end: LogPosition | None = None,
+        *,
+        read_ahead_messages: int = 10_000,
+        read_ahead_bytes: int = 16 * 1024 * 1024,
+        timeout_s: float = 60.0,
+    ) -> Opening[EntryReader]:
+        """The stored entries of ``topic`` from ``start`` to ``end``, which is not included:
+        ``async with client.entries("orders") as entries``, or ``await client.entries("orders")``.
+
+        For programs that move or analyse large parts of a log: others want a ``reader``. The topic
+        has no partitions, or is one partition of another. Without an ``end`` the range ends where
+        the topic ends when the reader is opened; an ``end`` that lies behind that means the same.
+        Up to ``read_ahead_messages`` and about ``read_ahead_bytes`` are fetched ahead. A read that
+        gets nothing for ``timeout_s`` fails, and no range ends short for that. Opening waits until
+        a broker has accepted the reader, and raises ``InvalidTopicName``, or the ``ClientError``
+        for which none did. Raises ``ValueError`` for limits that are not above 0.
+        """
+        read_ahead = ReadAhead(read_ahead_messages, read_ahead_bytes, timeout_s)
+        return Opening(self._open_entries(topic, start, end, read_ahead))
+
+    async def _open_entries(
+        self, topic: str, start: LogPosition, end: LogPosition | None, read_ahead: ReadAhead
+    ) -> EntryReader:
+        name = TopicName.parse(topic)
+        reader = EntryReader(self._channels, name, start, end, read_ahead)
+        await reader.open()
+        return reader
+
+    async def schema(self, topic: str, version: bytes | None = None) -> SchemaInfo | None:
+        """The newest schema of ``topic``, or that ``version`` of it; ``None`` where there is none.
+
+        Raises ``InvalidTopicName``, ``ClientError``, or ``ValueError`` for a schema of a type that
+        is not known here.
+        """
+        try:
+            return info_of(await self._channels.schema(TopicName.parse(topic), version))
+        except TopicNotFound:
+            return None
+
     async def _open_box(self, topic: LetterTopic) -> LetterProducer:
         if topic.subscription is not None:
             async with self.consumer(
@@ -299,6 +374,13 @@ class Client:
         Raises ``InvalidTopicName`` or ``ClientError``.
         """
         return await self._channels.lookup.partitions(str(TopicName.parse(topic)))
+
+    async def topics(self, namespace: str, mode: TopicsMode = "persistent") -> list[str]:
+        """The whole names of the topics of ``namespace`` (``tenant/namespace``), partitions each by
+        itself. Raises ``InvalidTopicName`` or ``ClientError``."""
+        name = str(NamespaceName.parse(namespace))
+        found, _ = await self._channels.lookup.topics(name, mode, "")
+        return sorted(found or [])
 
     async def close(self) -> None:
         """Close all producers and consumers, then the connections. Closing twice is harmless."""

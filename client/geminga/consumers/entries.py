@@ -19,6 +19,7 @@ from geminga.errors import DecryptionFailed, UnreadableMessage
 from geminga.messages import BatchAcks, Delivery, Message, StillEncrypted
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
+from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_protocol.pulsar.integers import signed, unsigned
 from geminga_protocol.pulsar.payload import open_payload, split_batch_lazily
 
@@ -43,6 +44,41 @@ class Entry:
     error: UnreadableMessage | None = None
 
 
+@dataclass(slots=True)
+class Body:
+    """What the messages of an entry are cut out of, ``earlier`` the entries of chunks before it."""
+
+    content: bytes
+    earlier: tuple[Position, ...] = ()
+
+
+class BodyOpener:
+    """Decrypts the bodies of one topic's entries, puts chunks together, and decompresses them."""
+
+    def __init__(self, pending: PendingChunks | None, decryptor: Decryptor | None) -> None:
+        self._pending = pending
+        self._decryptor = decryptor
+
+    def open(self, metadata: MessageMetadata, body: bytes, position: Position) -> Body | None:
+        """The body, or ``None`` for a chunk that is not the last of its message.
+
+        Raises ``UnreadableMessage``; where it cannot be decrypted, ``DecryptionFailed``.
+        """
+        if metadata.encryption_keys:  # of a message in chunks each by itself
+            if self._decryptor is None:
+                raise DecryptionFailed("it is encrypted")
+            body = self._decryptor.decrypt(metadata, body)
+        chunks: tuple[Position, ...] = ()
+        if metadata.num_chunks_from_msg > 1:
+            if self._pending is None:
+                raise UnreadableMessage("it is a chunk of a larger message")
+            whole = self._pending.add(metadata, body, position)
+            if whole is None:
+                return None
+            body, chunks = whole.body, whole.earlier
+        return Body(decompress(metadata.compression, body, metadata.uncompressed_size), chunks)
+
+
 class EntryOpener:
     """Opens the entries of one topic.
 
@@ -60,8 +96,7 @@ class EntryOpener:
     ) -> None:
         self._topic = topic
         self._values = values
-        self._pending = pending
-        self._decryptor = decryptor
+        self._bodies = BodyOpener(pending, decryptor)
         self._consumes_encrypted = consumes_encrypted
 
     def open(self, command: api.CommandMessage, buffer: bytes, start: int, end: int) -> Entry:
@@ -85,33 +120,24 @@ class EntryOpener:
                 redelivery_count=command.redelivery_count,
                 values=self._values,
             )
-            body = buffer[body_start:end]
-            if metadata.encryption_keys:  # of a message in chunks each by itself
-                try:
-                    body = self._decrypted(metadata, body)
-                except DecryptionFailed:
-                    if not self._consumes_encrypted:
-                        raise
-                    delivery.values = STILL_ENCRYPTED
-                    return Entry(position, [Message(body, delivery)], sent_messages)
-            if metadata.num_chunks_from_msg > 1:
-                whole = self._pending.add(metadata, body, position)
-                if whole is None:
-                    return Entry(position, [], 1)
-                body, delivery.chunks = whole.body, whole.earlier
-            body = decompress(metadata.compression, body, metadata.uncompressed_size)
-            if is_batch and not delivery.chunks:
-                return _open_batch(delivery, command, body)
+            sealed = buffer[body_start:end]
+            try:
+                body = self._bodies.open(metadata, sealed, position)
+            except DecryptionFailed:
+                if not self._consumes_encrypted:
+                    raise
+                delivery.values = STILL_ENCRYPTED
+                return Entry(position, [Message(sealed, delivery)], sent_messages)
+            if body is None:
+                return Entry(position, [], 1)
+            delivery.chunks = body.earlier
+            if is_batch and not body.earlier:
+                return _open_batch(delivery, command, body.content)
         except UnreadableMessage as error:
             return Entry(position, [], sent_messages, error)
         except WireError as error:
             return Entry(position, [], sent_messages, UnreadableMessage(str(error)))
-        return Entry(position, [Message(body, delivery)], 1)
-
-    def _decrypted(self, metadata: api.MessageMetadata, body: bytes) -> bytes:
-        if self._decryptor is None:
-            raise DecryptionFailed("it is encrypted")
-        return self._decryptor.decrypt(metadata, body)
+        return Entry(position, [Message(body.content, delivery)], 1)
 
 
 def position_of(command: api.CommandMessage) -> Position:

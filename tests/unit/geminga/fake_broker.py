@@ -198,6 +198,7 @@ class FakeBroker:
         body: bytes = b"",
         *,
         consumer_id: int = 0,
+        ledger_id: int = LEDGER,
         payload: bytes | None = None,
         redelivery_count: int = 0,
         ack_set: tuple[int, ...] = (),
@@ -206,7 +207,7 @@ class FakeBroker:
         if payload is None:
             payload = encode_payload(metadata(entry_id), body)
         header = MessageEncoder(consumer_id).header(
-            LEDGER, entry_id, len(payload), redelivery_count, ack_set
+            ledger_id, entry_id, len(payload), redelivery_count, ack_set
         )
         self.session.write(header, payload)
 

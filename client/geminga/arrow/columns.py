@@ -1,0 +1,155 @@
+"""Columns of what messages are and say: their payloads, ids, keys, times and properties.
+
+Most messages of a batch say nothing of their own but their size: what they have in common is noted
+once for each entry, and only messages that say more are looked at one by one.
+"""
+
+from __future__ import annotations
+
+import base64
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+
+import pyarrow as pa
+
+from geminga.messages import MessageId
+from geminga_protocol.pulsar.api_pb2 import MessageMetadata, SingleMessageMetadata
+from geminga_protocol.pulsar.integers import encode_varint
+
+Said = MessageMetadata | SingleMessageMetadata
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+VALUE = pa.field("value", pa.binary())
+KEY, TOPIC, MESSAGE_ID = "__key", "__topic", "__messageId"
+PUBLISH_TIME, EVENT_TIME, PROPERTIES = "__publishTime", "__eventTime", "__messageProperties"
+METADATA_FIELDS: Mapping[str, pa.Field] = {
+    KEY: pa.field(KEY, pa.binary()),
+    TOPIC: pa.field(TOPIC, pa.string()),
+    MESSAGE_ID: pa.field(MESSAGE_ID, pa.binary()),
+    PUBLISH_TIME: pa.field(PUBLISH_TIME, TIMESTAMP),
+    EVENT_TIME: pa.field(EVENT_TIME, TIMESTAMP),
+    PROPERTIES: pa.field(PROPERTIES, pa.map_(pa.string(), pa.string())),
+}
+
+US_A_MS = 1000
+# Batch indexes as message ids have them; batches of more messages are rare, and made one by one.
+VARINTS = [encode_varint(index) for index in range(1 << 12)]
+_TWO_BYTES_FROM = 128
+
+
+class MetadataRows:
+    """What the rows of one record batch say besides their payloads."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self._topic = topic
+        self._partition = b"" if partition < 0 else b"\x18" + encode_varint(partition)
+        self._id_parts: list[bytes] = []
+        self._id_bytes: list[int] = []
+        self._publish_times_us = array("q")
+        # Of the rows that say something of their own.
+        self._said: dict[int, Said] = {}
+        self.count = 0
+        self._columns: Mapping[str, Callable[[], pa.Array]] = {
+            KEY: self._keys,
+            TOPIC: self._topics,
+            MESSAGE_ID: self._message_ids,
+            PUBLISH_TIME: lambda: _times(self._publish_times_us),
+            EVENT_TIME: self._event_times,
+            PROPERTIES: self._properties,
+        }
+
+    # ---- rows
+
+    def add_single(self, message_id: MessageId, metadata: MessageMetadata) -> None:
+        """A message that is an entry by itself, or several, if it came in chunks."""
+        encoded = message_id.to_bytes()
+        self._id_parts.append(encoded)
+        self._id_bytes.append(len(encoded))
+        self._publish_times_us.append(metadata.publish_time * US_A_MS)
+        self._said[self.count] = metadata
+        self.count += 1
+
+    def add_batch(
+        self,
+        entry: tuple[int, int],
+        metadata: MessageMetadata,
+        batch_indexes: Sequence[int],
+        said: Iterable[tuple[int, SingleMessageMetadata]],
+    ) -> None:
+        """Messages of one batch; of those that say more, ``said`` has the place among them."""
+        # MessageIdData{ledgerId=1, entryId=2, partition=3, batch_index=4, batch_size=6}
+        before = b"\x08" + encode_varint(entry[0]) + b"\x10" + encode_varint(entry[1])
+        before += self._partition + b"\x20"
+        behind = b"\x30" + encode_varint(metadata.num_messages_in_batch)
+        size = len(batch_indexes)
+        if len(VARINTS) < metadata.num_messages_in_batch:
+            varints = [encode_varint(index) for index in batch_indexes]
+        elif isinstance(batch_indexes, range):
+            varints = VARINTS[batch_indexes.start : batch_indexes.stop]
+        else:
+            varints = [VARINTS[index] for index in batch_indexes]
+        if size:
+            self._id_parts += (before, (behind + before).join(varints), behind)
+        around = len(before) + len(behind)
+        self._id_bytes += [around + len(varint) for varint in varints]
+        self._publish_times_us += array("q", (metadata.publish_time * US_A_MS,)) * size
+        for place, single in said:
+            self._said[self.count + place] = single
+        self.count += size
+
+    # ---- columns
+
+    def columns(self, names: Sequence[str]) -> list[pa.Array]:
+        """The columns of these names."""
+        return [self._columns[name]() for name in names]
+
+    def _keys(self) -> pa.Array:
+        keys: list[bytes | None] = [None] * self.count
+        for row, said in self._said.items():
+            if said.HasField("partition_key"):
+                key = said.partition_key
+                is_bytes = said.partition_key_b64_encoded
+                keys[row] = base64.b64decode(key) if is_bytes else key.encode()
+        return pa.array(keys, pa.binary())
+
+    def _topics(self) -> pa.Array:
+        topic = self._topic.encode()
+        offsets = array("i", range(0, len(topic) * (self.count + 1), len(topic)))
+        return _by_offsets(pa.string(), offsets, topic * self.count)
+
+    def _message_ids(self) -> pa.Array:
+        offsets = array("i", accumulate(self._id_bytes, initial=0))
+        return _by_offsets(pa.binary(), offsets, b"".join(self._id_parts))
+
+    def _event_times(self) -> pa.Array:
+        # Protobuf's 0 stands for none.
+        times = {row: s.event_time * US_A_MS for row, s in self._said.items() if s.event_time}
+        if not times:
+            return pa.nulls(self.count, TIMESTAMP)
+        return pa.array([times.get(row) for row in range(self.count)], TIMESTAMP)
+
+    def _properties(self) -> pa.Array:
+        sizes = [0] * self.count
+        pairs: list[tuple[str, str]] = []
+        for row, said in self._said.items():
+            if said.properties:
+                # A key may be there twice; the last one counts, as in every client.
+                properties = {pair.key: pair.value for pair in said.properties}
+                sizes[row] = len(properties)
+                pairs += properties.items()
+        keys, values = [key for key, _ in pairs], [value for _, value in pairs]
+        offsets = pa.array(accumulate(sizes, initial=0), pa.int32())
+        return pa.MapArray.from_arrays(
+            offsets, pa.array(keys, pa.string()), pa.array(values, pa.string())
+        )
+
+
+def _times(times_us: array[int]) -> pa.Array:
+    return pa.Array.from_buffers(TIMESTAMP, len(times_us), [None, pa.py_buffer(times_us)])
+
+
+def _by_offsets(kind: pa.DataType, offsets: array[int], content: bytes) -> pa.Array:
+    """Texts or bytes that stand one behind the other; none is null."""
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content)]
+    return pa.Array.from_buffers(kind, len(offsets) - 1, buffers)
