@@ -38,8 +38,9 @@ test-full: $(BIN)/.develops setup  ## the long tests that `make test` leaves out
 test-java: $(BIN)/.develops setup  ## Pulsar's Java client, and BookKeeper's client and bookies, with ours, where Java is
 	@$(PYTEST) -m java tests/bookkeeper tests/java_client $(ARGS)
 
-# Needs Java, and an unpacked Apache Pulsar in PULSAR_HOME.
-test-compat: $(BIN)/.develops  ## the client with a real Apache Pulsar: TLS, authentication, HTTP, a proxy
+# Needs Java, and Apache Pulsar: unpacked in PULSAR_HOME, or fetched by `mvn` (the first time: 240 MB, into the
+# user's cache).
+test-compat: $(BIN)/.develops setup  ## our client and the official one, with Geminga and with Apache Pulsar (2 min)
 	@$(PYTEST) -m compat tests/compat $(ARGS)
 
 # Needs root and, the first time, Debian's packages (500 MB, into the user's cache); touches nothing else here.
@@ -67,9 +68,9 @@ unit: $(BIN)/.develops
 	$(PYTEST) -m "not integration and not full and not java and not compat and not containers" -n 2 $(ARGS)
 
 # More workers than cores: these tests wait for processes most of their time. A file stays with one worker,
-# so that its tests share a cluster.
+# so that its tests share a cluster, and all of Spark's files do, so that they share a session.
 integration: $(BIN)/.develops setup
-	$(PYTEST) -m "integration and not full" -n 4 --dist loadfile $(ARGS)
+	$(PYTEST) -m "integration and not full" -n 4 --dist loadgroup $(ARGS)
 
 protocol: $(BIN)/.develops  ## generate the protocol modules anew from protocol/**/*.proto
 	$(BIN)/python protocol/generate.py
@@ -111,7 +112,7 @@ $(BIN)/.runs: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(BIN)/.develops: $(BIN)/.runs
-	@echo "make: installing what checks and tests need into $(VENV) (a minute)"
+	@echo "make: installing what checks and tests need into $(VENV) (a minute; PySpark alone is 456 MB)"
 	@$(PIP) --upgrade 'pip>=25.1'
 	@$(PIP) --group dev
 	@touch $@

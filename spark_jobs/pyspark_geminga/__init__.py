@@ -3,3 +3,10 @@
 Spark finds packages named ``pyspark_*`` by itself: where this one is installed, nothing is to be
 registered. It stands on ``geminga``, the client library, and speaks to brokers alone.
 """
+
+from __future__ import annotations
+
+from pyspark_geminga.checkpoints import commit_from_checkpoint
+from pyspark_geminga.source import DefaultSource
+
+__all__ = ["DefaultSource", "commit_from_checkpoint"]

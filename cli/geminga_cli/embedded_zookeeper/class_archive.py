@@ -21,12 +21,12 @@ from geminga_cli.embedded_zookeeper.configuration import (
     command_line,
     configuration_text,
 )
-from geminga_cli.embedded_zookeeper.java import Java
 from geminga_cli.embedded_zookeeper.words import ask, wait_until_ready
 from geminga_cli.errors import SetupFailed
 from geminga_cli.ports import ReservedPort
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import CoordinationError, Create, Delete, Set
+from geminga_runtime.java import Java
 
 READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0

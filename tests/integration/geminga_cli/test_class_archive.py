@@ -13,8 +13,8 @@ from geminga_cli.embedded_zookeeper.class_archive import make_archive
 from geminga_cli.embedded_zookeeper.configuration import ZooKeeperSettings, command_line
 from geminga_cli.embedded_zookeeper.installation import find_installation
 from geminga_cli.embedded_zookeeper.jars import JARS
-from geminga_cli.embedded_zookeeper.java import Java
 from geminga_cli.errors import SetupFailed
+from geminga_runtime.java import Java
 
 # Of about 1,250 classes that a server loads.
 ARCHIVED_CLASSES_MIN = 1000

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from geminga_cli import main as module
-from geminga_cli.errors import JavaMissing
+from geminga_cli.errors import SetupFailed
 from geminga_cli.main import COMMANDS, EXIT_INTERRUPTED, EXIT_REFUSED, main, usage
 
 
@@ -51,9 +51,9 @@ class FailingCommand:
 def test_our_own_errors_become_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(module, "import_module", FailingCommand(JavaMissing("no Java here")))
+    monkeypatch.setattr(module, "import_module", FailingCommand(SetupFailed("no jars here")))
     assert main(["standalone"]) == EXIT_REFUSED
-    assert capsys.readouterr().err == "geminga: no Java here\n"
+    assert capsys.readouterr().err == "geminga: no jars here\n"
 
 
 def test_ctrl_c_before_anything_runs_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

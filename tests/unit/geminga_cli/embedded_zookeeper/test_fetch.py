@@ -14,7 +14,13 @@ from pathlib import Path
 import pytest
 
 from geminga_cli.embedded_zookeeper import fetch
-from geminga_cli.embedded_zookeeper.fetch import damaged_jars, download_archive, fetch_jars
+from geminga_cli.embedded_zookeeper.fetch import (
+    copy_jars,
+    damaged_jars,
+    download_archive,
+    fetch_jars,
+    jars_of_installed_pyspark,
+)
 from geminga_cli.embedded_zookeeper.jars import ARCHIVE_JARS_FOLDER, Jar
 from geminga_cli.errors import SetupFailed
 
@@ -108,6 +114,43 @@ def test_a_torn_archive_is_refused(tmp_path: Path) -> None:
 def test_a_download_that_brings_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SetupFailed, match="brought no nothing"):
         fetch_jars(tmp_path / "zookeeper", lambda directory: directory / "nothing", "")
+
+
+def test_jars_of_an_installed_pyspark_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "pyspark" / "jars"
+    source.mkdir(parents=True)
+    for name, content in {**CONTENT, "other.jar": b"no"}.items():
+        (source / name).write_bytes(content)
+    (tmp_path / "pyspark" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert jars_of_installed_pyspark() == source
+    directory = tmp_path / "cache" / "zookeeper"
+    copy_jars(directory, source)
+    assert damaged_jars(directory) == []
+    assert names(directory) == ["a.jar", "b.jar"]
+    assert names(tmp_path / "cache") == ["zookeeper"]
+
+
+def test_a_pyspark_with_another_zookeeper_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "pyspark" / "jars"
+    source.mkdir(parents=True)
+    (tmp_path / "pyspark" / "__init__.py").touch()
+    (source / "a.jar").write_bytes(CONTENT["a.jar"])
+    (source / "b.jar").write_bytes(b"another version")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert jars_of_installed_pyspark() is None
+    with pytest.raises(SetupFailed, match=r"b.jar has SHA-256"):
+        copy_jars(tmp_path / "zookeeper", source)
+    assert names(tmp_path) == ["pyspark"]
+
+
+def test_without_pyspark_there_is_nothing_to_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "find_spec", {"pyspark": None}.get)
+    assert jars_of_installed_pyspark() is None
 
 
 class FakePip:

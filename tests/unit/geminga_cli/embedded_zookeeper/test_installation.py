@@ -10,7 +10,7 @@ import pytest
 from geminga_cli.embedded_zookeeper import installation
 from geminga_cli.embedded_zookeeper.installation import Installation, find_installation
 from geminga_cli.embedded_zookeeper.jars import JARS, cache_directory
-from geminga_cli.embedded_zookeeper.java import Java
+from geminga_runtime.java import Java
 
 JAVA = Java(Path("/bin/java"), "17.0.1")
 
@@ -34,7 +34,7 @@ def test_each_java_has_its_own_archive(monkeypatch: pytest.MonkeyPatch) -> None:
     archives: set[Path] = set()
     for java in (JAVA, Java(JAVA.executable, "21")):
 
-        def find(_environment: Mapping[str, str], java: Java = java) -> Java:
+        def find(_environment: Mapping[str, str], *_words: str, java: Java = java) -> Java:
             return java
 
         monkeypatch.setattr(installation, "find_java", find)

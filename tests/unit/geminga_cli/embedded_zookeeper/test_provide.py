@@ -11,9 +11,9 @@ import pytest
 from geminga_cli.embedded_zookeeper import provide
 from geminga_cli.embedded_zookeeper.installation import Installation
 from geminga_cli.embedded_zookeeper.jars import JARS
-from geminga_cli.embedded_zookeeper.java import Java
 from geminga_cli.embedded_zookeeper.provide import provide_zookeeper
 from geminga_cli.errors import SetupFailed
+from geminga_runtime.java import Java
 
 
 class Setup:

@@ -13,9 +13,9 @@ import pytest
 from geminga_cli.embedded_zookeeper import setup
 from geminga_cli.embedded_zookeeper.installation import Installation
 from geminga_cli.embedded_zookeeper.jars import JARS
-from geminga_cli.embedded_zookeeper.java import Java
 from geminga_cli.embedded_zookeeper.setup import set_up
 from geminga_cli.errors import SetupFailed
+from geminga_runtime.java import Java
 
 
 class Workshop:
@@ -27,10 +27,13 @@ class Workshop:
         self.said: list[str] = []
         self.archive_error: SetupFailed | None = None
         self.damaged: list[str] = []
+        self.installed: Path | None = None
         java = Java(Path("/bin/java"), "17")
         self._found = Installation(java, directory, directory / "classes.jsa")
         monkeypatch.setattr(setup, "find_installation", self.find)
         monkeypatch.setattr(setup, "fetch_zookeeper", self.fetch)
+        monkeypatch.setattr(setup, "jars_of_installed_pyspark", lambda: self.installed)
+        monkeypatch.setattr(setup, "copy_jars", self.copy)
         monkeypatch.setattr(setup, "make_archive", self.make_archive)
         monkeypatch.setattr(setup, "damaged_jars", self.find_damaged)
 
@@ -45,6 +48,11 @@ class Workshop:
         directory.mkdir(exist_ok=True)
         for jar in JARS:
             (directory / jar.name).touch()
+
+    def copy(self, directory: Path, source: Path) -> None:
+        assert source == self.installed
+        self.fetch(directory)
+        self.done[-1] = "copy"
 
     def make_archive(self, _jars: Path, _java: Java, target: Path) -> None:
         self.done.append("archive")
@@ -71,6 +79,12 @@ def test_the_second_time_there_is_nothing_to_do(workshop: Workshop) -> None:
     assert workshop.set_up() == []
     assert workshop.set_up(is_checked=True) == []
     assert workshop.said == []
+
+
+def test_nothing_is_downloaded_where_pyspark_is_installed(workshop: Workshop) -> None:
+    workshop.installed = Path("/site/pyspark/jars")
+    assert workshop.set_up() == ["copy", "archive"]
+    assert [words.split()[0] for words in workshop.said] == ["copying", "preparing"]
 
 
 def test_only_the_archive_is_made_for_another_java(workshop: Workshop) -> None:

@@ -15,7 +15,6 @@ from geminga_cli.embedded_zookeeper.configuration import (
     configuration_text,
 )
 from geminga_cli.embedded_zookeeper.installation import Installation
-from geminga_cli.embedded_zookeeper.java import Java
 from geminga_cli.gate import pass_gate
 from geminga_cli.supervisor import parts
 from geminga_cli.supervisor.fleet import PartRules
@@ -24,6 +23,7 @@ from geminga_cli.supervisor.parts import (
     ZooKeeperPart,
 )
 from geminga_cli.supervisor.process import Command
+from geminga_runtime.java import Java
 from geminga_server.supervision import CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE
 
 RULES = PartRules("bookie-2", stop_deadline_s=1.0)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from geminga_cli.embedded_zookeeper.installation import Installation
-from geminga_cli.embedded_zookeeper.java import Java
 from geminga_cli.errors import UnusablePort
 from geminga_cli.supervisor.parts import PythonPart, ZooKeeperPart
 from geminga_cli.supervisor.settings import DECIDED, PartsFile, StandaloneSettings
@@ -22,6 +21,7 @@ from geminga_cli.supervisor.standalone import (
     broker_options,
     make_parts,
 )
+from geminga_runtime.java import Java
 from geminga_server.errors import ConfigError
 
 DATA = Path("/data")

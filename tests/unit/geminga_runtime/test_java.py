@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from geminga_cli.embedded_zookeeper import java
-from geminga_cli.embedded_zookeeper.java import (
+from geminga_runtime import java
+from geminga_runtime.java import (
     Java,
+    JavaMissing,
     candidates,
     choose,
+    java_at,
     major_version,
-    version_in_release,
     version_in_words,
-    version_of,
 )
-from geminga_cli.errors import JavaMissing
 
 OLD = Java(Path("/old/bin/java"), "1.8.0_392-b08")
 MUTE = Java(Path("/mute/bin/java"), "")
@@ -40,29 +39,22 @@ def test_the_major_version_is_read_from_old_and_new_numbering(version: str, majo
 
 
 def test_the_first_java_that_is_new_enough_is_chosen() -> None:
-    assert choose([OLD, MUTE, NEW, NEWER]) == NEW
+    assert choose([OLD, MUTE, NEW, NEWER], "Spark", "install one") == NEW
 
 
 def test_java_that_is_too_old_is_named_with_the_way_out() -> None:
     with pytest.raises(JavaMissing) as refused:
-        choose([OLD, MUTE])
+        choose([OLD, MUTE], "Spark", "pip install brings one")
     words = str(refused.value)
     assert "/old/bin/java is version 1.8.0_392-b08" in words
     assert "/mute/bin/java is version unknown" in words
-    assert "pip install 'geminga[standalone]'" in words
-    assert "--zookeeper HOST:PORT" in words
+    assert words.startswith("no Java 17 or newer to run Spark with (")
+    assert words.endswith("): pip install brings one")
 
 
 def test_no_java_at_all_says_so() -> None:
     with pytest.raises(JavaMissing, match="no Java 17 or newer"):
-        choose([])
-
-
-def test_the_version_is_read_from_the_release_file() -> None:
-    release = 'IMPLEMENTOR="Debian"\nJAVA_RUNTIME_VERSION="17.0.15+6"\nJAVA_VERSION="17.0.15"\n'
-    assert version_in_release(release) == "17.0.15+6"
-    assert version_in_release('JAVA_VERSION="25.0.2"\nnonsense\n') == "25.0.2"
-    assert version_in_release("") == ""
+        choose([], "Spark", "install one")
 
 
 def test_the_version_is_read_from_what_java_prints() -> None:
@@ -81,22 +73,33 @@ def fake_java(home: Path, release: str | None, prints: str = "exit 1") -> Path:
     return executable
 
 
+def test_the_version_and_the_modules_are_read_from_the_release_file(tmp_path: Path) -> None:
+    release = (
+        'IMPLEMENTOR="D"\nJAVA_RUNTIME_VERSION="17.0.15+6"\nJAVA_VERSION="17.0.15"\nnonsense\n'
+    )
+    silent = fake_java(tmp_path / "silent", release)
+    assert java_at(silent) == Java(silent, "17.0.15+6", frozenset())
+    release = 'JAVA_VERSION="25.0.2"\nMODULES="java.base java.sql"'
+    telling = fake_java(tmp_path / "telling", release)
+    assert java_at(telling) == Java(telling, "25.0.2", frozenset({"java.base", "java.sql"}))
+
+
 def test_java_is_only_asked_when_its_release_file_does_not_say(tmp_path: Path) -> None:
     with_file = fake_java(tmp_path / "a", 'JAVA_VERSION="21.0.1"')
     without_file = fake_java(tmp_path / "b", None, "echo 'openjdk version \"18\"' >&2")
     mute_file = fake_java(tmp_path / "c", "nothing", "echo 'openjdk version \"19\"'")
     broken = fake_java(tmp_path / "d", None)
-    assert version_of(with_file) == "21.0.1"
-    assert version_of(without_file) == "18"
-    assert version_of(mute_file) == "19"
-    assert version_of(broken) == ""
+    assert java_at(with_file).version == "21.0.1"
+    assert java_at(without_file).version == "18"
+    assert java_at(mute_file).version == "19"
+    assert java_at(broken).version == ""
 
 
 def test_a_java_that_does_not_answer_has_no_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(java, "VERSION_TIMEOUT_S", 0.01)
-    assert version_of(fake_java(tmp_path, None, "exec tail -f /dev/null")) == ""
+    assert java_at(fake_java(tmp_path, None, "exec tail -f /dev/null")).version == ""
 
 
 def test_java_home_comes_before_the_path_and_the_wheel(tmp_path: Path) -> None:

@@ -1,0 +1,239 @@
+"""Access to a cluster: the options that sources and sinks share, and the client they make.
+
+``service.url`` and ``admin.url`` say where the cluster is; ``pulsar.client.*`` who connects, and
+how. Their names are the Java connector's, so that its users keep theirs. Values are picklable:
+tasks open clients of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import geminga
+from pyspark_geminga.errors import InvalidOption
+
+_CLIENT = "pulsar.client."
+_ADMIN = "pulsar.admin."
+# Names of Java's classes, and of methods in general, by what stands behind their last dot.
+_METHODS = {
+    "authenticationtoken": "token",
+    "token": "token",
+    "authenticationtls": "tls",
+    "tls": "tls",
+    "authenticationbasic": "basic",
+    "basic": "basic",
+    "authenticationoauth2": "oauth2",
+    "oauth2": "oauth2",
+}
+# Below pulsar.client. (and pulsar.admin., which may repeat them); Spark makes all names lower case.
+CLIENT_OPTIONS = (
+    "authPluginClassName",
+    "authParams",
+    "tlsTrustCertsFilePath",
+    "tlsCertificateFilePath",
+    "tlsKeyFilePath",
+    "tlsAllowInsecureConnection",
+    "tlsHostnameVerificationEnable",
+    "operationTimeoutMs",
+    "connectionTimeoutMs",
+    "listenerName",
+)
+ACCESS_OPTIONS = (
+    "service.url",
+    "admin.url",
+    *(_CLIENT + name for name in CLIENT_OPTIONS),
+    *(_ADMIN + name for name in CLIENT_OPTIONS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where the cluster is and who connects: hashable, equal for what may share a client.
+
+    ``client_options`` are those below ``pulsar.client.``, sorted, names in lower case.
+    """
+
+    service_url: str
+    admin_url: str | None
+    client_options: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Access:
+        """The access that the options of a reader or writer describe.
+
+        Raises ``InvalidOption``; others' options are left alone (see ``check_names``).
+        """
+        lower = {name.lower(): value for name, value in options.items()}
+        service_url = lower.get("service.url")
+        if not service_url:
+            raise InvalidOption(
+                "service.url", "is missing: pulsar://host:6650 is what it looks like"
+            )
+        given = {
+            name.removeprefix(_CLIENT): value
+            for name, value in lower.items()
+            if name.startswith(_CLIENT)
+        }
+        admin_url = lower.get("admin.url") or None
+        access = cls(
+            service_url, admin_url.rstrip("/") if admin_url else None, tuple(sorted(given.items()))
+        )
+        access.authentication()  # what is wrong is said where the query is planned
+        return access
+
+    def connect(self) -> geminga.Opening[geminga.Client]:
+        """A client of the cluster. Raises ``InvalidOption`` for options that contradict others."""
+        given = dict(self.client_options)
+        is_secure = self.service_url.startswith(("pulsar+ssl:", "https:"))
+        options: dict[str, Any] = {}
+        for name, parameter in (
+            ("operationtimeoutms", "operation_timeout_s"),
+            ("connectiontimeoutms", "connect_timeout_s"),
+        ):
+            if name in given:
+                options[parameter] = whole_number(_CLIENT + name, given[name]) / 1000
+        try:
+            return geminga.connect(
+                self.service_url,
+                tls=self.tls() if is_secure else None,
+                authentication=self.authentication(),
+                listener_name=given.get("listenername"),
+                **options,
+            )
+        except (ValueError, geminga.InvalidServiceUrl) as error:
+            raise InvalidOption("service.url", str(error)) from error
+
+    def tls(self) -> geminga.Tls:
+        """How connections are secured, where the URLs say that they are."""
+        given = dict(self.client_options)
+        parameters = self._auth_parameters()
+        # Java's clients name the certificate of mutual TLS in authParams.
+        certificate = given.get("tlscertificatefilepath") or parameters.get("tlsCertFile")
+        key = given.get("tlskeyfilepath") or parameters.get("tlsKeyFile")
+        try:
+            return geminga.Tls(
+                trust_file=given.get("tlstrustcertsfilepath"),
+                certificate_file=certificate,
+                key_file=key,
+                checks_hostname=_flag(given, "tlshostnameverificationenable", default=True),
+                allows_untrusted=_flag(given, "tlsallowinsecureconnection", default=False),
+            )
+        except ValueError as error:
+            raise InvalidOption(_CLIENT + "tls*", str(error)) from error
+
+    def authentication(self) -> geminga.Authentication | None:
+        """Who connects, by ``authPluginClassName`` and ``authParams``."""
+        given = dict(self.client_options)
+        name = given.get("authpluginclassname")
+        if not name:
+            return None
+        method = _METHODS.get(name.rpartition(".")[2].lower())
+        if method is None:
+            raise InvalidOption(
+                _CLIENT + "authPluginClassName",
+                f"{name!r} is none of token, tls, basic and oauth2, or Java's classes for them",
+            )
+        text, parameters = given.get("authparams", ""), self._auth_parameters()
+        makers: dict[str, Callable[[], geminga.Authentication]] = {
+            "token": lambda: geminga.Token(_token(text)),
+            "tls": geminga.MutualTls,
+            "basic": lambda: geminga.Basic(*_user(text, parameters)),
+            "oauth2": lambda: _oauth2(parameters),
+        }
+        return makers[method]()
+
+    def _auth_parameters(self) -> dict[str, str]:
+        """``authParams`` as JSON or as ``key:value,key:value``."""
+        text = dict(self.client_options).get("authparams", "").strip()
+        if text.startswith("{"):
+            try:
+                document: dict[str, object] = json.loads(text)
+            except ValueError as error:
+                raise InvalidOption(_CLIENT + "authParams", f"is no JSON: {error}") from error
+            return {name: str(value) for name, value in document.items()}
+        pairs = (pair.partition(":") for pair in text.split(",") if ":" in pair)
+        return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def check_names(options: Mapping[str, str], known: tuple[str, ...]) -> None:
+    """Refuse options that have none of these names: a misspelt one would be ignored in silence.
+
+    Raises ``InvalidOption``.
+    """
+    import difflib  # noqa: PLC0415  # for errors alone
+
+    names = {name.lower(): name for name in known}
+    for option in options:
+        if option.lower() in names:
+            continue
+        close = [names[each] for each in difflib.get_close_matches(option.lower(), names, n=3)]
+        meant = f"is {' or '.join(close)} meant?" if close else f"there are {', '.join(known)}"
+        raise InvalidOption(option, f"is not known; {meant}")
+
+
+def whole_number(option: str, text: str, *, least: int = 1) -> int:
+    """An option that is a whole number, ``least`` or more. Raises ``InvalidOption``."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise InvalidOption(option, f"{text!r} is no whole number from {least} on")
+    return number
+
+
+def flag(option: str, text: str) -> bool:
+    """An option that is ``true`` or ``false``. Raises ``InvalidOption``."""
+    if text.lower() not in {"true", "false"}:
+        raise InvalidOption(option, f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    return flag(_CLIENT + name, given[name]) if name in given else default
+
+
+def _token(text: str) -> str | Callable[[], str]:
+    """A token as it is, or behind ``token:``; one in a file is read for each connection."""
+    if text.startswith("file:"):
+        path = unquote(urlsplit(text).path)
+
+        def read() -> str:
+            with open(path, encoding="utf-8") as file:  # noqa: PTH123  # as short as it gets
+                return file.read()
+
+        return read
+    if not text:
+        raise InvalidOption(_CLIENT + "authParams", "is missing: token:... or file:///path")
+    return text.removeprefix("token:")
+
+
+def _user(text: str, parameters: Mapping[str, str]) -> tuple[str, str]:
+    if "userId" in parameters:
+        return parameters["userId"], parameters.get("password", "")
+    user, colon, password = text.partition(":")
+    if not colon:
+        raise InvalidOption(_CLIENT + "authParams", "basic needs user:password")
+    return user, password
+
+
+def _oauth2(parameters: Mapping[str, str]) -> geminga.OAuth2:
+    secrets = dict(parameters)
+    key_file = parameters.get("privateKey", "")
+    if key_file:  # as Java has it: a JSON file with client_id and client_secret
+        with open(unquote(urlsplit(key_file).path), encoding="utf-8") as file:  # noqa: PTH123
+            secrets |= {name: str(value) for name, value in json.load(file).items()}
+    try:
+        return geminga.OAuth2(
+            secrets["issuerUrl"],
+            secrets["client_id"],
+            secrets["client_secret"],
+            audience=parameters.get("audience"),
+            scope=parameters.get("scope"),
+        )
+    except KeyError as error:
+        raise InvalidOption(_CLIENT + "authParams", f"oauth2 needs {error.args[0]}") from error

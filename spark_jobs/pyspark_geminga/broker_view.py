@@ -1,0 +1,185 @@
+"""What a planner knows of the cluster: which topics a query reads, and what their logs hold.
+
+With ``admin.url`` logs are known by their ledgers (``rest.py``); without it only by their ends.
+Topics are partitions' whole names from here on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from geminga import LATEST, LOG_START, Client, LogPosition, MessageId, Reader, TopicNotFound
+from geminga_protocol.pulsar.topic_names import TopicName
+from pyspark_geminga.errors import ConnectorError
+from pyspark_geminga.log_layout import LogLayout
+from pyspark_geminga.options import ByTopic, Edge, SourceOptions
+from pyspark_geminga.rest import AdminClient
+
+# How often a running query asks for new partitions, and new topics of its pattern.
+TOPICS_REFRESH_S = 5.0
+# Requests to brokers that go side by side: of a topic with a thousand partitions.
+REQUESTS_MAX = 32
+# Of a topic that does not answer: it may have anything.
+UNKNOWN = LogLayout((), LOG_START)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The logs at one moment, by topic; ``asked_s`` is when the view began to ask."""
+
+    layouts: Mapping[str, LogLayout]
+    asked_s: float
+
+    def end_of(self, topic: str) -> LogPosition:
+        """Where the topic ended."""
+        return self.layouts[topic].end
+
+
+class BrokerView:
+    """Asks brokers for a planner, on the event loop of its client."""
+
+    def __init__(
+        self,
+        client: Client,
+        options: SourceOptions,
+        *,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._monotonic_s = monotonic_s
+        self._admin = AdminClient(options.access) if options.access.admin_url else None
+        # How many partitions each topic has, as it was told last; 0 for one without.
+        self._partitions: dict[str, int] = {}
+        self._refresh_at_s: float | None = None  # before the first time
+        # Without a REST side: attached to each topic, they are asked where it ends.
+        self._readers: dict[str, Reader[bytes]] = {}
+        self._slots = asyncio.Semaphore(REQUESTS_MAX)
+
+    @property
+    def knows_ledgers(self) -> bool:
+        """Can it tell what lies between two positions?"""
+        return self._admin is not None
+
+    @property
+    def requests_each_time(self) -> int:
+        """About how many requests a snapshot costs."""
+        if self._admin is not None:
+            return max(1, len(self._partitions))
+        return max(1, sum(max(1, count) for count in self._partitions.values()))
+
+    async def snapshot(self) -> Snapshot:
+        """The logs now. Raises ``ClientError``, ``AdminRefused`` or ``OSError``."""
+        asked_s = self._monotonic_s()
+        if self._refresh_at_s is None or asked_s >= self._refresh_at_s:
+            await self._find_topics()
+            self._refresh_at_s = asked_s + TOPICS_REFRESH_S
+        layouts: dict[str, LogLayout] = {}
+        found = await asyncio.gather(
+            *[self._layouts(topic, count) for topic, count in self._partitions.items()]
+        )
+        for by_name in found:
+            if None in by_name.values():
+                # It may be deleted, or is just being moved: which topics there are says which.
+                self._refresh_at_s = 0.0
+            layouts |= {name: layout or UNKNOWN for name, layout in by_name.items()}
+        return Snapshot(layouts, asked_s)
+
+    async def position_at(self, topic: str, time_ms: int) -> LogPosition:
+        """The first message that was published at that time or later, or the end of the topic."""
+        moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+        async with self._client.reader(topic, moment, receiver_queue_size=1) as reader:
+            if not await reader.has_message_available():
+                return _behind((await reader.last_message_ids())[topic])
+            async with asyncio.timeout(self._options.poll_timeout_s):
+                message = await reader.read()
+            return LogPosition(*message.position)
+
+    async def resolve(
+        self, wanted: ByTopic, default: Edge, topic: str, layout: LogLayout
+    ) -> LogPosition:
+        """The position that the options ask for in ``topic``: by its name, that of the topic whose
+        partition it is, or for all."""
+        for name in (topic, str(TopicName.parse(topic).base), ""):
+            if name in wanted:
+                place = wanted[name]
+                break
+        else:
+            place = default
+        if isinstance(place, LogPosition):
+            return LOG_START if place.ledger_id < 0 else min(place, layout.end)
+        if isinstance(place, int):
+            return await self.position_at(topic, place)
+        return layout.first if place == "earliest" else layout.end
+
+    # ---- which topics
+
+    async def _find_topics(self) -> None:
+        topics = self._options.topics
+        is_first = self._refresh_at_s is None
+        names = topics.names
+        if topics.pattern is not None:
+            pattern = re.compile(topics.pattern)
+            listed = await self._client.topics(topics.namespace)
+            bases = {str(TopicName.parse(name).base) for name in listed}
+            names = tuple(sorted(name for name in bases if pattern.fullmatch(name)))
+        existing = await self._existing(names) if topics.pattern is None else set(names)
+        counts = await asyncio.gather(*[self._limited_partitions(name) for name in names])
+        self._partitions = {
+            name: count
+            for name, count in zip(names, counts, strict=True)
+            if count or name in existing
+        }
+        absent = [name for name in names if name not in self._partitions]
+        if absent and is_first and not self._options.waits_for_topic:
+            raise ConnectorError(
+                f"there is no topic {', '.join(absent)}: create it first, or set "
+                "waitingForNonExistedTopic=true"
+            )
+
+    async def _existing(self, names: tuple[str, ...]) -> set[str]:
+        """Those that are there: asking anything else of a topic may create it."""
+        namespaces = {str(TopicName.parse(name).namespace) for name in names}
+        lists = await asyncio.gather(*[self._client.topics(each) for each in namespaces])
+        return {name for each in lists for name in each}
+
+    async def _limited_partitions(self, topic: str) -> int:
+        async with self._slots:
+            return await self._client.partitions(topic)
+
+    # ---- their logs
+
+    async def _layouts(self, topic: str, partitions: int) -> dict[str, LogLayout | None]:
+        if self._admin is not None:
+            return await self._admin.layouts(topic, partitions)
+        name = TopicName.parse(topic)
+        names = [str(name.partition(each)) for each in range(partitions)] or [topic]
+        ends = await asyncio.gather(*[self._end(each) for each in names])
+        return {
+            each: None if end is None else LogLayout((), end)
+            for each, end in zip(names, ends, strict=True)
+        }
+
+    async def _end(self, topic: str) -> LogPosition | None:
+        """Where the topic ends, ``None`` if it is gone."""
+        async with self._slots:
+            reader = self._readers.get(topic)
+            try:
+                if reader is None:
+                    # It takes one message off the broker, ever: none of them is read.
+                    reader = await self._client.reader(topic, LATEST, receiver_queue_size=1)
+                    self._readers[topic] = reader
+                return _behind((await reader.last_message_ids())[topic])
+            except TopicNotFound:
+                self._readers.pop(topic, None)
+                return None
+
+
+def _behind(last: MessageId) -> LogPosition:
+    """Where the next message will be; the start of a topic that has none."""
+    return LOG_START if last.entry_id < 0 else LogPosition(last.ledger_id, last.entry_id + 1)

@@ -1,0 +1,285 @@
+"""What all jobs have in common: options, the Spark session, and saying how far they are.
+
+A job speaks on standard error; standard output is for its result. It leaves exceptions of Spark's
+as they are: their traces are what tells which task failed, and why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from pyspark_geminga.java_home import use_java
+
+URL_VARIABLE = "GEMINGA_SERVICE_URL"
+ADMIN_VARIABLE = "GEMINGA_ADMIN_URL"
+DEFAULT_URL = "pulsar://localhost:6650"
+DEFAULT_ADMIN_URL = "http://localhost:8080"
+PROGRESS_INTERVAL_S = 5.0
+# Given by spark-submit to the Python program that it starts.
+GATEWAY_VARIABLE = "PYSPARK_GATEWAY_PORT"
+
+
+def job_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """A parser with the options of all jobs: where the cluster is, and what Spark is told."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m pyspark_geminga.jobs.{name}",
+        description=description,
+        allow_abbrev=False,
+    )
+    cluster = parser.add_argument_group("cluster")
+    cluster.add_argument(
+        "--service-url",
+        default=os.environ.get(URL_VARIABLE, DEFAULT_URL),
+        metavar="URL",
+        help=f"the brokers (default: {DEFAULT_URL}; variable {URL_VARIABLE})",
+    )
+    cluster.add_argument(
+        "--admin-url",
+        default=os.environ.get(ADMIN_VARIABLE, DEFAULT_ADMIN_URL),
+        metavar="URL",
+        help="their REST side, which tells what topics store; without it ('') nothing is read in "
+        f"parallel but partitions (default: {DEFAULT_ADMIN_URL}; variable {ADMIN_VARIABLE})",
+    )
+    cluster.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="NAME=VALUE",
+        help="any other option of format('pulsar'), such as "
+        "pulsar.client.authParams=token:...; may be repeated",
+    )
+    spark = parser.add_argument_group("Spark")
+    spark.add_argument(
+        "--master",
+        metavar="MASTER",
+        help="where it runs (default: what spark-submit was told, or else all cores of this "
+        "machine)",
+    )
+    spark.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="NAME=VALUE",
+        help="a setting of Spark's; may be repeated",
+    )
+    return parser
+
+
+def add_topics(parser: argparse.ArgumentParser, *, is_range: bool) -> None:
+    """Which topics are read, and from where; ``is_range`` also adds to where."""
+    topics = parser.add_argument_group("what is read")
+    chosen = topics.add_mutually_exclusive_group(required=True)
+    chosen.add_argument(
+        "--topic", action="append", metavar="TOPIC", help="a topic; may be repeated"
+    )
+    chosen.add_argument(
+        "--topics-pattern",
+        metavar="REGEX",
+        help="all topics of a namespace whose names match, such as persistent://public/default/.*",
+    )
+    times = "milliseconds since 1970 or ISO 8601, by publish time"
+    topics.add_argument(
+        "--starting-offsets",
+        metavar="OFFSETS",
+        help="earliest (default), latest, or a JSON of positions",
+    )
+    topics.add_argument("--starting-time", metavar="TIME", help=f"the first instant: {times}")
+    if is_range:
+        topics.add_argument(
+            "--ending-offsets", metavar="OFFSETS", help="latest (default), or a JSON of positions"
+        )
+        topics.add_argument("--ending-time", metavar="TIME", help="the first instant not read")
+
+
+def add_stream(parser: argparse.ArgumentParser, *, batch: str | None = None) -> None:
+    """How a stream is read: what was there when it began, or for ever.
+
+    ``batch`` explains ``--batch``, with which a job reads no stream.
+    """
+    stream = parser.add_argument_group("stream")
+    kind = stream.add_mutually_exclusive_group(required=True)
+    if batch is not None:
+        kind.add_argument("--batch", action="store_true", help=batch)
+    kind.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        help="where Spark notes how far it is; the next run goes on there",
+    )
+    stream.add_argument(
+        "--continuous",
+        metavar="INTERVAL",
+        help="go on for ever, a batch each interval, such as '1 minute'; without it the job reads "
+        "what is stored and ends",
+    )
+    limit = stream.add_mutually_exclusive_group()
+    limit.add_argument(
+        "--max-rows-per-trigger", type=_positive, metavar="N", help="so many rows a batch at most"
+    )
+    limit.add_argument(
+        "--max-bytes-per-trigger", type=_positive, metavar="N", help="so many bytes at most"
+    )
+
+
+def cluster_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """The options of ``format("pulsar")`` that say where the cluster is, and ``--option``'s."""
+    options = {"service.url": arguments.service_url}
+    if arguments.admin_url:
+        options["admin.url"] = arguments.admin_url
+    return options | dict(arguments.option)
+
+
+def source_options(arguments: argparse.Namespace, **more: str) -> dict[str, str]:
+    """What ``cluster_options``, ``add_topics`` and ``add_stream`` ask for; ``--option`` wins."""
+    given = vars(arguments)
+    topics = arguments.topic
+    options = {
+        "topics": ",".join(topics) if topics else None,
+        "topicsPattern": arguments.topics_pattern,
+        "startingTime": arguments.starting_time,
+        "startingOffsets": arguments.starting_offsets
+        or (None if arguments.starting_time else "earliest"),
+        "endingOffsets": given.get("ending_offsets"),
+        "endingTime": given.get("ending_time"),
+        "maxRowsPerTrigger": given.get("max_rows_per_trigger"),
+        "maxBytesPerTrigger": given.get("max_bytes_per_trigger"),
+    }
+    said = {name: str(value) for name, value in options.items() if value is not None}
+    return said | more | cluster_options(arguments)
+
+
+@contextmanager
+def job_session(name: str, arguments: argparse.Namespace) -> Generator[SparkSession]:
+    """The session that runs in this process already, which stays; or one for this job."""
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        # Dates are those of UTC: an archive must not depend on the machine that writes it.
+        running.conf.set("spark.sql.session.timeZone", "UTC")
+        yield running
+        return
+    settings = {"spark.sql.session.timeZone": "UTC"}
+    if GATEWAY_VARIABLE not in os.environ:
+        use_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        settings["spark.ui.enabled"] = "false"
+        settings["spark.log.level"] = "ERROR"
+        if (arguments.master or "local").startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            settings |= dict.fromkeys(
+                ("spark.driver.host", "spark.driver.bindAddress"), "127.0.0.1"
+            )
+    builder = SparkSession.builder.appName(f"geminga-{name}")
+    if arguments.master:
+        builder = builder.master(arguments.master)
+    for setting, value in (settings | dict(arguments.conf)).items():
+        builder = builder.config(setting, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def say(words: str) -> None:
+    """A line for people."""
+    print(words, file=sys.stderr, flush=True)
+
+
+def read_stream(spark: SparkSession, options: dict[str, str]) -> DataFrame:
+    """A stream of topics."""
+    return spark.readStream.format("pulsar").options(**options).load()
+
+
+def read_batch(spark: SparkSession, options: dict[str, str]) -> DataFrame:
+    """What topics store."""
+    return spark.read.format("pulsar").options(**options).load()
+
+
+def run_stream(writer: DataStreamWriter, arguments: argparse.Namespace) -> int:
+    """Start the query that ``writer`` describes, and say each of its batches; ends with the query.
+
+    Returns how many rows were read. Raises ``StreamingQueryException``. Ctrl-C ends the query; what
+    its last batch did not finish, the next run does again.
+    """
+    writer = writer.option("checkpointLocation", arguments.checkpoint)
+    if arguments.continuous:
+        writer = writer.trigger(processingTime=arguments.continuous)
+    else:
+        writer = writer.trigger(availableNow=True)
+    query = writer.start()
+    rows, last = 0, -1
+    try:
+        is_over = False
+        while not is_over:
+            is_over = bool(query.awaitTermination(1))
+            for progress in _progress_since(query, last):
+                rows, last = rows + progress.numInputRows, progress.batchId
+                say(described(progress))
+    except KeyboardInterrupt:
+        say("stopping")
+    finally:
+        # A query that failed raises here what awaitTermination has raised already.
+        with suppress(PySparkException):
+            query.stop()
+    return rows
+
+
+def _progress_since(query: StreamingQuery, batch: int) -> Iterable[StreamingQueryProgress]:
+    return [each for each in query.recentProgress if each.batchId > batch and each.numInputRows]
+
+
+def described(progress: StreamingQueryProgress) -> str:
+    """A line on one batch."""
+    return (
+        f"batch {progress.batchId}: {progress.numInputRows:,} rows in "
+        f"{progress.batchDuration / 1000:.1f} s ({progress.processedRowsPerSecond:,.0f}/s)"
+    )
+
+
+@contextmanager
+def told_progress(spark: SparkSession, work: str) -> Generator[None]:
+    """Say every few seconds how many tasks of the running stages are done."""
+    is_over = threading.Event()
+
+    def tell() -> None:
+        tracker = spark.sparkContext.statusTracker()
+        while not is_over.wait(PROGRESS_INTERVAL_S):
+            for stage in tracker.getActiveStageIds():
+                facts = tracker.getStageInfo(stage)
+                if facts is not None:
+                    done, tasks = facts.numCompletedTasks, facts.numTasks
+                    say(f"{work}: stage {stage}, {done} of {tasks} tasks done")
+
+    teller = threading.Thread(target=tell, name="progress", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        teller.join()
+
+
+def _pair(text: str) -> Sequence[str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number

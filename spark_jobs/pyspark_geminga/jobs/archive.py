@@ -1,0 +1,132 @@
+"""Topics become Parquet files in a folder for each hour of publishing, exactly once.
+
+Run it from cron: each run goes on where the last one ended. The folder's ``_spark_metadata`` says
+which files belong to it, and Spark reads by that; after a crash there may be others, torn ones.
+``--merge-into`` makes from it, hour by hour, a folder of few and large files that every program can
+read without that list.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from pyspark_geminga.jobs import _session
+
+PARTITIONS = ("dt", "hour")
+# 2 GB of messages of 1 KB: a file that one task writes, and that readers cut by its row groups.
+ROWS_A_FILE = 2_000_000
+DESCRIPTION = (
+    "Stores topics as Parquet, a folder dt=.../hour=... for each hour (UTC) in which messages were "
+    "published, with all that a message says: its id, key, times and properties. Every message is "
+    "stored once, also after crashes."
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the job; returns the exit code."""
+    parsed = _parse(arguments)
+    with _session.job_session("archive", parsed) as spark:
+        options = _session.source_options(parsed, valueMode=parsed.value_mode)
+        writer = (
+            with_hours(_session.read_stream(spark, options))
+            .writeStream.format("parquet")
+            .option("path", parsed.output)
+            .option("compression", parsed.compression)
+            .partitionBy(*PARTITIONS)
+        )
+        rows = _session.run_stream(writer, parsed)
+        _session.say(f"{rows:,} messages were archived in {parsed.output}")
+        if parsed.merge_into and not parsed.continuous:
+            with _session.told_progress(spark, "merge"):
+                hours = merge(spark, parsed.output, parsed.merge_into, parsed.merge_after)
+            _session.say(f"{hours} hours were merged into {parsed.merge_into}")
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = _session.job_parser("archive", DESCRIPTION)
+    _session.add_topics(parser, is_range=False)
+    _session.add_stream(parser)
+    files = parser.add_argument_group("files")
+    files.add_argument("--output", required=True, metavar="DIR", help="the folder of the archive")
+    files.add_argument(
+        "--value-mode",
+        choices=("schema", "raw"),
+        default="schema",
+        help="the payload's columns by the topic's schema (default), or its bytes as they are",
+    )
+    files.add_argument(
+        "--compression", default="zstd", metavar="CODEC", help="of Parquet (default: zstd)"
+    )
+    files.add_argument(
+        "--merge-into",
+        metavar="DIR",
+        help="another folder, which gets the hours that are over, sorted, in few and large files",
+    )
+    files.add_argument(
+        "--merge-after",
+        type=int,
+        default=15,
+        metavar="MINUTES",
+        help="how long after its end an hour is merged (default: 15); one that grows later is "
+        "merged again",
+    )
+    return parser.parse_args(arguments)
+
+
+def with_hours(rows: DataFrame) -> DataFrame:
+    """Rows of the source with the columns ``dt`` and ``hour`` of their publish times."""
+    time = f.col("__publishTime")
+    return rows.withColumns({"dt": f.to_date(time), "hour": f.hour(time)})
+
+
+def merge(spark: SparkSession, archive: str, target: str, after_minutes: int) -> int:
+    """Write the hours of the archive anew that ended and are not in ``target`` with as many rows.
+
+    An hour's folder is replaced in one step. Returns how many were.
+    """
+    try:
+        rows = spark.read.parquet(archive)
+    except AnalysisException as error:
+        if error.getCondition() in {"PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"}:
+            return 0  # nothing was ever archived
+        raise
+    begin = f.to_timestamp("dt") + f.make_interval(hours=f.col("hour"))
+    is_over = begin + f.make_interval(hours=f.lit(1), mins=f.lit(after_minutes))
+    stored = _rows_by_hour(rows.where(is_over <= f.current_timestamp()))
+    try:
+        merged = _rows_by_hour(spark.read.parquet(target))
+    except AnalysisException as error:
+        if error.getCondition() not in {"PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"}:
+            raise
+        merged = {}
+    hours = sorted(hour for hour, count in stored.items() if merged.get(hour) != count)
+    # One hour after the other: what is held and sorted at a time does not grow with the archive.
+    for date, hour in hours:
+        (
+            rows.where((f.col("dt") == date) & (f.col("hour") == hour))
+            .repartitionByRange(-(-stored[date, hour] // ROWS_A_FILE), "__topic", "__publishTime")
+            .sortWithinPartitions("__topic", "__publishTime")
+            .write.mode("overwrite")
+            .option("partitionOverwriteMode", "dynamic")
+            .option("compression", "zstd")
+            .partitionBy(*PARTITIONS)
+            .parquet(target)
+        )
+    return len(hours)
+
+
+def _rows_by_hour(rows: DataFrame) -> dict[tuple[object, int], int]:
+    # Parquet's footers answer it: no column of the messages is read.
+    counted = rows.groupBy(*PARTITIONS).count().collect()
+    return {(row["dt"], row["hour"]): row["count"] for row in counted}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

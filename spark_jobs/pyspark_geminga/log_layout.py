@@ -1,0 +1,129 @@
+"""What is known of a topic's log: its ledgers, how many entries and bytes each has.
+
+A pure value, made of what the REST side says of a topic. It answers where the log begins and ends,
+what lies between two positions, and whether what begins at a position is still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from geminga import LOG_START, LogPosition
+
+
+class Ledger(NamedTuple):
+    """One ledger of the log. ``entries`` and ``size_bytes`` of the last one still grow."""
+
+    ledger_id: int
+    entries: int
+    size_bytes: int
+
+
+class Segment(NamedTuple):
+    """Entries of one ledger that follow each other: ``first_entry`` and ``entries - 1`` more."""
+
+    ledger_id: int
+    first_entry: int
+    entries: int
+    size_bytes: int
+
+    @property
+    def entry_bytes(self) -> int:
+        """The mean size of its entries, at least 1: brokers tell the size of ledgers alone."""
+        return max(1, self.size_bytes // max(1, self.entries))
+
+    def at(self, entries: int) -> LogPosition:
+        """The position behind the first ``entries`` of them."""
+        return LogPosition(self.ledger_id, self.first_entry + entries)
+
+
+@dataclass(frozen=True, slots=True)
+class LogLayout:
+    """The ledgers of a log, oldest first, with ``end`` behind the last entry that is stored.
+
+    Where the ledgers are not known there are none: then nothing is known of the log but its end.
+    """
+
+    ledgers: tuple[Ledger, ...]
+    end: LogPosition
+
+    @property
+    def first(self) -> LogPosition:
+        """Where the first retained entry is, or will be."""
+        if not self.ledgers:
+            return LOG_START
+        for ledger in self.ledgers:
+            if ledger.entries or ledger is self.ledgers[-1]:
+                return LogPosition(ledger.ledger_id, 0)
+        raise AssertionError("the last ledger was returned")
+
+    def settled(self, position: LogPosition) -> LogPosition:
+        """The same place in the log, named by the ledger of the entry that comes next.
+
+        A position behind the last entry of a closed ledger is the start of the next ledger. Only
+        this name is still good when the closed ledger is deleted.
+        """
+        for index, ledger in enumerate(self.ledgers[:-1]):
+            if ledger.ledger_id == position.ledger_id and position.entry_id >= ledger.entries:
+                return self.settled(LogPosition(self.ledgers[index + 1].ledger_id, 0))
+        return position
+
+    def between(self, start: LogPosition, end: LogPosition) -> tuple[Segment, ...]:
+        """What is stored from ``start`` up to but not at ``end``; the bytes by each ledger's mean.
+
+        An entry of which a part was read, or of which a part is wanted, counts as a whole.
+        """
+        found: list[Segment] = []
+        for ledger_id, entries, size_bytes in self.ledgers:
+            first, behind = 0, entries
+            if ledger_id < start.ledger_id or ledger_id > end.ledger_id:
+                continue
+            if ledger_id == start.ledger_id:
+                first = max(0, start.entry_id)
+            if ledger_id == end.ledger_id:
+                behind = min(entries, end.entry_id + (end.batch_index > 0))
+            if first < behind:
+                share = size_bytes * (behind - first) // entries
+                found.append(Segment(ledger_id, first, behind - first, share))
+        return tuple(found)
+
+    def holds(self, position: LogPosition) -> bool:
+        """Is the entry at ``position`` known to be stored?"""
+        return any(
+            ledger.ledger_id == position.ledger_id and 0 <= position.entry_id < ledger.entries
+            for ledger in self.ledgers
+        )
+
+    def may_hold(self, start: LogPosition, end: LogPosition) -> bool:
+        """May there be entries between the two? Certain where the ledgers are known."""
+        return bool(self.between(start, end)) if self.ledgers else start < end
+
+    def is_lost(self, start: LogPosition) -> bool:
+        """Were entries deleted that come at or after ``start`` and before the first retained one?
+
+        Also true of a position beyond the end, as after the topic was deleted and made again.
+        A ledger that is missing between others had no entries: logs are only deleted from the
+        front.
+        """
+        if start.ledger_id < 0 or not self.ledgers:
+            return False
+        first = self.first
+        if start.ledger_id < first.ledger_id:
+            return True
+        return start.ledger_id > max(self.end.ledger_id, first.ledger_id, self._newest)
+
+    @property
+    def _newest(self) -> int:
+        return self.ledgers[-1].ledger_id if self.ledgers else -1
+
+
+def total_entries(segments: Sequence[Segment]) -> int:
+    """How many entries there are in all of them."""
+    return sum(segment.entries for segment in segments)
+
+
+def total_bytes(segments: Sequence[Segment]) -> int:
+    """How many bytes there are in all of them."""
+    return sum(segment.size_bytes for segment in segments)

@@ -1,0 +1,179 @@
+"""Offsets: up to where a query has read each topic, as JSON in Spark's checkpoints.
+
+Version 1, of this source. A position is the NEXT message to read, so that ranges are half-open:
+
+    {"v": 1,
+     "p":    {topic: [ledger, entry, batch index or -1, message index or null], ...},
+     "from": {topic: [...]},              where this batch begins, where the batch before has no "p"
+     "plan": {topic: [[ledger, entry], ...]},  where this batch's range is cut into splits
+     "gone": [topic, ...],                deleted topics that are read no more
+     "initial": true}                     a start that stands in no checkpoint yet
+
+Keys that are empty are left out. Version 0 is the Java connector's: ``{topic: [bytes, ...]}``,
+signed bytes of a protobuf ``MessageIdData`` that names the LAST message that was read.
+
+Spark compares offsets as text: what means the same has to be the same bytes, so keys are sorted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from geminga import ClientError, LogPosition, MessageId
+from pyspark_geminga.errors import InvalidOffset
+
+VERSION = 1
+INT64_MAX = 2**63 - 1
+
+ValueT = TypeVar("ValueT")
+
+
+class Place(NamedTuple):
+    """A position, and how many messages the topic had before it, where brokers count them."""
+
+    position: LogPosition
+    message_index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffset:
+    """Up to where each topic was, or is to be, read; topics are partitions' whole names.
+
+    ``starts`` has the starts of topics that the offset before does not have, or has only from an
+    ``initialOffset`` that is made anew after a restart. ``cuts`` are written before a batch runs:
+    a batch that is repeated is split in the same way. ``gone`` are topics that were deleted.
+    """
+
+    places: Mapping[str, Place]
+    starts: Mapping[str, Place] = field(default_factory=dict[str, Place])
+    cuts: Mapping[str, tuple[LogPosition, ...]] = field(
+        default_factory=dict[str, tuple[LogPosition, ...]]
+    )
+    gone: tuple[str, ...] = ()
+    is_initial: bool = False
+
+    def to_json(self) -> dict[str, object]:
+        """The JSON object of version 1; equal offsets have equal text."""
+        document: dict[str, object] = {"v": VERSION, "p": _sorted(self.places, _place_json)}
+        if self.starts:
+            document["from"] = _sorted(self.starts, _place_json)
+        if self.cuts:
+            document["plan"] = _sorted(self.cuts, lambda cuts: [[*each[:2]] for each in cuts])
+        if self.gone:
+            document["gone"] = sorted(self.gone)
+        if self.is_initial:
+            document["initial"] = True
+        return document
+
+    @classmethod
+    def from_json(cls, document: object) -> SourceOffset:
+        """The offset in a checkpoint, of either version. Keys that are not known are left out.
+
+        Raises ``InvalidOffset``.
+        """
+        if not isinstance(document, dict):
+            raise InvalidOffset(f"{document!r} is no offset: a JSON object is wanted")
+        if "v" not in document:
+            return cls({topic: Place(_behind(ids)) for topic, ids in document.items()})
+        if document["v"] != VERSION:
+            raise InvalidOffset(
+                f"the checkpoint has offsets of version {document['v']!r}, and this release reads "
+                f"versions up to {VERSION}: install the release that wrote it, or a newer one"
+            )
+        gone = document.get("gone", [])
+        if not isinstance(gone, list):
+            raise InvalidOffset(f"{gone!r} is no list of topics")
+        return cls(
+            _mapping(document.get("p"), _place),
+            _mapping(document.get("from", {}), _place),
+            _mapping(document.get("plan", {}), _cuts),
+            tuple(map(str, gone)),
+            bool(document.get("initial")),
+        )
+
+    def start_of(self, topic: str, before: SourceOffset) -> Place | None:
+        """Where the batch that ends here begins in ``topic``; ``before`` is the batch's start.
+
+        This offset comes first: ``before`` may be an ``initialOffset`` that was made anew after a
+        restart, and lies elsewhere than that with which the batch was planned. ``None`` for a
+        topic that neither knows.
+        """
+        return self.starts.get(topic) or before.places.get(topic)
+
+
+def parse_positions(document: object) -> dict[str, LogPosition]:
+    """What users give as ``startingOffsets`` or ``endingOffsets``: for each topic a position, which
+    is the first message that is read, or the first one that is not.
+
+    Either ``{topic: [ledger, entry] or [ledger, entry, batch index]}``, or an offset of this
+    source, or the Java connector's ``{topic: [bytes, ...]}`` with that message's id. Raises
+    ``InvalidOffset``.
+    """
+    if isinstance(document, dict) and "v" in document:
+        offset = SourceOffset.from_json(document)
+        return {topic: place.position for topic, place in offset.places.items()}
+    return _mapping(document, _given)
+
+
+def _given(value: object) -> LogPosition:
+    numbers = _numbers(value)
+    if len(numbers) in {2, 3}:
+        return LogPosition(*numbers)
+    return _position(_message_id(numbers))
+
+
+def _position(message_id: MessageId) -> LogPosition:
+    return LogPosition(message_id.ledger_id, message_id.entry_id, max(-1, message_id.batch_index))
+
+
+def _behind(value: object) -> LogPosition:
+    """Version 0: entries are read whole, also where the id names one message of a batch."""
+    last = _message_id(_numbers(value))
+    if last.entry_id in {-1, INT64_MAX}:  # earliest and latest, and "before the first entry"
+        return LogPosition(last.ledger_id, -1 if last.ledger_id < 0 else 0)
+    return LogPosition(last.ledger_id, last.entry_id + 1)
+
+
+def _message_id(numbers: Sequence[int]) -> MessageId:
+    try:
+        return MessageId.from_bytes(bytes(number & 0xFF for number in numbers))
+    except ClientError as error:
+        raise InvalidOffset(f"{numbers!r} is neither a position nor a message id") from error
+
+
+def _place_json(place: Place) -> list[int | None]:
+    return [*place.position, place.message_index]
+
+
+def _place(value: object) -> Place:
+    if not isinstance(value, list) or len(value) != 4:
+        raise InvalidOffset(f"{value!r} is not [ledger, entry, batch index, index or null]")
+    index = None if value[3] is None else _numbers([value[3]])[0]
+    return Place(LogPosition(*_numbers(value[:3])), index)
+
+
+def _cuts(value: object) -> tuple[LogPosition, ...]:
+    if not isinstance(value, list):
+        raise InvalidOffset(f"{value!r} is no list of positions")
+    pairs = [_numbers(each) for each in value]
+    if any(len(pair) != 2 for pair in pairs):
+        raise InvalidOffset(f"{value!r} has something that is not [ledger, entry]")
+    return tuple(LogPosition(*pair) for pair in pairs)
+
+
+def _numbers(value: object) -> list[int]:
+    if isinstance(value, list) and all(type(each) is int for each in value):
+        return value
+    raise InvalidOffset(f"{value!r} is no list of whole numbers")
+
+
+def _mapping(value: object, read: Callable[[object], ValueT]) -> dict[str, ValueT]:
+    if not isinstance(value, dict):
+        raise InvalidOffset(f"{value!r} has no topics: a JSON object by topic is wanted")
+    return {str(topic): read(each) for topic, each in value.items()}
+
+
+def _sorted(values: Mapping[str, ValueT], write: Callable[[ValueT], object]) -> dict[str, object]:
+    return {topic: write(values[topic]) for topic in sorted(values)}

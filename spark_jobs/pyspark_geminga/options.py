@@ -1,0 +1,319 @@
+"""The options of ``spark.read.format("pulsar")`` and ``spark.readStream.format("pulsar")``.
+
+Names and meanings are the Java connector's where it has them. Everything is checked when the query
+is planned; an option that is not known is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from geminga import InvalidTopicName, LogPosition
+from geminga_protocol.pulsar.topic_names import TopicName
+from pyspark_geminga.access import ACCESS_OPTIONS, Access, check_names, flag, whole_number
+from pyspark_geminga.errors import InvalidOffset, InvalidOption
+from pyspark_geminga.offsets import parse_positions
+from pyspark_geminga.splits import SPLITS_MAX, SplitRules
+
+MIB = 1024 * 1024
+Edge = Literal["earliest", "latest"]
+# What is wanted of each topic, by its whole name; "" is for topics that are not named.
+ByTopic = Mapping[str, "LogPosition | int | Edge"]
+
+SOURCE_OPTIONS = (
+    "topic",
+    "topics",
+    "topicsPattern",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTime",
+    "endingTime",
+    "failOnDataLoss",
+    "pollTimeoutMs",
+    "maxBytesPerTrigger",
+    "maxRowsPerTrigger",
+    "maxOffsetsPerTrigger",
+    "predefinedSubscription",
+    "subscriptionPrefix",
+    "allowDifferentTopicSchemas",
+    "waitingForNonExistedTopic",
+    "valueMode",
+    "metadataColumns",
+    "badRecord",
+    "targetSplitBytes",
+    "minPartitions",
+    "maxPartitions",
+    "arrowBatchRows",
+    "arrowBatchBytes",
+    "pollIntervalMs",
+    "idleWaitMs",
+    "filterPushdown",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """What is read: topics by their whole names, or all whose whole names match ``pattern``."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+
+    def covers(self, topic: str) -> bool:
+        """Is ``topic``, or the topic whose partition it is, among them?"""
+        names = (topic, str(TopicName.parse(topic).base))
+        if self.pattern is None:
+            return any(name in self.names for name in names)
+        return any(re.fullmatch(self.pattern, name) for name in names)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that a pattern is about: ``tenant/namespace``."""
+        name = TopicName.parse(_without_syntax(self.pattern or ""))
+        return str(name.namespace)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payload:
+    """What becomes of messages' payloads, and how rows are handed to Spark."""
+
+    is_raw: bool = False
+    metadata_columns: tuple[str, ...] | None = None
+    bad_record: Literal["fail", "permissive", "drop"] = "fail"
+    allows_different_schemas: bool = False
+    batch_rows: int = 8192
+    batch_bytes: int = 8 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """The options of a reader; ``poll_timeout_s`` is how long a task waits for what it was told is
+    there, ``rows_max`` and ``bytes_max`` are the limits of a micro-batch."""
+
+    access: Access
+    topics: Topics
+    starting: ByTopic
+    ending: ByTopic
+    fails_on_data_loss: bool
+    poll_timeout_s: float
+    rows_max: int | None
+    bytes_max: int | None
+    subscription: str | None
+    waits_for_topic: bool
+    payload: Payload
+    splits: SplitRules
+    poll_interval_s: float
+    idle_wait_s: float
+    pushes_filters: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
+        """Read the options that a user gave. Raises ``InvalidOption``."""
+        known = (*ACCESS_OPTIONS, *SOURCE_OPTIONS)
+        check_names({name: value for name, value in options.items() if name != "path"}, known)
+        given = _Given({name.lower(): value for name, value in options.items()})
+        access = Access.of(options)
+        starting = _wanted(given, "starting", "latest" if is_streaming else "earliest")
+        if is_streaming and given.has("endingOffsets", "endingTime"):
+            raise InvalidOption("ending*", "a stream has no end: this is for spark.read")
+        bytes_max = given.number("maxBytesPerTrigger")
+        rows_max = given.number("maxRowsPerTrigger") or given.number("maxOffsetsPerTrigger")
+        if bytes_max and rows_max:
+            raise InvalidOption(
+                "maxRowsPerTrigger", "cannot be used with maxBytesPerTrigger: Spark has one limit"
+            )
+        if bytes_max and access.admin_url is None:
+            raise InvalidOption(
+                "maxBytesPerTrigger",
+                "needs admin.url: only brokers' REST side tells how large ledgers are",
+            )
+        return cls(
+            access=access,
+            topics=_topics(given),
+            starting=starting,
+            ending=_wanted(given, "ending", "latest"),
+            fails_on_data_loss=given.flag("failOnDataLoss", default=True),
+            poll_timeout_s=(given.number("pollTimeoutMs") or 120_000) / 1000,
+            rows_max=rows_max,
+            bytes_max=bytes_max,
+            subscription=_subscription(given),
+            waits_for_topic=given.flag("waitingForNonExistedTopic", default=False),
+            payload=_payload(given),
+            splits=_splits(given),
+            poll_interval_s=(given.number("pollIntervalMs") or 100) / 1000,
+            idle_wait_s=(given.number("idleWaitMs") or 200) / 1000,
+            pushes_filters=given.flag("filterPushdown", default=False),
+        )
+
+
+class _Given:
+    """The options as they were given, by names in lower case."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = options
+
+    def text(self, name: str) -> str | None:
+        return self._options.get(name.lower())
+
+    def has(self, *names: str) -> bool:
+        return any(self.text(name) is not None for name in names)
+
+    def number(self, name: str) -> int | None:
+        text = self.text(name)
+        return None if text is None else whole_number(name, text)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        text = self.text(name)
+        return default if text is None else flag(name, text)
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        """One of the ``choices``, of which the first is the default."""
+        text = (self.text(name) or choices[0]).lower()
+        if text not in choices:
+            raise InvalidOption(name, f"{text!r} is none of {', '.join(choices)}")
+        return text
+
+
+def _topics(given: _Given) -> Topics:
+    chosen = [name for name in ("topic", "topics", "topicsPattern") if given.has(name)]
+    if len(chosen) != 1:
+        found = " and ".join(chosen) or "none of them"
+        raise InvalidOption(
+            "topic", f"exactly one of topic, topics and topicsPattern is wanted, and not {found}"
+        )
+    text = given.text(chosen[0]) or ""
+    try:
+        if chosen[0] == "topicsPattern":
+            topics = Topics(pattern=_whole_pattern(text))
+            re.compile(topics.pattern or "")
+            _ = topics.namespace
+            return topics
+        names = text.split(",") if chosen[0] == "topics" else [text]
+        return Topics(tuple(dict.fromkeys(_whole_name(name) for name in names)))
+    except (InvalidTopicName, re.error) as error:
+        raise InvalidOption(chosen[0], str(error)) from error
+
+
+def _whole_name(name: str) -> str:
+    topic = TopicName.parse(name.strip())
+    if not topic.is_persistent:
+        raise InvalidTopicName(name, "nothing is kept of non-persistent topics")
+    return str(topic)
+
+
+def _whole_pattern(text: str) -> str:
+    """Patterns may be ``tenant/namespace/...`` or within ``public/default``, as consumers'."""
+    local = text.partition("://")[2] if "://" in text else text
+    if local.count("/") < 2:
+        local = f"public/default/{local}"
+    return f"persistent://{local}"
+
+
+def _without_syntax(pattern: str) -> str:
+    """A name in the namespace of the pattern: it is the same for all topics that match."""
+    scheme, tenant, namespace = re.split(r"://|/", pattern, maxsplit=3)[:3]
+    return f"{scheme}://{tenant}/{namespace}/any"
+
+
+def _wanted(given: _Given, edge: Literal["starting", "ending"], default: Edge) -> ByTopic:
+    """``startingOffsets`` or ``startingTime``, or those of the end."""
+    offsets, time = given.text(f"{edge}Offsets"), given.text(f"{edge}Time")
+    if offsets is not None and time is not None:
+        raise InvalidOption(f"{edge}Time", f"cannot be used with {edge}Offsets")
+    if time is not None:
+        document = _json(f"{edge}Time", time) if time.lstrip().startswith("{") else {"": time}
+        return {
+            _topic_key(f"{edge}Time", topic): _time_ms(f"{edge}Time", each)
+            for topic, each in document.items()
+        }
+    if offsets is None:
+        return {"": default}
+    word = offsets.strip().lower()
+    if word in ("earliest", "latest"):
+        if edge == "ending" and word == "earliest":
+            raise InvalidOption("endingOffsets", "nothing lies before the earliest message")
+        return {"": "earliest" if word == "earliest" else "latest"}
+    try:
+        positions = parse_positions(_json(f"{edge}Offsets", offsets))
+    except InvalidOffset as error:
+        raise InvalidOption(f"{edge}Offsets", str(error)) from error
+    return {_topic_key(f"{edge}Offsets", topic): each for topic, each in positions.items()}
+
+
+def _topic_key(option: str, topic: str) -> str:
+    try:
+        return _whole_name(topic) if topic else ""
+    except InvalidTopicName as error:
+        raise InvalidOption(option, str(error)) from error
+
+
+def _json(option: str, text: str) -> dict[str, object]:
+    try:
+        document: object = json.loads(text)
+    except ValueError as error:
+        raise InvalidOption(option, f"is no JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise InvalidOption(option, "a JSON object by topic is wanted")
+    return document
+
+
+def _time_ms(option: str, value: object) -> int:
+    """Milliseconds since 1970, or ISO 8601; without a zone it is UTC."""
+    text = str(value).strip()
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidOption(
+            option, f"{text!r} is neither milliseconds since 1970 nor a time of ISO 8601"
+        ) from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def _subscription(given: _Given) -> str | None:
+    """The durable subscription that follows a stream, if it is wanted."""
+    name, prefix = given.text("predefinedSubscription"), given.text("subscriptionPrefix")
+    if name is not None and prefix is not None:
+        raise InvalidOption("subscriptionPrefix", "cannot be used with predefinedSubscription")
+    if name == "" or prefix == "":
+        raise InvalidOption("predefinedSubscription", "a subscription has a name")
+    return name or prefix
+
+
+def _payload(given: _Given) -> Payload:
+    columns = given.text("metadataColumns")
+    bad_record = given.choice("badRecord", ("fail", "permissive", "drop"))
+    return Payload(
+        is_raw=given.choice("valueMode", ("schema", "raw")) == "raw",
+        metadata_columns=_columns(columns),
+        bad_record=bad_record,  # type: ignore[arg-type]  # one of the choices
+        allows_different_schemas=given.flag("allowDifferentTopicSchemas", default=False),
+        batch_rows=given.number("arrowBatchRows") or 8192,
+        batch_bytes=given.number("arrowBatchBytes") or 8 * MIB,
+    )
+
+
+def _columns(text: str | None) -> tuple[str, ...] | None:
+    """``None`` for all of them."""
+    if text is None or text.strip().lower() == "all":
+        return None
+    if text.strip().lower() == "none":
+        return ()
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _splits(given: _Given) -> SplitRules:
+    rules = SplitRules(
+        given.number("targetSplitBytes") or 128 * MIB,
+        given.number("minPartitions") or 1,
+        given.number("maxPartitions") or SPLITS_MAX,
+    )
+    if rules.splits_min > rules.splits_max:
+        raise InvalidOption("minPartitions", "is more than maxPartitions")
+    return rules

