@@ -333,7 +333,7 @@ class RowOpener:
     def _decoded(self, rows: Rows) -> dict[str, pa.Array]:
         column = rows.payloads()
         if isinstance(self._codec, RawCodec):
-            return {VALUE: column}
+            return {VALUE.name: column}
         payloads: list[bytes | None] = column.to_pylist()
         if isinstance(self._codec, KeyValueCodec) and self._codec.is_separated:
             payloads = [
@@ -354,5 +354,5 @@ class RowOpener:
         rows.errors.update(errors)
         rows.corrupt.update({row: payloads[row] for row in errors})
         if not pa.types.is_struct(column.type):
-            return {VALUE: column}
+            return {VALUE.name: column}
         return dict(zip([field.name for field in column.type], column.flatten(), strict=True))
