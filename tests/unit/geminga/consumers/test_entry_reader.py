@@ -272,3 +272,20 @@ async def test_an_entry_tells_the_index_of_its_last_message_where_the_broker_doe
 async def test_limits_are_above_0(client: Client, limits: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="more than 0"):
         client.entries("orders", **limits)  # type: ignore[arg-type]
+
+
+async def test_a_topic_with_partitions_is_refused_but_none_of_them(
+    client: Client, broker: FakeBroker
+) -> None:
+    broker.on(
+        BaseCommand.PARTITIONED_METADATA,
+        lambda session, command, _: session.write(
+            answers.encode_partitions(command.partitionMetadata.request_id, 4)
+        ),
+    )
+    with pytest.raises(ValueError, match="orders has 4 partitions"):
+        await client.entries("orders")
+    assert broker.of_type(BaseCommand.SUBSCRIBE) == []
+    last_is(broker, -1)
+    async with client.entries("orders-partition-3") as reader:
+        assert await reader.read() == []
