@@ -9,7 +9,7 @@ from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, batch_payload, me
 
 from geminga import LOG_START, Client, Closed, EntryReader, LogPosition
 from geminga_protocol.pulsar import answers
-from geminga_protocol.pulsar.api_pb2 import BaseCommand, BrokerEntryMetadata
+from geminga_protocol.pulsar.api_pb2 import BaseCommand, BrokerEntryMetadata, CommandAck
 from geminga_protocol.pulsar.payload import encode_broker_entry, encode_payload
 
 
@@ -150,6 +150,18 @@ async def test_after_a_reconnection_no_entry_is_lost_or_repeated(
         deliver(broker, range(1, 6))  # also what was read: a broker may send it again
         assert [each.entry_id for each in first] == [0, 1]
         assert await all_of(reader) == [(LEDGER, each) for each in range(2, 6)]
+
+
+async def test_brokers_are_told_what_was_taken(client: Client, broker: FakeBroker) -> None:
+    last_is(broker, 9)
+    async with client.entries("orders") as reader:
+        deliver(broker, range(5))
+        await until(lambda: len(reader._queue) == 5)
+        await reader.read(max_messages=3)
+        await until(lambda: bool(broker.of_type(BaseCommand.ACK)))
+    (told,) = [command.ack for command in broker.of_type(BaseCommand.ACK)]
+    assert told.ack_type == CommandAck.Cumulative
+    assert [each.entryId for each in told.message_id] == [2]
 
 
 async def test_what_is_taken_while_the_reader_attaches_again_is_not_repeated(
