@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -110,7 +110,7 @@ def stream(spark: SparkSession, topic: Topic, tmp_path: Path) -> Stream:
 
 
 @contextmanager
-def running(query: StreamingQuery) -> Iterator[StreamingQuery]:
+def running(query: StreamingQuery) -> Generator[StreamingQuery]:
     try:
         yield query
     finally:
