@@ -46,7 +46,10 @@ def test_what_was_written_with_an_older_schema_is_read_by_the_rules_of_avro() ->
 
 
 def test_a_writers_schema_that_is_none_is_refused() -> None:
-    for definition in (b"", b"{}", b'{"type":"record"}', b'{"type":"unheard"}'):
+    for definition in (
+        *(b"", b"{}", b'{"type":"record"}', b'{"type":"unheard"}', b"5"),
+        *(b'{"type":"array","items":5}', b'{"type":{"type":"map"}}'),
+    ):
         with pytest.raises(ValueError, match=r"."):
             AvroSchema(Order).reader_of(SchemaInfo(SchemaType.AVRO, "", definition))
 
