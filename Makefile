@@ -34,13 +34,13 @@ test-full: $(BIN)/.develops setup  ## the long tests that `make test` leaves out
 	@$(if $(ARGS),true,$(MAKE) --no-print-directory simulate SEEDS=410 GEMINGA_SEED_FIRST=1000)
 
 # Needs a JDK, and Apache's jars: from the Apache Pulsar in PULSAR_HOME, or from Maven Central by `mvn` (the
-# first time: 180 MB, into the user's cache), or as class paths in BOOKKEEPER_CLASSPATH and PULSAR_CLIENT_CLASSPATH.
+# first time: 420 MB, into the user's cache), or as class paths in BOOKKEEPER_CLASSPATH and PULSAR_CLIENT_CLASSPATH.
 test-java: $(BIN)/.develops setup  ## Pulsar's Java client, and BookKeeper's client and bookies, with ours, where Java is
 	@$(PYTEST) -m java tests/bookkeeper tests/java_client $(ARGS)
 
 # Needs Java, and Apache Pulsar: unpacked in PULSAR_HOME, or fetched by `mvn` (the first time: 240 MB, into the
 # user's cache).
-test-compat: $(BIN)/.develops setup  ## our client and the official one, with Geminga and with Apache Pulsar (2 min)
+test-compat: $(BIN)/.develops setup  ## our client and the official one, with Geminga and with Apache Pulsar (3 min)
 	@$(PYTEST) -m compat tests/compat $(ARGS)
 
 # Needs root and, the first time, Debian's packages (500 MB, into the user's cache); touches nothing else here.
