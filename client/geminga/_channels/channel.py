@@ -433,7 +433,7 @@ class Channel(ABC):
             raise
         self._accepted(answer)
         # The connection may have broken between the answer and this turn of the loop.
-        if self._asked is not None:
+        if self._asked is connection:
             self._connection = connection
             self._resume(connection)
             self._wake_requests()
