@@ -100,6 +100,26 @@ class ConsumerChannel(Channel):
     of the schema.
     """
 
+    __slots__ = (
+        "_ack_timer",
+        "_acks",
+        "_is_durable",
+        "_is_paused",
+        "_options",
+        "_permits_max",
+        "_permits_returned",
+        "_permits_withheld",
+        "has_reached_end",
+        "is_active",
+        "is_seeking",
+        "name",
+        "on_entry",
+        "on_reset",
+        "schema",
+        "start",
+        "subscription",
+    )
+
     def __init__(
         self,
         channels: Channels,

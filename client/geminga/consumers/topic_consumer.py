@@ -7,7 +7,6 @@ again are kept in step here.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -106,7 +105,7 @@ class TopicConsumer:
         self._pending_chunks.on_dropped = self._ask_again_later
         self._values = None if subscribing.schema is None else ValueReader(subscribing.schema)
         # Entries that wait until the schema is known that the first of them was written with.
-        self._held: deque[Entry] = deque()
+        self._held: list[Entry] = []
         self._is_learning = False
         self._channels = channels
         self._opener = EntryOpener(

@@ -7,7 +7,6 @@ Whether there is room for a message was asked before; here it is taken and given
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -81,7 +80,7 @@ class TopicProducer:
         self._leaves_at_once = False
         # What ``flush`` waits for: the last batch that had left, which is settled after all others.
         self._last: Batch | None = None
-        self._flushing: deque[tuple[Batch, asyncio.Future[None]]] = deque()
+        self._flushing: list[tuple[Batch, asyncio.Future[None]]] = []
         self.channel.on_settled = self._settled
         self.channel.on_end = self._ended
         self.channel.on_close = self.close
@@ -313,7 +312,7 @@ class TopicProducer:
         if batch is self._last:
             self._last = None
         while self._flushing and self._flushing[0][0] is batch:
-            flushed = self._flushing.popleft()[1]
+            flushed = self._flushing.pop(0)[1]
             if not flushed.done():
                 flushed.set_result(None)
         self._room.give_back(len(batch), batch.payload_bytes)
