@@ -14,6 +14,7 @@ from geminga import (
     Client,
     ClientError,
     Closed,
+    MessageId,
     Producer,
     ProducerBusy,
     ProducerFenced,
@@ -287,7 +288,11 @@ async def test_what_waits_for_a_silent_broker_fails_when_the_client_is_closed(
     partitioned.broker.on(BaseCommand.PRODUCER, lambda *_: None)
     errors: list[ClientError | None] = []
     to = {"to": other_than_first(partitioned)}
-    producer.send_nowait(b"", lambda _, error: errors.append(error), properties=to)
+
+    def note(_: MessageId | None, error: ClientError | None) -> None:
+        errors.append(error)
+
+    producer.send_nowait(b"", note, properties=to)
     await client.close()
     (error,) = errors
     assert isinstance(error, Closed)
