@@ -285,7 +285,7 @@ async def test_what_waits_for_a_silent_broker_fails_when_the_client_is_closed(
     client: Client, partitioned: Partitioned
 ) -> None:
     producer = await lazy_producer(client)
-    partitioned.broker.on(BaseCommand.PRODUCER, lambda *_: None)
+    partitioned.broker.on(BaseCommand.PRODUCER, lambda _, __, ___: None)
     errors: list[ClientError | None] = []
     to = {"to": other_than_first(partitioned)}
 
