@@ -79,7 +79,7 @@ bench: $(BIN)/.develops setup  ## measure; PEER=pulsar compares with the Apache 
 	$(BIN)/python -m tests.performance $(if $(PEER),--peer $(PEER)) $(ARGS)
 
 docs: $(BIN)/.develops  ## build the reference of the client and the plugin for pytest: docs/reference/index.html
-	$(BIN)/python -m pdoc --no-show-source --output-directory docs/reference geminga geminga.sync pytest_geminga
+	$(BIN)/python -m pdoc --no-show-source --output-directory docs/reference geminga geminga.sync geminga.arrow pytest_geminga
 
 torture: $(BIN)/.develops setup  ## kill parts of clusters under load, cut their power, miss nothing (45 min)
 	$(BIN)/python -m tests.torture $(ARGS)

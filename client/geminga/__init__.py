@@ -8,6 +8,7 @@ What is exported here is the library, its errors included (``geminga.errors`` dr
 what its modules contain besides may change. Besides classes and functions these are:
 
 - ``EARLIEST``, ``LATEST``: the ids before the first and behind the last message of any topic.
+- ``LOG_START``: the ``LogPosition`` before every message that there may be.
 - ``Router``: a function that chooses the partition of a ``RoutedMessage``, given how many there
   are: an index from 0.
 - ``SendCallback``: a function that is told the id of a stored message and ``None``, or ``None`` and

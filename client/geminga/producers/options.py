@@ -21,8 +21,12 @@ AccessModeName = Literal["shared", "exclusive", "wait_for_exclusive", "exclusive
 
 
 class EntryProducerOptions(TypedDict, total=False):
-    """The keyword arguments of ``Client.entry_producer`` besides topic and schema, those that
-    ``ProducerOptions`` explains."""
+    """The keyword arguments of ``Client.entry_producer`` besides topic and schema, all explained in
+    ``ProducerOptions``.
+
+    They are ``name``, ``properties``, ``access_mode``, ``initial_subscription``, ``compression``,
+    ``encryption``, ``send_timeout_s``, ``pending_messages_max`` and ``close_timeout_s``.
+    """
 
     name: str | None
     properties: Mapping[str, str] | None
