@@ -5,7 +5,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-full test-java test-compat test-containers check lint types mypy pyright unit integration protocol bench torture simulate clean
+.PHONY: help setup run test test-full test-java test-compat test-containers check lint types mypy pyright unit integration protocol bench docs torture simulate clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -78,6 +78,9 @@ protocol: $(BIN)/.develops  ## generate the protocol modules anew from protocol/
 bench: $(BIN)/.develops setup  ## measure; PEER=pulsar compares with the Apache Pulsar in PULSAR_HOME
 	$(BIN)/python -m tests.performance $(if $(PEER),--peer $(PEER)) $(ARGS)
 
+docs: $(BIN)/.develops  ## build the reference of the client and the plugin for pytest: docs/reference/index.html
+	$(BIN)/python -m pdoc --no-show-source --output-directory docs/reference geminga geminga.sync geminga.arrow pytest_geminga
+
 torture: $(BIN)/.develops setup  ## kill parts of clusters under load, cut their power, miss nothing (45 min)
 	$(BIN)/python -m tests.torture $(ARGS)
 
@@ -85,7 +88,7 @@ simulate: $(BIN)/.develops  ## many seeds of the simulation: SEEDS=10000 unless 
 	GEMINGA_SEEDS=$(or $(SEEDS),10000) $(PYTEST) tests/simulation -n 2 --timeout 1800 $(ARGS)
 
 clean:  ## remove .venv and everything that tools leave behind; data and the user's cache stay
-	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) dist docs/reference .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- the environment ---------------------------------------------------------------------------
