@@ -6,6 +6,7 @@ registered. It stands on ``geminga``, the client library, and speaks to brokers 
 
 from __future__ import annotations
 
+from pyspark_geminga.checkpoints import commit_from_checkpoint
 from pyspark_geminga.source import DefaultSource
 
-__all__ = ["DefaultSource"]
+__all__ = ["DefaultSource", "commit_from_checkpoint"]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from geminga import LogPosition
-from pyspark_geminga._pool import ClientLoop, task_client
+from pyspark_geminga._pool import task_client
 from pyspark_geminga.broker_view import BrokerView
 from pyspark_geminga.errors import DataLost
+from pyspark_geminga.filters import Pruning
 from pyspark_geminga.log_layout import LogLayout
 from pyspark_geminga.options import SourceOptions
 from pyspark_geminga.reading import Part, read_part
@@ -27,36 +28,52 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
+        self._pruning = Pruning()
 
     def partitions(self) -> Sequence[InputPartition]:
         """The parts that tasks read, decided by what the topics hold now."""
         loop = task_client(self._options.access)
-        return loop.run(_plan(loop, self._options))
+        view = BrokerView(loop.client, self._options)
+        return loop.run(plan_batch(view, self._options, self._pruning))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
         return read_part(partition, self._options, self._columns)
 
 
-async def _plan(loop: ClientLoop, options: SourceOptions) -> list[InputPartition]:
-    view = BrokerView(loop.client, options)
+class FilteringBatchReader(BatchReader):
+    """With ``filterPushdown``: leaves out what cannot match. Spark tells by the method whether a
+    reader takes filters, and fails where its setting does not allow that."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
+        """Note what can be left out; Spark applies all filters to what is read."""
+        self._pruning = Pruning.of(filters)
+        return filters
+
+
+async def plan_batch(
+    view: BrokerView, options: SourceOptions, pruning: Pruning
+) -> list[InputPartition]:
+    """The parts of a read. Raises ``DataLost``, ``ConnectorError`` or ``ClientError``."""
     snapshot = await view.snapshot()
-    topics = sorted(snapshot.layouts)
-    ends = await asyncio.gather(
-        *[view.resolve(options.ending, "latest", each, snapshot.layouts[each]) for each in topics]
-    )
-    starts = await asyncio.gather(
-        *[
-            view.resolve(options.starting, "earliest", each, snapshot.layouts[each])
-            for each in topics
-        ]
-    )
-    ranges: dict[str, tuple[LogPosition, LogPosition]] = {}
-    for topic, start, end in zip(topics, starts, ends, strict=True):
+    topics = [topic for topic in sorted(snapshot.layouts) if pruning.wants(topic)]
+
+    async def edges(topic: str) -> tuple[LogPosition, LogPosition]:
         layout = snapshot.layouts[topic]
-        ranges[topic] = _retained(topic, start, layout, options), end
+        start = await view.resolve(options.starting, "earliest", topic, layout)
+        start = _retained(topic, start, layout, options)
+        end = await view.resolve(options.ending, "latest", topic, layout)
+        if pruning.from_ms is not None:
+            start = max(start, await view.position_at(topic, pruning.from_ms))
+        if pruning.until_ms is not None:
+            end = min(end, await view.position_at(topic, pruning.until_ms))
+        return start, end
+
+    ranges = dict(
+        zip(topics, await asyncio.gather(*[edges(topic) for topic in topics]), strict=True)
+    )
     cuts = plan_cuts(
-        {topic: snapshot.layouts[topic].between(*edges) for topic, edges in ranges.items()},
+        {topic: snapshot.layouts[topic].between(*ranges[topic]) for topic in topics},
         options.splits,
     )
     return [

@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from geminga.arrow import METADATA_FIELDS, VALUE
-from pyspark_geminga.batch_reader import BatchReader
+from pyspark_geminga.batch_reader import BatchReader, FilteringBatchReader
 from pyspark_geminga.errors import InvalidOption
 from pyspark_geminga.options import SourceOptions
 from pyspark_geminga.stream_reader import StreamReader
@@ -37,7 +37,8 @@ class DefaultSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read. Raises ``InvalidOption``."""
         options = SourceOptions.of(self.options, is_streaming=False)
-        return BatchReader(options, _columns(schema))
+        kind = FilteringBatchReader if options.pushes_filters else BatchReader
+        return kind(options, _columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A streaming read. Raises ``InvalidOption``."""

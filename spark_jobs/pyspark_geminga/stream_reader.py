@@ -21,10 +21,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from geminga import ClientError, Consumer, LogPosition, MessageId, Opening
+from geminga import ClientError, Consumer, LogPosition, Opening
 from pyspark_geminga._pool import PlannerLoop
 from pyspark_geminga.admission import CountedEntry
 from pyspark_geminga.broker_view import BrokerView, Snapshot
+from pyspark_geminga.checkpoints import last_before
 from pyspark_geminga.errors import AdminRefused, ConnectorError
 from pyspark_geminga.log_layout import LogLayout
 from pyspark_geminga.offsets import SourceOffset
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 AnswerT = TypeVar("AnswerT")
-OpenT = TypeVar("OpenT", bound=AbstractAsyncContextManager[Any])
+OpenT = TypeVar("OpenT", bound=AbstractAsyncContextManager[Any, None])
 
 # A broker that restarts, or a topic that moves, takes seconds; a query is not to fail for that.
 RETRY_FIRST_S = 0.1
@@ -176,9 +177,7 @@ class Cluster:
         """Everything before ``end`` is processed."""
         if end.ledger_id < 0:
             return
-        # The entry before, whether there is one or not: -1 is before the first of its ledger.
-        last = MessageId(end.ledger_id, end.entry_id - 1)
-        consumer = self._subscriptions[topic]
+        consumer, last = self._subscriptions[topic], last_before(end)
         self._patiently(lambda: consumer.ack_confirmed(last, cumulative=True))
 
     def _patiently(self, ask: Callable[[], Coroutine[Any, Any, AnswerT]]) -> AnswerT:

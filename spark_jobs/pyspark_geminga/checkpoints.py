@@ -1,0 +1,83 @@
+"""Spark's checkpoints, as far as they concern this source: up to where a query has processed.
+
+A query tells its subscription of a batch when it plans the next one. The last batch of a run with
+``Trigger.AvailableNow`` is told only by the next run that has new messages; for those who watch the
+backlog, or trim by it, ``commit_from_checkpoint`` tells it at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from geminga import Client, LogPosition, MessageId
+from pyspark_geminga._pool import task_client
+from pyspark_geminga.errors import InvalidOffset, InvalidOption
+from pyspark_geminga.offsets import SourceOffset
+from pyspark_geminga.options import SourceOptions
+
+
+def commit_from_checkpoint(
+    checkpoint: str | Path, options: Mapping[str, str]
+) -> dict[str, LogPosition]:
+    """Acknowledge, for the query's subscription, everything before the last batch that is done.
+
+    ``checkpoint`` is a directory on this machine, ``options`` are the stream's. The query must not
+    be running: its subscription has one consumer. Returns the positions by topic; none if no batch
+    is done yet. Raises ``InvalidOption``, ``InvalidOffset`` or ``ClientError``.
+    """
+    source = SourceOptions.of(options, is_streaming=True)
+    if source.subscription is None:
+        raise InvalidOption(
+            "predefinedSubscription", "is wanted: a query without one acknowledges nothing"
+        )
+    offset = committed_offset(Path(checkpoint), source)
+    if offset is None:
+        return {}
+    ends = {
+        topic: place.position
+        for topic, place in offset.places.items()
+        if source.topics.covers(topic) and place.position.ledger_id >= 0
+    }
+    loop = task_client(source.access)
+    loop.run(_acknowledge(loop.client, source.subscription, ends))
+    return ends
+
+
+def committed_offset(checkpoint: Path, options: SourceOptions) -> SourceOffset | None:
+    """The end of the last batch that is done, of the source that reads the options' topics.
+
+    A batch is done when ``commits`` has a file of its number. ``offsets`` has a file for each batch
+    that was planned: a version, a line about the query, then a line for each source.
+    """
+    commits = checkpoint / "commits"
+    if not commits.is_dir():
+        return None
+    done = [int(each.name) for each in commits.iterdir() if each.name.isdigit()]
+    if not done:
+        return None
+    lines = (checkpoint / "offsets" / str(max(done))).read_text(encoding="utf-8").splitlines()
+    for line in lines[2:]:
+        try:
+            offset = SourceOffset.from_json(json.loads(line))
+        except (ValueError, InvalidOffset):
+            continue  # of another kind of source
+        if any(options.topics.covers(topic) for topic in offset.places):
+            return offset
+    raise InvalidOffset(f"no source in {checkpoint} reads the topics of the options")
+
+
+async def _acknowledge(client: Client, subscription: str, ends: Mapping[str, LogPosition]) -> None:
+    for topic, end in ends.items():
+        last = last_before(end)
+        async with client.consumer(
+            topic, subscription, initial_position="earliest", receiver_queue_size=1
+        ) as consumer:
+            await consumer.ack_confirmed(last, cumulative=True)
+
+
+def last_before(end: LogPosition) -> MessageId:
+    """What a cumulative acknowledgement names for everything before ``end``: the entry before,
+    whether there is one or not; -1 is before the first of its ledger."""
+    return MessageId(end.ledger_id, end.entry_id - 1)
