@@ -35,7 +35,6 @@ DRAIN_TIMEOUT_S = 600.0
 STOP_TIMEOUT_S = 60.0
 # Length limits that tools and guides of style ask for.
 STYLES = ((79, "79"), (88, "88"), (100, "100"), (120, "120"))
-LENGTH_SHOWN_MAX = 140
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -75,19 +74,21 @@ def running_cluster(data: Path) -> Generator[tuple[str, str]]:
     say("starting a cluster: ZooKeeper, a bookie, a broker")
     ports = (f"--{part}-port=0" for part in ("broker", "web", "bookie", "zookeeper"))
     command = [sys.executable, "-m", "geminga_cli", "standalone", f"--data-dir={data}", *ports]
-    # It stops when we end, however we end: the kernel closes its standard input then.
-    process = subprocess.Popen(  # noqa: S603 - our own words
-        [*command, "--stop-with-input"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    with data.with_suffix(".log").open("w") as log:
+        # It stops when we end, however we end: the kernel closes its standard input then.
+        process = subprocess.Popen(  # noqa: S603 - our own words
+            [*command, "--stop-with-input"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
     assert process.stdin is not None
     assert process.stdout is not None
     try:
         said = next((line.split() for line in process.stdout if line.startswith("READY")), None)
         if said is None:
-            raise SystemExit("the cluster did not start: its words are above")
+            raise SystemExit(data.with_suffix(".log").read_text() + "the cluster did not start")
         say(f"the cluster is ready: {said[1]}")
         yield said[1], said[2]
     finally:
@@ -215,7 +216,7 @@ def _code(spark: SparkSession) -> list[Section]:
         return [(str(row[0]), float(row[1])) for row in spark.sql(query).collect()]
 
     lengths = asked(
-        f"select length, count(*) from lines where length between 1 and {LENGTH_SHOWN_MAX} "
+        "select length, count(*) from lines where length between 1 and 140 "
         "group by length order by length"
     )
     indents = asked(

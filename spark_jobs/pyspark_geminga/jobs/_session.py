@@ -30,7 +30,7 @@ PROGRESS_INTERVAL_S = 5.0
 GATEWAY_VARIABLE = "PYSPARK_GATEWAY_PORT"
 
 
-def job_parser(name: str, description: str) -> argparse.ArgumentParser:
+def job_parser(name: str, description: str, *, has_session: bool = True) -> argparse.ArgumentParser:
     """A parser with the options of all jobs: where the cluster is, and what Spark is told."""
     parser = argparse.ArgumentParser(
         prog=f"python -m pyspark_geminga.jobs.{name}",
@@ -60,6 +60,8 @@ def job_parser(name: str, description: str) -> argparse.ArgumentParser:
         help="any other option of format('pulsar'), such as "
         "pulsar.client.authParams=token:...; may be repeated",
     )
+    if not has_session:
+        return parser
     spark = parser.add_argument_group("Spark")
     spark.add_argument(
         "--master",
