@@ -73,8 +73,10 @@ from geminga.errors import (
 from geminga.log_position import LOG_START, LogPosition
 from geminga.messages import EARLIEST, LATEST, Message, MessageId
 from geminga.opening import Opening
+from geminga.producers.attributes import encode_attributes
 from geminga.producers.batches import Batching, SendCallback
-from geminga.producers.options import MessageOptions, ProducerOptions
+from geminga.producers.entry_producer import EntryProducer
+from geminga.producers.options import EntryProducerOptions, MessageOptions, ProducerOptions
 from geminga.producers.producer import Producer
 from geminga.producers.routing import RoutedMessage, Router
 from geminga.schemas import (
@@ -143,6 +145,8 @@ __all__ = [
     "DoubleSchema",
     "Encryption",
     "EncryptionFailed",
+    "EntryProducer",
+    "EntryProducerOptions",
     "EntryReader",
     "FloatSchema",
     "GemingaError",
@@ -219,5 +223,6 @@ __all__ = [
     "TopicsMode",
     "UnreadableMessage",
     "connect",
+    "encode_attributes",
     "schema_of",
 ]

@@ -28,7 +28,8 @@ from geminga.errors import TopicNotFound
 from geminga.log_position import LOG_START, LogPosition
 from geminga.messages import EARLIEST, Message, MessageId
 from geminga.opening import Opening
-from geminga.producers.options import ProducerOptions, ProducerSettings
+from geminga.producers.entry_producer import EntryProducer
+from geminga.producers.options import EntryProducerOptions, ProducerOptions, ProducerSettings
 from geminga.producers.producer import Producer
 from geminga.producers.room import MEMORY_LIMIT_BYTES, MemoryLimit
 from geminga.schemas.auto import AutoProduceSchema
@@ -153,6 +154,34 @@ class Client:
             return await self._channels.schema(topic)
         except TopicNotFound:
             return None
+
+    def entry_producer(
+        self,
+        topic: str,
+        *,
+        schema: SchemaInfo | None = None,
+        **options: Unpack[EntryProducerOptions],
+    ) -> Opening[EntryProducer]:
+        """A producer of entries that its owner cuts and numbers: ``async with
+        client.entry_producer("orders-partition-0", name="import-7") as producer``.
+
+        ``topic`` has no partitions or is one. Values are bytes already; ``schema`` says what they
+        are. The options are explained in ``ProducerOptions``. Opening raises as ``producer`` does,
+        ``ProducerBusy`` where another producer has the name, and ``ValueError`` for a topic that
+        has partitions.
+        """
+        settings = replace(ProducerSettings.of(options, schema), batching=None)
+        return Opening(self._open_entry_producer(topic, settings))
+
+    async def _open_entry_producer(self, topic: str, settings: ProducerSettings) -> EntryProducer:
+        name = TopicName.parse(topic)
+        if name.partition_index < 0 and (partitions := await self._channels.partitions(name)):
+            raise ValueError(f"{name} has {partitions} partitions: name one of them")
+        producer = EntryProducer(
+            self._channels, name, settings, memory=self._memory, clock=self._clock
+        )
+        await producer.open()
+        return producer
 
     @overload
     def consumer(

@@ -20,7 +20,22 @@ from geminga_protocol.pulsar.integers import INT64_MAX
 AccessModeName = Literal["shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"]
 
 
-class ProducerOptions(TypedDict, total=False):
+class EntryProducerOptions(TypedDict, total=False):
+    """The keyword arguments of ``Client.entry_producer`` besides topic and schema, those that
+    ``ProducerOptions`` explains."""
+
+    name: str | None
+    properties: Mapping[str, str] | None
+    access_mode: AccessMode | AccessModeName
+    initial_subscription: str | None
+    compression: CompressionName
+    encryption: Encryption | None
+    send_timeout_s: float | None
+    pending_messages_max: int
+    close_timeout_s: float
+
+
+class ProducerOptions(EntryProducerOptions, total=False):
     """The keyword arguments of ``Client.producer`` besides topic and schema.
 
     - ``name``: made by the broker by default.
@@ -51,21 +66,12 @@ class ProducerOptions(TypedDict, total=False):
       default.
     """
 
-    name: str | None
-    properties: Mapping[str, str] | None
-    access_mode: AccessMode | AccessModeName
-    initial_subscription: str | None
     initial_sequence_id: int | None
     batching: Batching | None
-    compression: CompressionName
-    encryption: Encryption | None
     chunking: bool
     router: Router | RouterName
     hashing: HashName
     partitions_refresh_s: float
-    send_timeout_s: float | None
-    pending_messages_max: int
-    close_timeout_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,7 @@ class ProducerSettings(ProducerChannelOptions):
             raise ValueError("partitions_refresh_s is more than 0")
 
     @classmethod
-    def of(cls, options: ProducerOptions, info: SchemaInfo | None) -> ProducerSettings:
+    def of(cls, options: EntryProducerOptions, info: SchemaInfo | None) -> ProducerSettings:
         """The settings for these keyword arguments and a schema.
 
         Raises ``ValueError``, ``TypeError`` or ``MissingExtra``.

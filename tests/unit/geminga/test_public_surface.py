@@ -20,6 +20,7 @@ FUNCTIONS = [
 MADE_BY_A_CLIENT = {
     geminga.Client,
     geminga.Consumer,
+    geminga.EntryProducer,
     geminga.EntryReader,
     geminga.Message,
     geminga.Producer,
