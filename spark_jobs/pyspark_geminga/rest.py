@@ -64,7 +64,7 @@ class AdminClient:
         """How much of a topic, of all its partitions if it has some, each subscription has not
         acknowledged; ``None`` if there is no such topic. Raises ``AdminRefused`` or ``OSError``."""
         name = TopicName.parse(topic)
-        document = await self._get(name, "stats") or await self._get(name, "partitioned-stats")
+        document = await self.get(name, "stats") or await self.get(name, "partitioned-stats")
         if document is None:
             return None
         subscriptions: dict[str, dict[str, Any]] = document["subscriptions"]
