@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,10 +20,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.integration.cluster_process import StandaloneProcess
-from tests.integration.rest import rest
+from tests.integration.rest import metric, rest
 from tests.integration.waiting import eventually
 
 import geminga.sync
+from pyspark_geminga import commit_from_checkpoint
 
 DRIVER = Path(__file__).parent / "streaming_driver.py"
 
@@ -50,6 +52,12 @@ class Topic:
             for number in range(self.published, self.published + count):
                 producer.send_nowait(str(number).encode(), key=f"k{number % 7}")
         self.published += count
+
+    def client_now(self) -> int:
+        """A time between what was published and what will be, in milliseconds."""
+        published = time.time_ns() // 1_000_000
+        eventually(lambda: time.time_ns() // 1_000_000, (published + 2).__le__)
+        return published + 2
 
     def admin(self, method: str, what: str, body: object = None) -> Any:
         status, answer = rest(
@@ -185,6 +193,68 @@ def test_available_now_with_a_limit_is_several_batches_and_ends(
     topic.publish(30)
     stream.read_available(maxBytesPerTrigger="1000")
     assert stream.rows == list(range(330))
+
+
+@pytest.mark.full
+def test_ids_times_and_filters_choose_what_is_read(spark: SparkSession, topic: Topic) -> None:
+    topic.publish(40)
+    until = topic.client_now()
+    topic.publish(40)
+
+    def read(**options: str) -> DataFrame:
+        return spark.read.format("pulsar").options(**topic.options(**options)).load()
+
+    whole = read()
+    ids = [
+        geminga.MessageId.from_bytes(bytes(row[0])) for row in whole.select("__messageId").collect()
+    ]
+    # Of the fourth message of the second batch on, and before the third message of the sixth.
+    first, behind = ids[13], ids[52]
+    starting = json.dumps({topic.name: [first.ledger_id, first.entry_id, first.batch_index]})
+    ending = json.dumps({topic.name: [behind.ledger_id, behind.entry_id, behind.batch_index]})
+    assert numbers(read(startingOffsets=starting, endingOffsets=ending)) == list(range(13, 52))
+    assert numbers(read(startingTime=str(until))) == list(range(40, 80))
+    assert numbers(read(endingTime=str(until))) == list(range(40))
+    matching = (F.col("__topic") == f"persistent://{topic.name}") & (
+        F.col("__publishTime") >= F.timestamp_millis(F.lit(until))
+    )
+    session = spark.newSession()
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    pushed = session.read.format("pulsar").options(**topic.options(filterPushdown="true")).load()
+    assert numbers(pushed.where(matching)) == numbers(whole.where(matching)) == list(range(40, 80))
+    assert numbers(pushed.where(F.col("__topic") == "persistent://public/default/other")) == []
+
+
+@pytest.mark.full
+def test_tasks_share_connections(spark: SparkSession, topic: Topic) -> None:
+    topic.admin("PUT", "/partitions", 4)
+    topic.publish(400)
+    broker = topic.cluster.web_url.removesuffix("/")
+
+    def connections() -> float:
+        return metric(f"{broker}/metrics", "pulsar_active_connections")
+
+    before = connections()
+    for _ in range(3):
+        frame = spark.read.format("pulsar").options(**topic.options(minPartitions="12")).load()
+        assert sorted(numbers(frame)) == list(range(400))
+    # Two tasks at a time, each in a process of its own, and the process that plans.
+    assert connections() - before <= 2 + 2
+
+
+@pytest.mark.full
+def test_a_checkpoint_is_committed_without_another_run(stream: Stream, topic: Topic) -> None:
+    topic.publish(50)
+    options = {"predefinedSubscription": "spark"}
+    stream.read_available(**options)
+
+    def backlog() -> int:
+        return int(topic.admin("GET", "/stats")["subscriptions"]["spark"]["msgBacklog"])
+
+    assert backlog() == 5
+    ends = commit_from_checkpoint(stream.directory / "checkpoint", {**stream.options, **options})
+    assert list(ends) == [f"persistent://{topic.name}"]
+    assert eventually(backlog, (0).__eq__) == 0
 
 
 @pytest.mark.full
