@@ -20,7 +20,6 @@ from geminga_protocol.pulsar.integers import encode_varint
 Said = MessageMetadata | SingleMessageMetadata
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-VALUE = pa.field("value", pa.binary())
 KEY, TOPIC, MESSAGE_ID = "__key", "__topic", "__messageId"
 PUBLISH_TIME, EVENT_TIME, PROPERTIES = "__publishTime", "__eventTime", "__messageProperties"
 METADATA_FIELDS: Mapping[str, pa.Field] = {
@@ -49,25 +48,31 @@ class MetadataRows:
         self._publish_times_us = array("q")
         # Of the rows that say something of their own.
         self._said: dict[int, Said] = {}
+        # Rows of entries whose metadata cannot be read.
+        self._without: list[int] = []
         self.count = 0
         self._columns: Mapping[str, Callable[[], pa.Array]] = {
-            KEY: self._keys,
+            KEY: lambda: pa.array(self.keys(), pa.binary()),
             TOPIC: self._topics,
             MESSAGE_ID: self._message_ids,
-            PUBLISH_TIME: lambda: _times(self._publish_times_us),
+            PUBLISH_TIME: self._publish_times,
             EVENT_TIME: self._event_times,
             PROPERTIES: self._properties,
         }
 
     # ---- rows
 
-    def add_single(self, message_id: MessageId, metadata: MessageMetadata) -> None:
+    def add_single(self, message_id: MessageId, metadata: MessageMetadata | None) -> None:
         """A message that is an entry by itself, or several, if it came in chunks."""
         encoded = message_id.to_bytes()
         self._id_parts.append(encoded)
         self._id_bytes.append(len(encoded))
-        self._publish_times_us.append(metadata.publish_time * US_A_MS)
-        self._said[self.count] = metadata
+        if metadata is None:
+            self._publish_times_us.append(0)
+            self._without.append(self.count)
+        else:
+            self._publish_times_us.append(metadata.publish_time * US_A_MS)
+            self._said[self.count] = metadata
         self.count += 1
 
     def add_batch(
@@ -100,18 +105,28 @@ class MetadataRows:
 
     # ---- columns
 
-    def columns(self, names: Sequence[str]) -> list[pa.Array]:
-        """The columns of these names."""
-        return [self._columns[name]() for name in names]
+    def column(self, name: str) -> pa.Array:
+        """The column of this name."""
+        return self._columns[name]()
 
-    def _keys(self) -> pa.Array:
+    def keys(self) -> list[bytes | None]:
+        """The keys of all rows."""
         keys: list[bytes | None] = [None] * self.count
         for row, said in self._said.items():
             if said.HasField("partition_key"):
                 key = said.partition_key
                 is_bytes = said.partition_key_b64_encoded
                 keys[row] = base64.b64decode(key) if is_bytes else key.encode()
-        return pa.array(keys, pa.binary())
+        return keys
+
+    def _publish_times(self) -> pa.Array:
+        if not self._without:
+            times = pa.py_buffer(self._publish_times_us)
+            return pa.Array.from_buffers(TIMESTAMP, self.count, [None, times])
+        known = dict(enumerate(self._publish_times_us))
+        for row in self._without:
+            del known[row]
+        return pa.array([known.get(row) for row in range(self.count)], TIMESTAMP)
 
     def _topics(self) -> pa.Array:
         topic = self._topic.encode()
@@ -143,10 +158,6 @@ class MetadataRows:
         return pa.MapArray.from_arrays(
             offsets, pa.array(keys, pa.string()), pa.array(values, pa.string())
         )
-
-
-def _times(times_us: array[int]) -> pa.Array:
-    return pa.Array.from_buffers(TIMESTAMP, len(times_us), [None, pa.py_buffer(times_us)])
 
 
 def _by_offsets(kind: pa.DataType, offsets: array[int], content: bytes) -> pa.Array:

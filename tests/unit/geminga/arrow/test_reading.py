@@ -8,64 +8,24 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
+from tests.unit.geminga.arrow.stored import (
+    batch_of,
+    deliver,
+    last_is,
+    plain_batch,
+    rows_of,
+    said,
+)
 from tests.unit.geminga.fake_broker import LEDGER, FakeBroker, metadata
 
 from geminga import LOG_START, Client, LogPosition, MessageId, UnreadableMessage
 from geminga.arrow import METADATA_FIELDS, read_batches, read_table
-from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.api_pb2 import BaseCommand, KeyValue, SingleMessageMetadata
-from geminga_protocol.pulsar.payload import encode_batch, encode_numbered_batch, encode_payload
+from geminga_protocol.pulsar.api_pb2 import KeyValue
+from geminga_protocol.pulsar.payload import encode_numbered_batch, encode_payload
 
 TOPIC = "persistent://public/default/orders"
 PUBLISHED = datetime.fromtimestamp(1_700_000_000, UTC)
-
-
-def last_is(broker: FakeBroker, entry_id: int) -> None:
-    """From now on this is the last entry of the topic."""
-    broker.on(
-        BaseCommand.GET_LAST_MESSAGE_ID,
-        lambda session, command, _: session.write(
-            answers.encode_last_message_id(
-                command.getLastMessageId.request_id, answers.message_id(LEDGER, entry_id)
-            )
-        ),
-    )
-
-
-def batch_of(*messages: tuple[SingleMessageMetadata, bytes]) -> bytes:
-    whole = metadata()
-    whole.num_messages_in_batch = len(messages)
-    return encode_payload(whole, encode_batch(messages))
-
-
-def plain_batch(*bodies: bytes) -> bytes:
-    """Of messages that say no more than their sequence ids, as most do."""
-    whole = metadata()
-    whole.num_messages_in_batch = len(bodies)
-    numbers = list(range(len(bodies)))
-    return encode_payload(whole, encode_numbered_batch(bodies, [b""] * len(bodies), numbers))
-
-
-def said(**fields: object) -> SingleMessageMetadata:
-    return SingleMessageMetadata(payload_size=0, **fields)  # type: ignore[arg-type]
-
-
-def deliver(broker: FakeBroker, *payloads: bytes) -> None:
-    """So many entries, which are all that the topic has."""
-    last_is(broker, len(payloads) - 1)
-
-    def send(_: object, command: BaseCommand, __: object) -> None:
-        broker.on(BaseCommand.FLOW)
-        for entry_id, payload in enumerate(payloads):
-            broker.deliver(entry_id, payload=payload, consumer_id=command.flow.consumer_id)
-
-    broker.on(BaseCommand.FLOW, send)
-
-
-async def rows_of(client: Client, **options: object) -> list[dict[str, object]]:
-    table = await read_table(client, "orders", **options)  # type: ignore[arg-type]
-    return table.to_pylist()  # type: ignore[no-any-return]
 
 
 async def test_a_message_says_when_and_where_it_was_published(

@@ -1,0 +1,198 @@
+"""Payloads of one schema as a column, and columns as payloads: bytes, text, numbers and times.
+
+A codec takes many payloads at a time: a value that cannot be read does no harm to the others.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from struct import Struct, error
+from typing import Any
+
+import pyarrow as pa
+
+from geminga.arrow.kinds import LOCAL_US, TIME, UTC_US, Kind
+from geminga.schemas.schema import SchemaInfo
+from geminga_protocol.pulsar.enums import SchemaType
+
+Payloads = Sequence[bytes | None]
+# What is wrong with the payloads of some rows.
+Errors = MutableMapping[int, str]
+# So many rows in a row are of that version of the topic's schema.
+VersionRun = tuple[int, bytes | None]
+
+# What Arrow and the libraries of schemas raise for values of the wrong type, size or range.
+UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError, error)
+
+
+class Codec(ABC):
+    """Reads and writes the payloads of one schema. ``column`` is the type of its column."""
+
+    column: pa.DataType
+
+    @abstractmethod
+    def decode(
+        self, payloads: Payloads, errors: Errors, versions: Sequence[VersionRun], /
+    ) -> pa.Array:
+        """The column of payloads; null for those that are, and for those that ``errors`` names."""
+
+    def wants(self, _: bytes | None, /) -> bool:
+        """Whether payloads of that version of the schema are only read once it was learned."""
+        return False
+
+    def learn(self, version: bytes, writer: SchemaInfo | None, /) -> None:  # noqa: B027 - most need not
+        """That is what the version was written with; ``None`` if there is no such version."""
+
+    @abstractmethod
+    def encode(self, column: pa.Array) -> list[bytes | None]:
+        """The payloads of a column; none for a row that is null. Raises ``ValueError``."""
+
+
+def column_of(kind: Kind, values: Sequence[Any], errors: Errors, first: int = 0) -> pa.Array:
+    """The column of values as they are stored. Those that do not fit are found by halving."""
+    try:
+        return kind.from_values(values)
+    except UNFIT as wrong:
+        if len(values) == 1:
+            errors[first] = f"the schema has no such value: {wrong}"
+            return pa.nulls(1, kind.column)
+    half = len(values) // 2
+    halves = (
+        column_of(kind, values[:half], errors, first),
+        column_of(kind, values[half:], errors, first + half),
+    )
+    return pa.concat_arrays(halves)
+
+
+class RawCodec(Codec):
+    """Payloads as they are."""
+
+    column = pa.binary()
+
+    def decode(self, payloads: Payloads, _: Errors, __: Sequence[VersionRun], /) -> pa.Array:
+        """Payloads as they are."""
+        return pa.array(payloads, pa.binary())
+
+    def encode(self, column: pa.Array) -> list[bytes | None]:
+        """Bytes, or text as UTF-8. Raises ``ValueError`` for a column of another type."""
+        if column.type != pa.binary():
+            try:
+                column = column.cast(pa.binary())
+            except pa.ArrowException as wrong:
+                raise ValueError(f"a column of {column.type} is no payload by itself") from wrong
+        return column.to_pylist()  # type: ignore[no-any-return]
+
+
+class StringCodec(Codec):
+    """Text in UTF-8."""
+
+    column = pa.string()
+
+    def decode(self, payloads: Payloads, errors: Errors, _: Sequence[VersionRun], /) -> pa.Array:
+        """Text; that it is UTF-8 is checked."""
+        return column_of(_TEXT, payloads, errors)
+
+    def encode(self, column: pa.Array) -> list[bytes | None]:
+        """UTF-8. Raises ``ValueError`` for what cannot be made text."""
+        try:
+            return column.cast(pa.string()).cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
+        except pa.ArrowException as wrong:
+            raise ValueError(f"a column of {column.type} is no text") from wrong
+
+
+_TEXT = Kind("string", pa.binary(), pa.string(), pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """How a value stands in a payload, and which number Arrow makes its value of."""
+
+    form: Struct
+    kind: Kind
+    # Makes the number of what the form unpacks, and back.
+    load: Callable[..., Any] = lambda value: value
+    dump: Callable[[Any], tuple[Any, ...]] = lambda value: (value,)
+
+
+def _number(form: str, kind: pa.DataType) -> Primitive:
+    return Primitive(Struct(form), Kind(None, kind, kind, kind))
+
+
+def _time(
+    form: str,
+    types: tuple[pa.DataType, pa.DataType, pa.DataType],
+    *converts: Callable[..., Any],
+) -> Primitive:
+    return Primitive(Struct(form), Kind(None, *types), *converts)
+
+
+_US, _DAY_MS, _DAY_US = 1_000_000, 86_400_000, 86_400_000_000
+_INT64 = pa.int64()
+# The bytes are those of ``geminga.schemas.primitives``.
+PRIMITIVES: Mapping[SchemaType, Primitive] = {
+    SchemaType.BOOLEAN: _number(">?", pa.bool_()),
+    SchemaType.INT8: _number(">b", pa.int8()),
+    SchemaType.INT16: _number(">h", pa.int16()),
+    SchemaType.INT32: _number(">i", pa.int32()),
+    SchemaType.INT64: _number(">q", pa.int64()),
+    SchemaType.FLOAT: _number(">f", pa.float32()),
+    SchemaType.DOUBLE: _number(">d", pa.float64()),
+    # A day, as Pulsar's connector for Spark has it, though its values have a time of day.
+    SchemaType.DATE: _time(">q", (_INT64, pa.timestamp("ms"), pa.date32())),
+    SchemaType.TIMESTAMP: _time(">q", (_INT64, pa.timestamp("ms", tz="UTC"), UTC_US)),
+    # Java's values have a day more or less.
+    SchemaType.TIME: _time(
+        ">q",
+        (_INT64, pa.time64("us"), TIME),
+        lambda ms: ms % _DAY_MS * 1000,
+        lambda us: (us // 1000,),
+    ),
+    SchemaType.INSTANT: _time(
+        ">qi",
+        (_INT64, UTC_US, UTC_US),
+        lambda seconds, ns: seconds * _US + ns // 1000,
+        lambda us: (us // _US, us % _US * 1000),
+    ),
+    SchemaType.LOCAL_DATE: _time(">q", (pa.int32(), pa.date32(), pa.date32())),
+    SchemaType.LOCAL_TIME: _time(">q", (_INT64, TIME, TIME)),
+    SchemaType.LOCAL_DATE_TIME: _time(
+        ">qq",
+        (_INT64, LOCAL_US, LOCAL_US),
+        lambda day, ns: day * _DAY_US + ns // 1000,
+        lambda us: (us // _DAY_US, us % _DAY_US * 1000),
+    ),
+}
+
+
+class PrimitiveCodec(Codec):
+    """Numbers, dates and times: each has a fixed size."""
+
+    def __init__(self, primitive: Primitive) -> None:
+        self.column = primitive.kind.column
+        self._primitive = primitive
+
+    def decode(self, payloads: Payloads, errors: Errors, _: Sequence[VersionRun], /) -> pa.Array:
+        """Numbers, dates or times."""
+        form, load = self._primitive.form, self._primitive.load
+        unpack, size = form.unpack, form.size
+        values: list[Any] = []
+        for row, payload in enumerate(payloads):
+            value = None
+            if payload is not None:
+                if len(payload) == size:
+                    value = load(*unpack(payload))
+                else:
+                    errors[row] = f"it should have {size} bytes, and has {len(payload)}"
+            values.append(value)
+        return column_of(self._primitive.kind, values, errors)
+
+    def encode(self, column: pa.Array) -> list[bytes | None]:
+        """Bytes. Raises ``ValueError`` for values of another type, or too large."""
+        pack, dump = self._primitive.form.pack, self._primitive.dump
+        try:
+            values = self._primitive.kind.to_values(column)
+            return [None if value is None else pack(*dump(value)) for value in values]
+        except UNFIT as wrong:
+            raise ValueError(f"the column should be of {self.column}: {wrong}") from wrong

@@ -1,0 +1,100 @@
+"""Makes the payloads of messages out of columns, and the schema that describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import pyarrow as pa
+
+from geminga.arrow.kinds import LOCAL_US, TIME, UTC_US, definition_of
+from geminga.arrow.payloads import KeyValueCodec, codec_of
+from geminga.arrow.records import RecordCodec
+from geminga.schemas.avro import AvroSchema
+from geminga.schemas.json_schema import JsonSchema
+from geminga.schemas.schema import BytesSchema, SchemaInfo
+from geminga_protocol.pulsar.enums import SchemaType
+
+PayloadKind = Literal["auto", "avro", "json"]
+
+# The name that Spark and Pulsar's connector for it give to the record of all columns.
+RECORD_NAME = "topLevelRecord"
+
+# What a single column is by itself: as Pulsar's connector for Spark has it, and the local types.
+_SINGLE: Mapping[pa.DataType, SchemaInfo | None] = {
+    pa.binary(): None,
+    pa.large_binary(): None,
+    pa.string(): SchemaInfo(SchemaType.STRING, "String"),
+    pa.large_string(): SchemaInfo(SchemaType.STRING, "String"),
+    pa.bool_(): SchemaInfo(SchemaType.BOOLEAN, "Boolean"),
+    pa.int8(): SchemaInfo(SchemaType.INT8, "INT8"),
+    pa.int16(): SchemaInfo(SchemaType.INT16, "INT16"),
+    pa.int32(): SchemaInfo(SchemaType.INT32, "INT32"),
+    pa.int64(): SchemaInfo(SchemaType.INT64, "INT64"),
+    pa.float32(): SchemaInfo(SchemaType.FLOAT, "Float"),
+    pa.float64(): SchemaInfo(SchemaType.DOUBLE, "Double"),
+    pa.date32(): SchemaInfo(SchemaType.DATE, "Date"),
+    UTC_US: SchemaInfo(SchemaType.TIMESTAMP, "Timestamp"),
+    LOCAL_US: SchemaInfo(SchemaType.LOCAL_DATE_TIME, "LocalDateTime"),
+    TIME: SchemaInfo(SchemaType.LOCAL_TIME, "LocalTime"),
+}
+
+
+def payload_schema(columns: pa.Schema, kind: PayloadKind = "auto") -> SchemaInfo | None:
+    """The schema of messages whose values are such columns; ``None`` for bytes.
+
+    With ``"auto"`` a single column of a simple type is the value itself (a timestamp to the
+    millisecond), and others are fields of an Avro record. Raises ``ValueError`` where there is no
+    column, or one of a type that Avro has not; ``MissingExtra`` for Avro without its extra.
+    """
+    if not len(columns):
+        raise ValueError("a message needs at least one column for its value")
+    if kind == "auto" and len(columns) == 1 and columns.types[0] in _SINGLE:
+        return _SINGLE[columns.types[0]]
+    definition = definition_of(columns, RECORD_NAME)
+    if kind == "json":
+        return JsonSchema(object, definition=definition).schema_info
+    return AvroSchema(object, definition=definition).schema_info
+
+
+class PayloadEncoder:
+    """Makes a payload of each row of ``columns``, for messages of the schema ``info``.
+
+    It is a schema for ``Client.producer``, whose values are payloads already: brokers are told
+    ``schema_info``. Raises ``ValueError`` where the columns are not what the schema describes.
+    """
+
+    def __init__(self, info: SchemaInfo | None, columns: pa.Schema) -> None:
+        self.schema_info = info
+        self._codec = codec_of(info, columns.names)
+        self._is_record = isinstance(self._codec, RecordCodec | KeyValueCodec)
+        if not self._is_record and len(columns) != 1:
+            raise ValueError(
+                f"{'bytes' if info is None else info.type.name} are made of one column, and not of "
+                f"{len(columns)}: {', '.join(columns.names)}"
+            )
+        if isinstance(self._codec, RecordCodec):
+            missing = [name for name in self._codec.required if name not in columns.names]
+            if missing:
+                raise ValueError(f"the schema wants the fields {missing}, and there is no column")
+        # Types that never fit are refused before the first message.
+        kind = pa.struct(list(columns)) if self._is_record else columns.types[0]
+        self._codec.encode(pa.nulls(1, kind))
+
+    def payloads(self, batch: pa.RecordBatch) -> list[bytes | None]:
+        """A payload for each row of the columns; ``None`` for a message without a value, which is
+        what a single column has where it is null.
+
+        Raises ``ValueError`` for values that the schema has not.
+        """
+        if not self._is_record:
+            return self._codec.encode(batch.column(0))
+        return self._codec.encode(batch.to_struct_array())
+
+    def encode(self, value: bytes, /) -> bytes:
+        """A payload as it is."""
+        return BytesSchema().encode(value)
+
+    def decode(self, payload: bytes, /) -> bytes:
+        """The payload as it is."""
+        return payload

@@ -1,0 +1,422 @@
+"""Types of Avro as Arrow has them, and back: what the definitions of AVRO and JSON schemas name.
+
+==============================  =================================================================
+null in a union                 the column may be null (all of them may, for messages without value)
+boolean, int, long, ...         bool, int32, int64, float, double, string, binary; enum: string
+date; time-millis, -micros      date32; time64[ns]
+timestamp-millis, -micros       timestamp[us, UTC]; local-timestamp-...: timestamp[us]
+decimal                         decimal128
+record, array, map              struct, list, map
+union of int and long           int64; of float and double: double
+another union                   struct of member0, member1, ...: one of them is not null
+==============================  =================================================================
+
+These are the types that Pulsar's connector for Spark has, which are those of Spark's for Avro. A
+record that holds itself has no such type.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+Convert = Callable[[Any], Any]
+Definition = Any  # JSON
+
+UTC_US, LOCAL_US = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
+DECIMAL_DIGITS_MAX = 38
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What one type of Avro is in Arrow.
+
+    ``definition`` is the type as the Avro library is told. Dates and times have lost there what
+    makes them so: Arrow makes them of plain numbers, many at a time. ``stored`` is the type of
+    those numbers, ``unit`` has the definition's resolution, ``column`` is what tables have. The
+    converters make of JSON's and Avro's values those that Arrow takes, and back; ``None`` where
+    they are the same.
+    """
+
+    definition: Definition
+    stored: pa.DataType
+    unit: pa.DataType
+    column: pa.DataType
+    from_json: Convert | None = None
+    to_json: Convert | None = None
+    from_avro: Convert | None = None
+    to_avro: Convert | None = None
+
+    def from_values(self, values: Sequence[Any]) -> pa.Array:
+        """The column of values that are as they are stored. Raises ``pa.ArrowException``,
+        ``TypeError`` or ``ValueError``."""
+        return self.from_stored(pa.array(values, self.stored))
+
+    def from_stored(self, stored: pa.Array) -> pa.Array:
+        """The column of an array of ``stored``."""
+        if self.stored == self.column:
+            return stored
+        return stored.cast(self.unit).cast(self.column, safe=False)
+
+    def to_values(self, column: pa.Array) -> list[Any]:
+        """Values as they are stored. Raises ``pa.ArrowException`` for other types than these."""
+        if column.type != self.column:
+            column = column.cast(self.column)
+        if self.stored != self.column:
+            column = column.cast(self.unit, safe=False).cast(self.stored)
+        return column.to_pylist()  # type: ignore[no-any-return]
+
+
+def kind_of(definition: Definition) -> Kind:
+    """The kind of a definition. Raises ``ValueError`` for what is no definition, or has no type."""
+    return _Kinds().of(definition, "")
+
+
+def fields_of(definition: Definition) -> tuple[dict[str, Kind], Definition]:
+    """The kinds of a record's fields, and the record as the Avro library is told.
+
+    Raises ``ValueError``, also for a definition that is no record.
+    """
+    if not isinstance(definition, dict) or definition.get("type") != "record":
+        raise ValueError(f"this is no record of Avro: {definition!r:.100}")
+    kinds = _Kinds()
+    whole = kinds.of(definition, "")
+    return kinds.outermost, whole.definition
+
+
+def _plain(name: str, kind: pa.DataType) -> Kind:
+    return Kind(name, kind, kind, kind)
+
+
+def _as(name: str, stored: pa.DataType, unit: pa.DataType, column: pa.DataType) -> Kind:
+    return Kind(name, stored, unit, column)
+
+
+# Spark's type of times has nanoseconds.
+_TIME_US, TIME = pa.time64("us"), pa.time64("ns")
+_PRIMITIVES: Mapping[str, Kind] = {
+    "null": _plain("null", pa.null()),
+    "boolean": _plain("boolean", pa.bool_()),
+    "int": _plain("int", pa.int32()),
+    "long": _plain("long", pa.int64()),
+    "float": _plain("float", pa.float32()),
+    "double": _plain("double", pa.float64()),
+    "string": _plain("string", pa.string()),
+    # JSON has no bytes: Java's clients write them in Base64.
+    "bytes": replace(
+        _plain("bytes", pa.binary()),
+        from_json=lambda text: base64.b64decode(text, validate=True),
+        to_json=lambda content: base64.b64encode(content).decode(),
+    ),
+}
+_LOGICAL: Mapping[tuple[str, str], Kind] = {
+    ("int", "date"): _as("int", pa.int32(), pa.date32(), pa.date32()),
+    ("int", "time-millis"): _as("int", pa.int32(), pa.time32("ms"), TIME),
+    ("long", "time-micros"): _as("long", pa.int64(), _TIME_US, TIME),
+    ("long", "timestamp-millis"): _as("long", pa.int64(), pa.timestamp("ms", tz="UTC"), UTC_US),
+    ("long", "timestamp-micros"): _as("long", pa.int64(), UTC_US, UTC_US),
+    ("long", "timestamp-nanos"): _as("long", pa.int64(), pa.timestamp("ns", tz="UTC"), UTC_US),
+    ("long", "local-timestamp-millis"): _as("long", pa.int64(), pa.timestamp("ms"), LOCAL_US),
+    ("long", "local-timestamp-micros"): _as("long", pa.int64(), LOCAL_US, LOCAL_US),
+    ("long", "local-timestamp-nanos"): _as("long", pa.int64(), pa.timestamp("ns"), LOCAL_US),
+}
+# Unions of numbers that one type holds.
+_WIDER: Mapping[frozenset[str], str] = {
+    frozenset({"int", "long"}): "long",
+    frozenset({"float", "double"}): "double",
+}
+
+
+class _Kinds:
+    """Makes kinds, and knows the types that were named on the way."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Kind] = {}
+        self._open: set[str] = set()
+        # The fields of the record that was made last, which is the one that holds all others.
+        self.outermost: dict[str, Kind] = {}
+
+    def of(self, definition: Definition, namespace: str) -> Kind:
+        if isinstance(definition, str):
+            return self._by_name(definition, namespace)
+        if isinstance(definition, list):
+            return self._union(definition, namespace)
+        if not isinstance(definition, dict) or "type" not in definition:
+            raise ValueError(f"this is no Avro schema: {definition!r:.100}")
+        kind = definition["type"]
+        if kind in ("record", "error", "enum", "fixed"):
+            return self._named_type(definition, namespace)
+        if kind == "array":
+            return _list_of(self.of(definition["items"], namespace))
+        if kind == "map":
+            return _map_of(self.of(definition["values"], namespace))
+        if isinstance(kind, str) and (kind, definition.get("logicalType")) in _LOGICAL:
+            return _LOGICAL[kind, definition["logicalType"]]
+        if kind == "bytes" and definition.get("logicalType") == "decimal":
+            return _decimal(definition, definition)
+        return self.of(kind, namespace)
+
+    def _by_name(self, name: str, namespace: str) -> Kind:
+        if name in _PRIMITIVES:
+            return _PRIMITIVES[name]
+        for full in (f"{namespace}.{name}", name):
+            if full in self._open:
+                raise ValueError(f"the record {name} holds itself, which no table can")
+            if full in self._named:
+                return replace(self._named[full], definition=full.removeprefix("."))
+        raise ValueError(f"{name!r} is no type of Avro, and the schema defines none of this name")
+
+    def _named_type(self, definition: Mapping[str, Any], namespace: str) -> Kind:
+        name = str(definition.get("name", ""))
+        namespace = str(definition.get("namespace", namespace))
+        full = name if "." in name else f"{namespace}.{name}"
+        if definition["type"] == "enum":
+            made = Kind(dict(definition), pa.string(), pa.string(), pa.string())
+        elif definition["type"] == "fixed":
+            plain = {each: definition[each] for each in ("type", "name", "size")}
+            if namespace:
+                plain["namespace"] = namespace
+            made = replace(_PRIMITIVES["bytes"], definition=plain)
+            if definition.get("logicalType") == "decimal":
+                made = _decimal(definition, {**definition, **plain})
+        else:
+            self._open.add(full)
+            made = self._record(definition, full.rpartition(".")[0])
+            self._open.remove(full)
+        self._named[full] = made
+        return made
+
+    def _record(self, definition: Mapping[str, Any], namespace: str) -> Kind:
+        kinds: dict[str, Kind] = {}
+        fields: list[Mapping[str, Any]] = []
+        for field in definition["fields"]:
+            kind = kinds[field["name"]] = self.of(field["type"], namespace)
+            fields.append({**field, "type": kind.definition})
+        self.outermost = kinds
+        return record_of(kinds, {**definition, "fields": fields})
+
+    def _union(self, definitions: Sequence[Definition], namespace: str) -> Kind:
+        kinds = [self.of(each, namespace) for each in definitions]
+        members = [kind for kind in kinds if kind.definition != "null"]
+        union = [kind.definition for kind in kinds]
+        if not members:
+            return replace(_PRIMITIVES["null"], definition=union)
+        if len(members) == 1:
+            return _optional(members[0], union)
+        names = [kind.definition for kind in members if isinstance(kind.definition, str)]
+        wider = _WIDER.get(frozenset(names)) if len(names) == len(members) else None
+        if wider is not None and all(kind.stored == kind.column for kind in members):
+            return _optional(_PRIMITIVES[wider], union)
+        return _optional(_members(members), union)
+
+
+def record_of(kinds: Mapping[str, Kind], definition: Definition) -> Kind:
+    """A record of such fields."""
+
+    def struct(which: Callable[[Kind], pa.DataType]) -> pa.DataType:
+        return pa.struct([(name, which(kind)) for name, kind in kinds.items()])
+
+    def each(which: Callable[[Kind], Convert | None]) -> Convert | None:
+        converts = {name: convert for name, kind in kinds.items() if (convert := which(kind))}
+        if not converts:
+            return None
+
+        def convert_fields(record: Any) -> Any:  # noqa: ANN401 - a mapping, if it is right
+            if not isinstance(record, dict):
+                raise TypeError(f"a record should be an object: {record!r:.100}")
+            converted = {
+                name: convert(value)
+                for name, convert in converts.items()
+                if (value := record.get(name)) is not None
+            }
+            return {**record, **converted}
+
+        return convert_fields
+
+    return Kind(
+        definition,
+        struct(lambda kind: kind.stored),
+        struct(lambda kind: kind.unit),
+        struct(lambda kind: kind.column),
+        each(lambda kind: kind.from_json),
+        each(lambda kind: kind.to_json),
+        each(lambda kind: kind.from_avro),
+        each(lambda kind: kind.to_avro),
+    )
+
+
+def _list_of(items: Kind) -> Kind:
+    def each(convert: Convert | None) -> Convert | None:
+        if convert is None:
+            return None
+        return lambda values: [None if v is None else convert(v) for v in values]
+
+    return Kind(
+        {"type": "array", "items": items.definition},
+        pa.list_(items.stored),
+        pa.list_(items.unit),
+        pa.list_(items.column),
+        *map(each, (items.from_json, items.to_json, items.from_avro, items.to_avro)),
+    )
+
+
+def _map_of(values: Kind) -> Kind:
+    def load(convert: Convert | None) -> Convert | None:
+        if convert is None:
+            return None
+        return lambda m: {k: None if v is None else convert(v) for k, v in m.items()}
+
+    def dump(convert: Convert | None) -> Convert:
+        if convert is None:
+            return dict  # Arrow gives pairs
+        return lambda pairs: {k: None if v is None else convert(v) for k, v in pairs}
+
+    return Kind(
+        {"type": "map", "values": values.definition},
+        pa.map_(pa.string(), values.stored),
+        pa.map_(pa.string(), values.unit),
+        pa.map_(pa.string(), values.column),
+        load(values.from_json),
+        dump(values.to_json),
+        load(values.from_avro),
+        dump(values.to_avro),
+    )
+
+
+def _optional(kind: Kind, union: Definition) -> Kind:
+    """Arrow has nulls in every type; those who convert ask for nulls first."""
+    return replace(kind, definition=union)
+
+
+def _decimal(definition: Mapping[str, Any], told: Definition) -> Kind:
+    digits, scale = int(definition.get("precision", 0)), int(definition.get("scale", 0))
+    if not 0 < digits <= DECIMAL_DIGITS_MAX:
+        raise ValueError(f"a decimal of {digits} digits has no type: 1 to {DECIMAL_DIGITS_MAX}")
+    kind = pa.decimal128(digits, scale)
+    return Kind(told, kind, kind, kind, from_json=lambda text: Decimal(str(text)), to_json=str)
+
+
+def _members(kinds: Sequence[Kind]) -> Kind:
+    """A union of several types: of the members the one that a value is of."""
+    names = [f"member{number}" for number in range(len(kinds))]
+    tests = [_accepts(kind) for kind in kinds]
+
+    def load(which: Callable[[Kind], Convert | None]) -> Convert:
+        converts = [which(kind) for kind in kinds]
+
+        def to_member(value: Any) -> Any:  # noqa: ANN401 - of any branch
+            for name, accepts, convert in zip(names, tests, converts, strict=True):
+                if accepts(value):
+                    return {name: value if convert is None else convert(value)}
+            raise ValueError(f"{value!r:.100} is of none of the types of its union")
+
+        return to_member
+
+    def dump(which: Callable[[Kind], Convert | None]) -> Convert:
+        converts = [which(kind) for kind in kinds]
+
+        def from_member(members: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of any branch
+            for name, convert in zip(names, converts, strict=True):
+                if (value := members.get(name)) is not None:
+                    return value if convert is None else convert(value)
+            return None
+
+        return from_member
+
+    fields = dict(zip(names, kinds, strict=True))
+    return replace(
+        record_of(fields, None),
+        from_json=load(lambda kind: kind.from_json),
+        to_json=dump(lambda kind: kind.to_json),
+        from_avro=load(lambda kind: kind.from_avro),
+        to_avro=dump(lambda kind: kind.to_avro),
+    )
+
+
+def _accepts(kind: Kind) -> Callable[[Any], bool]:
+    """Whether a value, of JSON or of the Avro library, can be of this member of a union."""
+    stored = kind.stored
+    if pa.types.is_boolean(stored):
+        return lambda value: isinstance(value, bool)
+    if pa.types.is_integer(stored):
+        return lambda value: isinstance(value, int) and not isinstance(value, bool)
+    if pa.types.is_floating(stored):
+        return lambda value: isinstance(value, int | float) and not isinstance(value, bool)
+    if pa.types.is_string(stored):
+        symbols = kind.definition.get("symbols") if isinstance(kind.definition, dict) else None
+        return lambda value: isinstance(value, str) and (symbols is None or value in symbols)
+    if pa.types.is_binary(stored) or pa.types.is_decimal(stored):
+        return lambda value: isinstance(value, bytes | str | Decimal | float)
+    if pa.types.is_struct(stored):
+        names = {field.name for field in stored}
+        return lambda value: isinstance(value, dict) and names.issuperset(value)
+    if pa.types.is_map(stored):
+        return lambda value: isinstance(value, dict)
+    return lambda value: isinstance(value, list)
+
+
+# ---- of columns, definitions
+
+_NAMES: Mapping[pa.DataType, Definition] = {
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "bytes",
+    pa.large_binary(): "bytes",
+    pa.date32(): {"type": "int", "logicalType": "date"},
+    TIME: {"type": "long", "logicalType": "time-micros"},
+    UTC_US: {"type": "long", "logicalType": "timestamp-micros"},
+    LOCAL_US: {"type": "long", "logicalType": "local-timestamp-micros"},
+}
+
+
+def definition_of(fields: pa.Schema | pa.StructType, name: str) -> Definition:
+    """A record of such columns, as Avro defines it; its nested records have their columns' names.
+
+    Columns that may be null become unions with null, which is their default: so are columns that
+    are added later to what was written before. Raises ``ValueError`` for a type that Avro has not.
+    """
+    described: list[Definition] = []
+    for field in fields:
+        kind = _type_of(field.type, f"{name}.{field.name}")
+        if field.nullable:
+            described.append({"name": field.name, "type": ["null", kind], "default": None})
+        else:
+            described.append({"name": field.name, "type": kind})
+    space, _, last = name.rpartition(".")
+    made = {"type": "record", "name": last, "fields": described}
+    return {**made, "namespace": space} if space else made
+
+
+def _type_of(kind: pa.DataType, where: str) -> Definition:
+    def may_be_null(field: pa.Field) -> Definition:
+        inner = _type_of(field.type, where)
+        return ["null", inner] if field.nullable else inner
+
+    if kind in _NAMES:
+        return _NAMES[kind]
+    if pa.types.is_timestamp(kind):
+        return _NAMES[LOCAL_US if kind.tz is None else UTC_US]
+    if pa.types.is_time(kind):
+        return _NAMES[TIME]
+    if pa.types.is_decimal(kind):
+        logical = {"precision": kind.precision, "scale": kind.scale}
+        return {"type": "bytes", "logicalType": "decimal", **logical}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return {"type": "array", "items": may_be_null(kind.value_field)}
+    if pa.types.is_map(kind) and kind.key_type in (pa.string(), pa.large_string()):
+        return {"type": "map", "values": may_be_null(kind.item_field)}
+    if pa.types.is_struct(kind):
+        return definition_of(kind, where)
+    raise ValueError(f"the column {where.partition('.')[2]} is of type {kind}, which Avro has not")
