@@ -17,6 +17,7 @@ from pyspark_geminga.filters import Pruning
 from pyspark_geminga.log_layout import LogLayout
 from pyspark_geminga.options import SourceOptions
 from pyspark_geminga.reading import Part, read_part
+from pyspark_geminga.row_schema import RowSchema
 from pyspark_geminga.splits import parts_of, plan_cuts
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 class BatchReader(DataSourceReader):
     """Plans a read, in a process of its own, and is pickled into the tasks that carry it out."""
 
-    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: SourceOptions, rows: RowSchema) -> None:
         self._options = options
-        self._columns = columns
+        self._rows = rows
         self._pruning = Pruning()
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -40,7 +41,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
-        return read_part(partition, self._options, self._columns)
+        return read_part(partition, self._options, self._rows)
 
 
 class FilteringBatchReader(BatchReader):

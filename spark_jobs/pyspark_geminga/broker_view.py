@@ -110,6 +110,11 @@ class BrokerView:
             layouts |= {name: layout or UNKNOWN for name, layout in by_name.items()}
         return Snapshot(layouts, asked_s)
 
+    async def topics(self) -> list[str]:
+        """The topics as users name them, partitioned or not."""
+        await self._find_topics()
+        return list(self._partitions)
+
     async def position_at(self, topic: str, time_ms: int) -> LogPosition:
         """The first message that was published at that time or later, or the end of the topic."""
         moment = datetime.fromtimestamp(time_ms / 1000, UTC)

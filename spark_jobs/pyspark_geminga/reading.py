@@ -17,6 +17,7 @@ from pyspark_geminga.errors import DataLost
 from pyspark_geminga.log_layout import LogLayout
 from pyspark_geminga.options import SourceOptions
 from pyspark_geminga.rest import AdminClient
+from pyspark_geminga.row_schema import RowSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +46,7 @@ class Part(InputPartition):
 
 
 def read_part(
-    part: InputPartition, options: SourceOptions, columns: tuple[str, ...]
+    part: InputPartition, options: SourceOptions, rows: RowSchema
 ) -> Iterator[pa.RecordBatch]:
     """The rows of ``part``. Raises ``DataLost``, ``TimeoutError`` or ``ClientError``."""
     if not isinstance(part, Part):
@@ -56,18 +57,24 @@ def read_part(
         part.topic,
         part.start,
         part.end,
-        columns=columns,
+        schema=rows.info,
+        columns=rows.columns.names,
+        bad_records=options.payload.bad_record,
         batch_rows=options.payload.batch_rows,
         batch_bytes=options.payload.batch_bytes,
         timeout_s=options.poll_timeout_s,
     )
+    # Spark's types have less of a say than Arrow's (in which parts may be null): a cast copies
+    # nothing for that.
+    wanted = rows.arrow
+    is_same = batches.schema.equals(wanted)
     is_first = True
     try:
         for batch in loop.iterate(batches):
             if is_first:
                 _check(loop, part, options, is_missing=_lacks_start(part, batches))
                 is_first = False
-            yield batch
+            yield batch if is_same else batch.cast(wanted)
         is_missing = batches.next_position[:2] != part.end[:2] or _lacks_start(part, batches)
         _check(loop, part, options, is_missing=is_missing)
     finally:

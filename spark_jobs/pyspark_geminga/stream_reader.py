@@ -31,6 +31,7 @@ from pyspark_geminga.log_layout import LogLayout
 from pyspark_geminga.offsets import SourceOffset
 from pyspark_geminga.options import ByTopic, Edge, SourceOptions
 from pyspark_geminga.reading import read_part
+from pyspark_geminga.row_schema import RowSchema
 from pyspark_geminga.stream_planner import Limit, StreamPlanner
 
 if TYPE_CHECKING:
@@ -43,9 +44,9 @@ OpenT = TypeVar("OpenT", bound=AbstractAsyncContextManager[Any, None])
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets are JSON objects here; ``SourceOffset`` says what is in them."""
 
-    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: SourceOptions, rows: RowSchema) -> None:
         self._options = options
-        self._columns = columns
+        self._rows = rows
 
     @cached_property
     def _planner(self) -> StreamPlanner:
@@ -86,7 +87,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
-        return read_part(partition, self._options, self._columns)
+        return read_part(partition, self._options, self._rows)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Everything before ``end`` is processed: the subscription follows."""

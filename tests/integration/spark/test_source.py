@@ -10,12 +10,13 @@ import sys
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
@@ -193,6 +194,35 @@ def test_available_now_with_a_limit_is_several_batches_and_ends(
     topic.publish(30)
     stream.read_available(maxBytesPerTrigger="1000")
     assert stream.rows == list(range(330))
+
+
+@dataclass
+class Order:
+    """What is ordered."""
+
+    id: int
+    item: str
+    price: float | None = None
+
+
+def test_payloads_become_the_columns_of_the_topics_schema(
+    spark: SparkSession, topic: Topic
+) -> None:
+    orders = [Order(number, f"item {number}", number / 4 or None) for number in range(20)]
+    with topic.client.producer(topic.name, schema=geminga.AvroSchema(Order)) as producer:
+        for order in orders:
+            producer.send_nowait(order)
+    frame = spark.read.format("pulsar").options(**topic.options(metadataColumns="__key")).load()
+    assert frame.columns == ["id", "item", "price", "__key"]
+    rows = frame.where("id % 2 = 1").select("id", "item", "price").orderBy("id").collect()
+    assert [Order(*row) for row in rows] == orders[1::2]
+    raw = spark.read.format("pulsar").options(**topic.options(valueMode="raw")).load()
+    assert raw.columns[0] == "value"
+    assert len(raw.select("value").collect()) == 20
+    chosen = spark.read.format("pulsar").options(**topic.options()).schema("price double").load()
+    assert chosen.where("price is null").count() == 1
+    with pytest.raises(AnalysisException, match="there is no column 'prize', but id, item, price"):
+        spark.read.format("pulsar").options(**topic.options()).schema("prize int").load().collect()
 
 
 @pytest.mark.full
