@@ -55,7 +55,7 @@ def job_parser(name: str, description: str, *, has_session: bool = True) -> argp
         "--option",
         action="append",
         default=[],
-        type=_pair,
+        type=pair,
         metavar="NAME=VALUE",
         help="any other option of format('pulsar'), such as "
         "pulsar.client.authParams=token:...; may be repeated",
@@ -73,7 +73,7 @@ def job_parser(name: str, description: str, *, has_session: bool = True) -> argp
         "--conf",
         action="append",
         default=[],
-        type=_pair,
+        type=pair,
         metavar="NAME=VALUE",
         help="a setting of Spark's; may be repeated",
     )
@@ -273,7 +273,8 @@ def told_progress(spark: SparkSession, work: str) -> Generator[None]:
         teller.join()
 
 
-def _pair(text: str) -> Sequence[str]:
+def pair(text: str) -> Sequence[str]:
+    """``NAME=VALUE`` of a command line, apart."""
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
