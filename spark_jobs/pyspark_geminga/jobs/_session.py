@@ -80,8 +80,11 @@ def job_parser(name: str, description: str, *, has_session: bool = True) -> argp
     return parser
 
 
-def add_topics(parser: argparse.ArgumentParser, *, is_range: bool) -> None:
-    """Which topics are read, and from where; ``is_range`` also adds to where."""
+def add_topics(
+    parser: argparse.ArgumentParser, *, is_range: bool, or_archive: bool = False
+) -> None:
+    """Which topics are read, and from where; ``is_range`` also adds to where, ``or_archive`` the
+    choice to read what ``archive`` stored."""
     topics = parser.add_argument_group("what is read")
     chosen = topics.add_mutually_exclusive_group(required=True)
     chosen.add_argument(
@@ -92,6 +95,8 @@ def add_topics(parser: argparse.ArgumentParser, *, is_range: bool) -> None:
         metavar="REGEX",
         help="all topics of a namespace whose names match, such as persistent://public/default/.*",
     )
+    if or_archive:
+        chosen.add_argument("--archive", metavar="DIR", help="what the job archive stored there")
     times = "milliseconds since 1970 or ISO 8601, by publish time"
     topics.add_argument(
         "--starting-offsets",
