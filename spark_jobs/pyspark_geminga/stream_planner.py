@@ -174,7 +174,7 @@ class StreamPlanner:
                 continue
             begin = self._retained(topic, before.position, layout)
             parts += [
-                Part(topic, first, behind, holds_start=layout.holds(first))
+                Part.of(topic, first, behind, layout)
                 for first, behind in parts_of(begin, place.position, end.cuts.get(topic, ()))
                 if layout.may_hold(first, behind)
             ]
