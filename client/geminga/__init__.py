@@ -24,6 +24,7 @@ from geminga.client import Client, connect
 from geminga.consumers.consumer import Consumer
 from geminga.consumers.entry_reader import EntryReader, RawEntry
 from geminga.consumers.options import (
+    ConsumerCryptoFailureAction,
     ConsumerOptions,
     DeadLetterPolicy,
     InitialPositionName,
@@ -35,6 +36,7 @@ from geminga.consumers.reader import Reader
 from geminga.consumers.table_view import TableView
 from geminga.decryption import PrivateKeyReader, PrivateKeys
 from geminga.encryption import Encryption, PublicKey, PublicKeyReader, PublicKeys
+from geminga.encryption_context import EncryptionContext, EncryptionKey
 from geminga.errors import (
     BacklogQuotaExceeded,
     BrokerBusy,
@@ -44,7 +46,9 @@ from geminga.errors import (
     Closed,
     ConnectionLost,
     ConsumerBusy,
+    ConsumerNotFound,
     CredentialsUnavailable,
+    DecryptionFailed,
     EncryptionFailed,
     IncompatibleSchema,
     InvalidServiceUrl,
@@ -101,6 +105,7 @@ from geminga.schemas import (
     LocalDateTimeSchema,
     LocalTimeSchema,
     ProtobufNativeSchema,
+    ProtobufSchema,
     Schema,
     SchemaInfo,
     StringSchema,
@@ -138,13 +143,18 @@ __all__ = [
     "ConnectionLost",
     "Consumer",
     "ConsumerBusy",
+    "ConsumerCryptoFailureAction",
+    "ConsumerNotFound",
     "ConsumerOptions",
     "CredentialsUnavailable",
     "DateSchema",
     "DeadLetterPolicy",
+    "DecryptionFailed",
     "DoubleSchema",
     "Encryption",
+    "EncryptionContext",
     "EncryptionFailed",
+    "EncryptionKey",
     "EntryProducer",
     "EntryProducerOptions",
     "EntryReader",
@@ -189,6 +199,7 @@ __all__ = [
     "ProducerOptions",
     "ProducerQueueFull",
     "ProtobufNativeSchema",
+    "ProtobufSchema",
     "PublicKey",
     "PublicKeyReader",
     "PublicKeys",

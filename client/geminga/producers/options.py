@@ -56,7 +56,8 @@ class ProducerOptions(EntryProducerOptions, total=False):
       default, gives each partition a batch in turn, ``"single"`` one partition all. A function gets
       a ``RoutedMessage``, with a key or without, and the number of partitions.
     - ``hashing``: how a key chooses its partition: ``"java_string"``, the default as in upstream's
-      Java client, or ``"murmur3"``. All producers of a topic should agree.
+      Java client, ``"murmur3"``, or ``"boost"``, which upstream's C++ client has by default and its
+      Python client always. All producers of a topic should agree.
     - ``partitions_refresh_s``: how often is asked for new partitions; 60 by default.
     - ``send_timeout_s``: a message without receipt after so long fails, 30 by default (``None``:
       never); it may be stored all the same. A message that finds no room fails after so long, too.
